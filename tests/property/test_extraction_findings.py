@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.engine.parse.loose_json import scan_json
+from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.finding import ClaimedFinding, Severity
+from codeloupe.system.json_text import scan_json
 from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, JsonShape, dumped
 
 # Surrogates too: paths that are no UTF-8 hold them, and so may what models say of those.

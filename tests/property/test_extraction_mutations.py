@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.rows import each
 from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.loose_json import scan_json
 from codeloupe.engine.prompt import PROMPT_VERSION, Prompt
 from codeloupe.engine.prompt_material import new_fence
 from codeloupe.errors import (
@@ -50,6 +49,7 @@ from codeloupe.model.agent import (
 from codeloupe.model.change import Hunk
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
+from codeloupe.system.json_text import scan_json
 
 INVALID_ANSWER = "invalid_answer"
 NOT_VERIFIED = "not_verified"

@@ -28,7 +28,7 @@ from codeloupe.engine.ask import (
     shortened,
     warn,
 )
-from codeloupe.engine.parse.verification import read_verification
+from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.prompt import VERIFY_SCHEMA, excerpt_around, shown_line, verify_prompt
 from codeloupe.engine.prompt_material import PromptMaterial
 from codeloupe.engine.reviewed_file import TextReader

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
+from codeloupe.engine.parse.claims import CritiqueAnswer, read_critique
 from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.prompt_material import cut, fenced, new_fence
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProcessError, ProgramNotFound

@@ -1,106 +1,231 @@
-"""JSON in text that a model wrote: strict where it stands alone, found where prose or a fence stands around it.
+"""JSON in text that a model wrote: read strictly, and loosely only where that failed.
 
-One pass over the text, whatever it holds; sizes and depths are capped.
+The loose reader never goes back, and takes nothing that is not in the text. It accepts trailing and missing commas,
+comments, other quotes, bare keys and words, Python literals, raw line ends, text between items, and missing brackets
+at the end. What it cannot read leaves a flaw on the object that held it. Every look ahead is bounded or covers text
+that no other look covers, so reading stays linear; sizes and depths are capped.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from array import array
-from collections.abc import Iterator
-from heapq import nlargest
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, cast
 
+from msgspec import Struct
+
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
+MAX_CHARACTERS = 10 * 1024 * 1024
 MAX_DEPTH = 100
-_MAX_CANDIDATES = 1000
-_MAX_NAME_CHARACTERS = 100
-_CLOSES = {"}": "{", "]": "["}
+TRUNCATED = "truncated"
+FENCES = ("```", "~~~")
 
 
 class LatePattern:
-    """A pattern that is compiled with its first use: most answers are sound and need hardly any."""
+    """A pattern that is compiled when it is first used: most answers are sound and need hardly any."""
 
     def __init__(self, text: str, flags: int) -> None:
-        self._text = text
-        self._flags = flags
+        self._arguments = (text, flags)
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(re.compile(self._text, self._flags), name)
+        value = getattr(re.compile(*self._arguments), name)
         setattr(self, name, value)  # From now on the method is found at once.
         return value
 
 
 def late(text: str, flags: int = 0) -> re.Pattern[str]:
-    """A pattern that is compiled with its first use; a mistake in it shows only then, so each needs a test."""
+    """A pattern that is compiled when it is first used; a mistake in it shows only then, so each needs a test."""
     return cast("re.Pattern[str]", LatePattern(text, flags))
 
 
-_OPENER = late(r"[{\[]")
-_BRACKET_OR_QUOTE = late(r'[{}\[\]"]')
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, to look some up in."""
+    return tuple(text.split())
+
+
+_QUOTES = "\"'“”‘’"
+_QUOTED_KEY = (
+    r'"(?:[^"\\\n]|\\.){0,200}"'
+    r"|'(?:[^'\\\n]|\\.){0,200}'"
+    r'|[“”](?:[^“”"\\\n]|\\.){0,200}[“”"]'
+    r"|‘[^‘’\n]{0,200}’"
+)
+_KEY_TEXT = rf"({_QUOTED_KEY}|[A-Za-z_$][\w$.-]{{0,200}})\s*+:"
+_COMMENT_START = r"//|/\*|\#"
+_COMMENT = r"(?:(?://|\#)[^\n]{0,300}\n|/\*[^*]{0,300}\*/)"
+_OPENER = late(
+    rf"""\{{ (?=\s*+(?:{_COMMENT}\s*+)?(?: \}} | {_KEY_TEXT} ))
+    | \[ (?=\s*+(?:{_COMMENT}\s*+)?(?: [\[{{\]"'“\d-] | (?:[Tt]rue|[Ff]alse|null|None)\b ))""",
+    re.VERBOSE,
+)
+# A text that ends in the first key of an object.
+_DANGLING = late(r"\{\s*+(?:\"[^\"\n]{0,200}+\"?)?\Z")
+_KEY = late(_KEY_TEXT)
+# A key that lacks a quote or its colon, with a value after it.
+_POOR_KEY = late(
+    rf"""({_QUOTED_KEY})\s*+(?:=>?|:=)?\s*+(?=["'“‘{{\[\d-]|true\b|false\b|null\b)
+    | (["'“‘]?[A-Za-z_][\w-]{{0,60}}["'”’]?)\s*+[:=]>?\s*+(?=["'“‘{{\[\d-]|true\b|false\b|null\b)""",
+    re.VERBOSE,
+)
+# What may follow a value in an object. Without a comma, a comment must lead to the end or to a key, since code that is
+# quoted has comments too. The last alternative is a text that ends in the next key.
+_AFTER_MEMBER = late(
+    rf"""\s*+(?:
+        {_COMMENT}? \s*+ (?: [}}\]] | (?:{_QUOTED_KEY})\s*+: ) | ``` | ~~~ | \Z
+        | ,\s*+(?: {_KEY_TEXT} | [}}\]] | {_COMMENT_START} | ``` | ~~~ | (?:["'“][^"'”\n]{{0,200}}["'”]?\s*+)?\Z )
+    )""",
+    re.VERBOSE,
+)
+# A text without its first quote, which ends before the next key or the end of the object.
+_BARE_TEXT = late(
+    rf"""([^\s"'“”‘’{{}}\[\],:][^"'“”‘’{{}}\[\]\n]{{0,500}}+)["'”’](?=\s*+(?:[}}\]]|[,;]\s*+(?:{_QUOTED_KEY})\s*+:|\Z))"""
+)
+_AFTER_WORD = late(rf"\s*+(?:[,}}\]]|(?:{_QUOTED_KEY})\s*+:|{_COMMENT_START}|```|~~~|\Z)")
+_CLOSING = {'"': '["]', "'": "[']", "“": '[“”"]', "”": '[“”"]', "‘": "[‘’']", "’": "[‘’']"}
+_CLOSERS = {quote: late(rf"{closing}|\\.?", re.DOTALL) for quote, closing in _CLOSING.items()}
+_CLOSERS_ON_LINE = {quote: late(rf"{closing}|\n|\\.?") for quote, closing in _CLOSING.items()}
+# Where a string with quotes in it that nobody escaped does not go on: at a fence and at a new document.
+_NEW_START = late(r"\n(?:\{|```|~~~)")
+# What follows the last value of an object, when that is one in a list or at the end of all.
+_AFTER_LAST = late(r"""\s*+\}\s*+(?:,\s*+(?:\{|"[^"\n]{0,60}"\s*+:)|,?\s*+\]|\{|\}|```|~~~|\Z)""")
+_AFTER_ALL = late(r"""\s*+(?:```|~~~|,?\s*+(?:["'“][^"'”\n]{0,200}["'”]?\s*+)?\Z)""")
+_NEXT_KEY = late(
+    rf"""\s*+[,;]?\s*+{_COMMENT}?\s*+(?:
+        ["'“‘]([A-Za-z][\w-]{{0,40}})(?:["'”’]\s*+(?:[:=]|(?=["'“‘\[{{\d]))|\s*+:\s*+["'“‘])
+        | ([A-Za-z][\w-]{{0,40}})["'”’]\s*+: )""",
+    re.VERBOSE,
+)
+# A key between two quotes of one string: then it is two strings.
+_INNER_KEY = late(
+    r"""[,;\n]\s*+(?:(["'“‘])([^"'“”‘’\n]{0,60})["'”’]\s*+(?::|=|(?=["'“‘]))|["'“‘]?([A-Za-z][\w-]{0,40})["'”’]?\s*+:)"""
+)
+_BRACKET = late(r"[{}\[\]]")
+_WORD_CHARACTER = late(r"\w")
+_NEXT_IN_OBJECT = late(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
 _STRING_STOP = late(r'["\n]|\\.?')
+_AFTER_STRING = late(r"[\s,:}\]]|\Z")
+_ESCAPE = late(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
+_WORD = late(r"[^\s,:{}\[\]\"'“”‘’`]++")
+_NUMBER = late(r"[-+]?(?:\d{1,18}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?")
+_BLANK = late(r"[\s\ufeff\u200b]*+(?:(//|#)[^\n]*+|(/\*))?")
+# JSON whose quotes are escaped, as in a string.
+_ESCAPED = late(r'"?(?:```(?:json)?)?(?:\s|\\[nrt]){0,50}[\[{](?:[\s\[{]|\\[nrt]){0,50}\\"')
 _REASONING = late(r"[\s\ufeff]*+<(think|thinking|thoughts?|reasoning)>", re.IGNORECASE)
+_LITERALS: dict[str, Any] = {
+    **dict.fromkeys(words("null none undefined nan infinity -infinity +infinity inf -inf")),
+    "true": True,
+    "false": False,
+}
+# The names that answers have for their fields.
+_OUR_KEYS = frozenset(
+    words(
+        "file file_path filepath filename path location line lines line_start line_end start_line end_line line_number "
+        "quote evidence code snippet title headline message description issue problem body details explanation "
+        "category severity priority confidence confidence_score suggestion suggested_fix replacement fix "
+        "recommendation rule rule_id findings issues verdict summary passed reason proof"
+    )
+)
+_NOTHING = object()
+
+
+class FlawedObject(dict[str, Any]):
+    """An object of which a part is missing or in doubt. `others` are further values of keys that it has twice."""
+
+    def __init__(self, members: Mapping[str, Any], flaw: str, others: Iterable[tuple[str, Any]] = ()) -> None:
+        super().__init__(members)
+        self.flaw = flaw
+        self.others = list(others)
+
+    def add(self, key: str, value: Any) -> None:
+        """Add a member, which is another value of its key where that is there already."""
+        if key in self:
+            self.flaw = self.flaw or f"duplicate key: {key[:100]}"
+            self.others.append((key, value))
+        else:
+            self[key] = value
+
+
+class CutList(list[Any]):
+    """A list whose end was not in the text. Its items are whole, save the last, which may be cut itself."""
+
+    flaw = TRUNCATED
+
+
+class CutText(str):
+    """A string whose end was not in the text."""
+
+    __slots__ = ()
+    flaw = TRUNCATED
+
+
+def flaw_of(value: object) -> str:
+    """What is wrong with a value itself, or nothing."""
+    return value.flaw if isinstance(value, FlawedObject | CutList | CutText) else ""
+
+
+def other_values(value: object) -> Sequence[tuple[str, Any]]:
+    """What an object has a second time, by name; nothing for any other value."""
+    return value.others if isinstance(value, FlawedObject) else ()
+
+
+class JsonValue(Struct, frozen=True):
+    """An object or a list in a text, and where it is.
+
+    `repaired` is on when it is not strict JSON; `truncated` when the text, or its fence, ended before it did. A value
+    that was not whole may hold flawed parts (see `flaw_of`).
+    """
+
+    value: dict[str, Any] | list[Any]
+    start: int
+    end: int
+    repaired: bool = False
+    truncated: bool = False
+
+
+class JsonScan(Struct, frozen=True, kw_only=True):
+    """What a text holds, in its order.
+
+    `stopped` says why the rest of the text was not read; `dangling` is the beginning of an object at the very end of
+    the text, too short to be one. `length` is how many characters were read, `outside` what is around the values.
+    """
+
+    length: int
+    values: tuple[JsonValue, ...]
+    stopped: str
+    dangling: str
+    outside: str
+
+
+class _BeyondCap(ValueError):
+    """The text nests deeper, or holds more, than anything that is meant to be read."""
+
+
+class _NoJson(Exception):
+    """What began with a bracket is prose; the argument is where reading ended."""
 
 
 def candidates(text: str) -> Iterator[str]:
-    """What may be JSON: the whole text, then its bracketed parts, longest first; those do not overlap.
+    """What may be the one JSON value of a text: all of it, then the values that are in it, longest first.
 
     Raises ValueError for a text beyond the caps.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise ValueError(f"it has {len(text):,} characters, more than {MAX_TEXT_CHARACTERS:,}")
     yield text
-    spans = _spans(text)
-    pairs = zip(spans[::2], spans[1::2], strict=True)
-    for start, end in nlargest(_MAX_CANDIDATES, pairs, key=lambda span: span[1] - span[0]):
-        yield text[start:end]
-
-
-def _spans(text: str) -> array[int]:
-    """Start and end, in turns, of each part between matching brackets that is in no other such part.
-
-    A bracket that is never closed, as prose has them, takes nothing with it. Raises ValueError beyond the depth cap.
-    """
-    spans = array("q")
-    opened: list[int] = []
-    position = 0
-    while token := (_BRACKET_OR_QUOTE if opened else _OPENER).search(text, position):
-        position = token.end()
-        bracket = token[0]
-        if bracket == '"':
-            position = string_end(text, position)
-        elif bracket in "{[":
-            opened.append(token.start())
-            if len(opened) > MAX_DEPTH:
-                raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
-        elif text[opened[-1]] != _CLOSES[bracket]:
-            opened.clear()
-        else:
-            start = opened.pop()
-            while spans and spans[-2] > start:
-                del spans[-2:]
-            spans.extend((start, position))
-    return spans
-
-
-def string_end(text: str, position: int) -> int:
-    """The end of the string whose quote is before this position.
-
-    A string of JSON holds no line end, so a stray quote in prose spoils at most its own line.
-    """
-    while stop := _STRING_STOP.search(text, position):
-        position = stop.end()
-        if stop[0] in '"\n':
-            return position
-    return len(text)
+    scan = scan_json(text)
+    if scan.stopped.startswith("nested"):
+        raise ValueError(f"it is {scan.stopped}")
+    sound = [found for found in scan.values if not found.repaired]
+    for found in sorted(sound, key=lambda found: found.start - found.end)[:1000]:
+        yield text[found.start : found.end]
 
 
 def parsed(text: str) -> Any:
     """Strict JSON: no NaN, no key twice, no endless nesting. Raises ValueError."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=refuse_constant)
+        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from error
     except json.JSONDecodeError as error:
@@ -110,17 +235,27 @@ def parsed(text: str) -> Any:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for name, item in pairs:
-        if name in value:
-            raise ValueError(f"the key {name[:_MAX_NAME_CHARACTERS]!r} occurs more than once in one object")
-        value[name] = item
+    value = _object(pairs)
+    if others := other_values(value):
+        raise ValueError(f"the key {others[0][0][:100]!r} occurs more than once in one object")
     return value
 
 
-def refuse_constant(name: str) -> Any:
-    """Raise ValueError for NaN and its like."""
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) == len(pairs):
+        return value
+    flawed = FlawedObject({}, "")
+    for name, item in pairs:
+        flawed.add(name, item)
+    return flawed
+
+
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
 
 
 def refuse_unsound(value: Any) -> None:
@@ -150,6 +285,344 @@ def behind_reasoning(text: str) -> str | None:
         if end < 0:
             return None
         position = end + len(closing)
-    if not position:
-        return text
-    return text[position:] if text[position:].strip().strip("\ufeff") else None
+    return text[position:] if not position or text[position:].strip().strip("\ufeff") else None
+
+
+def text_in_text(text: str) -> str | None:
+    """The content of a text that is one string of JSON, or the inside of one; a CutText where its end is missing."""
+    stripped = text.strip()
+    is_string = stripped.startswith('"')
+    if is_string and len(stripped) > 1 and stripped.endswith('"'):
+        try:
+            value = parsed(stripped)
+        except ValueError:
+            pass
+        else:
+            return value if isinstance(value, str) else None
+    if _ESCAPED.match(stripped) is None:
+        return None
+    return CutText(_decoded(stripped[1:])) if is_string else _decoded(stripped)
+
+
+def scan_json(text: str) -> JsonScan:
+    """The values in a text, in its order, and what of the text was not read.
+
+    No value is within another. An object is known by its first key, of at most 200 characters. Takes linear time and
+    never raises.
+    """
+    stopped = f"longer than {MAX_CHARACTERS:,} characters" if len(text) > MAX_CHARACTERS else ""
+    whole = text
+    text = text[:MAX_CHARACTERS]
+    values: list[JsonValue] = []
+    reader = _Reader(text)
+    # The error of the strict reader counts the lines before it, so many errors in a long text would take long.
+    strict_tries, position = 50, 0
+    try:
+        while opener := _OPENER.search(text, position):
+            start = opener.start()
+            if len(values) > 10_000:
+                stopped = "more than 10,000 values"
+                break
+            found = _strict_value(text, start) if strict_tries else None
+            if found is None:
+                strict_tries = max(strict_tries - 1, 0)
+                value, end = reader.read(start)
+                position = max(end, start + 1)
+                if not value and (value is None or not reader.truncated):
+                    continue
+                # Where strict reading was not tried for the cost of its errors, a short text makes them cheap.
+                strict = None if strict_tries else _strict_value(text[start:end], 0)
+                value = strict.value if strict else value
+                found = JsonValue(value, start, end, repaired=not strict, truncated=reader.truncated)
+            values.append(found)
+            position = found.end
+    except _BeyondCap as error:
+        stopped = str(error)
+    dangling = _DANGLING.search(text[position:].rstrip()[-300:])
+    ends = [0, *(found.end for found in values)]
+    outside = [whole[end : found.start] for end, found in zip(ends, values, strict=False)]
+    return JsonScan(
+        length=len(text),
+        values=tuple(values),
+        stopped=stopped,
+        dangling=dangling[0] if dangling else "",
+        outside="\n".join([*outside, whole[ends[-1] :]]),
+    )
+
+
+def _strict_value(text: str, start: int) -> JsonValue | None:
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+        refuse_unsound(value)
+    except (ValueError, RecursionError):
+        return None
+    return JsonValue(value, start, end)
+
+
+class _Reader:
+    """Reads values of a text loosely. `truncated` tells of the last one whether the text, or its fence, ended first.
+
+    `patience` is how many characters may still be looked at for the ends of strings with quotes in them.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._last_comment_end = text.rfind("*/")
+        self._patience = len(text) // 2 + 20_000
+
+    def read(self, start: int) -> tuple[dict[str, Any] | list[Any] | None, int]:
+        """The value that begins with the bracket at `start`, None where it begins none, and where reading ended."""
+        self._opened = self._depth = self._lists = 0
+        self._is_abandoned = self.truncated = False
+        try:
+            return self._container(start)
+        except _NoJson as prose:
+            return None, prose.args[0]
+
+    def _container(self, position: int, *, in_list: bool = False) -> tuple[dict[str, Any] | list[Any], int]:
+        if self._depth >= MAX_DEPTH:
+            raise _BeyondCap(f"nested more than {MAX_DEPTH} levels deep")
+        self._opened += 1
+        if self._opened > 200_000:
+            raise _BeyondCap("more than 200,000 objects and lists")
+        is_list = self._text[position] == "["
+        self._depth += 1
+        self._lists += is_list
+        found = self._list(position + 1) if is_list else self._object(position + 1, in_list=in_list)
+        self._depth -= 1
+        self._lists -= is_list
+        return found
+
+    def _ends(self, position: int) -> bool:
+        """Whether all that is open ends here: the text does, or what follows belongs to something else."""
+        ends = position >= len(self._text) or self._text.startswith(FENCES, position)
+        self.truncated = self.truncated or (ends and not self._is_abandoned)
+        return ends or self._is_abandoned
+
+    def _after_blanks(self, position: int) -> int:
+        """The place after blanks and comments."""
+        while match := _BLANK.match(self._text, position):
+            position = match.end()
+            if match[2]:
+                if position > self._last_comment_end:
+                    return match.start(2)
+                position = self._text.find("*/", position) + len("*/")
+            elif not match[1]:
+                break
+        return position
+
+    def _object(self, position: int, *, in_list: bool) -> tuple[dict[str, Any], int]:
+        members = FlawedObject({}, "")
+        while not self._ends(position := self._after_blanks(position)):
+            char = self._text[position]
+            # In an object that is an item of a list and has members, a brace begins the next item.
+            lacks_brace = char == "]" or (char == "{" and in_list and bool(members))
+            if lacks_brace:
+                members.flaw = members.flaw or TRUNCATED
+            if char == "}" or (lacks_brace and self._lists):
+                return members if members.flaw else dict(members), position + (char == "}")
+            position = position + 1 if lacks_brace or char in ",;" else self._member(position, members)
+        members.flaw = TRUNCATED
+        return members, position
+
+    def _member(self, position: int, members: FlawedObject) -> int:
+        """Add the member that begins here; the place after it, or after what cannot be read."""
+        key, is_sound = "", False
+        if match := _KEY.match(self._text, position):
+            key = _decoded(match[1][1:-1]) if match[1][0] in _QUOTES else match[1]
+        elif match := _POOR_KEY.match(self._text, position):
+            key = (match[1] or match[2]).strip(_QUOTES)
+            match = match if match[1] or key.lower() in _OUR_KEYS else None
+        if match:
+            value, position, is_sound = self._value(self._after_blanks(match.end()), members)
+            if value is not _NOTHING:
+                members.add(key, value)
+        if is_sound:
+            return position
+        end = self._member_end(position)
+        members.flaw = members.flaw or f"unreadable from character {position + 1:,} to {end:,}"
+        return end
+
+    def _value(self, position: int, known: Container[str]) -> tuple[Any, int, bool]:
+        """The value of a member, its end, and whether the next member can follow there."""
+        text = self._text
+        if position >= len(text):
+            return _NOTHING, position, True
+        if text[position] in "{[":
+            return *self._container(position), True
+        if text[position] in _QUOTES:
+            return self._string(position, known)
+        word = _WORD.match(text, position)
+        if word and word.end() < len(text) and _AFTER_WORD.match(text, word.end()):
+            return _meaning(word[0]), word.end(), True
+        if bare := _BARE_TEXT.match(text, position):
+            return bare[1].strip(), bare.end(), True
+        return _NOTHING, position, False
+
+    def _member_end(self, position: int) -> int:
+        """The next comma or closing bracket of this object, past what cannot be read in it."""
+        text, depth = self._text, 0
+        while match := _NEXT_IN_OBJECT.search(text, position):
+            char = match[0]
+            if char[0] == "\n":
+                self._is_abandoned = char == "\n"
+                return match.end() - (0 if self._is_abandoned else len("```"))
+            if depth == 0 and char in "},]":
+                return match.start()
+            depth += (char in "{[") - (char in "}]")
+            position = match.end()
+            # Several quotes in a row are an empty string, or none at all.
+            if char == '"':
+                # A string of JSON holds no line end, so a stray quote in prose spoils at most its own line.
+                end = position
+                while (stop := _STRING_STOP.search(text, end)) and stop[0] not in '"\n':
+                    end = stop.end()
+                end = stop.end() if stop else len(text)
+                # One that ends where no string does was the end of another one.
+                position = end if text[end - 1] != '"' or _AFTER_STRING.match(text, end) else position
+        return len(text)
+
+    def _list(self, position: int) -> tuple[list[Any], int]:
+        text, items = self._text, list[Any]()
+        has_container = False
+        while not self._ends(position := self._after_blanks(position)):
+            char = text[position]
+            if char in "{[":
+                has_container = True
+                item, position = self._container(position, in_list=True)
+                items.append(item)
+                continue
+            if char == "]":
+                return items, position + 1
+            if char == "}" and self._depth > self._lists:
+                # The bracket of the list is missing, and maybe more.
+                break
+            if char in ",;}":
+                position += 1
+                continue
+            value, end = self._plain_item(position)
+            if value is _NOTHING:
+                # A list that has held no object or list so far is prose in brackets.
+                if self._depth == 1 and not has_container:
+                    raise _NoJson(position)
+                bracket = _BRACKET.search(text, position)
+                end = bracket.start() if bracket else len(text)
+                # Words before it count as an item that is none: they may have been meant as one.
+                if _WORD_CHARACTER.search(text, position, end):
+                    items.append(FlawedObject({}, f"stray text at character {position + 1:,}"))
+            else:
+                items.append(value)
+            position = end
+        return CutList(items), position
+
+    def _plain_item(self, position: int) -> tuple[Any, int]:
+        """The string, number or literal in a list, and its end."""
+        text, char = self._text, self._text[position]
+        if char in _QUOTES:
+            start, closer = position + 1, _CLOSERS_ON_LINE[char]
+            stop = closer.search(text, start)
+            while stop and stop[0][0] == "\\":
+                stop = closer.search(text, stop.end())
+            if stop is None:
+                return CutText(_decoded(text[start:])), len(text)
+            return (_NOTHING, position) if stop[0] == "\n" else (_decoded(text[start : stop.start()]), stop.end())
+        word = _WORD.match(text, position)
+        # What is neither a number nor a literal is stray text.
+        if word and word.end() < len(text) and not isinstance(value := _meaning(word[0]), str):
+            return value, word.end()
+        return _NOTHING, position
+
+    def _string(self, position: int, known: Container[str]) -> tuple[str, int, bool]:
+        """The string that begins here, its end, and whether what follows can follow a value.
+
+        Its lines may end; one that does not end is a CutText. A quote ends it only where the next thing fits: models
+        forget to escape quotes. Where what follows might as well be quoted code, the string goes on to the next quote
+        that surely ends it, if there is one. Where no quote fits, the first one ends it. `known` are the keys that the
+        object has already.
+        """
+        text, closer = self._text, _CLOSERS[self._text[position]]
+        start, first, limit = position + 1, -1, len(self._text)
+        position = start
+        possible = None
+        while (match := closer.search(text, position)) and match.start() <= limit:
+            position = match.end()
+            if match[0][0] == "\\":
+                continue
+            if self._surely_ends(position, known, is_first=possible is None):
+                break
+            if possible is None and _AFTER_MEMBER.match(text, position):
+                possible = match
+            if first < 0:
+                first, limit = match.start(), self._limit(match.start())
+        else:
+            match = possible
+        if first >= 0:
+            self._patience -= position - start
+            if match and match is not possible and self._holds_key(start, first, match.start(), known):
+                match = possible
+        return self._ended_string(start, first, match)
+
+    def _ended_string(self, start: int, first: int, end: re.Match[str] | None) -> tuple[str, int, bool]:
+        """The string that ends with a match; without one at its first quote, or with the text where it has none."""
+        if end is not None:
+            return _decoded(self._text[start : end.start()]), end.end(), True
+        if first < 0:
+            return CutText(_decoded(self._text[start:])), len(self._text), True
+        return _decoded(self._text[start:first]), first + 1, bool(_AFTER_WORD.match(self._text, first + 1))
+
+    def _limit(self, position: int) -> int:
+        """How far a string may go on after a quote in it."""
+        if self._patience <= 0:
+            return position
+        furthest = min(len(self._text), position + 20_000)
+        new_start = _NEW_START.search(self._text, position, furthest)
+        return new_start.start() if new_start else furthest
+
+    def _surely_ends(self, position: int, known: Container[str], *, is_first: bool) -> bool:
+        """Whether what follows a quote can hardly be code: a key of ours, the end of an item, or of all."""
+        if _AFTER_LAST.match(self._text, position) or (is_first and _AFTER_ALL.match(self._text, position)):
+            return True
+        key = _NEXT_KEY.match(self._text, position)
+        return key is not None and _is_ours(key[1] or key[2], known)
+
+    def _holds_key(self, position: int, first: int, end: int, known: Container[str]) -> bool:
+        """Whether a string that goes on after its first quote would take in a member of its object.
+
+        What is in braces of its own is code.
+        """
+        text, depth = self._text, 0
+        for found in _INNER_KEY.finditer(text, max(position, first - 40), end):
+            depth += text.count("{", position, found.start()) - text.count("}", position, found.start())
+            position = found.start()
+            is_member = found[1] and text[found.end() - 1] == ":"
+            if depth <= 0 and (is_member or _is_ours(found[2] or found[3] or "", known)):
+                return True
+        return False
+
+
+def _is_ours(key: str, known: Container[str]) -> bool:
+    return key.lower().replace("-", "_") in _OUR_KEYS and key not in known
+
+
+def _meaning(word: str) -> Any:
+    lower = word.lower()
+    if lower in _LITERALS:
+        return _LITERALS[lower]
+    if not _NUMBER.fullmatch(word):
+        return word
+    number = float(word)
+    if not isfinite(number):
+        return None
+    return int(word) if word.lstrip("+-").isdigit() else number
+
+
+def _decoded(raw: str) -> str:
+    """The text between the quotes of a string, with wrong escapes left as they are."""
+    if "\\" not in raw:
+        return raw
+    value: str = json.loads(f'"{_ESCAPE.sub(_sound_escape, raw)}"', strict=False)
+    return value
+
+
+def _sound_escape(match: re.Match[str]) -> str:
+    return "'" if match[0] == "\\'" else match[0] if len(match[0]) > 1 else f"\\{match[0]}"

@@ -1,4 +1,4 @@
-"""Cerberus as a reviewer: its review-gate asks several agents and tells what they agree on."""
+"""Cerberus as a reviewer: its review-gate asks several agents and reports what they agree on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import os
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.external.command import (
@@ -24,7 +25,6 @@ from codeloupe.engine.external.command import (
     FATAL,
     MAX_OUTPUT_BYTES,
     TIMEOUT,
-    Failure,
     Reply,
     failed,
     found_program,
@@ -37,36 +37,30 @@ from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
 from codeloupe.model.agent import Usage
-from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, ReviewAnswer
+from codeloupe.model.change import ScopeKind
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, program_environment, run
 
 PROGRAM = "review-gate"
-_ATTEMPTS = 2
-_RETRYABLE = {2, 3}
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
 _STALE = "a review of another change was left active; codeloupe starts its own"
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_GRACE_SECONDS = 5.0
-_POLL_SECONDS = 0.05
 # Its reviewers are the vendors' programs; their keys and where their logins are is all that they get.
 _LOGIN_NAMES = (
-    *(
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_AUTH_TOKEN",
-        "ANTHROPIC_BASE_URL",
-        "CLAUDE_CODE_OAUTH_TOKEN",
-        "CLAUDE_CONFIG_DIR",
-    ),
-    *("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "GOOGLE_GEMINI_BASE_URL",
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"),
+    *("CLAUDE_CONFIG_DIR", "OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME"),
+    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
 )
 _VERDICTS = {0: (Verdict.PASS,), 1: (Verdict.FAIL, Verdict.NEEDS_WORK)}
-_UNFINISHED = ("timeout", "error", "no_reviewers")
+# What other exit codes mean.
+_ENDINGS = {
+    2: (INVALID_ANSWER, "invalid answer: the gate could not read what its reviewers said"),
+    4: (FATAL, "the gate has no reviewers (install claude, codex or gemini)"),
+    5: (FATAL, "the gate had an internal error"),
+}
 
 
 class GatePlace(Struct, frozen=True, kw_only=True):
@@ -104,7 +98,7 @@ class CerberusReviewer:
         if reply is None:
             started = time.monotonic()
             reply = await replied(lambda: self._ask(task, deadline=started + task.timeout_seconds), self.info.type)
-            # How often it asks its agents, and what they cost, is not told.
+            # The gate does not say how often it asks its agents, and what they cost.
             usage = Usage(requests=1, unknown_costs=1, duration_seconds=time.monotonic() - started)
         return outcome_of(reply, task, reviewer=self.info.type, usage=usage, emit=emit)
 
@@ -117,35 +111,46 @@ class CerberusReviewer:
         gate = _Gate(program, repository=repository, session_id=self._place.session_id, deadline=deadline)
         with _context_file(task.intent.context) as context:
             # What is to be reviewed comes last: the gate takes any number of commits.
-            arguments = (*_left_out(task), *context, *self._arguments, *_selected(task.change.scope))
+            arguments = (*_left_out(task), *context, *self._arguments, *_selected(task))
             async with _lock(self._place.state_directory, repository, deadline=deadline):
                 return await self._attempts(gate, arguments, task)
 
     async def _attempts(self, gate: _Gate, arguments: tuple[str, ...], task: ReviewTask) -> Reply:
         notes: list[str] = []
-        for attempt in range(1, _ATTEMPTS + 1):
-            # In the second attempt the one that is active is our own, of the first.
-            if not await gate.spawn(arguments) and attempt == 1:
-                notes.append(_ACTIVE)
-                await gate.resolve()
-                if not await gate.spawn(arguments):
-                    return failed(FAILED, "another review became active in this session (give it one of its own)")
+        if not await gate.spawn(arguments):
+            notes.append(_ACTIVE)
+            await gate.resolve()
+            if not await gate.spawn(arguments):
+                return failed(FAILED, "another review became active in this session (give it one of its own)")
+        waited = await gate.wait()
+        if waited.exit_code in (2, 3):
+            notes.append(f"the first attempt failed: {waited.failed().reason}")
+            # Where one is active still, it is our own.
+            await gate.spawn(arguments)
             waited = await gate.wait()
-            if waited.exit_code not in _RETRYABLE or attempt == _ATTEMPTS:
-                return await asyncio.to_thread(self._read, waited, task, notes)
-            notes.append(f"the first attempt failed: {waited.failure().reason}")
-        raise AssertionError("the last attempt returns")
+        return await asyncio.to_thread(self._read, waited, task, notes)
 
     def _read(self, waited: _Waited, task: ReviewTask, notes: list[str]) -> Reply:
-        told = (*notes, *waited.parse_errors)
+        """The reply that an ending means. A document counts as a whole review only where its verdict is explained.
+
+        A verdict may be due to findings that could not be read or placed; it must not be lost with them.
+        """
+        notes = [*notes, *waited.parse_errors]
         if not waited.document:
-            return Reply(failure=waited.failure(), notes=told, raw=waited.output)
-        # Reviewers of the gate that failed are told of as notes: the others made its verdict.
+            return replace(waited.failed(), notes=tuple(notes), raw=waited.output)
+        # Reviewers of the gate that failed are in the notes: the others made its verdict.
         answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
         findings = place(answer.findings, task, reviewer=self.info.type)
-        failure = _unexplained(waited, answer, findings)
-        raw = waited.output if failure is not None else ""
-        return Reply(findings=findings, failure=failure, notes=(*told, *answer.dropped), raw=raw)
+        verdict, judged, reply = waited.verdict, judge(findings, complete=True), Reply()
+        if verdict is None:
+            reply = waited.failed()
+        elif answer.problem is not None:
+            reply = failed(INVALID_ANSWER, answer.problem)
+        elif _ORDER.index(verdict) > _ORDER.index(judged):
+            unlike = f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}"
+            reply = failed(FAILED, unlike)
+        raw = waited.output if reply.kind else ""
+        return replace(reply, findings=findings, notes=(*notes, *answer.dropped), raw=raw)
 
 
 def _refusal(task: ReviewTask) -> Reply | None:
@@ -156,17 +161,15 @@ def _refusal(task: ReviewTask) -> Reply | None:
             " (choose another reviewer_type)",
         )
     scope = task.change.scope
-    if scope.head is not None:
-        return None
     base = scope.base[:12] if scope.base else "BASE"
     why = f"the gate reviews commits only, and this is {scope.description} (commit it, then review {base}..HEAD)"
-    return failed(FAILED, why)
+    return failed(FAILED, why) if scope.head is None else None
 
 
-def _selected(scope: Scope) -> tuple[str, ...]:
-    head = scope.head or ""
+def _selected(task: ReviewTask) -> tuple[str, ...]:
+    scope = task.change.scope
     is_commit = scope.kind is ScopeKind.COMMIT or scope.base is None
-    return ("--commit", head) if is_commit else (f"{scope.base}..{head}",)
+    return ("--commit", scope.head or "") if is_commit else (f"{scope.base}..{scope.head}",)
 
 
 def _left_out(task: ReviewTask) -> Iterator[str]:
@@ -190,22 +193,6 @@ def _context_file(context: str) -> Iterator[tuple[str, ...]]:
         yield ("--context-file", str(file))
 
 
-def _unexplained(waited: _Waited, answer: ReviewAnswer, findings: tuple[Finding, ...]) -> Failure | None:
-    """Why a document must not count as a whole review, or None.
-
-    A verdict may be due to findings that could not be read or placed; it must not be lost with them.
-    """
-    verdict = waited.verdict
-    if verdict is None:
-        return waited.failure()
-    if answer.problem is not None:
-        return Failure(INVALID_ANSWER, answer.problem)
-    judged = judge(findings, complete=True)
-    if _ORDER.index(verdict) <= _ORDER.index(judged):
-        return None
-    return Failure(FAILED, f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}")
-
-
 class _Waited(Struct, frozen=True):
     """How waiting ended: the exit code, and the document that was printed; empty when there was none."""
 
@@ -218,7 +205,7 @@ class _Waited(Struct, frozen=True):
     def verdict(self) -> Verdict | None:
         """The verdict when the exit code and the document agree on one, else None."""
         said = self.document.get("consensus_verdict")
-        if self.document.get("status") in _UNFINISHED:
+        if self.document.get("status") in ("timeout", "error", "no_reviewers"):
             return None
         return next((verdict for verdict in _VERDICTS.get(self.exit_code, ()) if verdict.value == said), None)
 
@@ -233,29 +220,19 @@ class _Waited(Struct, frozen=True):
             for item in (listed if isinstance(listed, list) else ())
         )
 
-    def failure(self) -> Failure:
+    def failed(self) -> Reply:
         """What an ending without a verdict means."""
         code = self.exit_code
-        words = "; ".join(self.parse_errors) or tail(self.stderr)
-        because = f": {words}" if words else ""
-        match code:
-            case 0 | 1 if not self.document:
-                return Failure(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
-            case 0 | 1:
-                said, status = self.document.get("consensus_verdict"), self.document.get("status")
-                return Failure(
-                    FAILED, f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree"
-                )
-            case 2:
-                unread = "invalid answer: the gate could not read what its reviewers said"
-                return Failure(INVALID_ANSWER, f"{unread}{because}")
-            case 3:
-                return Failure(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
-            case 4:
-                return Failure(FATAL, f"the gate has no reviewers (install claude, codex or gemini){because}")
-            case 5:
-                return Failure(FATAL, f"the gate had an internal error{because}")
-        return Failure(FAILED, f"the gate ended with exit code {code}{because}")
+        if code == 3:
+            return failed(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
+        if code in _VERDICTS and not self.document:
+            return failed(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
+        if code in _VERDICTS:
+            said, status = self.document.get("consensus_verdict"), self.document.get("status")
+            return failed(FAILED, f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree")
+        kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
+        because = "; ".join(self.parse_errors) or tail(self.stderr)
+        return failed(kind, f"{reason}: {because}" if because else reason)
 
 
 class _Gate:
@@ -271,38 +248,27 @@ class _Gate:
         self._session_id = session_id or str(uuid.uuid4())
         self._deadline = deadline
 
-    async def spawn(self, arguments: Iterable[str]) -> bool:
+    async def spawn(self, arguments: tuple[str, ...]) -> bool:
         """Start a review; False when one is active in this session already. Raises ProcessFailed when it refuses."""
         completed = await self._run(("spawn-code-review", "--max-rounds", "0", *arguments))
-        if completed.exit_code == 0:
-            return True
-        if "already active" in _said(completed).lower():
-            return False
-        said = tail(_said(completed)) or "it said nothing"
-        raise ProcessFailed(
-            f"{PROGRAM} did not start the review, exit code {completed.exit_code}: {said}",
-            program=PROGRAM,
-            exit_code=completed.exit_code,
-        )
+        said = f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}"
+        if completed.exit_code != 0 and "already active" not in said.lower():
+            raise _refused(f"{PROGRAM} did not start the review, exit code {completed.exit_code}", completed)
+        return completed.exit_code == 0
 
     async def resolve(self) -> None:
         """End the review that is active in this session, whosever it is. Raises ProcessFailed when it cannot be."""
         completed = await self._run(("resolve", "--reason", _STALE))
         if completed.exit_code != 0:
-            raise ProcessFailed(
-                f"another review is active in this session of the {PROGRAM}, and it could not be resolved:"
-                f" {tail(_said(completed)) or 'it said nothing'}",
-                program=PROGRAM,
-                exit_code=completed.exit_code,
-                hint=f"run `{PROGRAM} resolve`, or give another session",
-            )
+            unresolved = f"another review is active in this session of the {PROGRAM}, and it could not be resolved"
+            raise _refused(unresolved, completed, hint=f"run `{PROGRAM} resolve`, or give another session")
 
     async def wait(self) -> _Waited:
         """Wait for the review to end, for as long as the caller gives, and end it for good."""
         timeout = str(math.ceil(self._seconds_left()))
-        words = ("--json", "--finalize", "--session-id", self._session_id, "--timeout", timeout)
+        words = ("wait", "--json", "--finalize", "--session-id", self._session_id, "--timeout", timeout)
         # A little longer than the gate itself waits, so that it can say what it has.
-        completed = await self._run(("wait", *words), grace=_GRACE_SECONDS)
+        completed = await self._run(words, grace=5.0)
         output = completed.stdout.decode("utf-8", "replace")
         try:
             document = json.loads(output)
@@ -329,8 +295,9 @@ class _Gate:
         return left
 
 
-def _said(completed: Completed) -> str:
-    return f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}"
+def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFailed:
+    said = tail(f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}") or "it said nothing"
+    return ProcessFailed(f"{what}: {said}", program=PROGRAM, exit_code=completed.exit_code, hint=hint)
 
 
 @asynccontextmanager
@@ -354,23 +321,18 @@ async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> 
             hint="set CODELOUPE_HOME to a directory that may be written",
         ) from error
     try:
-        while not _is_taken(descriptor):
+        while True:
+            # It belongs to this opening of the file, so we exclude ourselves as well.
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             if time.monotonic() >= deadline:
                 raise ProcessTimedOut(
                     f"another review of {repository} by the {PROGRAM} did not end in time",
                     program=PROGRAM,
                     hint="wait for it, or raise the time limit",
                 )
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(0.05)
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_taken(descriptor: int) -> bool:
-    """Whether the lock is ours now. It belongs to this opening of the file, so we exclude ourselves as well."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
@@ -42,29 +42,24 @@ _DETAIL_CHARACTERS = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
-class Failure(Struct, frozen=True):
-    """Why nothing, or not everything, came of it. `kind` is a short stable word, `reason` the phrase for coverage.
+class Reply(Struct, frozen=True, kw_only=True):
+    """What came of it: findings, and notes. With a `kind`, which is a short stable word, it is not a whole review.
 
-    `words` says more than the reason where there is more to say.
+    Then `reason` is the phrase for coverage, `words` says more where there is more to say, and `raw` is the output that
+    could not be read.
     """
 
-    kind: str
-    reason: str
-    words: str = ""
-
-
-class Reply(Struct, frozen=True, kw_only=True):
-    """Findings, what is missing, and what else is worth telling. `raw` is the output that could not be read."""
-
     findings: tuple[Finding, ...] = ()
-    failure: Failure | None = None
     notes: tuple[str, ...] = ()
+    kind: str = ""
+    reason: str = ""
+    words: str = ""
     raw: str = ""
 
 
-def failed(kind: str, reason: str) -> Reply:
+def failed(kind: str, reason: str, words: str = "") -> Reply:
     """A reply without findings."""
-    return Reply(failure=Failure(kind, reason))
+    return Reply(kind=kind, reason=reason, words=words)
 
 
 async def replied(asked: Callable[[], Awaitable[Reply]], reviewer: str) -> Reply:
@@ -74,7 +69,7 @@ async def replied(asked: Callable[[], Awaitable[Reply]], reviewer: str) -> Reply
     except ProcessError as error:
         words = f"{error.message} ({error.hint})" if error.hint else error.message
         if isinstance(error, ProcessTimedOut):
-            return Reply(failure=Failure(TIMEOUT, TIMEOUT, words))
+            return failed(TIMEOUT, TIMEOUT, words)
         # Trying again does not install a program.
         return failed(FATAL if isinstance(error, ProgramNotFound) else FAILED, words)
     except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
@@ -82,10 +77,10 @@ async def replied(asked: Callable[[], Awaitable[Reply]], reviewer: str) -> Reply
         return failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
 
 
-def tail(text: str, most: int = 400) -> str:
+def tail(text: str) -> str:
     """The last words of a program on one line, without secrets."""
     line = " ".join(redact(text).split())
-    return line if len(line) <= most else f"... {line[-most:]}"
+    return line if len(line) <= 400 else f"... {line[-400:]}"
 
 
 def found_program(name: str, hint: str, *, program: str = "") -> str:
@@ -97,7 +92,7 @@ def found_program(name: str, hint: str, *, program: str = "") -> str:
 
 
 def outcome_of(reply: Reply, task: ReviewTask, *, reviewer: str, usage: Usage, emit: EventSink) -> ReviewerOutcome:
-    """The outcome of the one unit that the whole change is to an external reviewer; tells how it ended."""
+    """The outcome of the one unit that the whole change is to an external reviewer; reports how it ended."""
     files = tuple(file.path for file in task.files)
     units: tuple[FailedUnit, ...] = ()
     left = len(reply.notes) - _MOST_NOTES
@@ -106,13 +101,13 @@ def outcome_of(reply: Reply, task: ReviewTask, *, reviewer: str, usage: Usage, e
     for note in errors:
         emit(Warned(note.message))
     reason: str | None = None
-    if reply.failure is not None:
-        reason = shortened(redact(reply.failure.reason))
+    if reply.kind:
+        reason = shortened(redact(reply.reason))
         units = (FailedUnit(reviewer, files, reason),)
-        words = shortened(redact(reply.failure.words or reply.failure.reason))
+        words = shortened(redact(reply.words or reply.reason))
         raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
         detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
-        errors.append(ReviewError(reply.failure.kind, f"{reviewer} could not review: {words}", detail))
+        errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", detail))
     emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
     unreviewed = frozenset(files) if units and not reply.findings else frozenset()
     return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
@@ -183,10 +178,12 @@ class CommandReviewer:
                 hint="name the program by an absolute path, or by a name on the PATH",
             )
         program = found_program(name, "install it, or name it by an absolute path")
-        with _directory(task) as directory:
+        with ExitStack() as stack:
+            # Programs read settings from where they are, and those of strangers may run anything.
+            tree = task.tree or task.snapshot if task.trusted else stack.enter_context(temporary_directory())
             command = Command(
                 argv=(program, *self._argv[1:]),
-                cwd=directory,
+                cwd=tree,
                 environment=program_environment(self._environment_names),
                 timeout_seconds=task.timeout_seconds,
                 max_output_bytes=MAX_OUTPUT_BYTES,
@@ -204,32 +201,22 @@ class CommandReviewer:
             return Reply() if self._silence_is_clean else failed(INVALID_ANSWER, "empty output")
         answer = read_review_answer(output, from_program=True)
         findings = place(answer.findings, task, reviewer=self.info.type)
-        problem = _problem(completed, answer, can_block=any(finding.can_block for finding in findings))
-        return Reply(findings=findings, failure=problem, notes=answer.dropped, raw=output if problem else "")
+        reply = _judged(completed, answer, can_block=any(finding.can_block for finding in findings))
+        return replace(reply, findings=findings, notes=answer.dropped, raw=output if reply.kind else "")
 
 
-@contextmanager
-def _directory(task: ReviewTask) -> Iterator[Path]:
-    """Where a command runs. Programs read settings from where they are, and those of strangers may run anything."""
-    if task.trusted:
-        yield task.tree or task.snapshot
-        return
-    with temporary_directory() as directory:
-        yield directory
-
-
-def _problem(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> Failure | None:
-    """Why an output must not count as a whole review, or None."""
+def _judged(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> Reply:
+    """Why an output must not count as a whole review, if it must not."""
+    ending = _ending(completed)
     if answer.problem is not None:
-        words = f"{answer.problem}; {_ending(completed)}" if completed.exit_code else answer.problem
-        return Failure(INVALID_ANSWER, answer.problem, words)
+        return failed(INVALID_ANSWER, answer.problem, f"{answer.problem}; {ending}" if completed.exit_code else "")
     if completed.exit_code < 0 or (completed.exit_code and not answer.findings):
-        return Failure(FAILED, _ending(completed))
+        return failed(FAILED, ending)
     if completed.exit_code and not can_block:
-        return Failure(FAILED, f"no finding on the reviewed files says why {_ending(completed)}")
+        return failed(FAILED, f"no finding on the reviewed files says why {ending}")
     if answer.verdict not in (None, Verdict.PASS.value) and not can_block:
-        return Failure(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
-    return Failure(INVALID_ANSWER, answer.lost) if answer.lost else None
+        return failed(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
+    return failed(INVALID_ANSWER, answer.lost) if answer.lost else Reply()
 
 
 def _ending(completed: Completed) -> str:
@@ -238,8 +225,7 @@ def _ending(completed: Completed) -> str:
     return f"it ended with {how}: {words}" if words else f"it ended with {how}"
 
 
-_USUAL_MODE = "100644"
-_LETTERS = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
+_ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 
 
 def unified_diff(files: Iterable[FileChange]) -> bytes:
@@ -253,21 +239,18 @@ def unified_diff(files: Iterable[FileChange]) -> bytes:
 
 def quoted(name: bytes) -> bytes:
     """A name as git writes it: between quotes, with escapes, where a byte of it is special."""
-    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in name):
+    plain = [0x20 <= byte < 0x7F and byte not in b'"\\' for byte in name]
+    if all(plain):
         return name
     escaped = (
-        b"\\" + _LETTERS[byte].encode()
-        if byte in _LETTERS
-        else bytes((byte,))
-        if 0x20 <= byte < 0x7F
-        else b"\\%03o" % byte
-        for byte in name
+        bytes((byte,)) if is_plain else _ESCAPES.get(byte, b"\\%03o" % byte)
+        for byte, is_plain in zip(name, plain, strict=True)
     )
     return b'"%s"' % b"".join(escaped)
 
 
 def _sections(file: FileChange) -> Iterator[FileChange]:
-    """The file itself; one that changed its type is deleted and created again, as git tells it."""
+    """The file itself; one that changed its type is deleted and created again, as in git's diffs."""
     if file.status is not FileStatus.TYPE_CHANGED:
         yield file
         return
@@ -282,40 +265,37 @@ def _pieces(file: FileChange) -> Iterator[bytes]:
     old, new = os.fsencode(file.old_path or file.path), os.fsencode(file.new_path or file.path)
     before, after = quoted(b"a/" + old), quoted(b"b/" + new)
     yield b"diff --git %s %s\n" % (before, after)
-    for line in _header_lines(file, quoted(old), quoted(new)):
-        yield line + b"\n"
-    names = [
+    yield from (line + b"\n" for line in _header_lines(file, quoted(old), quoted(new)))
+    names = (
         before if file.old_path is not None else b"/dev/null",
         after if file.new_path is not None else b"/dev/null",
-    ]
+    )
     if file.hunks:
-        # A name with a space in it ends with a tab, so that its end can be told.
+        # A name with a space in it ends with a tab, so that its end is known.
         yield b"--- %s\n+++ %s\n" % tuple(name + b"\t" if b" " in name else name for name in names)
-        for hunk in file.hunks:
-            extents = ((hunk.old_start, hunk.old_lines), (hunk.new_start, hunk.new_lines))
-            where = [b"%d" % start if lines == 1 else b"%d,%d" % (start, lines) for start, lines in extents]
-            section = f" {hunk.section}".encode("utf-8", "replace") if hunk.section else b""
-            yield b"@@ -%s +%s @@%s\n" % (*where, section)
-            yield hunk.body if hunk.body.endswith(b"\n") else hunk.body + b"\n"
     elif file.binary:
-        yield b"Binary files %s and %s differ\n" % tuple(names)
+        yield b"Binary files %s and %s differ\n" % names
+    for hunk in file.hunks:
+        extents = ((hunk.old_start, hunk.old_lines), (hunk.new_start, hunk.new_lines))
+        where = [b"%d" % start if lines == 1 else b"%d,%d" % (start, lines) for start, lines in extents]
+        section = f" {hunk.section}".encode("utf-8", "replace") if hunk.section else b""
+        yield b"@@ -%s +%s @@%s\n" % (*where, section)
+        yield hunk.body if hunk.body.endswith(b"\n") else hunk.body + b"\n"
 
 
 def _header_lines(file: FileChange, old: bytes, new: bytes) -> Iterator[bytes]:
     old_mode, new_mode = (file.old_mode or "").encode(), (file.new_mode or "").encode()
     if file.status is FileStatus.ADDED:
-        yield b"new file mode " + (new_mode or _USUAL_MODE.encode())
+        yield b"new file mode " + (new_mode or b"100644")
     elif file.status is FileStatus.DELETED:
-        yield b"deleted file mode " + (old_mode or _USUAL_MODE.encode())
+        yield b"deleted file mode " + (old_mode or b"100644")
     elif old_mode and new_mode and old_mode != new_mode:
-        yield b"old mode " + old_mode
-        yield b"new mode " + new_mode
+        yield from (b"old mode " + old_mode, b"new mode " + new_mode)
     if file.status in (FileStatus.RENAMED, FileStatus.COPIED):
         word = b"rename" if file.status is FileStatus.RENAMED else b"copy"
         if file.similarity is not None:
             yield b"similarity index %d%%" % file.similarity
-        yield word + b" from " + old
-        yield word + b" to " + new
+        yield from (word + b" from " + old, word + b" to " + new)
     if file.old_blob != file.new_blob:
         nothing = "0" * len(file.old_blob or file.new_blob or "")
         line = f"index {file.old_blob or nothing}..{file.new_blob or nothing}"

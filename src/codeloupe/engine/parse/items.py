@@ -1,54 +1,43 @@
-"""One item of a review as a claimed finding, whichever of the known spellings its fields have.
-
-Also the named reasons why an answer, or an item of it, could not be read.
-"""
+"""One item of a review as a claimed finding, whichever of the known spellings its fields have."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.engine.parse.loose_json import flaw_of, other_values, words
 from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
-from codeloupe.system.json_text import late
+from codeloupe.system.json_text import flaw_of, late, other_values, words
 
 EMPTY_OUTPUT = "empty output"
 NO_JSON = "invalid json: no JSON found"
 TRUNCATED_JSON = "invalid json: truncated"
 ONLY_REASONING = "invalid json: nothing but reasoning"
-_FAILED_RUN = "the run failed"
-_UNLISTED = "not every finding is listed"
+# An answer with a problem that begins so is not whole, even where findings could be read beside it.
+FAILED_RUN = "the run failed: "
+UNLISTED = "not every finding is listed: "
+# It is asked what it meant.
+DOUBTFUL = "it lists no finding, and yet: "
 
 MAX_FINDINGS = 1000
-MAX_SUMMARY_CHARACTERS = 10_000
 MAX_NAME_CHARACTERS = 200
 MAX_PATH_CHARACTERS = 4096
-MAX_EVIDENCE_CHARACTERS = 10_000
-_MAX_QUOTED_CHARACTERS = 100
-_MAX_DROPPED = 100
-_MAX_TITLE_CHARACTERS = 300
-_LONG_TITLE_CHARACTERS = 120
+MAX_TEXT_CHARACTERS = 10_000
 _MAX_BODY_CHARACTERS = 20_000
-_MAX_FIELD_CHARACTERS = 64
-_LONGEST_SEVERITY = 60
 
 SEVERITY_NAMES = ("severity", "priority", "level")
-_TITLE_NAMES = ("title", "headline")
-_BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
-_WORDS_NAMES = ("message", "description", "issue", "problem", "summary", "comment", "body", "details", "explanation")
-_DEFECT_NAMES = ("issue", "problem", "bug", "defect", "vulnerability", "finding", "error")
-_SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
-_REPLACEMENT_NAMES = ("replacement", "replacement_code", "new_code")
-_FILE_NAMES = ("file", "file_path", "filepath", "path", "filename", "file_name", "absolute_file_path", "relative_path")
+TITLE_NAMES = ("title", "headline")
+BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
+_WORDS_NAMES = words("message description issue problem summary comment body details explanation")
+_DEFECT_NAMES = words("issue problem bug defect vulnerability finding error")
+_FILE_NAMES = words("file file_path filepath path filename file_name absolute_file_path relative_path")
 _LOCATION_NAMES = ("code_location", "location", "position", "place")
 _START_NAMES = words("line_start start_line line lines line_number line_numbers line_range range start")
-_END_NAMES = ("line_end", "end_line", "end")
-_QUOTE_NAMES = ("quote", "evidence", "code", "snippet", "code_snippet", "existing_code")
+_QUOTE_NAMES = words("quote evidence code snippet code_snippet existing_code")
 _PRIORITY_IN_TITLE = late(r"\s*\[(P[0-3])\]")
 _SEVERITY_IN_TITLE = late(r"(?i)\s*(?:\[(P[0-3])\]|[*_\[(]{0,3}(critical|blocker|P0|P1)(?:[*_\])]{1,3}:?|:)\s)")
 _WORD_START = late(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -67,58 +56,23 @@ _LOOK_ALIKES = str.maketrans(
 )
 _SEVERITY_WORD = late(r"[^\W\d_]+[0-9]?|[0-9]+")
 _SEVERITIES = {
-    **dict.fromkeys(("blocker", "blocking", "fatal", "crit"), Severity.CRITICAL),
-    **dict.fromkeys(("major", "severe", "err"), Severity.HIGH),
-    **dict.fromkeys(("moderate", "med", "warn"), Severity.MEDIUM),
+    **dict.fromkeys(words("blocker blocking fatal crit"), Severity.CRITICAL),
+    **dict.fromkeys(words("major severe err"), Severity.HIGH),
+    **dict.fromkeys(words("moderate med warn"), Severity.MEDIUM),
     **dict.fromkeys(words("minor trivial nit nitpick note hint informational information"), Severity.LOW),
 }
 _SEVERITY_PHRASES = {"must fix": Severity.CRITICAL, "should fix": Severity.MEDIUM, "nice to have": Severity.LOW}
 # They say what the other words are about.
-_FILLERS = frozenset({"to", "severity", "priority", "level", "risk", "impact", "issue", "bug"})
-
-
-def missing_field(name: str) -> str:
-    """A field that must be there is not."""
-    return f"missing field: {name}"
-
-
-def invalid_verdict(stated: Any) -> str:
-    """A verdict that is none of the known ones."""
-    return f"invalid verdict: {shown(stated)}"
-
-
-def invalid_json(flaw: str) -> str:
-    """What should be JSON cannot be read, or not wholly."""
-    return f"invalid json: {flaw}"
-
-
-def failed_run(told: Any) -> str:
-    """What answered says itself that it failed."""
-    return f"{_FAILED_RUN}: {shown(told)}"
-
-
-def unlisted(told: str) -> str:
-    """An answer tells, beside its list, of defects that are not in it."""
-    return f"{_UNLISTED}: {told}"
-
-
-def doubtful(told: str) -> str:
-    """An answer lists nothing, and something beside its list may tell of a defect: it is asked what it meant."""
-    return f"it lists no finding, and yet: {told}"
+_FILLERS = words("to severity priority level risk impact issue bug")
 
 
 def claims_defects(problem: str | None) -> bool:
-    """Whether a problem is that defects are claimed and not told."""
-    return bool(problem) and str(problem).startswith(_UNLISTED)
-
-
-def is_lasting(problem: str) -> bool:
-    """Whether an answer with this problem is not whole, even where findings could be read beside it."""
-    return problem == TRUNCATED_JSON or problem.startswith((_FAILED_RUN, _UNLISTED))
+    """Whether a problem is that defects are claimed and not listed."""
+    return bool(problem) and str(problem).startswith(UNLISTED)
 
 
 def too_many(unread: int) -> str:
-    """There were more findings than are read."""
+    """The reason why so many findings were not read."""
     return f"{unread:,} more findings than the {MAX_FINDINGS:,} that are read"
 
 
@@ -130,8 +84,8 @@ def shown(value: Any) -> str:
         return "a list" if isinstance(value, list | tuple) else "an object"
     if isinstance(value, int) and abs(value) > 10**18:
         return "a large number"
-    text = " ".join(str(value)[: 2 * _MAX_QUOTED_CHARACTERS].split())
-    return text if len(text) <= _MAX_QUOTED_CHARACTERS else f"{text[:_MAX_QUOTED_CHARACTERS]} ..."
+    text = " ".join(str(value)[:200].split())
+    return text if len(text) <= 100 else f"{text[:100]} ..."
 
 
 class Fields:
@@ -153,7 +107,7 @@ class Fields:
         """Whether one of these names is there, with whatever value."""
         return any(name in self._members for name in names)
 
-    def text(self, *names: str, most: int) -> str:
+    def text(self, *names: str, most: int = MAX_NAME_CHARACTERS) -> str:
         """The first text under these names that is not blank, cut at `most` characters; nothing if there is none."""
         values = (self._members.get(name) for name in names)
         return next((value[:most] for value in values if isinstance(value, str) and value.strip()), "")
@@ -180,17 +134,15 @@ def _plain_name(name: str) -> str:
 
 def plain_name(name: object) -> str:
     """A name in the one spelling."""
-    return _plain_name(name[:_MAX_FIELD_CHARACTERS]) if isinstance(name, str) else ""
+    return _plain_name(name[:64]) if isinstance(name, str) else ""
 
 
 def share(value: object) -> float | None:
     """A confidence between 0 and 1. What is above 1 is taken for percent; what is no such number is None."""
     is_percent = False
     if isinstance(value, str):
-        match = _SHARE.fullmatch(value[:_MAX_FIELD_CHARACTERS])
-        if match is None:
-            return None
-        value, is_percent = float(match[1]), bool(match[2])
+        match = _SHARE.fullmatch(value[:64])
+        value, is_percent = (float(match[1]), bool(match[2])) if match else (None, False)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
         return None
     return value / 100 if is_percent or value > 1 else float(value)
@@ -209,7 +161,7 @@ def place_of(fields: Fields) -> ClaimedPlace:
     """The place that an item names, in fields or in a text such as `file.py:12 - x = 1`."""
     location = fields.object(*_LOCATION_NAMES, "evidence")
     sources = [fields, location] if location else [fields]
-    written = written_place(fields.text(*_LOCATION_NAMES, most=MAX_EVIDENCE_CHARACTERS))
+    written = written_place(fields.text(*_LOCATION_NAMES, most=MAX_TEXT_CHARACTERS))
     paths = (source.text(*_FILE_NAMES, most=MAX_PATH_CHARACTERS + 1).strip() for source in sources)
     file = next((path for path in paths if 0 < len(path) <= MAX_PATH_CHARACTERS), None) or written.file
     if file is not None and (joined := _PATH_AND_LINE.fullmatch(file)):
@@ -217,7 +169,7 @@ def place_of(fields: Fields) -> ClaimedPlace:
     start, end = next((lines for source in sources if (lines := _lines(source))[0]), (None, None))
     if start is None:
         start, end = written.line_start, written.line_end
-    quote = _quote(sources)
+    quote = next((quote for source in sources if (quote := _quote(source))), "")
     quoted = written_place(quote)
     one, other = f"/{file or quoted.file}", f"/{quoted.file}"
     if quoted.file is not None and (one.endswith(other) or other.endswith(one)):
@@ -227,20 +179,21 @@ def place_of(fields: Fields) -> ClaimedPlace:
     return ClaimedPlace(file, start, end, quote)
 
 
-def _quote(sources: Sequence[Fields]) -> str:
-    for source in sources:
-        if text := source.text(*_QUOTE_NAMES, most=MAX_EVIDENCE_CHARACTERS):
-            return text
-        listed = source.get(*_QUOTE_NAMES)
-        if isinstance(listed, list) and listed and all(isinstance(line, str) for line in listed):
-            return "\n".join(listed)[:MAX_EVIDENCE_CHARACTERS]
-    return ""
+def _quote(fields: Fields) -> str:
+    listed = fields.get(*_QUOTE_NAMES)
+    is_list = isinstance(listed, list) and all(isinstance(line, str) for line in listed)
+    return fields.text(*_QUOTE_NAMES, most=MAX_TEXT_CHARACTERS) or (
+        "\n".join(listed)[:MAX_TEXT_CHARACTERS] if is_list else ""
+    )
 
 
 def _lines(fields: Fields) -> tuple[int | None, int | None]:
     start, end = span(fields.get(*_START_NAMES))
-    last, _ = span(fields.get(*_END_NAMES))
-    start, end = (start, last or end) if start else (last, None)
+    last, _ = span(fields.get("line_end", "end_line", "end"))
+    return _in_order(start, last or end) if start else (last, None)
+
+
+def _in_order(start: int | None, end: int | None) -> tuple[int | None, int | None]:
     return start, end if start and end and end >= start else None
 
 
@@ -257,9 +210,8 @@ def span(value: Any) -> tuple[int | None, int | None]:
 
 
 def _line(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
+    is_digits = isinstance(value, str) and value.strip().isdecimal() and len(value) < 10
+    if is_digits or (isinstance(value, float) and value.is_integer()):
         value = int(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and 0 < value < 10**9 else None
@@ -267,7 +219,7 @@ def _line(value: Any) -> int | None:
 
 def written_place(text: str) -> ClaimedPlace:
     """The place that a text begins with, and what follows as its quote; without a file, where none is named."""
-    text = text[:MAX_EVIDENCE_CHARACTERS]
+    text = text[:MAX_TEXT_CHARACTERS]
     match = _PATH_AND_LINE.match(text)
     return _place_in(match, text[match.end() :]) if match else ClaimedPlace()
 
@@ -278,40 +230,38 @@ def _place_in(match: re.Match[str], rest: str) -> ClaimedPlace:
         quote = ""
     if len(quote) > 1 and quote[0] == quote[-1] == "`" and quote.count("`") == 2:
         quote = quote[1:-1]
-    start, end = _line(match[2]), _line(match[3])
-    return ClaimedPlace(match[1], start, end if start and end and end >= start else None, quote)
+    return ClaimedPlace(match[1], *_in_order(_line(match[2]), _line(match[3])), quote)
 
 
 def stated_severity(value: Any) -> Severity:
     """The severity that a value states. Raises ValueError when it states none for certain.
 
     Beside the accepted names: their other names ("blocker", "nit"), several together ("P1 - high"), and decoration
-    ("**HIGH**"). Of two neighbours ("medium to high") the graver counts. One strange word ("not critical"), and a list
-    to choose from ("high|low"), makes all of it unknown.
+    ("**HIGH**"). Of two neighbours ("medium to high") the more severe counts. One strange word ("not critical"), and a
+    list to choose from ("high|low"), makes all of it unknown.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
         return Severity.parse(value)
     except ValueError:
-        if not isinstance(value, str) or len(value) > _LONGEST_SEVERITY:
+        if not isinstance(value, str) or len(value) > 60:
             raise
-    words = [word for word in _SEVERITY_WORD.findall(value.lower()) if word not in _FILLERS]
-    if (phrase := _SEVERITY_PHRASES.get(" ".join(words))) is not None:
+    stated = [word for word in _SEVERITY_WORD.findall(value.lower()) if word not in _FILLERS]
+    if (phrase := _SEVERITY_PHRASES.get(" ".join(stated))) is not None:
         return phrase
-    steps = [(_SEVERITIES[word] if word in _SEVERITIES else Severity.parse(word)).priority for word in words]
-    if not steps or all(word.isdigit() for word in words) or "|" in value or max(steps) - min(steps) > 1:
+    steps = [(_SEVERITIES[word] if word in _SEVERITIES else Severity.parse(word)).priority for word in stated]
+    if not steps or all(word.isdigit() for word in stated) or "|" in value or max(steps) - min(steps) > 1:
         raise ValueError(f"not a severity: {value!r}")
     return Severity(min(steps))
 
 
-def states_severity(value: Any) -> bool:
-    """Whether a value states a severity for certain."""
+def known_severity(value: Any) -> Severity | None:
+    """The severity that a value states for certain, or None."""
     try:
-        stated_severity(value)
+        return stated_severity(value)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 class UnreadableItem(ValueError):
@@ -321,11 +271,13 @@ class UnreadableItem(ValueError):
 def finding_of(item: Any) -> ClaimedFinding:
     """The finding that an item claims. Raises UnreadableItem."""
     if not isinstance(item, Mapping):
-        raise UnreadableItem(missing_field("title"))
-    # What is missing beside whole values takes nothing from them; `findings_of` tells of it.
+        raise UnreadableItem("missing field: title")
+    # What is missing beside whole values takes nothing from them; `answer_of` tells of it.
     fields = Fields({name: value for name, value in item.items() if not flaw_of(value)})
     title, body = title_and_body(fields)
     place = place_of(fields)
+    suggestions = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
+    replacements = ("replacement", "replacement_code", "new_code")
     return ClaimedFinding(
         severity=_severity(item, title),
         title=title,
@@ -333,24 +285,24 @@ def finding_of(item: Any) -> ClaimedFinding:
         file=place.file,
         line_start=place.line_start,
         line_end=place.line_end,
-        category=fields.text("category", most=MAX_NAME_CHARACTERS).strip(),
+        category=fields.text("category").strip(),
         evidence=place.quote,
-        suggestion=fields.text(*_SUGGESTION_NAMES, most=_MAX_BODY_CHARACTERS) or None,
-        replacement=fields.text(*_REPLACEMENT_NAMES, most=_MAX_BODY_CHARACTERS + 1) or None,
+        suggestion=fields.text(*suggestions, most=_MAX_BODY_CHARACTERS) or None,
+        replacement=fields.text(*replacements, most=_MAX_BODY_CHARACTERS + 1) or None,
         confidence=share(fields.get("confidence", "confidence_score")),
-        reviewer=fields.text("reviewer", most=MAX_NAME_CHARACTERS).strip() or None,
-        rule=fields.text("rule", "rule_id", most=MAX_NAME_CHARACTERS).strip() or None,
+        reviewer=fields.text("reviewer").strip() or None,
+        rule=fields.text("rule", "rule_id").strip() or None,
     )
 
 
 def looks_like_item(value: Any) -> bool:
-    """Whether an object that stands alone claims a finding: it has words and a severity."""
+    """Whether an object by itself claims a finding: it has words and a severity."""
     if not isinstance(value, Mapping):
         return False
     fields = Fields(value)
-    words = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=MAX_NAME_CHARACTERS)
+    said = fields.text(*TITLE_NAMES, *_WORDS_NAMES)
     # A line of a log has a level too, so that word alone says nothing here.
-    return bool(words) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(words)))
+    return bool(said) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(said)))
 
 
 def looks_like_unrated_item(value: Any) -> bool:
@@ -359,9 +311,8 @@ def looks_like_unrated_item(value: Any) -> bool:
         return False
     fields = Fields(value)
     place = place_of(fields)
-    named = fields.text(*_TITLE_NAMES, *_DEFECT_NAMES, most=MAX_NAME_CHARACTERS)
-    words = named or fields.text(*_WORDS_NAMES, most=MAX_NAME_CHARACTERS)
-    return bool(named and (place.file or place.line_start)) or bool(words and place.line_start)
+    is_named = fields.text(*TITLE_NAMES, *_DEFECT_NAMES) and (place.file or place.line_start)
+    return bool(is_named or (place.line_start and fields.text(*TITLE_NAMES, *_DEFECT_NAMES, *_WORDS_NAMES)))
 
 
 def title_and_body(fields: Fields) -> tuple[str, str]:
@@ -369,22 +320,22 @@ def title_and_body(fields: Fields) -> tuple[str, str]:
 
     Raises UnreadableItem when there are no words at all.
     """
-    stated = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
+    stated = fields.text(*TITLE_NAMES, *_WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
     if not stated:
-        raise UnreadableItem(missing_field("title"))
+        raise UnreadableItem("missing field: title")
     title = stated.split("\n", 1)[0].strip()
-    if len(title) > _LONG_TITLE_CHARACTERS and (end := title.find(". ", 0, _MAX_TITLE_CHARACTERS)) > 0:
+    if len(title) > 120 and (end := title.find(". ", 0, 300)) > 0:
         title = title[: end + 1]
-    if len(title) > _MAX_TITLE_CHARACTERS:
-        title = f"{title[:_MAX_TITLE_CHARACTERS].rstrip()} …"
-    texts = (fields.text(name, most=_MAX_BODY_CHARACTERS).strip() for name in _BODY_NAMES)
+    if len(title) > 300:
+        title = f"{title[:300].rstrip()} …"
+    texts = (fields.text(name, most=_MAX_BODY_CHARACTERS).strip() for name in BODY_NAMES)
     parts = dict.fromkeys([stated, *filter(None, texts)])
     parts.pop(title, None)
     return title, "\n\n".join(parts)[:_MAX_BODY_CHARACTERS]
 
 
 def _severity(item: Mapping[str, Any], title: str) -> Severity:
-    """The gravest severity that an item states: two that differ leave no lower one certain."""
+    """The highest severity that an item states: two that differ leave no lower one certain."""
     stated = [
         value
         for name, value in (*item.items(), *other_values(item))
@@ -394,14 +345,10 @@ def _severity(item: Mapping[str, Any], title: str) -> Severity:
     ]
     in_title = _SEVERITY_IN_TITLE.match(title)
     if not stated and not (in_title and in_title[1]):
-        name = "priority" if Fields(item).has_any(("file_path", "line_start", "code_location")) else "severity"
-        raise UnreadableItem(missing_field(name))
-    known = []
-    for value in [*stated, *([in_title[1] or in_title[2]] if in_title else ())]:
-        try:
-            known.append(stated_severity(value))
-        except ValueError:
-            continue
+        has_form = Fields(item).has_any(("file_path", "line_start", "code_location"))
+        raise UnreadableItem(f"missing field: {'priority' if has_form else 'severity'}")
+    also = [in_title[1] or in_title[2]] if in_title else []
+    known = [severity for value in (*stated, *also) if (severity := known_severity(value)) is not None]
     if not known:
         raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
     return min(known, key=lambda each: each.priority)
@@ -417,7 +364,7 @@ def answer_of(
     found: list[ClaimedFinding] = []
     reasons: list[str] = []
     first: str | None = None
-    unread = untold = 0
+    unread = left = 0
     for number, item in enumerate(items, start=1):
         if len(found) >= MAX_FINDINGS:
             unread += 1
@@ -429,15 +376,14 @@ def answer_of(
             reason = str(error)
         values = item.values() if isinstance(item, Mapping) else ()
         if flaw := next((flaw for value in (item, *values) if (flaw := flaw_of(value))), ""):
-            reason = invalid_json(flaw)
-        if reason and len(reasons) < _MAX_DROPPED:
+            reason = f"invalid json: {flaw}"
+        if reason and len(reasons) < 100:
             reasons.append(f"{reason} (finding {number:,})")
             first = first or reason
         else:
-            untold += bool(reason)
-    if untold:
-        reasons.append(f"{untold:,} more findings that could not be read")
+            left += bool(reason)
+    if left:
+        reasons.append(f"{left:,} more findings that could not be read")
     if unread:
         reasons.append(too_many(unread))
-    problem = problem or (None if found else first)
-    return ReviewAnswer(findings=tuple(found), dropped=tuple(reasons), problem=problem)
+    return ReviewAnswer(findings=tuple(found), dropped=tuple(reasons), problem=problem or (None if found else first))

@@ -11,7 +11,7 @@ import csv
 import html
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import accumulate, dropwhile, islice
 
 from msgspec.structs import replace
 
@@ -20,37 +20,29 @@ from codeloupe.engine.parse.items import (
     TRUNCATED_JSON,
     Fields,
     answer_of,
-    missing_field,
+    known_severity,
     plain_name,
-    states_severity,
     written_place,
 )
-from codeloupe.engine.parse.loose_json import TRUNCATED, FlawedObject
 from codeloupe.model.finding import ReviewAnswer
-from codeloupe.system.json_text import late
+from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject, late, words
 
 _Item = dict[str, object]
-_FENCES = ("```", "~~~")
-_MAX_LISTED_CHARACTERS = 300_000
-_MAX_LISTED_ITEMS = 2_000
-_MAX_CELLS = 30
-_MAX_BULLET_CHARACTERS = 30
-_MAX_ABOVE_CHARACTERS = 300
 
 # `- **Severity:** HIGH`, `**Category:** …`, `**Description:** …`, `**Evidence:** a.py:12 - …`.
 _BULLET_NAMES = {
-    **dict.fromkeys(("severity", "priority"), "severity"),
-    **dict.fromkeys(("title", "issue"), "title"),
-    **dict.fromkeys(("description", "message", "problem"), "description"),
-    **dict.fromkeys(("details", "body"), "body"),
-    **dict.fromkeys(("line", "lines"), "line"),
+    **{name: name for name in words("severity category title description evidence body location file line quote")},
+    **dict.fromkeys(("message", "problem"), "description"),
     **dict.fromkeys(("suggestion", "suggested fix", "recommendation", "fix"), "suggestion"),
-    **{name: name for name in ("category", "evidence", "location", "file", "quote", "confidence")},
+    "priority": "severity",
+    "issue": "title",
+    "details": "body",
+    "lines": "line",
+    "confidence": "confidence",
 }
 _BULLET_WORDS = {"title", "description", "body"}
-_BULLET_PLACES = {"evidence", "location", "file", "quote"}
 _LONG = {*_BULLET_WORDS, "suggestion"}
-_ONE_LINE = {"severity", "category", "file", "line", "confidence"}
+_ONE_LINE = ("severity", "category", "file", "line", "confidence")
 _NAME = "|".join(sorted(_BULLET_NAMES, key=len, reverse=True))
 _BOLD = rf"(?:\*\*|__)\s?({_NAME})\s?(?::\s?(?:\*\*|__)|(?:\*\*|__)\s?:)"
 _BARE = rf"^[ \t]{{0,20}}(?:[-*+•][ \t]{{1,4}}|\d{{1,3}}[.)][ \t]{{1,4}})?({_NAME})[ \t]{{0,2}}:"
@@ -69,19 +61,17 @@ _COMMENT = late(r"^[ \t]{0,3}[-*][ \t]{1,4}(?=\[P[0-3]\] )", re.MULTILINE)
 _COMMENT_END = late(r"\n(?=[^\s])")
 
 _COLUMNS = {
-    **dict.fromkeys(("severity", "priority", "level", "risk", "impact"), "severity"),
-    **dict.fromkeys(("file", "path", "filename", "location", "where", "place", "file_path"), "file"),
-    **dict.fromkeys(("line", "lines", "line_number", "line(s)"), "line"),
-    **dict.fromkeys(("code", "quote", "evidence", "snippet"), "quote"),
-    **dict.fromkeys(("fix", "suggestion", "recommendation", "suggested_fix"), "suggestion"),
-    **dict.fromkeys(("category", "type", "kind"), "category"),
+    **dict.fromkeys(words("severity priority level risk impact"), "severity"),
+    **dict.fromkeys(words("file path filename location where place file_path"), "file"),
+    **dict.fromkeys(words("line lines line_number line(s)"), "line"),
+    **dict.fromkeys(words("code quote evidence snippet"), "quote"),
+    **dict.fromkeys(words("fix suggestion recommendation suggested_fix"), "suggestion"),
+    **dict.fromkeys(words("category type kind"), "category"),
     "rule": "rule",
+    **dict.fromkeys(words("title issue finding problem bug vulnerability defect summary message description"), "title"),
+    **dict.fromkeys(words("details explanation body comment why"), "body"),
 }
-_WORDS = ("title", "issue", "finding", "problem", "bug", "vulnerability", "defect", "summary", "message", "description")
-_MORE_WORDS = ("details", "explanation", "body", "comment", "why")
-_ITEM_TAGS = frozenset(
-    ["finding", "issue", "problem", "bug", "defect", "vulnerability", "comment", "item", "violation"]
-)
+_ITEM_TAGS = words("finding issue problem bug defect vulnerability comment item violation")
 _TAG = late(r"<(/?)([A-Za-z][\w.-]{0,40})((?:\s[^<>]{0,1000})?)(/?)>")
 _ATTRIBUTE = late(r"""([A-Za-z][\w.-]{0,40})\s{0,3}=\s{0,3}(?:"([^"]{0,1000})"|'([^']{0,1000})')""")
 _RULE = late(r"\s{0,3}\|?\s{0,3}:?-{1,200}:?\s{0,3}(?:\|\s{0,3}:?-{0,200}:?\s{0,3}){0,30}")
@@ -112,27 +102,10 @@ _LINE = late(r"\blines?\W{0,4}(\d{1,9})", re.IGNORECASE)
 _CODE = late(r"`([^`\n]{3,500})`")
 _EDGES = " \t*_`:–—-|,.()[]"
 
-_MESSAGE_SEVERITIES = {
-    **{
-        name: name
-        for name in [
-            "critical",
-            "high",
-            "medium",
-            "low",
-            "error",
-            "warning",
-            "suggestion",
-            "info",
-            "p0",
-            "p1",
-            "p2",
-            "p3",
-        ]
-    },
-    **dict.fromkeys(("fatal error", "fatal"), "critical"),
-    **dict.fromkeys(("note", "hint"), "info"),
-}
+_MESSAGE_SEVERITIES = (
+    *words("critical high medium low error warning suggestion info p0 p1 p2 p3"),
+    *("fatal error", "fatal", "note", "hint"),
+)
 _MESSAGE = late(
     r"^(?P<path>(?:[A-Za-z]:)?[^:\s][^:\n]{0,1000}):(?P<start>\d{1,9})(?:-(?P<end>\d{1,9}))?(?::\d{1,9})?:[ \t]{1,4}"
     r"(?P<message>\S[^\n]*+)",
@@ -147,47 +120,39 @@ def read_bullets(text: str, *, in_bold_only: bool = False) -> ReviewAnswer:
     """The findings in bullets.
 
     A field that an item has already begins the next item, and so does one after a blank line, unless all of them are.
-    So where a text ends in the middle of one, its last field may be shorter
-    than it was meant to be; an item without words or without a place at the very end of a text counts as cut.
-    `in_bold_only` is for texts that hold JSON, where a bare name and a colon may be a part of that.
+    So where a text ends in the middle of one, its last field may be shorter than it was meant to be; an item without
+    words or without a place at the very end of a text counts as cut. `in_bold_only` is for texts that hold JSON, where
+    a bare name and a colon may be a part of that.
     """
-    field = _BOLD_FIELD if in_bold_only else _BULLET_FIELD
-    gaps_matter = any(not _is_apart(text, mark.start()) for mark in islice(field.finditer(text), 1, None))
+    marks = list((_BOLD_FIELD if in_bold_only else _BULLET_FIELD).finditer(text))
+    gaps_matter = any(not _is_apart(text, mark.start()) for mark in marks[1:])
+    items: list[dict[str, str]] = [{}]
     is_cut = False
-
-    def items() -> Iterator[dict[str, str]]:
-        nonlocal is_cut
-        item: dict[str, str] = {}
-        reaches_end = False
-        for mark, following in pairwise(chain(field.finditer(text), (None,))):
-            if mark is None:
-                break
-            name = _BULLET_NAMES[(mark[1] or mark[2]).lower()]
-            end = following.start() if following else len(text)
-            stop = _LINE_END if name in _ONE_LINE else _SECTION_END if name in _LONG else _PARAGRAPH_END
-            value_end = stop.search(text, mark.end(), end)
-            reaches_end = following is None and value_end is None and not text.endswith("\n")
-            if name in item or (gaps_matter and _is_apart(text, mark.start())):
-                yield item
-                item = {}
-            item[name] = _bullet_value(name, text[mark.end() : value_end.start() if value_end else end])
-        is_whole = _BULLET_WORDS & item.keys() and _BULLET_PLACES & item.keys()
-        is_cut = reaches_end and "severity" in item and not is_whole
-        if not is_cut:
-            yield item
-
+    for number, mark in enumerate(marks):
+        name = _BULLET_NAMES[(mark[1] or mark[2]).lower()]
+        is_last = mark is marks[-1]
+        end = len(text) if is_last else marks[number + 1].start()
+        stop = _LINE_END if name in _ONE_LINE else _SECTION_END if name in _LONG else _PARAGRAPH_END
+        value_end = stop.search(text, mark.end(), end)
+        if name in items[-1] or (gaps_matter and _is_apart(text, mark.start())):
+            items.append({})
+        items[-1][name] = _bullet_value(name, text[mark.end() : value_end.start() if value_end else end])
+        is_cut = is_last and value_end is None and not text.endswith("\n")
+    last = items[-1]
+    is_whole = _BULLET_WORDS & last.keys() and {"evidence", "location", "file", "quote"} & last.keys()
+    is_cut = is_cut and "severity" in last and not is_whole
     # The names of other fields occur in prose.
-    answer = answer_of(item for item in items() if "severity" in item)
+    answer = answer_of(item for item in (items[:-1] if is_cut else items) if "severity" in item)
     return replace(answer, problem=TRUNCATED_JSON) if is_cut else answer
 
 
 def _is_apart(text: str, position: int) -> bool:
     """Whether what begins here begins a line, but for a bullet, with a blank line, a heading or a rule above it."""
-    window = max(0, position - _MAX_BULLET_CHARACTERS)
+    window = max(0, position - 30)
     line_end = text.rfind("\n", window, position)
     if (line_end < 0 and window) or text[line_end + 1 : position].strip(" \t-*+•0123456789.)"):
         return False
-    above = text[max(0, line_end - _MAX_ABOVE_CHARACTERS) : max(0, line_end)].rpartition("\n")[2]
+    above = text[max(0, line_end - 300) : max(0, line_end)].rpartition("\n")[2]
     return above.startswith("#") or not above.strip("-=* \t\r")
 
 
@@ -195,7 +160,7 @@ def _bullet_value(name: str, raw: str) -> str:
     if name in _ONE_LINE:
         core = _CORE.search(raw) if name != "file" else None
         return core[0] if core else raw.strip(" \t\r*`")
-    lines = [line for line in raw.strip().split("\n") if not line.lstrip().startswith(_FENCES)]
+    lines = [line for line in raw.strip().split("\n") if not line.lstrip().startswith(FENCES)]
     if len(lines) > 1 and _BEGUN.fullmatch(lines[-1]):
         lines.pop()
     value = "\n".join(lines).strip()
@@ -210,34 +175,33 @@ def read_review_comments(text: str) -> ReviewAnswer:
     """
     items, is_cut = [], False
     marks = list(_COMMENT.finditer(text))
-    for number, mark in enumerate(marks):
-        is_last = number + 1 == len(marks)
-        end = len(text) if is_last else marks[number + 1].start()
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    for mark, end in zip(marks, ends, strict=False):
         body_end = _COMMENT_END.search(text, mark.end(), end)
         heading, _, body = text[mark.end() : body_end.start() if body_end else end].partition("\n")
-        title, place = heading.strip(), written_place("")
+        title, place = heading, written_place("")
         for dash in (" — ", " – ", " - "):
             before, found, after = heading.rpartition(dash)
             if found and (place := written_place(after)).file:
-                title = before.strip()
+                title = before
                 break
         body = "\n".join(line.strip() for line in body.split("\n")).strip()
-        is_cut = is_last and body_end is None and not text.endswith("\n") and not (place.file and body)
+        is_open = mark is marks[-1] and body_end is None and not text.endswith("\n")
+        is_cut = is_open and not (place.file and body)
         if not is_cut:
             lines = {"line_start": place.line_start, "line_end": place.line_end}
-            items.append({"title": title, "body": body, "file": place.file, **lines})
+            items.append({"title": title.strip(), "body": body, "file": place.file, **lines})
     return answer_of(items, problem=TRUNCATED_JSON if is_cut else None)
 
 
 def read_listed(text: str) -> ReviewAnswer:
     """The findings in tags, a table, CSV, or headings and lists with a severity."""
-    is_cut = len(text) > _MAX_LISTED_CHARACTERS
+    shorter = text[:300_000]
     for items in (_tagged, _tabled, _separated, _in_blocks):
-        found = islice(items(text[:_MAX_LISTED_CHARACTERS]), _MAX_LISTED_ITEMS)
-        answer = answer_of(found)
+        answer = answer_of(islice(items(shorter), 2_000))
         if answer.findings or answer.dropped:
-            unplaced = [missing_field("file")] if any(not each.file for each in answer.findings) else []
-            problem = TRUNCATED_JSON if is_cut else answer.problem
+            unplaced = ["missing field: file"] if any(not each.file for each in answer.findings) else []
+            problem = TRUNCATED_JSON if shorter != text else answer.problem
             return replace(answer, dropped=(*answer.dropped, *unplaced), problem=problem)
     return ReviewAnswer()
 
@@ -259,8 +223,7 @@ def _tagged(text: str) -> Iterator[_Item]:
             item[field] = html.unescape(text[start : tag.start()]).replace("<![CDATA[", "").replace("]]>", "").strip()
             field = ""
         if item is not None and (closing or ends) and word == name:
-            if Fields(item).has_any(SEVERITY_NAMES):
-                yield item
+            yield from [item] if Fields(item).has_any(SEVERITY_NAMES) else []
             item = None
     if item is not None and Fields(item).has_any(SEVERITY_NAMES):
         yield FlawedObject(item, TRUNCATED)
@@ -275,49 +238,48 @@ def _tabled(text: str) -> Iterator[_Item]:
             columns = _columns(_cells(above))
         elif "|" not in line:
             columns = []
-        elif columns and (item := _row(columns, _cells(line))):
-            yield item
+        elif columns:
+            yield from _row(columns, _cells(line))
 
 
 def _cells(line: str) -> list[str]:
     row = line.strip().removeprefix("|")
     row = row.removesuffix("|") if not row.endswith("\\|") else row
-    return [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(row)[:_MAX_CELLS]]
+    return [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(row)[:30]]
 
 
 def _columns(heads: Sequence[str]) -> list[str]:
     """What the columns are, or nothing where the table is none of findings."""
     names: list[str] = []
     for head in heads:
-        plain = plain_name(head.strip(_EDGES)).split("/")[0].strip("_")
-        known = _COLUMNS.get(plain, "")
-        if not known and plain in (*_WORDS, *_MORE_WORDS):
-            known = "title" if "title" not in names and plain in _WORDS else "body"
-        names.append(known if known not in names else "")
+        name = _COLUMNS.get(plain_name(head.strip(_EDGES)).split("/")[0].strip("_"), "")
+        # The second column of words has the body.
+        name = "body" if name == "title" and name in names else name
+        names.append(name if name not in names else "")
     return names if {"severity", "title"} <= set(names) else []
 
 
-def _row(columns: Sequence[str], cells: Sequence[str]) -> _Item | None:
+def _row(columns: Sequence[str], cells: Sequence[str]) -> Iterator[_Item]:
     item: _Item = {
         name: cell.strip("`* ") if name in ("file", "quote", "line") else cell
         for name, cell in zip(columns, cells, strict=False)
         if name and cell
     }
-    return item if "title" in item else None
+    if "title" in item:
+        yield item
 
 
 def _separated(text: str) -> Iterator[_Item]:
     """Lines of CSV under a line of names."""
-    lines = [line for line in text.split("\n") if not line.startswith(_FENCES)]
-    start = next((number for number, line in enumerate(lines) if line.strip()), None)
-    if start is None or lines[start].count(",") < 2:
+    lines = [line for line in text.split("\n") if not line.startswith(FENCES)]
+    lines = list(dropwhile(lambda line: not line.strip(), lines))
+    if not lines or lines[0].count(",") < 2:
         return
     try:
-        rows = csv.reader(lines[start:], strict=False)
+        rows = csv.reader(lines, strict=False)
         columns = _columns(next(rows))
         for row in rows if columns else ():
-            if item := _row(columns, [cell.strip() for cell in row]):
-                yield item
+            yield from _row(columns, [cell.strip() for cell in row])
     except csv.Error:
         return
 
@@ -333,14 +295,15 @@ def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
     section, block, grade = "", list[str](), ""
     fenced = False
     for line in text.split("\n"):
-        is_fence = line.lstrip().startswith(_FENCES)
+        is_fence = line.lstrip().startswith(FENCES)
         fenced ^= is_fence
         heading = None if fenced or is_fence else _HEADING.fullmatch(line)
         start = heading or (None if fenced or is_fence else _LISTED.fullmatch(line))
         if start is None or _FIELD.fullmatch(start[1]):
             block.append(line)
             continue
-        yield block, grade
+        if block:
+            yield block, grade
         block, grade = [], ""
         if heading is not None and (named := _SECTION.fullmatch(heading[1])):
             section = named[1]
@@ -349,16 +312,15 @@ def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
         if heading is not None and mark is None:
             section = ""
         block, grade = [start[1]], mark[1] if mark else section
-    yield block, grade
+    if block:
+        yield block, grade
 
 
 def _block_item(block: Sequence[str], grade: str) -> _Item | None:
-    if not block:
-        return None
     fields = {found[1].lower(): found[2].strip(_EDGES) for line in block[1:] if (found := _FIELD.fullmatch(line))}
     grade = fields.get("severity") or fields.get("priority") or grade
     whole = "\n".join(block)
-    stated = {"severity": grade} if states_severity(grade) else {}
+    stated = {"severity": grade} if known_severity(grade) is not None else {}
     place = _PLACE.search(whole)
     if place is None and stated:
         place = _FILE.search(fields.get("file", "")) or _FILE.search(whole)
@@ -372,22 +334,13 @@ def _block_item(block: Sequence[str], grade: str) -> _Item | None:
     title = _MARK.sub(" ", block[0], count=1).replace(there, " ").replace("**", "").replace("__", "")
     title = " ".join(title.split()).strip(_EDGES)
     body = "\n".join(row.strip() for row in block[1:] if not _FIELD.fullmatch(row)).strip()
-    words = {"title": title or body, "body": body if title else "", "line": line, "quote": _block_quote(block, there)}
-    return {**words, **stated, **({"file": place[1]} if place else {})}
-
-
-def _block_quote(block: Sequence[str], place: str) -> str:
-    """The code in a fence, or between backticks."""
-    inside, code = False, list[str]()
-    for row in block:
-        if row.lstrip().startswith(_FENCES):
-            inside = not inside
-        elif inside:
-            code.append(row)
-    if code:
-        return "\n".join(code)
-    spans = (found[1] for found in _CODE.finditer("\n".join(block)))
-    return next((span for span in spans if span not in place and place.strip("`") not in span), "")
+    # The code in a fence, or between backticks.
+    fences = [row.lstrip().startswith(FENCES) for row in block]
+    code = [block[number] for number, count in enumerate(accumulate(fences)) if count % 2 and not fences[number]]
+    spans = (found[1] for found in _CODE.finditer(whole))
+    span = next((span for span in spans if span not in there and there.strip("`") not in span), "")
+    said = {"title": title or body, "body": body if title else "", "line": line, "quote": "\n".join(code) or span}
+    return {**said, **stated, **({"file": place[1]} if place else {})}
 
 
 def read_message_lines(text: str, *, from_program: bool) -> ReviewAnswer:
@@ -409,15 +362,9 @@ def read_message_lines(text: str, *, from_program: bool) -> ReviewAnswer:
         word = message.rstrip(":").lower()
         is_cut = position == len(text) and any(severity.startswith(word) for severity in _MESSAGE_SEVERITIES)
         if not is_cut:
-            items.append(
-                {
-                    "file": match["path"],
-                    "line": int(match["start"]),
-                    "line_end": int(match["end"]) if match["end"] else None,
-                    "severity": _MESSAGE_SEVERITIES[grade[1].lower()] if grade else "warning",
-                    "message": message[grade.end() :] if grade else message,
-                }
-            )
+            lines = {"line": match["start"], "line_end": match["end"]}
+            said = {"severity": grade[1] if grade else "warning", "message": message[grade.end() if grade else 0 :]}
+            items.append({"file": match["path"], **lines, **said})
     rest = text[position:].lstrip()
     if not from_program and _says_more(rest):
         if not items or "\n" in rest:
@@ -428,4 +375,4 @@ def read_message_lines(text: str, *, from_program: bool) -> ReviewAnswer:
 
 def _says_more(between: str) -> bool:
     """Whether there is more than blank lines and fences."""
-    return any(line.strip() and not line.lstrip().startswith(_FENCES) for line in between.split("\n"))
+    return any(line.strip() and not line.lstrip().startswith(FENCES) for line in between.split("\n"))

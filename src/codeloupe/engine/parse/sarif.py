@@ -8,32 +8,18 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.items import (
-    MAX_EVIDENCE_CHARACTERS,
-    MAX_NAME_CHARACTERS,
-    MAX_PATH_CHARACTERS,
-    Fields,
-    UnreadableItem,
-    answer_of,
-    invalid_json,
-    missing_field,
-    shown,
-    span,
-    title_and_body,
-)
-from codeloupe.engine.parse.loose_json import flaw_of
+from codeloupe.engine.parse import items
 from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
+from codeloupe.system.json_text import flaw_of
 
 _LEVELS = {"error": Severity.HIGH, "warning": Severity.MEDIUM, "note": Severity.LOW, "none": Severity.LOW}
-_NO_FAILURES = ("pass", "notApplicable", "informational")
 
 
 def looks_like_sarif(value: Mapping[str, Any]) -> bool:
     """Whether an object is a SARIF document."""
     runs = value.get("runs")
-    if not isinstance(runs, list):
-        return False
-    return "$schema" in value or "version" in value or any("tool" in _object(run) for run in runs)
+    is_named = "$schema" in value or "version" in value
+    return isinstance(runs, list) and (is_named or any("tool" in _object(run) for run in runs))
 
 
 def read_sarif(document: Mapping[str, Any]) -> ReviewAnswer:
@@ -41,85 +27,81 @@ def read_sarif(document: Mapping[str, Any]) -> ReviewAnswer:
 
     A run without results, and one that says it failed, is a problem.
     """
-    runs = [_object(run) for run in document["runs"]]
     open_results: list[tuple[Any, str | None]] = []
     suppressed = 0
-    for run in runs:
-        levels = _default_levels(run)
-        for result in _list(run.get("results")):
-            fields = _object(result)
-            suppressions = [_object(one) for one in _list(fields.get("suppressions"))]
-            if fields.get("kind") in _NO_FAILURES:
+    for run in map(_object, document["runs"]):
+        rules = map(_object, _list(_at(run, "tool", "driver"), "rules"))
+        levels = {str(rule.get("id")): _at(rule, "defaultConfiguration").get("level") for rule in rules}
+        # Without the end of the run, a rule's own level may be missing.
+        default = None if flaw_of(run) else "warning"
+        for result in _list(run, "results"):
+            suppressions = [_object(one) for one in _list(_object(result), "suppressions")]
+            if _object(result).get("kind") in ("pass", "notApplicable", "informational"):
                 continue
             if suppressions and all(one.get("status", "accepted") == "accepted" for one in suppressions):
                 suppressed += 1
             else:
-                # Without the end of the run, a rule's own level may be missing.
-                default = None if flaw_of(run) else "warning"
-                open_results.append((result, levels.get(_rule(Fields(fields)), default)))
-    answer = answer_of(open_results, problem=_problem(document, runs), read=lambda pair: _finding(*pair))
+                level = levels.get(items.Fields(_object(result)).text("rule_id"))
+                open_results.append((result, level if isinstance(level, str) else default))
+    answer = items.answer_of(open_results, problem=_problem(document), read=lambda pair: _finding(*pair))
     return replace(answer, summary=f"{suppressed:,} suppressed results" if suppressed else "")
 
 
-def _default_levels(run: Mapping[str, Any]) -> dict[str, str]:
-    """The level of results that state none, by rule."""
-    rules = [_object(rule) for rule in _list(_object(_object(run.get("tool")).get("driver")).get("rules"))]
-    levels = {str(rule.get("id")): _object(rule.get("defaultConfiguration")).get("level") for rule in rules}
-    return {rule: level for rule, level in levels.items() if isinstance(level, str)}
-
-
-def _problem(document: Mapping[str, Any], runs: list[Mapping[str, Any]]) -> str | None:
-    if flaw := flaw_of(document) or flaw_of(document["runs"]):
-        return invalid_json(flaw)
-    if not runs:
-        return missing_field("runs")
-    for run in runs:
+def _problem(document: Mapping[str, Any]) -> str | None:
+    flaw = flaw_of(document) or flaw_of(document["runs"])
+    if not flaw and not document["runs"]:
+        return "missing field: runs"
+    for run in map(_object, document["runs"] if not flaw else ()):
         if flaw := flaw_of(run) or flaw_of(run.get("results")):
-            return invalid_json(flaw)
+            break
         if not isinstance(run.get("results"), list):
-            return missing_field("results")
-        if any(_object(call).get("executionSuccessful") is False for call in _list(run.get("invocations"))):
+            return "missing field: results"
+        if any(_object(call).get("executionSuccessful") is False for call in _list(run, "invocations")):
             return "the tool says that it failed"
-    return None
+    return f"invalid json: {flaw}" if flaw else None
 
 
 def _finding(result: Any, default_level: str | None) -> ClaimedFinding:
-    parts = (result, *_object(result).values())
-    if flaw := next((flaw for part in parts if (flaw := flaw_of(part))), ""):
-        raise UnreadableItem(invalid_json(flaw))
-    fields = Fields(_object(result))
-    message = _object(fields.get("message"))
-    title, body = title_and_body(Fields({"message": message.get("text") or message.get("markdown")}))
+    whole = _object(result)
+    if flaw := next((flaw for part in (result, *whole.values()) if (flaw := flaw_of(part))), ""):
+        raise items.UnreadableItem(f"invalid json: {flaw}")
+    message = _at(whole, "message")
+    title, body = items.title_and_body(items.Fields({"message": message.get("text") or message.get("markdown")}))
+    fields = items.Fields(whole)
     level = fields.get("level") or default_level
     if level is None:
-        raise UnreadableItem(missing_field("level"))
+        raise items.UnreadableItem("missing field: level")
     if not isinstance(level, str) or level not in _LEVELS:
-        raise UnreadableItem(f"invalid severity: {shown(level)}")
-    physical = _object(_object(next(iter(_list(fields.get("locations"))), None)).get("physicalLocation"))
-    region = _object(physical.get("region"))
-    start, end = span({"start": region.get("startLine"), "end": region.get("endLine")})
-    uri = _object(physical.get("artifactLocation")).get("uri")
+        raise items.UnreadableItem(f"invalid severity: {items.shown(level)}")
+    physical = _at(_object(next(iter(_list(whole, "locations")), None)), "physicalLocation")
+    region = _at(physical, "region")
+    start, end = items.span({"start": region.get("startLine"), "end": region.get("endLine")})
+    uri = _at(physical, "artifactLocation").get("uri")
     path = unquote(uri.removeprefix("file://"), errors="surrogateescape") if isinstance(uri, str) else None
-    snippet = _object(region.get("snippet")).get("text")
+    snippet = _at(region, "snippet").get("text")
     return ClaimedFinding(
         severity=_LEVELS[level],
         title=title,
         body=body,
-        file=path if path and len(path) <= MAX_PATH_CHARACTERS else None,
+        file=path if path and len(path) <= items.MAX_PATH_CHARACTERS else None,
         line_start=start,
         line_end=end,
-        evidence=snippet[:MAX_EVIDENCE_CHARACTERS] if isinstance(snippet, str) else "",
-        rule=_rule(fields) or None,
+        evidence=snippet[: items.MAX_TEXT_CHARACTERS] if isinstance(snippet, str) else "",
+        rule=fields.text("rule_id") or None,
     )
-
-
-def _rule(fields: Fields) -> str:
-    return fields.text("rule_id", most=MAX_NAME_CHARACTERS)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _at(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """The object at a path of names, or an empty one."""
+    for name in names:
+        value = _object(value.get(name))
+    return value
+
+
+def _list(value: Mapping[str, Any], name: str) -> list[Any]:
+    found = value.get(name)
+    return found if isinstance(found, list) else []

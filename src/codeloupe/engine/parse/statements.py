@@ -1,62 +1,70 @@
-"""What an answer holds and states beside its list of findings.
+"""What is around an answer, and what it states beside its list of findings.
 
-Findings are also under names of the model's own (`Beside`), and models say in a flag, a count, a verdict or a sentence
-what they did not list: that the answer is not whole, or that the list is not all. An answer without findings is clean
-only where nothing in it speaks against that.
+Programs and models put an answer into envelopes (`walk`): claude gives `{"type": "result", "result": "…"}`, gemini
+`{"response": "…"}`, codex lines with `{"item": {"text": "…"}}`, models an object of their own. Findings are also under
+names of the model's own (`Beside`), and models say in a flag, a count, a verdict or a sentence what they did not list:
+that the answer is not whole, or that the list is not all. An answer without findings is clean only where nothing in it
+speaks against that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from codeloupe.engine.parse.items import (
+    DOUBTFUL,
+    FAILED_RUN,
     SEVERITY_NAMES,
+    UNLISTED,
     Fields,
-    doubtful,
-    failed_run,
+    known_severity,
     looks_like_item,
     looks_like_unrated_item,
     plain_name,
     shown,
-    stated_severity,
-    states_severity,
-    unlisted,
     written_place,
 )
-from codeloupe.engine.parse.loose_json import FlawedObject, flaw_of, other_values, words
 from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_reassuring, is_unfinished
 from codeloupe.model.finding import ClaimedFinding, Severity
-from codeloupe.system.json_text import late
+from codeloupe.system.json_text import FlawedObject, flaw_of, late, other_values, words
 
 
 def _set(text: str) -> frozenset[str]:
     return frozenset(words(text))
 
 
+# A text in an envelope, in a text in an envelope, is as deep as programs go.
+MAX_NESTED_TEXTS = 3
+_TEXT_NAMES = words("result response output text content answer message arguments")
+# What was said to a model is not what it says.
+_OTHERS = ("user", "system", "tool", "developer")
+# A message of a run has none of these; what has one is a finding or an answer of its own.
+_CLAIMS = {"findings", "issues", "finding", "issue", "severity"}
 LIST_NAMES = ("findings", "issues", "aggregated_findings")
 _MAX_DEPTH = 6
 _MAX_VALUES = 5_000
-_MAX_WORD_CHARACTERS = 60
-_DEFECTS = _set(
-    "finding findings issue issues problem problems bug bugs defect defects vulnerability vulnerabilities flaw flaws "
-    "blocker blockers blocking violation violations concern concerns failure failures risk risks alert alerts "
-    "error errors warning warnings critical high major severe serious fatal medium moderate low minor "
-    "p0 p1 p2 p3 mistakes regressions security fix"
-)
 _GRADES = {
-    **dict.fromkeys(("critical", "blocker", "blockers", "blocking", "fatal", "p0", "severe"), Severity.CRITICAL),
-    **dict.fromkeys(("high", "major", "serious", "error", "errors", "p1", "vulnerability"), Severity.HIGH),
-    **dict.fromkeys(("vulnerabilities", "security"), Severity.HIGH),
-    **dict.fromkeys(("medium", "moderate", "warning", "warnings", "p2"), Severity.MEDIUM),
-    **dict.fromkeys(("low", "minor", "p3", "nit", "nits", "nitpicks", "info"), Severity.LOW),
+    **dict.fromkeys(words("critical blocker blockers blocking fatal p0 severe"), Severity.CRITICAL),
+    **dict.fromkeys(words("high major serious error errors p1 vulnerability vulnerabilities security"), Severity.HIGH),
+    **dict.fromkeys(words("medium moderate warning warnings p2"), Severity.MEDIUM),
+    **dict.fromkeys(words("low minor p3 nit nits nitpicks info"), Severity.LOW),
 }
+_NAMED_DEFECTS = _set(
+    "finding findings issue issues problem problems bug bugs defect defects vulnerability vulnerabilities flaw flaws "
+    "blocker blockers blocking"
+)
+_DEFECTS = _NAMED_DEFECTS | _set(
+    "violation violations concern concerns failure failures risk risks alert alerts error errors warning warnings "
+    "critical high major severe serious fatal medium moderate low minor p0 p1 p2 p3 mistakes regressions security fix"
+)
 # What is under such a name was there before, is gone, or was never claimed.
-_ASIDE = _set(
+_NEGATION = _set("not no non without")
+_ASIDE = _NEGATION | _set(
     "resolved fixed previous earlier prior dismissed suppressed hidden ignored false excluded duplicate duplicates "
-    "not no non without max maximum limit min minimum threshold fail"
+    "max maximum limit min minimum threshold fail"
 )
 _BENIGN = _set(
     "file files change changes changed reviewed checked walkthrough overview module modules hunk hunks diff test tests "
@@ -77,13 +85,9 @@ _FOR = _set(
     "approved approve approves pass passes passed passing lgtm clean safe secure mergeable merge acceptable correct "
     "ready reviewed"
 )
-_AGAINST = _set(
-    "issue issues finding findings problem problems bug bugs defect defects vulnerability vulnerabilities vulnerable "
-    "flaw flaws blocker blockers blocked block blocking rejected reject failed failing unsafe insecure broken risky"
-)
+_AGAINST = _NAMED_DEFECTS | _set("vulnerable blocked block rejected reject failed failing unsafe insecure broken risky")
 _WANTS = _set("needs needed requires required requested request must")
 _WANTED = _set("changes change work fix fixes attention context more human information input")
-_NEGATION = _set("not no non without")
 _UNREAD = _set("skipped unreviewed unread unreadable omitted inaccessible remaining pending questions")
 _READING = _set("reviewed read checked analyzed analysed coverage")
 _STATES = ("status", "state", "review_status", "run_status", "outcome", "result_status")
@@ -105,19 +109,79 @@ _BAD_WORDS = _set(
     "fail fails failed failing failure reject rejected block blocked blocking unsafe vulnerable broken deny denied "
     "incorrect no-go closed critical severe nack insecure"
 )
-_BAD_PHRASES = (
-    *("request changes", "changes requested", "needs work", "do not merge", "not approve", "not safe", "not merge"),
-    *("high risk", "high severity"),
+_BAD_PHRASES = late(
+    "request changes|changes requested|needs work|do not merge|not approve|not safe|not merge|high risk|high severity"
 )
-_SEVERITIES = _set("severity risk priority")
 _SCORES = _set("score rating grade quality")
 _DANGERS = _set("risk severity danger vulnerability threat")
-_TOTALS = ("count", "total", "number", "num")
 _NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
 _LEADING_NUMBER = late(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
-_POOR_SCORE = 0.5
-# What says in a message of a run how the answer ended.
-_ENDINGS = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
+
+
+def walk(value: Any, understood: Callable[[Any], bool]) -> str:
+    """Show the values inside a value, from the outside in and in their order; why some were left out, or nothing.
+
+    Strings are shown only where a text of a model may be. Nothing is looked for in a value that was understood.
+    """
+    left: list[tuple[Any, int]] = [(value, 0)]
+    for _ in range(10_000):
+        if not left:
+            return ""
+        part, depth = left.pop()
+        if not understood(part) and depth < 8:
+            left.extend((inner, depth + 1) for inner in reversed(_parts(part)))
+    return "more than 10,000 values in one" if left else ""
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    if isinstance(value, list):
+        return [item for item in final_results(value) if isinstance(item, Mapping | list)]
+    if not isinstance(value, Mapping):
+        return ()
+    fields = Fields(value)
+    if fields.get("role") in _OTHERS or fields.get("type") in _OTHERS:
+        return ()
+    if (structured := fields.get("structured_output")) is not None:
+        return [structured]
+    texts = [text for name in _TEXT_NAMES if isinstance(text := fields.get(name), str)]
+    return [*texts, *(item for item in value.values() if isinstance(item, Mapping | list))]
+
+
+def final_results(items: Sequence[Any]) -> Sequence[Any]:
+    """Of the messages of a run only the result, where there is one: what was said before it is not the answer."""
+    messages = [item for item in items if isinstance(item, Mapping)]
+    results = [item for item in messages if item.get("type") == "result"]
+    # All messages of a run have a type; what has none may be another answer.
+    if not results or not all("type" in item for item in messages):
+        return items
+    if any(item["type"] != "result" and _CLAIMS & set(item) for item in messages):
+        return items
+    return results[-1:] if {"result", "structured_output", "is_error"} & set(results[-1]) else items
+
+
+def failure_in(value: Any) -> str | None:
+    """The problem that an envelope tells of, which is that of a failed run, or None."""
+    if not isinstance(value, Mapping):
+        return None
+    subtype = value.get("subtype")
+    if value.get("type") == "turn.failed":
+        error = value.get("error")
+        told = error.get("message") if isinstance(error, Mapping) else error
+    elif value.get("is_error") is True:
+        told = value.get("result") or value.get("errors") or subtype
+    elif value.get("type") == "result" and isinstance(subtype, str) and subtype.startswith("error"):
+        told = subtype
+    else:
+        return None
+    return FAILED_RUN + shown(told[0] if isinstance(told, list) and told else told)
+
+
+def _words_of(name: str) -> set[str]:
+    return set(plain_name(name).split("_"))
+
+
+def _grades_in(named: set[str]) -> list[Severity]:
+    return sorted((_GRADES[word] for word in named if word in _GRADES), key=lambda each: each.priority)
 
 
 class _Under(Struct, frozen=True):
@@ -131,29 +195,27 @@ class _Under(Struct, frozen=True):
 
     def below(self, name: str) -> _Under:
         """What is said of the value under this name."""
-        plain = plain_name(name)
-        words = set(plain.split("_"))
-        grades = [grade for word in words if (grade := _GRADES.get(word)) is not None]
+        named = _words_of(name)
+        grades = _grades_in(named) if len(named) <= 4 else []
         head, _, suffix = name.rpartition(".")
         is_path = bool(head) and len(name) < 1_000 and " " not in name and suffix[:1].isalnum()
         return _Under(
-            severity=min(grades, key=lambda each: each.priority) if grades and len(words) <= 4 else self.severity,
+            severity=grades[0] if grades else self.severity,
             file=name if is_path else self.file,
-            is_defect=self.is_defect or bool(words & _DEFECTS),
-            is_benign=(self.is_benign or bool(words & _BENIGN)) and not words & _DEFECTS,
-            name=plain if words & (_DEFECTS | _ASIDE) else self.name,
+            is_defect=self.is_defect or bool(named & _DEFECTS),
+            is_benign=(self.is_benign or bool(named & _BENIGN)) and not named & _DEFECTS,
+            name=plain_name(name) if named & (_DEFECTS | _ASIDE) else self.name,
         )
 
     def completed(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         """An item with the severity and the file of the names above it, where it states none of its own."""
         fields = Fields(item)
-        more: dict[str, Any] = {}
+        whole = dict(item)
         if self.severity is not None and not fields.has_any(SEVERITY_NAMES):
-            more["severity"] = self.severity.label
+            whole["severity"] = self.severity.label
         if self.file and not fields.has_any(("file", "file_path", "path", "filename", "location", "code_location")):
-            more["file"] = self.file
-        flaw = flaw_of(item)
-        return FlawedObject({**item, **more}, flaw, other_values(item)) if flaw else {**item, **more}
+            whole["file"] = self.file
+        return FlawedObject(whole, flaw, other_values(item)) if (flaw := flaw_of(item)) else whole
 
 
 class Beside:
@@ -191,7 +253,7 @@ class Beside:
                     self._look(part, under.below(name), depth + 1)
 
     def _take(self, item: Any, under: _Under) -> None:
-        if under.name and _ASIDE & set(under.name.split("_")):
+        if _ASIDE & set(under.name.split("_")):
             self.strange = self.strange or f"findings under {shown(under.name)}"
         else:
             self.items.append(item)
@@ -207,8 +269,7 @@ def _place_in(text: str) -> dict[str, Any]:
 
 def names_defects(name: str) -> bool:
     """Whether a name is one for defects or for a severity."""
-    plain = plain_name(name)
-    return plain not in _ERRORS and bool(set(plain.split("_")) & _DEFECTS)
+    return plain_name(name) not in _ERRORS and bool(_words_of(name) & _DEFECTS)
 
 
 def says_nothing(text: str) -> bool:
@@ -218,76 +279,69 @@ def says_nothing(text: str) -> bool:
 
 
 def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None:
-    """What an object tells of itself that makes it no whole answer, or None: a flag, a state, an error.
+    """What an object says of itself that makes it no whole answer, or None: a flag, a state, an error.
 
     Of a clean one every state must be known as a good one; else those that are known as bad count.
     """
     fields = Fields(members)
     if fields.get("complete") is False:
-        return failed_run("it is not complete")
+        return f"{FAILED_RUN}it is not complete"
     for name, value in members.items():
         plain = plain_name(name)
         is_off = value is False or (isinstance(value, str) and value.strip().lower() in ("false", "no"))
         if (plain in _UNFINISHED and _is_on(value)) or (plain in _FINISHED and is_off):
-            return failed_run(f"it says {plain}: {shown(value)}")
+            return FAILED_RUN + shown(f"it says {plain}: {shown(value)}")
         if plain in _STOPS and isinstance(value, str) and plain_name(value) not in _GOOD_STOPS:
-            return failed_run(f"it stopped: {shown(value)}")
+            return FAILED_RUN + shown(f"it stopped: {shown(value)}")
         if plain in _STATES and isinstance(value, str):
-            words = {word.strip(".,!") for word in value.lower().replace("_", " ").replace("-", " ").split()}
-            if words - _GOOD_WORDS if is_clean else words & _BAD_STATES:
-                return failed_run(f"its {plain} is {shown(value)}")
-    for name in _ERRORS:
-        if _is_on(told := fields.get(name)):
-            return failed_run(told[0] if isinstance(told, list) else told)
-    return None
+            stated = {word.strip(".,!") for word in _spaced(value).split()}
+            if stated - _GOOD_WORDS if is_clean else stated & _BAD_STATES:
+                return FAILED_RUN + shown(f"its {plain} is {shown(value)}")
+    told = next((told for name in _ERRORS if _is_on(told := fields.get(name))), None)
+    return None if told is None else FAILED_RUN + shown(told[0] if isinstance(told, list) else told)
 
 
 def sign_around(part: Any) -> str:
-    """What an envelope tells that makes the answer in it no whole one, or nothing; messages have states too."""
+    """What an envelope says that makes the answer in it no whole one, or nothing; messages have states too."""
     if not isinstance(part, Mapping):
         return ""
+    endings = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
     is_message = "type" in Fields(part)
-    told = {name: value for name, value in part.items() if not is_message or plain_name(name) in _ENDINGS}
+    told = {name: value for name, value in part.items() if not is_message or plain_name(name) in endings}
     return sign_of_failure(told, is_clean=False) or ""
 
 
-def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]) -> str | None:
-    """What an answer says beside its findings that they do not tell, as a reason, or None."""
-    told = objection_in(members, findings)
-    return told if told or findings else _doubt(members)
-
-
-def objection_in(members: Mapping[str, Any], findings: Sequence[ClaimedFinding] = ()) -> str | None:
+def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding] = ()) -> str | None:
     """What certainly speaks against an answer with no more than these findings, as a reason, or None."""
     plain = list(_members(members))
     for name, value, depth in plain:
         if reason := _objection(plain_name(name), value, findings, depth):
-            return unlisted(reason)
+            return UNLISTED + reason
     if any(finding.severity.at_least(Severity.HIGH) for finding in findings):
         return None
     texts = (text for _, text, _ in plain if isinstance(text, str))
     alarming = next((text for text in texts if is_alarming(text) or is_unfinished(text)), None)
-    return None if alarming is None else unlisted(shown(alarming))
+    return None if alarming is None else UNLISTED + shown(alarming)
 
 
-def _doubt(members: Mapping[str, Any]) -> str | None:
+def doubt_in(members: Mapping[str, Any]) -> str | None:
     """What may tell of a defect beside an empty list, as a reason, or None."""
     for name, part in members.items():
-        words = set(plain_name(name).split("_"))
-        if (words & _UNREAD or (words & _NEGATION and words & _READING)) and _is_on(part):
-            return doubtful(f"there is something under {shown(name)}")
+        named = _words_of(name)
+        if (named & _UNREAD or (named & _NEGATION and named & _READING)) and _is_on(part):
+            return f"{DOUBTFUL}there is something under {shown(name)}"
         nested = isinstance(part, list) and any(isinstance(item, Mapping | list) and item for item in part)
-        if nested and not words & _BENIGN and plain_name(name) not in LIST_NAMES:
-            return doubtful(f"what is under {shown(name)} cannot be read")
+        if nested and not named & _BENIGN and plain_name(name) not in LIST_NAMES:
+            return f"{DOUBTFUL}what is under {shown(name)} cannot be read"
     for name, text, _ in _members(members):
         if not isinstance(text, str):
             continue
-        words = set(plain_name(name).split("_"))
+        named = _words_of(name)
         # Under a name for defects, more than a single word may be one, unless it denies that.
-        may_be_one = bool(words & _DEFECTS) and not words & (_ASIDE | _SCORES) and len(text.split()) > 1
-        may_be_one = may_be_one and not (says_nothing(text) or is_reassuring(text) or states_severity(text))
-        if may_be_one or is_doubtful(text):
-            return doubtful(shown(text))
+        may_be_one = bool(named & _DEFECTS) and not named & (_ASIDE | _SCORES) and len(text.split()) > 1
+        is_well = may_be_one and (says_nothing(text) or is_reassuring(text) or known_severity(text) is not None)
+        if (may_be_one and not is_well) or is_doubtful(text):
+            return DOUBTFUL + shown(text)
     return None
 
 
@@ -307,59 +361,59 @@ def _members(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, 
 
 
 def _objection(name: str, value: Any, findings: Sequence[ClaimedFinding], depth: int) -> str | None:
-    words = set(name.split("_"))
-    if (flag := _as_flag(value, words)) is not None:
-        objects = not findings and _speaks_against(words, is_on=flag)
+    named = set(name.split("_"))
+    if (flag := _as_flag(value, named)) is not None:
+        objects = not findings and _speaks_against(named, is_on=flag)
         return f"{name} is {shown(value)}, and nothing says why" if objects else None
-    if words & _SCORES:
-        poor = not findings and _is_poor(value, is_danger=bool(words & _DANGERS))
+    if named & _SCORES:
+        poor = not findings and _is_poor(value, is_danger=bool(named & _DANGERS))
         return f"{name} is {shown(value)} without findings" if poor else None
     number = None
-    if words & _DEFECTS or name in _TOTALS:
+    if named & _DEFECTS or name in ("count", "total", "number", "num"):
         leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
         number = int(leading[1]) if leading else value if isinstance(value, int | float) else None
-    if number is not None and not words & (_ASIDE | _NO_COUNT):
-        grades = [grade for word in words if (grade := _GRADES.get(word)) is not None]
-        least = max(grades, key=lambda each: each.priority, default=Severity.LOW)
+    if number is not None and not named & (_ASIDE | _NO_COUNT):
+        least = (_grades_in(named) or [Severity.LOW])[-1]
         known = sum(finding.severity.at_least(least) for finding in findings)
         return f"{name} is {shown(value)}, and {known} are listed" if number > known else None
-    if number == 0 or (value == 0 and words & _READING):
-        return f"{name} is {shown(value)}" if words & _READING and not findings else None
-    if isinstance(value, str) and len(value) <= _MAX_WORD_CHARACTERS and not findings:
-        return _objection_in_word(name, words, value, depth)
-    return None
-
-
-def _as_flag(value: Any, words: set[str]) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and (plain := value.strip().lower()) in ("true", "yes", "false", "no"):
-        return plain in ("true", "yes")
-    return bool(value) if value in (0, 1) and not isinstance(value, str) and words <= _FOR | {"is", "can"} else None
-
-
-def _speaks_against(words: set[str], *, is_on: bool) -> bool:
-    if words & _NEGATION:
-        words, is_on = words - _NEGATION, not is_on
-    if words & _ASIDE:
-        return False
-    if words & _AGAINST or (words & _WANTS and words & _WANTED):
-        return is_on
-    return bool(words & _FOR) and not is_on
-
-
-def _objection_in_word(name: str, words: set[str], value: str, depth: int) -> str | None:
-    plain = " ".join(value.lower().replace("_", " ").replace("-", " ").split())
-    stated = {word.strip(".,!:;*`") for word in plain.split()}
-    is_bad = any(phrase in plain for phrase in _BAD_PHRASES) or (stated & _BAD_WORDS and not stated & _NEGATION)
-    is_graded = words & _SEVERITIES and depth <= 2 and plain not in _NOTHING and states_severity(value)
-    if (words & _DECISIONS and is_bad) or (is_graded and stated_severity(value) is not Severity.LOW):
+    if number == 0 or (value == 0 and named & _READING):
+        return f"{name} is {shown(value)}" if named & _READING and not findings else None
+    if isinstance(value, str) and len(value) <= 60 and not findings and _is_bad_word(named, value, depth):
         return f"{name} is {shown(value)}, and nothing says why"
     return None
 
 
+def _as_flag(value: Any, named: set[str]) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and (plain := value.strip().lower()) in ("true", "yes", "false", "no"):
+        return plain in ("true", "yes")
+    return bool(value) if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"} else None
+
+
+def _speaks_against(named: set[str], *, is_on: bool) -> bool:
+    if named & _NEGATION:
+        named, is_on = named - _NEGATION, not is_on
+    if named & _ASIDE:
+        return False
+    if named & _AGAINST or (named & _WANTS and named & _WANTED):
+        return is_on
+    return bool(named & _FOR) and not is_on
+
+
+def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
+    plain = _spaced(value)
+    stated = {word.strip(".,!:;*`") for word in plain.split()}
+    is_bad = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
+    if named & _DECISIONS and is_bad:
+        return True
+    is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
+    return bool(is_graded) and known_severity(value) not in (None, Severity.LOW)
+
+
 def _is_poor(value: Any, *, is_danger: bool) -> bool:
     """Whether a score, on the smallest scale it fits (1, 10 or 100), is one of a change that nobody would merge."""
+    scale = ""
     if isinstance(value, str):
         grade = value.strip().upper()
         if grade[:1] in ("D", "E", "F") and len(grade) <= 2:
@@ -369,12 +423,14 @@ def _is_poor(value: Any, *, is_danger: bool) -> bool:
             value = float(number) / float(scale) if scale else float(number.strip("% "))
         except (ValueError, ZeroDivisionError):
             return False
-    else:
-        scale = ""
     if not isinstance(value, int | float):
         return False
     share = float(value) if scale or value <= 1 else value / 10 if value <= 10 else value / 100
-    return share > _POOR_SCORE if is_danger else share < _POOR_SCORE
+    return share > 0.5 if is_danger else share < 0.5
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.lower().replace("_", " ").replace("-", " ").split())
 
 
 def _is_on(value: Any) -> bool:

@@ -11,38 +11,31 @@ from msgspec.structs import replace
 
 from codeloupe.model.finding import ClaimedFinding, Severity
 
+
+def _finding(severity: Severity, title: str, file: str, lines: tuple[int, int], **more: Any) -> ClaimedFinding:
+    return ClaimedFinding(severity=severity, title=title, file=file, line_start=lines[0], line_end=lines[1], **more)
+
+
 FINDINGS = (
-    ClaimedFinding(
-        severity=Severity.HIGH,
-        title='A query is built from "text"',
+    _finding(
+        *(Severity.HIGH, 'A query is built from "text"', "src/data base/query.py", (12, 14)),
         body='Use {"placeholders": [1, 2]} instead.\n\n```python\nrun("...", (name,))\n```',
-        file="src/data base/query.py",
-        line_start=12,
-        line_end=14,
         category="security",
         evidence="q = f\"select * from t where n = '{name}'\"  # }]",
         suggestion="q = 'select * from t where n = ?'",
         confidence=0.8,
     ),
-    ClaimedFinding(
-        severity=Severity.LOW,
-        title="Größe wird nie geprüft 🔍",
+    _finding(
+        *(Severity.LOW, "Größe wird nie geprüft 🔍", "src/größe.py", (3, 3)),
         body="C:\\temp\\new is a path, \\d a pattern.",
-        file="src/größe.py",
-        line_start=3,
-        line_end=3,
         category="correctness",
         evidence="if größe > 10: pass",
         suggestion="check it",
         confidence=1.0,
     ),
-    ClaimedFinding(
-        severity=Severity.CRITICAL,
-        title="The loop never ends",
+    _finding(
+        *(Severity.CRITICAL, "The loop never ends", "a.py", (1, 2)),
         body="Nothing changes i.",
-        file="a.py",
-        line_start=1,
-        line_end=2,
         category="reliability",
         evidence="while i < 3:",
         suggestion="i += 1",
@@ -66,13 +59,10 @@ class JsonShape:
         return self.around([self.item(finding) for finding in findings])
 
     def expected(self, findings: Sequence[ClaimedFinding]) -> tuple[ClaimedFinding, ...]:
-        return tuple(only(finding, self.kept) for finding in findings)
-
-
-def only(finding: ClaimedFinding, kept: Sequence[str]) -> ClaimedFinding:
-    """The finding with nothing but severity, title and these."""
-    bare = ClaimedFinding(severity=finding.severity, title=finding.title)
-    return replace(bare, **{name: getattr(finding, name) for name in kept})
+        """The findings with nothing but severity, title and what is kept."""
+        bare = [ClaimedFinding(severity=finding.severity, title=finding.title) for finding in findings]
+        kept = [{name: getattr(finding, name) for name in self.kept} for finding in findings]
+        return tuple(replace(finding, **values) for finding, values in zip(bare, kept, strict=True))
 
 
 def own_item(finding: ClaimedFinding) -> Item:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.engine.parse.verification import read_verification
 from tests.rows import each
 from tests.unit.engine.parse.review_shapes import FINDINGS, own_item
 

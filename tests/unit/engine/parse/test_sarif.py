@@ -27,49 +27,30 @@ def read(value: Any) -> ReviewAnswer:
 
 def test_a_result_is_a_finding() -> None:
     answer = read(document(result()))
-    assert answer == ReviewAnswer(
-        findings=(
-            ClaimedFinding(
-                severity=Severity.MEDIUM,
-                title="It fails.",
-                body="It fails.\nAlways.",
-                file="src/a b.py",
-                line_start=3,
-                line_end=4,
-                evidence="x = 1",
-                rule="R2",
-            ),
-        )
-    )
+    place = {"file": "src/a b.py", "line_start": 3, "line_end": 4, "evidence": "x = 1"}
+    words = {"title": "It fails.", "body": "It fails.\nAlways.", "rule": "R2"}
+    assert answer == ReviewAnswer(findings=(ClaimedFinding(severity=Severity.MEDIUM, **words, **place),))
 
 
 @each(
     ("more", "severity"),
     [
-        ({"level": "error"}, Severity.HIGH),
-        ({"level": "warning"}, Severity.MEDIUM),
-        ({"level": "note"}, Severity.LOW),
-        ({"level": "none"}, Severity.LOW),
-        ({"ruleId": "R1"}, Severity.HIGH),
-        ({"ruleId": "unknown"}, Severity.MEDIUM),
-        ({"ruleId": "R1", "level": "note"}, Severity.LOW),
+        *[({"level": "error"}, Severity.HIGH), ({"level": "warning"}, Severity.MEDIUM)],
+        *[({"level": "note"}, Severity.LOW), ({"level": "none"}, Severity.LOW), ({"ruleId": "R1"}, Severity.HIGH)],
+        *[({"ruleId": "unknown"}, Severity.MEDIUM), ({"ruleId": "R1", "level": "note"}, Severity.LOW)],
     ],
 )
 def test_the_level_is_the_result_s_own_or_its_rule_s_or_a_warning(more: dict[str, Any], severity: Severity) -> None:
     assert [finding.severity for finding in read(document(result(**more))).findings] == [severity]
 
 
-def test_the_results_of_all_runs_are_taken() -> None:
-    both = document(result())
-    both["runs"].append(document(result(ruleId="R1"))["runs"][0])
-    assert [finding.rule for finding in read(both).findings] == ["R2", "R1"]
-
-
-def test_results_that_passed_are_none_and_suppressed_ones_are_counted() -> None:
+def test_the_results_of_all_runs_are_taken_but_for_passes_and_suppressed_ones_are_counted() -> None:
     accepted = result(suppressions=[{"kind": "inSource"}])
     refused = result(suppressions=[{"kind": "external", "status": "rejected"}], ruleId="R1")
-    answer = read(document(result(kind="pass"), accepted, refused))
-    assert [finding.rule for finding in answer.findings] == ["R1"]
+    both = document(result(kind="pass"), accepted, refused)
+    both["runs"].append(document(result())["runs"][0])
+    answer = read(both)
+    assert [finding.rule for finding in answer.findings] == ["R1", "R2"]
     assert (answer.summary, answer.problem, answer.dropped) == ("1 suppressed results", None, ())
     assert read(document()) == ReviewAnswer()
 
@@ -90,17 +71,11 @@ def test_what_is_no_whole_document_has_a_problem(value: Any, problem: str) -> No
     assert read(value).problem == problem
 
 
-def test_a_bad_result_costs_that_result() -> None:
-    answer = read(document(result(level=5), result()))
-    assert len(answer.findings) == 1
+def test_a_bad_result_costs_that_result_and_odd_places_are_unknown_places() -> None:
+    odd = [result(locations=odd) for odd in (None, [5], [{"physicalLocation": {"region": []}}])]
+    answer = read(document(result(level=5), *odd))
     assert answer.dropped == ("invalid severity: 5 (finding 1)",)
-
-
-def test_odd_places_are_unknown_places() -> None:
-    odd_ones: list[Any] = [None, [5], [{"physicalLocation": {"region": []}}]]
-    for odd in odd_ones:
-        (finding,) = read(document(result(locations=odd))).findings
-        assert (finding.file, finding.line_start, finding.evidence) == (None, None, "")
+    assert {(found.file, found.line_start, found.evidence) for found in answer.findings} == {(None, None, "")}
 
 
 def test_a_level_that_the_missing_part_may_tell_is_unknown() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,22 +12,15 @@ from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS
 from tests.rows import each
 
-INJECTION = ClaimedFinding(
-    severity=Severity.HIGH,
-    title="A query is built from text",
-    file="src/a.py",
-    line_start=12,
-    category="security",
-    evidence="q = f'{x}'",
-)
-LOOP = ClaimedFinding(
-    severity=Severity.LOW,
-    title="It never ends",
-    file="b.py",
-    line_start=3,
-    category="reliability",
-    evidence="while True:",
-)
+HIGH, MEDIUM, LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW
+
+
+def finding(severity: Severity, title: str, file: str, line: int, **more: Any) -> ClaimedFinding:
+    return ClaimedFinding(severity=severity, title=title, file=file, line_start=line, **more)
+
+
+INJECTION = finding(HIGH, "A query is built from text", "src/a.py", 12, category="security", evidence="q = f'{x}'")
+LOOP = finding(LOW, "It never ends", "b.py", 3, category="reliability", evidence="while True:")
 BULLETS = """\
 - **Severity:** HIGH
 - **Category:** security
@@ -39,24 +33,17 @@ BULLETS = """\
 - **Evidence:** b.py:3 - while True:
 """
 BOTH = [
-    BULLETS,
-    BULLETS.strip(),
-    f"I found two things:\n\n{BULLETS}\nThat is all I have to say.",
+    *(BULLETS, BULLETS.strip(), f"I found two things:\n\n{BULLETS}\nThat is all I have to say."),
     BULLETS.replace("- **Category", "  **Category").replace("- **Desc", "  **Desc").replace("- **Evid", "  **Evid"),
-    BULLETS.replace(":**", "**:"),
-    BULLETS.replace("**", "__"),
-    BULLETS.replace("**", ""),
-    BULLETS.replace("**", "").replace("- ", ""),
-    BULLETS.replace("- **", "* **"),
-    BULLETS.replace("\n\n", "\n"),
-    BULLETS.replace("\n\n", "\n\n---\n\n### 2. The loop\n\n"),
-    BULLETS.replace("\n- **", " **"),
-    BULLETS.replace("\n", "\n\n"),
+    *(BULLETS.replace(":**", "**:"), BULLETS.replace("**", "__"), BULLETS.replace("**", "")),
+    *(BULLETS.replace("**", "").replace("- ", ""), BULLETS.replace("- **", "* **"), BULLETS.replace("\n\n", "\n")),
+    *(BULLETS.replace("\n\n", "\n\n---\n\n### 2. The loop\n\n"), BULLETS.replace("\n- **", " **")),
+    *(BULLETS.replace("\n", "\n\n"), BULLETS.replace("\n", "\r\n")),
     f"### Finding 1: Query\n\n{BULLETS}".replace("\n\n- **Severity:** low", "\n### Finding 2\n\n- **Severity:** low"),
-    BULLETS.replace("\n", "\r\n"),
     BULLETS.replace("HIGH", "**[P1]**").replace("low", "`P3`"),
     BULLETS.replace("src/a.py:12 - q = f'{x}'", "`src/a.py:12` - `q = f'{x}'`"),
     BULLETS.replace("src/a.py:12 - q", "src/a.py:12\n```python\nq").replace("'\n\n", "'\n```\n\n"),
+    json.dumps({"type": "result", "result": BULLETS}),
 ]
 
 
@@ -68,50 +55,31 @@ def test_bullets_are_findings(text: str) -> None:
     assert (answer.problem, answer.dropped) == (None, ())
 
 
-@pytest.mark.requirement("D4")
-def test_bullets_in_a_result_field_are_findings() -> None:
-    assert read_review_answer(json.dumps({"type": "result", "result": BULLETS})).findings == (INJECTION, LOOP)
+FIELDS = (
+    "**File:** a.py\n**Line:** 3-5\n**Title:** T\n**Description:** One.\n\nTwo.\n**Priority:** 2\n"
+    "**Suggestion:** do\nit\n"
+)
+YAML = (
+    'findings:\n  - file: a.py\n    line: 3\n    severity: high\n    title: "A: b"\n    body: why\n'
+    "  - file: b.py\n    line: 4\n    severity: low\n    title: B\n"
+)
+# A field before the bullets does not tear them apart.
+ABOVE = (
+    "**File:** the whole change\n\n**Severity:** high\n**File:** a.py:1\n**Title:** A\n\n"
+    "**Severity:** low\n**File:** b.py:2\n**Title:** B\n"
+)
 
 
-def test_other_fields_of_bullets_are_read() -> None:
-    text = (
-        "**File:** a.py\n**Line:** 3-5\n**Title:** T\n**Description:** One.\n\nTwo.\n**Priority:** 2\n"
-        "**Suggestion:** do\nit\n"
-    )
-    assert read_review_answer(text).findings == (
-        ClaimedFinding(
-            severity=Severity.MEDIUM,
-            title="T",
-            body="One.\n\nTwo.",
-            file="a.py",
-            line_start=3,
-            line_end=5,
-            suggestion="do\nit",
-        ),
-    )
-
-
-def test_the_same_fields_in_yaml_are_read() -> None:
-    text = (
-        'findings:\n  - file: a.py\n    line: 3\n    severity: high\n    title: "A: b"\n    body: why\n  - file: b.py\n'
-    )
-    text += "    line: 4\n    severity: low\n    title: B\n"
-    assert read_review_answer(text).findings == (
-        ClaimedFinding(severity=Severity.HIGH, title="A: b", body="why", file="a.py", line_start=3),
-        ClaimedFinding(severity=Severity.LOW, title="B", file="b.py", line_start=4),
-    )
-
-
-def test_a_field_before_the_bullets_does_not_tear_them_apart() -> None:
-    text = (
-        "**File:** the whole change\n\n**Severity:** high\n**File:** a.py\n**Title:** A\n\n"
-        "**Severity:** low\n**File:** b.py\n**Title:** B\n"
-    )
-    answer = read_review_answer(text)
-    assert [(finding.title, finding.file, finding.severity) for finding in answer.findings] == [
-        ("A", "a.py", Severity.HIGH),
-        ("B", "b.py", Severity.LOW),
-    ]
+@each(
+    ("text", "findings"),
+    [
+        (FIELDS, [finding(MEDIUM, "T", "a.py", 3, body="One.\n\nTwo.", line_end=5, suggestion="do\nit")]),
+        (YAML, [finding(HIGH, "A: b", "a.py", 3, body="why"), finding(LOW, "B", "b.py", 4)]),
+        (ABOVE, [finding(HIGH, "A", "a.py", 1), finding(LOW, "B", "b.py", 2)]),
+    ],
+)
+def test_other_fields_of_bullets_are_read(text: str, findings: list[ClaimedFinding]) -> None:
+    assert list(read_review_answer(text).findings) == findings
 
 
 def test_a_bullet_that_cannot_be_read_costs_that_bullet() -> None:
@@ -131,14 +99,12 @@ def test_a_last_bullet_without_its_evidence_is_cut(shown: str) -> None:
 
 
 class TestReviewComments:
-    BUG = ClaimedFinding(
-        severity=Severity.HIGH, title="[P1] Bug - here", body="b\n\nc", file="/r/a.txt", line_start=1, line_end=2
-    )
+    BUG = finding(HIGH, "[P1] Bug - here", "/r/a.txt", 1, body="b\n\nc", line_end=2)
     TEXT = "x\n\nFull review comments:\n\n- [P1] Bug - here — /r/a.txt:1-2\n  b\n\n  c\n\n- [P3] Nit — b.py:3-3\n  d\n"
 
     def test_they_are_findings(self) -> None:
         answer = read_review_answer(self.TEXT)
-        nit = ClaimedFinding(severity=Severity.LOW, title="[P3] Nit", body="d", file="b.py", line_start=3, line_end=3)
+        nit = finding(LOW, "[P3] Nit", "b.py", 3, body="d", line_end=3)
         assert (answer.findings, answer.problem) == ((self.BUG, nit), None)
 
     def test_one_without_a_place_or_a_body_at_the_end_is_cut(self) -> None:
@@ -147,33 +113,23 @@ class TestReviewComments:
             assert (answer.findings, answer.problem) == ((self.BUG,), TRUNCATED_JSON)
 
     def test_what_codex_prints_is_read(self) -> None:
-        lines = [
+        comment = "x\n\nReview comment:\n\n- [P1] Bug — <repo>/a.txt:1-1\n  b"
+        lines: list[dict[str, Any]] = [
             {"type": "thread.started", "thread_id": "1"},
-            {
-                "type": "item.completed",
-                "item": {"id": "item_0", "type": "error", "message": "Model metadata not found."},
-            },
-            {
-                "type": "item.completed",
-                "item": {"type": "agent_message", "text": "x\n\nReview comment:\n\n- [P1] Bug — <repo>/a.txt:1-1\n  b"},
-            },
+            {"type": "item.completed", "item": {"id": "0", "type": "error", "message": "Model metadata not found."}},
+            {"type": "item.completed", "item": {"type": "agent_message", "text": comment}},
             {"type": "turn.completed", "usage": {"input_tokens": 0}},
         ]
         answer = read_review_answer("\n".join(map(json.dumps, lines)))
-        assert answer.findings == (
-            ClaimedFinding(
-                severity=Severity.HIGH, title="[P1] Bug", body="b", file="<repo>/a.txt", line_start=1, line_end=1
-            ),
-        )
+        assert answer.findings == (finding(HIGH, "[P1] Bug", "<repo>/a.txt", 1, body="b", line_end=1),)
         assert answer.problem is None
 
 
 class TestMessageLines:
     TEXT = "src/a.c:3:7: error: it fails\nb dir/b.py:12: warning: it: may fail\nc.rs:1: HIGH - it's bad\n"
     FINDINGS = (
-        ClaimedFinding(severity=Severity.HIGH, title="it fails", file="src/a.c", line_start=3),
-        ClaimedFinding(severity=Severity.MEDIUM, title="it: may fail", file="b dir/b.py", line_start=12),
-        ClaimedFinding(severity=Severity.HIGH, title="it's bad", file="c.rs", line_start=1),
+        *(finding(HIGH, "it fails", "src/a.c", 3), finding(MEDIUM, "it: may fail", "b dir/b.py", 12)),
+        finding(HIGH, "it's bad", "c.rs", 1),
     )
 
     @each("text", [TEXT, TEXT.strip(), f"```\n{TEXT}```", TEXT.replace("\n", "\n\n"), TEXT.replace("\n", "\r\n")])
@@ -189,8 +145,8 @@ class TestMessageLines:
 
     def test_a_program_may_leave_out_the_severity(self) -> None:
         text = "a.py:3:1: E501 line too long\nFound 1 error.\nat 10:30: we met\n"
-        finding = ClaimedFinding(severity=Severity.MEDIUM, title="E501 line too long", file="a.py", line_start=3)
-        assert read_review_answer(text, from_program=True).findings == (finding,)
+        expected = finding(MEDIUM, "E501 line too long", "a.py", 3)
+        assert read_review_answer(text, from_program=True).findings == (expected,)
         assert read_review_answer(text).problem == NO_JSON
 
     def test_a_severity_that_is_cut_off_does_not_count(self) -> None:
@@ -201,32 +157,19 @@ class TestMessageLines:
                 assert (answer.findings, answer.problem) == (self.FINDINGS[:1], TRUNCATED_JSON)
 
     def test_a_place_of_several_lines_and_a_drive_are_read(self) -> None:
-        answer = read_review_answer("C:\\dir\\a.c:3-5: info: x\n")
-        (finding,) = answer.findings
-        assert (finding.file, finding.line_start, finding.line_end) == ("C:\\dir\\a.c", 3, 5)
+        found = read_review_answer("C:\\dir\\a.c:3-5: info: x\n").findings
+        assert found == (finding(LOW, "x", "C:\\dir\\a.c", 3, line_end=5),)
 
 
 @pytest.mark.requirement("D9")
 @each(
     "text",
     [
-        "No issues found",
-        "No issues found.",
-        "no issues found!",
-        "**No issues found.**",
-        "```\nNo issues found.\n```",
-        "No issues were found in the changes.",
-        "There are no issues in this diff.",
-        "I found no problems.",
-        "I didn’t find any bugs.",
-        "No findings.",
-        "No findings to report.",
-        "Nothing to report.",
-        "✅ No issues found. The code looks good.",
-        "LGTM! No issues found.",
-        "Review result: No issues found",
-        "Success: no issues found in 3 source files",
-        "All checks passed!",
+        *("No issues found", "No issues found.", "no issues found!", "**No issues found.**"),
+        *("```\nNo issues found.\n```", "No issues were found in the changes.", "There are no issues in this diff."),
+        *("I found no problems.", "I didn’t find any bugs.", "No findings.", "No findings to report."),
+        *("Nothing to report.", "✅ No issues found. The code looks good.", "LGTM! No issues found."),
+        *("Review result: No issues found", "Success: no issues found in 3 source files", "All checks passed!"),
     ],
 )
 def test_words_that_say_nothing_was_found_are_an_empty_list(text: str) -> None:
@@ -237,26 +180,12 @@ def test_words_that_say_nothing_was_found_are_an_empty_list(text: str) -> None:
 @each(
     "text",
     [
-        "No critical issues found.",
-        "No security issues found.",
-        "No other issues found.",
-        "No further issues found.",
-        "No issues found in a.py, but b.py is broken.",
-        "No issues found. However, the loop never ends.",
-        "No issues found\n\n1. The loop never ends",
-        "I could not read the files. No issues found.",
-        "I cannot say that no issues were found.",
-        "Not sure. No issues found?",
-        "No issues fou",
-        "LGTM",
-        "The code looks good.",
-        "None",
-        "No errors found.",
-        "If no issues are found, answer with an empty list.",
-        'The answer "No issues found" would be wrong.',
-        "No issues found " + "." * 1000,
-        "",
-        "!",
+        *("No critical issues found.", "No security issues found.", "No other issues found."),
+        *("No further issues found.", "No issues found in a.py, but b.py is broken.", "No issues fou", "None", "", "!"),
+        *("No issues found. However, the loop never ends.", "No issues found\n\n1. The loop never ends", "LGTM"),
+        *("I could not read the files. No issues found.", "I cannot say that no issues were found."),
+        *("Not sure. No issues found?", "The code looks good.", "No errors found.", "No issues found " + "." * 1000),
+        *("If no issues are found, answer with an empty list.", 'The answer "No issues found" would be wrong.'),
     ],
 )
 def test_words_that_leave_room_for_more_are_not(text: str) -> None:
