@@ -23,9 +23,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.code_text import comments_in, has_letters, syntax_of, tokens_of_code
-from codeloupe.engine.lifecycle import SAME
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.similarity import Family, Profile, are_told_apart, family, likeness_of_meaning
+from codeloupe.engine.similarity import SAME, Family, Profile, are_told_apart, family, likeness_of_meaning
 from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
