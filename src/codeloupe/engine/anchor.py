@@ -58,10 +58,7 @@ _Places = Iterable[tuple[int, int]]
 
 
 class _Ground:
-    """A side of a file to find quotes in, and the line that was named there.
-
-    `windows` are rows around which the best places are; with `only_stated` no other place than the named line counts.
-    """
+    """A side of a file to find quotes in, and the line that was named there; with `only_stated` no other counts."""
 
     def __init__(self, file: ReviewedFile, side: Side, stated: int | None, *, only_stated: bool = False) -> None:
         self.file = file
@@ -105,10 +102,7 @@ class _Ground:
                 yield start, start + len(pattern)
 
     def starts(self, find: Callable[[int, int], int], newlines: int) -> Iterator[int]:
-        """Where something with so many newlines begins, once a line: near the windows first, then in the whole text.
-
-        Of a text that repeats it endlessly only so many places are looked at.
-        """
+        """Where something with so many newlines begins, once a line and not endlessly: near the windows first."""
         text = self.text.text
         everything = (0, len(text))
         if find(*everything) < 0:
@@ -208,10 +202,7 @@ def _cut_at_end(lines: Sequence[str], ground: _Ground) -> _Places:
 
 
 def _lines_apart(lines: Sequence[str], ground: _Ground) -> _Places:
-    """The place of one line of a quote, all of whose lines are there, but not together.
-
-    That is the line that was named, where it is one of them, or else the first.
-    """
+    """The place of one line of a quote whose lines are there, but not together: the named line, or else the first."""
     telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
     # Each is looked for by itself, in so much text altogether.
     if not 1 < len(telling) <= 40 or len(ground.text.text) * len(telling) > 50_000_000 or pieces_of(lines):

@@ -248,11 +248,7 @@ class PlacesOfNow:
         return self._at(old, *reformatted[0]) if len(reformatted) == 1 else None
 
     def _assigned(self, findings: Sequence[Finding]) -> Iterator[tuple[int, Finding | None]]:
-        """The places of findings, by index, where several look alike, and where the code was reformatted.
-
-        Each place is given once: of two lines that read the same and of which one is gone, one finding is left. What
-        was fixed takes no place from others.
-        """
+        """The places of findings that look alike, each given once, and of reformatted ones; the fixed take none."""
         alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for index, finding in enumerate(findings):
             alike[finding.file, finding.evidence].append(index)

@@ -125,11 +125,7 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
 
 
 def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
-    """Whether the later review looked at what the earlier did: else what is not seen again may still be there.
-
-    A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
-    other began.
-    """
+    """Whether the later review looked at what the earlier did: else what is not seen again may still be there."""
     before, now = earlier.review.scope, later.review.scope
     if before.kind is not now.kind:
         return False
@@ -170,10 +166,7 @@ def _joined(old: Finding, new: Finding) -> Finding:
 
 
 def _is_told_by(old: Finding, seen: list[Finding], current: Sequence[Finding], ground: Ground) -> bool:
-    """Whether a finding of now, which is another earlier one already, says the same of the same lines.
-
-    One unit that told of two defects meant two, so only what others saw is joined.
-    """
+    """Whether a finding of now, another earlier one already and by other units, says the same of the same lines."""
     if not old.is_open or not old.anchored or not ground.is_placed(old):
         return False
     units = {*old.seen_by, old.reviewer}
@@ -424,10 +417,7 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
 
 
 def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
-    """The findings of now, those that say the same of the same lines as an earlier one under its fingerprint.
-
-    A line with few letters is named by what is around it, which a change next to it changes.
-    """
+    """The findings of now, under the fingerprint of an earlier one that says the same of the same lines."""
 
     def said(finding: Finding) -> tuple[object, ...]:
         return finding.file, finding.line_start, finding.evidence, finding.category, finding.title

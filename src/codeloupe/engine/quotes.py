@@ -95,10 +95,7 @@ _DIFF_ROW = re.compile(r"@@ |diff --git |index [0-9a-f]{7}|--- [ab]/|\+\+\+ [ab]
 
 
 class Reading(NamedTuple):
-    """One reading of a quote; `of_deletion` when its own marks show deleted lines.
-
-    `first_line` is the line number in its margin, if any; `folded` are its lines that are not blank, folded.
-    """
+    """One reading of a quote, with the number in its margin; `of_deletion` when its own marks show deleted lines."""
 
     lines: tuple[str, ...]
     of_deletion: bool = False
@@ -258,10 +255,7 @@ _WRAPPING = " \t\r\n`'\"<>*,;"
 
 
 class ClaimedPaths:
-    """Finds the file of a claimed path among the changed files first, then in the rest of the tree.
-
-    `is_readable` tells whether the reviewed tree has a file; it is asked only for clean relative paths.
-    """
+    """Finds the file of a claimed path: among the changed files, then in the tree, asked for clean relative paths."""
 
     def __init__(self, files: Sequence[FileChange], is_readable: Callable[[str], bool]) -> None:
         self._is_readable = is_readable

@@ -42,7 +42,6 @@ from codeloupe.model.review import Review, ReviewerInfo, ReviewError, SkipReason
 from codeloupe.store.interface import History
 
 _log = logging.getLogger(__name__)
-_MOST_ROWS = 24
 _MOST_NAMED = 5
 # A commit or a diff file is looked at by itself; these move on as work goes on.
 _GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.RANGE, ScopeKind.PULL_REQUEST)
@@ -57,14 +56,11 @@ def digests(files: Iterable[FileChange]) -> frozenset[str]:
     Lines are known by their file and by those next to them, not by their place, so a rebase or lines put in above
     change nothing, and of a long hunk only the part with a new line is new.
     """
-    return frozenset(part.digest for file in files for part in _parts(file))
+    return frozenset(digest for file in files for *_, digest in _parts(file))
 
 
 def unseen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
-    """The files with those lines alone that are not in `seen`; a file of which nothing is left is left out.
-
-    Of a long hunk that is a part of it, with a few rows around; its numbers are right.
-    """
+    """The files with those lines alone that are not in `seen`, with a few rows around; without other files."""
     left = (replace(file, hunks=tuple(_chosen(file, lambda one: one not in seen, rows_around=4))) for file in files)
     return tuple(file for file in left if file.hunks)
 
@@ -76,33 +72,20 @@ def already_seen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[Fil
 
 def _chosen(file: FileChange, is_wanted: Callable[[str], bool], *, rows_around: int) -> Iterator[Hunk]:
     """The parts of a file's hunks that are wanted, those next to each other as one."""
-    for hunk, parts in groupby(_parts(file), key=lambda part: part.hunk):
+    for hunk, parts in groupby(_parts(file), key=lambda part: part[0]):
         stretches: list[tuple[int, int]] = []
         last = 0
-        for part in parts:
-            if is_wanted(part.digest):
-                start = max(0, part.start - rows_around)
+        for _, first, last, digest in parts:
+            if is_wanted(digest):
+                start = max(0, first - rows_around)
                 if stretches and start <= stretches[-1][1]:
                     start = stretches.pop()[0]
-                stretches.append((start, part.end + rows_around))
-            last = part.end
+                stretches.append((start, last + rows_around))
         yield from stretches_of(hunk, ((start, min(end, last)) for start, end in stretches))
 
 
-class _Part(NamedTuple):
-    """Rows of a hunk that are known or not known as a whole, and what they are known by."""
-
-    hunk: Hunk
-    start: int
-    end: int
-    digest: str
-
-
-def _parts(file: FileChange) -> Iterator[_Part]:
-    """The hunks of a file in parts, each with what it is known by: what happened to the file, its section, its rows.
-
-    The same rows again in a file are others: they were not there to be seen when there were only the first.
-    """
+def _parts(file: FileChange) -> Iterator[tuple[Hunk, int, int, str]]:
+    """The hunks of a file in parts, each with what it is known by; the same rows again in a file are others."""
     facts = (file.path, file.old_path, file.status.value, file.old_mode, file.new_mode)
     times: Counter[tuple[str, bytes]] = Counter()
     for hunk in file.hunks:
@@ -113,30 +96,24 @@ def _parts(file: FileChange) -> Iterator[_Part]:
             section = hunk.section if start == 0 else ""
             times[section, body] += 1
             known_by = repr((*facts, section, times[section, body])).encode("utf-8", "surrogateescape")
-            yield _Part(hunk, start, end, hashlib.sha256(known_by + b"\0" + body).hexdigest()[:24])
+            yield hunk, start, end, hashlib.sha256(known_by + b"\0" + body).hexdigest()[:24]
 
 
 def _stretches(rows: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """The rows in stretches whose ends the rows themselves decide, so that a line put in moves no end but the next.
-
-    Something ends after blank rows, and before a definition at the left margin.
-    """
+    """The rows in stretches whose ends the rows themselves decide, so that a line put in moves no end but the next."""
     last = len(rows) - (rows[-1:] == [b""])
     start = 0
     for row in range(1, last):
         before, after = rows[row - 1], rows[row]
         is_end = after[1:].strip() and (not before[1:].strip() or (after[1:2].isalpha() and before[1:2].isspace()))
-        if row - start >= _MOST_ROWS or is_end:
+        if row - start >= 24 or is_end:
             yield start, row
             start = row
     yield start, last
 
 
 class IncrementalReviewer:
-    """Has another reviewer review what it has not `seen`, and carries over what it found in the rest.
-
-    What is carried over is placed anew in the code of now, and keeps what was learnt about it.
-    """
+    """Has another reviewer review what it has not `seen`, and carries over, placed anew, what it found in the rest."""
 
     def __init__(self, reviewer: Reviewer, seen: frozenset[str], findings: tuple[Finding, ...]) -> None:
         self._reviewer = reviewer
@@ -354,10 +331,7 @@ def _records(history: History, entries: Iterable[HistoryEntry]) -> Iterator[Revi
 def _last_of_change(
     records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
 ) -> ReviewRecord | None:
-    """The newest review of the same work, known by its lines, which a rebase keeps; else by its commits.
-
-    A review of a part of the change is not taken where there is one that saw more of it.
-    """
+    """The newest review that saw nearly the most of these lines, which a rebase keeps; else one of these commits."""
     shared = [len(now.intersection(record.seen)) for record in records]
     most = max(shared, default=0)
     if most:

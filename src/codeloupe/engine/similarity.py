@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,8 @@ class _Vocabulary:
         self.told_of = frozenset(document["told_of"])
         groups = [[stem(word) for word in group.split()] for group in document["synonyms"]]
         self.meanings = {word: group[0] for group in groups for word in group}
-        self.families = {name: tuple(beginnings.split()) for name, beginnings in document["families"].items()}
+        families: dict[str, str] = document["families"]
+        self.families = {name: tuple(beginnings.split()) for name, beginnings in families.items()}
         self.opposites: defaultdict[str, set[str]] = defaultdict(set)
         for pair in document["opposites"]:
             one, other = map(stem, pair.split())
@@ -139,26 +139,22 @@ def _words_of_kinds(kinds: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*(way for kind in kinds for way in _vocabulary().kinds.get(kind, ())))
 
 
-class Family(StrEnum):
-    """What a finding is about, as coarse as models agree on it: a bug today is a logic error tomorrow."""
+BEHAVIOUR = "behaviour"
 
-    SECURITY = "security"
-    TESTS = "tests"
-    DOCUMENTATION = "documentation"
-    COMPATIBILITY = "compatibility"
-    PERFORMANCE = "performance"
-    UPKEEP = "upkeep"
-    BEHAVIOUR = "behaviour"
+
+def families() -> tuple[str, ...]:
+    """What a finding may be about, as coarse as models agree on it: a bug today is a logic error tomorrow."""
+    return (*_vocabulary().families, BEHAVIOUR)
 
 
 @lru_cache(maxsize=1024)
-def family(category: str) -> Family:
+def family(category: str) -> str:
     """The family of a category in anybody's words; what belongs to no other is about behaviour."""
     words = re.findall(r"[a-z]{2,40}", category[:200].lower())
     for name, beginnings in _vocabulary().families.items():
         if any(word.startswith(beginnings) for word in words):
-            return Family(name)
-    return Family.BEHAVIOUR
+            return name
+    return BEHAVIOUR
 
 
 _SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n")
@@ -330,7 +326,6 @@ def _things(phrase: str, known: frozenset[str]) -> frozenset[str]:
 
 # Findings whose lines are further apart are never one.
 NEAR_LINES = 3
-_APART = frozenset({Family.TESTS, Family.DOCUMENTATION})
 # From this likeness on two findings are one.
 SAME = 0.5
 _SAME_WORDS = 0.8
@@ -367,10 +362,7 @@ def _without_what_both_say(one: Profile, other: Profile) -> tuple[Profile, Profi
 
 
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
-    """The same for two findings about one place, whatever lines they have: of two rounds, or of a baseline.
-
-    The same reviewer may say it in other words the next time, so less has to agree than between two at one time.
-    """
+    """The same for two rounds, or a baseline: of one place, in other words the next time, so less has to agree."""
     one, other = _without_what_both_say(one, other)
     if are_told_apart(one, other):
         return _NEVER
@@ -385,7 +377,7 @@ def likeness_of_meaning(one: Profile, other: Profile) -> float:
 
 def _is_reworded(one: Profile, other: Profile) -> bool:
     """Whether the texts have much in common, and each says much of the other's title; of one kind at most."""
-    if one.family is Family.TESTS or (one.title.kinds and other.title.kinds):
+    if one.family == "tests" or (one.title.kinds and other.title.kinds):
         return False
     shared = one.words & other.words
     telling = shared - _vocabulary().attributes
@@ -446,7 +438,7 @@ def _likeness_at_one_place(one: Profile, other: Profile) -> float:
 
 def are_told_apart(one: Profile, other: Profile) -> bool:
     """Whether something in two findings says that they are about different things."""
-    if one.family is not other.family and not _APART.isdisjoint({one.family, other.family}):
+    if one.family != other.family and not {"tests", "documentation"}.isdisjoint({one.family, other.family}):
         return True
     rules = {one.finding.rule, other.finding.rule} - {None}
     left, right = one.title, other.title
@@ -486,10 +478,7 @@ def _one_word_differs(one: _Title, other: _Title) -> bool:
 
 
 def _names_differ(one: Profile, other: Profile) -> bool:
-    """Whether the titles name different variables, or different functions, that the other text does not mention.
-
-    A plain word that the code has as a name counts where not both titles have names that are written as such.
-    """
+    """Whether the titles name different variables, or different functions, that the other text does not mention."""
     left, right = one.title.names, other.title.names
     if not left or not right:
         said = _words_of_kinds((one.title.kinds & other.kinds) | (other.title.kinds & one.kinds))

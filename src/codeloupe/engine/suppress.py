@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import comments_in, has_letters, syntax_of, tokens_of_code
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.similarity import SAME, Family, Profile, are_told_apart, family, likeness_of_meaning
+from codeloupe.engine.similarity import BEHAVIOUR, SAME, Profile, are_told_apart, families, family, likeness_of_meaning
 from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
@@ -62,11 +62,11 @@ class Mark(NamedTuple):
         words = {_plain(word) for word in (finding.category, finding.rule or "", finding.expert or "") if word}
         its_family = family(finding.category)
         for name in map(_plain, self.names):
-            if name in words or (name in _BEHAVIOUR_WORDS and its_family is Family.BEHAVIOUR):
+            if name in words or (name in _BEHAVIOUR_WORDS and its_family == BEHAVIOUR):
                 return True
-            named = name if name in tuple(Family) else family(name) if name.isalpha() else None
+            named = name if name in families() else family(name) if name.isalpha() else BEHAVIOUR
             # A word that belongs to no family must not be taken for the one that holds all the rest.
-            if named not in (None, Family.BEHAVIOUR) and named == its_family:
+            if named != BEHAVIOUR and named == its_family:
                 return True
         return False
 
@@ -137,10 +137,7 @@ def suppress(
 
 
 def reviewed_lines(task: ReviewTask) -> LinesOf:
-    """What gives the lines of a reviewed file after the change; of one that is known by its diff alone, those there.
-
-    Lines that no hunk shows are then empty.
-    """
+    """Gives the lines of a reviewed file after the change; of one known by its diff alone the others are empty."""
     reader = TextReader(task)
     files = {file.new_path: file for file in task.files if file.new_path is not None}
 
@@ -351,11 +348,7 @@ class KnownFindings:
                 yield ReviewError("baseline_other_finding", message)
 
     def _unused(self, lines_of: LinesOf) -> Mapping[str, list[BaselineEntry]]:
-        """Entries for reviewed files that nothing was found for, where that is known, by file.
-
-        A review sees the changed part of a file. So an entry whose code is still in the file may be about the other
-        part, and is left alone; one without code has nothing that speaks for it.
-        """
+        """Entries for reviewed files that nothing was found for and whose code, if they have any, is gone; by file."""
 
         @cache
         def code_of(path: str | None, shown: str) -> str | None:
