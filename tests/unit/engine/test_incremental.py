@@ -32,12 +32,9 @@ def about(name: str, number: int = 3) -> Finding:
     return replace(finding(file=name, line=number + 1, evidence=quote), fingerprint=f"{name} {number}")
 
 
-def test_a_hunk_is_known_wherever_it_stands() -> None:
+def test_a_hunk_is_known_wherever_it_is_but_not_with_another_file_mode_section_or_line() -> None:
     moved = replace(FILE, hunks=(replace(HUNK, old_start=90, new_start=95),))
     assert unseen([moved], digests([FILE])) == ()
-
-
-def test_another_file_mode_section_or_line_is_another_hunk() -> None:
     others = [
         replace(FILE, old_path="b.py", new_path="b.py"),
         replace(FILE, new_mode="100755"),
@@ -46,9 +43,7 @@ def test_another_file_mode_section_or_line_is_another_hunk() -> None:
         replace(FILE, hunks=(replace(HUNK, body=b" a\n+c\n"),)),
     ]
     assert unseen(others, digests([FILE])) == tuple(others)
-
-
-def test_the_same_hunk_again_is_not_known_by_the_first() -> None:
+    # The same hunk again is not known by the first.
     again = replace(HUNK, old_start=50, new_start=51)
     [left] = unseen([replace(FILE, hunks=(HUNK, again))], digests([FILE]))
     assert left.hunks == (again,)
