@@ -1,7 +1,8 @@
 """From a claim to a finding with a place: the quote decides where it is, and without one there is no place here.
 
-The file is the one that the claimed path means. A line that a claim names without quoting anything is believed where
-the diff shows it. New code for the quoted lines is kept where it fits them exactly.
+What is on the line that the reviewer named counts before everything else. A quote that is not there is not found:
+nothing is matched by likeness. Every way to look for it takes time linear in the text. A line that a claim names
+without quoting anything is believed where the diff shows it.
 """
 
 from __future__ import annotations
@@ -9,182 +10,247 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import Protocol
+from functools import lru_cache, partial
+from itertools import islice
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.prompt_material import has_hidden, one_line
-from codeloupe.engine.quotes import MASK, Ground, Match, Quote, Rank, find_fragments, find_quote
+from codeloupe.engine.code_text import fold, has_letters
+from codeloupe.engine.quotes import (
+    BOUNDARY,
+    LINES_OF_A_SECRET,
+    MASK,
+    ClaimedPaths,
+    Piece,
+    Reading,
+    SearchText,
+    pieces_of,
+    plain_path,
+    readings_of,
+    replacement_of,
+)
 from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side, TextReader, WholeLines
-from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ClaimedFinding, Finding, Source
 from codeloupe.model.ports import ReviewTask
 
 _EVIDENCE_LINES = 40
-_EVIDENCE_LINES_WITHOUT_QUOTE = 10
 _EVIDENCE_CHARACTERS = 4_000
-_LONGEST_STATED_RANGE = 50
-_LONGEST_RANGE_WITHOUT_QUOTE = 1_000
-_LARGEST_LINE = 10_000_000
 _LARGEST_WHOLE_FILE = 32 * 1024 * 1024
 _CACHE_BYTES = 256 * 1024 * 1024
-_NEAR_LINES = (40, 400)
 _MOST_HUNKS = 300
-_MOST_FILES_WITHOUT_PATH = 200
+_MOST_FILES = 200
 _CHANGED, _SHOWN, _ELSEWHERE = range(3)
-_LONGEST_PATH = 4096
-_MOST_PARTS = 64
-_LOCATION = re.compile(
-    r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$"
+# Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning is.
+_LONGEST_PATTERN = 1000
+_MOST_PLACES = 300
+_WIDEST_GAP = 8_000
+# A line that is shorter is everywhere, and counts only where the reviewer names it, as does a shorter part of a line.
+_SHORTEST_LINE, _SHORTEST_PART = 3, 7
+# From here on a quote may begin or end within a word.
+_SHORTEST_LOOSE_PART = 20
+
+_Rank = tuple[int, int, int]
+_Places = Iterable[tuple[int, int]]
+
+
+class _Ground:
+    """A side of a file to find quotes in, and the line that was named there; with `only_stated` no other counts."""
+
+    def __init__(self, file: ReviewedFile, side: Side, stated: int | None, *, only_stated: bool = False) -> None:
+        self.file = file
+        self.side = side
+        self.text: SearchText = side.text
+        self.stated = stated
+        self.only_stated = only_stated
+        near = [] if stated is None else [(stated - lines, stated + lines) for lines in (40, 400)]
+        nearest = max(0, bisect_left(file.shown, (stated or 0, 0)) - _MOST_HUNKS // 2)
+        windows = [(stated or 0,) * 2] if only_stated else [*near, *file.shown[nearest:][:_MOST_HUNKS]]
+        self.windows = [(side.lines.row(first), side.lines.row(last)) for first, last in windows]
+
+    def rank(self, first_row: int, last_row: int) -> _Rank:
+        """How good a place is: lower for a better one."""
+        first, last = self.side.lines.number(first_row), self.side.lines.number(last_row)
+        distances = (0, 0)
+        if self.stated is not None:
+            distances = max(first - self.stated, self.stated - last, 0), abs(first - self.stated)
+        if self.is_deletion(first_row, last_row) or _touches(self.file.added, first, last):
+            return _CHANGED, *distances
+        return _SHOWN if _touches(self.file.shown, first, last) else _ELSEWHERE, *distances
+
+    def is_stated(self, first_row: int, last_row: int) -> bool:
+        """Whether rows hold the line that was named."""
+        number = self.side.lines.number
+        return self.stated is not None and number(first_row) <= self.stated <= number(last_row)
+
+    def is_deletion(self, first_row: int, last_row: int) -> bool:
+        """Whether one of some rows was deleted."""
+        return isinstance(self.side.lines, DiffRows) and self.side.lines.has_deleted(first_row, last_row)
+
+    def stated_ones(self, places: _Places) -> _Places:
+        """Those of some places that hold the line that was named."""
+        return (place for place in places if self.is_stated(*self.text.rows(*place)))
+
+    def literal(self, pattern: str) -> Iterator[tuple[int, int]]:
+        """The places of a pattern."""
+        text, head, rest = self.text.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
+        for start in self.starts(partial(text.find, head), pattern.count("\n")):
+            if text.startswith(rest, start + len(head)):
+                yield start, start + len(pattern)
+
+    def starts(self, find: Callable[[int, int], int], newlines: int) -> Iterator[int]:
+        """Where something with so many newlines begins, once a line and not endlessly: near the windows first."""
+        text = self.text.text
+        everything = (0, len(text))
+        if find(*everything) < 0:
+            return
+        near = (self.text.stretch(first - newlines, last + newlines) for first, last in self.windows)
+        for low, high in near if self.only_stated else (*near, everything):
+            left = _MOST_PLACES
+            start = find(low, high)
+            while start >= 0 and left > 0:
+                yield start
+                left -= 1
+                start = find(text.find("\n", start + 1), high)
+
+
+def _whole_lines(lines: Sequence[str], ground: _Ground) -> _Places:
+    pattern = "\n".join(lines)
+    places = ((start + 1, end - 1) for start, end in ground.literal(f"\n{pattern}\n"))
+    return places if len(pattern) >= _SHORTEST_LINE and has_letters(pattern) else ground.stated_ones(places)
+
+
+def _parts_of_lines(lines: Sequence[str], ground: _Ground) -> _Places:
+    """Where a quote is in a part of a line; a short one neither begins nor ends within a word."""
+    pattern = "\n".join(lines)
+    if len(pattern) < 3 or not has_letters(pattern):
+        return ()
+    if len(pattern) >= _SHORTEST_LOOSE_PART:
+        return ground.literal(pattern)
+    words = re.compile(rf"(?:(?<!\w)|(?!\w)){re.escape(pattern)}(?:(?<!\w)|(?!\w))")
+    text = ground.text.text
+
+    def find(low: int, high: int) -> int:
+        start = text.find(pattern, low, high)
+        found = words.search(text, start, high) if start >= 0 else None
+        return found.start() if found else -1
+
+    places = ((start, start + len(pattern)) for start in ground.starts(find, pattern.count("\n")))
+    return places if len(pattern) >= _SHORTEST_PART else ground.stated_ones(places)
+
+
+def _run_together(lines: Sequence[str], ground: _Ground) -> _Places:
+    pattern = fold(" ".join(lines))
+    if not _SHORTEST_LOOSE_PART <= len(pattern) <= _LONGEST_PATTERN or not has_letters(pattern):
+        return ()
+    return ground.text.places_run_together(pattern, _MOST_PLACES)
+
+
+def _with_gaps(lines: Sequence[str], ground: _Ground) -> _Places:
+    """Where all pieces of a quote with gaps are in order. Only so many starts of the longest one are tried."""
+    pieces = pieces_of(lines)
+    if not pieces:
+        return ()
+    anchor = max(range(len(pieces)), key=lambda index: len(pieces[index].text))
+    starts = [start for start, _ in islice(ground.literal(pieces[anchor].text), 100)]
+    for hidden_lines in (0, LINES_OF_A_SECRET):
+        found = [_gapped_place(ground.text, pieces, anchor, start, hidden_lines) for start in starts]
+        if places := [place for place in found if place is not None]:
+            return places
+    return ()
+
+
+def _gapped_place(
+    text: SearchText, pieces: Sequence[Piece], anchor: int, start: int, hidden_lines: int
+) -> tuple[int, int] | None:
+    """The place of all pieces in order around the piece `anchor`, each in the reach of the gap between."""
+    reaches = [max(piece.reach, hidden_lines) if piece.after_mask else piece.reach for piece in pieces]
+    first, end = start, start + len(pieces[anchor].text)
+    for index in range(anchor - 1, -1, -1):
+        piece = pieces[index].text
+        low, _ = text.around(first - 1, lines_before=reaches[index + 1] + piece.count("\n"))
+        first = text.text.rfind(piece, max(low, first - _WIDEST_GAP - len(piece)), first)
+        if first < 0:
+            return None
+    for index in range(anchor + 1, len(pieces)):
+        piece = pieces[index].text
+        _, high = text.around(max(end - 1, 0), lines_after=reaches[index])
+        found = text.text.find(piece, end, min(high, end + _WIDEST_GAP) + len(piece))
+        if found < 0:
+            return None
+        end = found + len(piece)
+    takes_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
+    says_enough = takes_whole_lines or len(pieces[anchor].text) >= 6
+    return (first, end) if says_enough and BOUNDARY not in text.text[first:end] else None
+
+
+def _cut_anywhere(lines: Sequence[str], ground: _Ground) -> _Places:
+    pattern = "\n".join(lines)
+    return ground.literal(pattern) if len(pattern) >= 4 and has_letters(pattern) else ()
+
+
+def _cut_at_end(lines: Sequence[str], ground: _Ground) -> _Places:
+    """Where a quote is that begins with a word and is cut within one."""
+    pattern = "\n".join(lines)
+    if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
+        return ()
+    inside = re.compile(r"(?<=\w)(?=\w)")
+    return (place for place in ground.literal(pattern) if not inside.match(ground.text.text, place[0]))
+
+
+def _lines_apart(lines: Sequence[str], ground: _Ground) -> _Places:
+    """The place of one line of a quote whose lines are there, but not together: the named line, or else the first."""
+    telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
+    # Each is looked for by itself, in so much text altogether.
+    if not 1 < len(telling) <= 40 or len(ground.text.text) * len(telling) > 50_000_000 or pieces_of(lines):
+        return ()
+    places = [list(_whole_lines([line], ground)) or list(_cut_at_end([line], ground)) for line in telling]
+    if not all(places):
+        return ()
+    return list(ground.stated_ones(place for found in places for place in found)) or places[0]
+
+
+_Way = Callable[[Sequence[str], _Ground], _Places]
+# How a quote is looked for, the strictest way first: on the line that was named, and then anywhere.
+_AS_QUOTED: tuple[tuple[_Way, ...], ...] = (
+    (_whole_lines, _parts_of_lines),
+    (_whole_lines, _parts_of_lines, _run_together, _with_gaps),
 )
-_DRIVE = re.compile(r"[A-Za-z]:/")
-_MANY_SLASHES = re.compile(r"/(?:\.?/){1,999}")
-_WRAPPING = " \t\r\n`'\"<>*,;"
+# The same for a quote that is cut within a word, or whose lines are not together.
+_IN_FRAGMENTS: tuple[tuple[_Way, ...], ...] = ((_cut_anywhere,), (_cut_at_end, _lines_apart))
 
 
-class ClaimedPaths:
-    """Finds the file of a claimed path among the changed files first, then in the rest of the tree.
+class _Match(NamedTuple):
+    """The rows of a quote, how good the place is, the reading that led there, and by which way."""
 
-    `is_readable` tells whether the reviewed tree has a file; it is asked only for clean relative paths.
-    """
-
-    def __init__(self, files: Sequence[FileChange], is_readable: Callable[[str], bool]) -> None:
-        self._is_readable = is_readable
-        self._changed: dict[str, str] = {}
-        self._by_name: defaultdict[str, list[str]] = defaultdict(list)
-        for file in files:
-            if file.path not in self._changed:
-                self._by_name[file.path.rpartition("/")[2]].append(file.path)
-                self._changed[file.path] = file.path
-        for file in files:
-            self._changed.setdefault(one_line(file.path), file.path)
-            if file.status is FileStatus.RENAMED and file.old_path:
-                self._changed.setdefault(file.old_path, file.path)
-        self._found = lru_cache(maxsize=4096)(self._find)
-
-    def candidates(self, claimed: str, unit_files: Sequence[str]) -> tuple[str, ...]:
-        """The files that may be meant, the likeliest first; none when none is, or when too many could be."""
-        if claimed in self._changed:
-            return (self._changed[claimed],)
-        return self._found(claimed[: _LONGEST_PATH + 1], tuple(unit_files))
-
-    def _find(self, claimed: str, unit_files: tuple[str, ...]) -> tuple[str, ...]:
-        spellings = list(_spellings(claimed))
-        for path in spellings:
-            if path in self._changed:
-                return (self._changed[path],)
-        path = spellings[-1]
-        parts = path.split("/")
-        if not _is_inside(path.lstrip("/")) or len(parts) > _MOST_PARTS:
-            return ()
-        ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
-        if path.startswith("/") or _DRIVE.match(path):
-            # The longest end of it that names a file, as nobody knows where the tree was for the reviewer.
-            found = next((end for end in ends if end in self._changed or self._is_readable(end)), None)
-            return () if found is None else (self._changed.get(found, found),)
-        exact = [spelling for spelling in spellings if _is_inside(spelling) and self._is_readable(spelling)]
-        longer = [known for known in self._by_name.get(parts[-1], ()) if known.endswith(f"/{path}")]
-        if len(longer) > 1:
-            longer = [known for known in longer if known in unit_files]
-            if len(longer) != 1:
-                return ()
-        shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
-        return tuple(dict.fromkeys((*longer, *exact[:1], *shorter)))
+    first_row: int
+    last_row: int
+    rank: _Rank
+    reading: Reading
+    way: _Way
 
 
-def _spellings(claimed: str) -> Iterator[str]:
-    """The path without more and more of what is around it: quotes, line numbers, prefixes of a diff, extra slashes."""
-    path = claimed.strip(_WRAPPING)
-    yield path
-    path = _LOCATION.sub("", path).strip(_WRAPPING)
-    yield path
-    path = path.removeprefix("file://").replace("\\", "/")
-    yield path
-    path = _MANY_SLASHES.sub("/", path)
-    while path.startswith("./"):
-        path = path[2:]
-    yield path
-    if path.startswith(("a/", "b/")):
-        yield path[2:]
-
-
-def _is_inside(path: str) -> bool:
-    """Whether a relative path stays in the tree, is not the repository's own storage, and can name a file at all."""
-    ordinary = not any(part in {"", ".", ".."} or part.lower() == ".git" for part in path.split("/"))
-    return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
-
-
-_LONGEST_REPLACEMENT = 20_000
-_FENCE = re.compile(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
-# How advice begins. No line of code begins with such a word in this spelling and goes on in words.
-_ADVICE = re.compile(
-    r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
-    r"Pass|Set|Keep|Handle|Guard|Close|Do not|Don't|The|This|You|It|N/A|None needed|No change)[ ,][`'\"\w]"
-)
-_PROSE_SUFFIXES = (".md", ".markdown", ".txt", ".rst", ".adoc", ".tex", ".html", ".htm")
-
-
-def replacement_of(offered: str | None, *, quote: str, lines: str, path: str) -> str | None:
-    """The code that takes the place of `lines`, the whole lines that were found for `quote`; None for anything else.
-
-    Fences and the marks of a diff are taken off, and indentation that was left out is put back. It is none when it
-    changes nothing, is advice in words, holds what was masked or cannot be seen, or when the quote is only a part of
-    the lines: then nobody knows what it stands for.
-    """
-    if offered is None or not lines.strip() or len(offered) > _LONGEST_REPLACEMENT or MASK in lines:
-        return None
-    code, bare = _without_fence(offered), _without_fence(quote)
-    if code is None or bare is None:
-        return None
-    rows = code.strip("\n").split("\n")
-    if all(row.startswith("+") for row in rows if row.strip()):
-        code = "\n".join(row[1:] for row in rows)
-    if not code.strip() or MASK in code or has_hidden(code):
-        return None
-    # The quote is these lines, whole, but for indentation, the marks of a diff and a fence.
-    wanted = [row.strip() for row in lines.split("\n") if row.strip()]
-    quoted = [row.strip() for row in bare.split("\n") if row.strip()]
-    if wanted not in (quoted, [row.removeprefix("+").strip() for row in quoted]):
-        return None
-    if not path.lower().endswith(_PROSE_SUFFIXES) and _ADVICE.match(code.lstrip()):
-        return None
-    fitted = _indented(code.strip("\n").rstrip(), lines)
-    return None if fitted == lines.rstrip() else fitted
-
-
-def _without_fence(text: str) -> str | None:
-    """What is in a block that is the whole text; the text when it has none; None for words around a block."""
-    text = text.replace("\r\n", "\n")
-    rows = text.strip().split("\n")
-    fences = [number for number, row in enumerate(rows) if _FENCE.match(row)]
-    if not fences:
-        return text
-    return "\n".join(rows[1:-1]) if fences == [0, len(rows) - 1] else None
-
-
-def _indented(code: str, lines: str) -> str:
-    """The code, indented as the lines are where its first line has lost its indentation."""
-    first = next((row for row in lines.split("\n") if row.strip()), "")
-    indent = first[: len(first) - len(first.lstrip(" \t"))]
-    rows = code.split("\n")
-    if not indent or rows[0][:1].isspace():
-        return code
-    others = [row for row in rows[1:] if row.strip()]
-    only_first = bool(others) and all(row.startswith(indent) for row in others)
-    return "\n".join(
-        f"{indent}{row}" if row.strip() and (number == 0 or not only_first) else row for number, row in enumerate(rows)
-    )
-
-
-class ReviewedText(Protocol):
-    """Reads the reviewed tree. It must not follow links, and is asked only for paths that stay inside."""
-
-    def __call__(self, path: str, /) -> bytes | None:
-        """The new content of a file, or None when it is unknown or absent."""
+def _found(
+    readings: Sequence[Reading], ground: _Ground, ways: Sequence[Sequence[_Way]], *, deleted: bool = False
+) -> _Match | None:
+    """The best place of a quote; with `deleted`, readings that show deleted lines count as well."""
+    grounds = [ground]
+    if ground.stated is not None:
+        grounds.insert(0, _Ground(ground.file, ground.side, ground.stated, only_stated=True))
+    for here, group in zip(grounds, ways[-len(grounds) :], strict=True):
+        for way in group:
+            for reading in readings:
+                if reading.of_deletion and not deleted:
+                    continue
+                places = way(reading.folded, here)
+                rows = (here.text.rows(*one) for one in (here.stated_ones(places) if here.only_stated else places))
+                found = min(((here.rank(*pair), pair) for pair in rows), default=None)
+                if found is not None:
+                    return _Match(*found[1], found[0], reading, way)
+    return None
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -196,33 +262,24 @@ class Origin(Struct, frozen=True, kw_only=True):
     source: Source = Source.AGENT
 
 
-class _Place(Struct, frozen=True):
-    """Where a quote is, and the verbatim text there; without lines where it is nowhere.
-
-    `replacement` is new code for exactly these lines.
-    """
-
-    path: str
-    line_start: int | None
-    line_end: int | None
-    evidence: str
-    outside_change: bool
-    replacement: str | None = None
-
-
 class Anchorer:
     """Places the claims of one review. It keeps the files that it has read, within a limit of memory.
 
-    `mask` takes secrets out of evidence. Nothing that a claim holds makes it raise or read outside of the tree.
+    `read` gives the new content of a file, or None; it must not follow links, and is asked only for paths inside of the
+    tree. `mask` takes secrets out of evidence. Nothing that a claim holds makes it raise or read outside of the tree.
     """
 
     def __init__(
-        self, files: Sequence[FileChange], read: ReviewedText, *, mask: Callable[[str], str] | None = None
+        self,
+        files: Sequence[FileChange],
+        read: Callable[[str], bytes | None],
+        *,
+        mask: Callable[[str], str] | None = None,
     ) -> None:
         self._changes = {file.path: file for file in reversed(files)}
         self._read = read
         self._mask = mask or str
-        self._files: OrderedDict[str, ReviewedFile] = OrderedDict()
+        self._files: dict[str, ReviewedFile] = {}
         self._kept_bytes = 0
         self._paths = ClaimedPaths(files, lambda path: self._content(path) is not None)
 
@@ -233,76 +290,99 @@ class Anchorer:
         """
         claimed = (claim.file or "").strip()
         paths = self._paths.candidates(claimed, unit_files) if claimed else ()
-        quote = Quote.of(claim.evidence)
-        place = next((found for path in paths if (found := self._find(path, quote, claim)) is not None), None)
-        if place is None and not claimed and quote.readings:
-            # A quote that is in exactly one changed file needs no path.
-            changed = [path for path in unit_files if path in self._changes] or list(self._changes)
-            if len(changed) <= _MOST_FILES_WITHOUT_PATH:
-                there = [self._find(path, quote, claim) for path in dict.fromkeys(changed)]
-                places = [one for one in there if one is not None]
-                place = places[0] if len(places) == 1 else None
-        if place is not None:
-            return _finding(claim, origin, place, anchored=True)
-        path = paths[0] if paths else list(_spellings(claimed[:_LONGEST_PATH]))[-1]
-        evidence = self._mask(claim.evidence[:_EVIDENCE_CHARACTERS])
-        nowhere = _Place(path, None, None, evidence, outside_change=bool(paths) and path not in self._changes)
-        return _finding(claim, origin, nowhere, anchored=False)
+        readings = readings_of(claim.evidence)
+        path = paths[0] if paths else plain_path(claimed)
+        confidence = claim.confidence if claim.confidence is not None and math.isfinite(claim.confidence) else None
+        unplaced = Finding(
+            file=path,
+            line_start=None,
+            line_end=None,
+            severity=claim.severity,
+            category=claim.category.strip() or origin.expert or "general",
+            title=claim.plain_title,
+            body=claim.body,
+            evidence=self._mask(claim.evidence[:_EVIDENCE_CHARACTERS]),
+            reviewer=origin.reviewer,
+            source=origin.source,
+            rule=claim.rule,
+            suggestion=claim.suggestion,
+            confidence=None if confidence is None else min(max(confidence, 0.0), 1.0),
+            expert=origin.expert,
+            anchored=False,
+            outside_change=bool(paths) and path not in self._changes,
+            seen_by=(origin.label or origin.reviewer,),
+        )
+        # A quote that is in exactly one changed file needs no path.
+        changed = [path for path in unit_files if path in self._changes] or list(self._changes)
+        tried = paths if claimed else changed if len(changed) <= _MOST_FILES else ()
+        places = (one for path in dict.fromkeys(tried) if (one := self._find(path, readings, claim, unplaced)))
+        found = list(islice(places, 1 if claimed else 2))
+        return found[0] if len(found) == 1 else unplaced
 
-    def _find(self, path: str, quote: Quote, claim: ClaimedFinding) -> _Place | None:
-        if not quote.readings:
+    def _find(self, path: str, readings: Sequence[Reading], claim: ClaimedFinding, finding: Finding) -> Finding | None:
+        if not readings:
             return None
         file = self._file(path)
-        stated = _stated_line(claim.line_start) or quote.first_line
+        in_margin = next((reading.first_line for reading in readings if reading.first_line), None)
+        stated = _stated_line(claim.line_start) or in_margin
         if stated is not None and file.last_line is not None and stated > file.last_line:
             stated = None
-        ground = _ground(file, file.new, stated)
-        new = find_quote(quote, ground)
+        ground = _Ground(file, file.new, stated)
+        new = _found(readings, ground, _AS_QUOTED)
         if new is not None and (new.rank[0] != _ELSEWHERE or ground.is_stated(new.first_row, new.last_row)):
-            return self._placed(file, file.new, new, claim)
+            return self._placed(ground, new, claim, finding)
         for side in file.sides_with_deletions():
-            gone = find_quote(quote, _ground(file, side, stated), deleted=True)
-            if gone is not None and (new is None or (gone.whole and _is_deletion(side, gone))):
-                return self._placed(file, side, gone, claim)
+            old = _Ground(file, side, stated)
+            gone = _found(readings, old, _AS_QUOTED, deleted=True)
+            if gone and (new is None or (gone.way is _whole_lines and old.is_deletion(gone.first_row, gone.last_row))):
+                return self._placed(old, gone, claim, finding)
         # What looks like a deleted line may be an item of a list.
-        new = new or find_quote(quote, ground, deleted=True) or find_fragments(quote, ground)
-        return None if new is None else self._placed(file, file.new, new, claim)
+        new = new or _found(readings, ground, _AS_QUOTED, deleted=True) or _found(readings, ground, _IN_FRAGMENTS)
+        return None if new is None else self._placed(ground, new, claim, finding)
 
-    def _placed(self, file: ReviewedFile, side: Side, match: Match, claim: ClaimedFinding) -> _Place:
-        start = side.lines.number(match.first_row)
-        end = max(start, side.lines.number(match.last_row))
-        inside = _touches(file.shown, start, end) or _is_deletion(side, match)
-        evidence = self._evidence(side, match)
+    def _placed(self, ground: _Ground, match: _Match, claim: ClaimedFinding, finding: Finding) -> Finding:
+        file, lines = ground.file, ground.side.lines
+        start = lines.number(match.first_row)
+        end = max(start, lines.number(match.last_row))
+        inside = _touches(file.shown, start, end) or ground.is_deletion(match.first_row, match.last_row)
+        last = min(match.last_row, match.first_row + _EVIDENCE_LINES - 1)
+        evidence = self._mask(_verbatim(lines.text(row) for row in range(match.first_row, last + 1)))
+        is_gapped = match.way is _with_gaps
+        if is_gapped and MASK not in evidence and any(MASK in line for line in match.reading.lines):
+            # What was masked for the reviewer must not come to light here.
+            evidence = "\n".join(match.reading.lines)
+        evidence = evidence[:_EVIDENCE_CHARACTERS]
         code = None
-        if side is file.new:
+        if ground.side is file.new:
             # The end that the reviewer named, where it named the beginning rightly and the end is within reason.
             stated = _stated_line(claim.line_end) or 0
             is_known = file.last_line is not None and stated <= file.last_line
-            if claim.line_start == start and stated - start < _LONGEST_STATED_RANGE and is_known:
+            if claim.line_start == start and stated - start < 50 and is_known:
                 end = max(end, stated)
-            if not match.gapped and evidence.count("\n") == end - start:
+            if not is_gapped and evidence.count("\n") == end - start:
                 code = replacement_of(claim.replacement, quote=claim.evidence, lines=evidence, path=file.path)
-        return _Place(file.path, start, end, evidence, outside_change=not inside, replacement=code)
-
-    def _evidence(self, side: Side, match: Match) -> str:
-        last = min(match.last_row, match.first_row + _EVIDENCE_LINES - 1)
-        shown = self._mask(_verbatim(side.lines.text(row) for row in range(match.first_row, last + 1)))
-        if match.gapped and MASK not in shown and any(MASK in line for line in match.form.lines):
-            # What was masked for the reviewer must not come to light here.
-            shown = "\n".join(match.form.lines)
-        return shown[:_EVIDENCE_CHARACTERS]
+        return replace(
+            finding,
+            file=file.path,
+            line_start=start,
+            line_end=end,
+            evidence=evidence,
+            replacement=code,
+            anchored=True,
+            outside_change=not inside,
+        )
 
     def _file(self, path: str) -> ReviewedFile:
-        file = self._files.get(path)
-        if file is None:
+        if path not in self._files:
             change = self._changes.get(path)
             is_gone = change is not None and change.new_path is None
-            file = self._files[path] = ReviewedFile(path, change, None if is_gone else self._content(path))
+            file = ReviewedFile(path, change, None if is_gone else self._content(path))
             self._kept_bytes += file.weight
-            while self._kept_bytes > _CACHE_BYTES and len(self._files) > 1:
-                self._kept_bytes -= self._files.popitem(last=False)[1].weight
-        self._files.move_to_end(path)
-        return file
+            if self._kept_bytes > _CACHE_BYTES:
+                self._files.clear()
+                self._kept_bytes = file.weight
+            self._files[path] = file
+        return self._files[path]
 
     def _content(self, path: str) -> bytes | None:
         try:
@@ -317,70 +397,14 @@ def _verbatim(lines: Iterable[bytes]) -> str:
     return "\n".join(line.decode("utf-8", "replace").removesuffix("\r") for line in lines)
 
 
-def _ground(file: ReviewedFile, side: Side, stated: int | None) -> Ground:
-    lines = side.lines
-
-    def rank(first_row: int, last_row: int) -> Rank:
-        first, last = lines.number(first_row), lines.number(last_row)
-        distances = (0, 0) if stated is None else (max(first - stated, stated - last, 0), abs(first - stated))
-        deleted = isinstance(lines, DiffRows) and lines.has_deleted(first_row, last_row)
-        if deleted or _touches(file.added, first, last):
-            return _CHANGED, *distances
-        return _SHOWN if _touches(file.shown, first, last) else _ELSEWHERE, *distances
-
-    def is_stated(first_row: int, last_row: int) -> bool:
-        return stated is not None and lines.number(first_row) <= stated <= lines.number(last_row)
-
-    windows = [] if stated is None else [(stated - near, stated + near) for near in _NEAR_LINES]
-    nearest = bisect_left(file.shown, (stated or 0, 0))
-    windows += file.shown[max(0, nearest - _MOST_HUNKS // 2) :][:_MOST_HUNKS]
-    return Ground(
-        side.text,
-        rank,
-        is_stated,
-        [(lines.row(first), lines.row(last)) for first, last in windows],
-        stated=None if stated is None else lines.row(stated),
-    )
-
-
 def _touches(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
     """Whether some of the ordered ranges shares a line with those from first to last."""
     index = bisect_left(ranges, first, key=lambda pair: pair[1])
     return index < len(ranges) and ranges[index][0] <= last
 
 
-def _is_deletion(side: Side, match: Match) -> bool:
-    return isinstance(side.lines, DiffRows) and side.lines.has_deleted(match.first_row, match.last_row)
-
-
 def _stated_line(number: int | None) -> int | None:
-    return number if number is not None and 1 <= number <= _LARGEST_LINE else None
-
-
-def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: bool) -> Finding:
-    confidence = claim.confidence
-    if confidence is not None:
-        confidence = min(max(confidence, 0.0), 1.0) if math.isfinite(confidence) else None
-    return Finding(
-        file=place.path,
-        line_start=place.line_start,
-        line_end=place.line_end,
-        severity=claim.severity,
-        category=claim.category.strip() or origin.expert or "general",
-        title=claim.plain_title,
-        body=claim.body,
-        evidence=place.evidence,
-        reviewer=origin.reviewer,
-        source=origin.source,
-        rule=claim.rule,
-        suggestion=claim.suggestion,
-        replacement=place.replacement,
-        confidence=confidence,
-        expert=origin.expert,
-        anchored=anchored,
-        outside_change=place.outside_change,
-        seen_by=(origin.label or origin.reviewer,),
-    )
+    return number if number is not None and 1 <= number <= 10_000_000 else None
 
 
 class StatedLines:
@@ -405,7 +429,7 @@ class StatedLines:
         line, start = self._of(finding.file), claim.line_start
         if line(start) is None:
             return finding
-        end, stated = start, min(claim.line_end or start, start + _LONGEST_RANGE_WITHOUT_QUOTE)
+        end, stated = start, min(claim.line_end or start, start + 1_000)
         while end < stated and line(end + 1) is not None:
             end += 1
         change = self._changes.get(finding.file)
@@ -413,8 +437,7 @@ class StatedLines:
         is_shown = any(hunk.new_start <= end and start < hunk.new_start + hunk.new_lines for hunk in hunks)
         if self._only_shown and not is_shown:
             return finding
-        quoted = range(start, min(end, start + _EVIDENCE_LINES_WITHOUT_QUOTE - 1) + 1)
-        quote = _verbatim(line(number) or b"" for number in quoted)
+        quote = _verbatim(line(number) or b"" for number in range(start, min(end, start + 9) + 1))
         return replace(
             finding,
             line_start=start,

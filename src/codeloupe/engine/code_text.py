@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
-
-from msgspec import Struct
 
 # Putting marks into their canonical order takes quadratic time in a run of them, so only short lines are composed.
 _LONGEST_COMPOSED = 500
@@ -56,14 +54,14 @@ _CLOSERS = dict(
 _REM = "rem "
 
 
-class Syntax(Struct, frozen=True):
+class Syntax(NamedTuple):
     """What begins a comment, and which signs enclose a string."""
 
     openers: tuple[str, ...]
     quotes: str = "\"'`"
 
 
-class Comment(Struct, frozen=True):
+class Comment(NamedTuple):
     """The text of a comment without its signs; `alone` when there is no code on its line."""
 
     text: str
@@ -71,20 +69,15 @@ class Comment(Struct, frozen=True):
 
 
 UNKNOWN_SYNTAX = Syntax(("#", "//", "/*", "--", ";", "%", "<!--", "{-", "(*", "{#", _REM))
-_C_LIKE = """
-c h cc cpp cxx hpp hh cs java js jsx mjs cjs ts tsx mts cts go rs swift kt kts scala dart groovy gradle
-proto scss less sol zig sv glsl hlsl jsonc json5 cu
-"""
 _BY_SUFFIX = {
     suffix: syntax
     for syntax, suffixes in (
-        (
-            Syntax(("#",)),
-            "py pyi pyx sh bash zsh fish rb pl pm r jl yaml yml toml nix ex exs cr tcl cmake mk graphql gd awk",
-        ),
+        (Syntax(("#",)), "py pyi pyx sh bash zsh fish rb pl pm r jl yaml yml toml nix ex exs cr tcl cmake mk"),
+        (Syntax(("#",)), "graphql gd awk"),
         (Syntax(("#", "<#")), "ps1 psm1"),
         (Syntax(("#", "//", "/*")), "php tf hcl conf cfg properties"),
-        (Syntax(("//", "/*")), _C_LIKE),
+        (Syntax(("//", "/*")), "c h cc cpp cxx hpp hh cs java js jsx mjs cjs ts tsx mts cts go rs swift kt kts scala"),
+        (Syntax(("//", "/*")), "dart groovy gradle proto scss less sol zig sv glsl hlsl jsonc json5 cu"),
         (Syntax(("/*",)), "css"),
         (Syntax(("//", "/*", "%")), "m mm"),
         (Syntax(("//", "(*")), "fs fsx fsi ml mli"),
@@ -122,33 +115,24 @@ def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
         yield Comment(line.lstrip().removeprefix("*").split("*/", 1)[0], alone=True)
         return
     position, began = 0, False
-    while (opening := _next_opening(line, position, syntax)) is not None:
-        start, opener = opening
-        closer = _CLOSERS.get(opener, "")
-        body = start + len(opener)
-        end = line.find(closer, body) if closer else -1
-        end, position = (len(line), len(line)) if end < 0 else (end, end + len(closer))
-        # Braces stand around a comment among tags, and an `@` before one in a script.
-        began = began or bool(line[:start].strip(" \t@{"))
-        yield Comment(line[body:end], alone=not began and not line[position:].strip(" \t\r}"))
-
-
-def _next_opening(line: str, position: int, syntax: Syntax) -> tuple[int, str] | None:
-    """Where the next comment begins after a place that is in no string, and with which sign."""
     unclosed: set[str] = set()
     while (found := _signs(syntax).search(line, position)) is not None:
-        sign = found[0].lower()
+        sign, position = found[0].lower(), found.end()
         if sign in syntax.openers:
-            return found.start(), sign
-        position = found.end()
-        if sign not in unclosed:
+            closer = _CLOSERS.get(sign, "")
+            end = line.find(closer, position) if closer else -1
+            body, (end, position) = position, (len(line), len(line)) if end < 0 else (end, end + len(closer))
+            # Braces are around a comment among tags, and an `@` is before one in a script.
+            began = began or bool(line[: found.start()].strip(" \t@{"))
+            yield Comment(line[body:end], alone=not began and not line[position:].strip(" \t\r}"))
+            unclosed.clear()
+        elif sign not in unclosed:
             ends = (half.end() for half in _halves(sign).finditer(line, position) if half[0] == sign)
             # A quote without its other half is an apostrophe, or belongs to a string of many lines.
             if end := next(ends, 0):
                 position = end
             else:
                 unclosed.add(sign)
-    return None
 
 
 @cache
@@ -175,11 +159,8 @@ _GROUPING = frozenset(
     {"=", "return", "in", "assert", "yield", "if", "elif", "while", "with", "del", "for", "await", "import", "not"}
     | {"lambda", "=>", ":", ",", "(", "[", "{", "switch", "throw", "raise"}
 )
-# A statement goes on with the next line in front of or after one of these.
-_LEADING = frozenset({".", "?", "&", "|"})
 _TRAILING = frozenset({"=", "&", "|", "+", "\\"})
 _PROSE = frozenset({"", "md", "txt", "rst", "yaml", "yml", "toml", "ini", "csv", "properties", "conf", "cfg"})
-_DICTIONARIES = frozenset({"py", "pyi"})
 
 
 class Token(NamedTuple):
@@ -253,26 +234,16 @@ def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) 
 
 @cache
 def _pieces(syntax: Syntax | None) -> re.Pattern[str]:
-    openers = sorted(syntax.openers, key=len, reverse=True) if syntax else []
-    comment = "|".join(part for word in openers if (part := _opener(word, syntax)))
-    parts = [
-        r"\n",
-        *([f"(?P<comment>{comment})"] if comment else []),
-        r"(?P<quote>\"\"\"|'''|[\"'`])",
-        r"[^\W\d]\w*",
-        r"\d[\w.]*",
-        r"=>|[^\w\s]",
-    ]
-    return re.compile("|".join(parts), re.IGNORECASE)
-
-
-def _opener(word: str, syntax: Syntax | None) -> str:
-    """What begins a comment. A sign that code has too begins one only after white space."""
     is_unknown = syntax is UNKNOWN_SYNTAX
-    if word in ("'", '"', "{") or (is_unknown and word not in ("#", "//", "/*", "<!--")):
-        return ""
-    is_plain = word in ("//", "/*", "<!--", "(*", "{-", "{#", "<%--", "@*", "<#") and not is_unknown
-    return re.escape(word) if is_plain else rf"(?<![^\s]){re.escape(word)}"
+    signs = []
+    for word in sorted(syntax.openers, key=len, reverse=True) if syntax else ():
+        if word not in ("'", '"', "{") and not (is_unknown and word not in ("#", "//", "/*", "<!--")):
+            # A sign that code has too begins a comment only after white space.
+            is_plain = word in ("//", "/*", "<!--", "(*", "{-", "{#", "<%--", "@*", "<#") and not is_unknown
+            signs.append(re.escape(word) if is_plain else rf"(?<![^\s]){re.escape(word)}")
+    comment = [f"(?P<comment>{'|'.join(signs)})"] if signs else []
+    parts = [r"\n", *comment, r"(?P<quote>\"\"\"|'''|[\"'`])", r"[^\W\d]\w*", r"\d[\w.]*", r"=>|[^\w\s]"]
+    return re.compile("|".join(parts), re.IGNORECASE)
 
 
 def _without_decoration(tokens: list[Token]) -> list[Token]:
@@ -311,31 +282,6 @@ def _is_last_of_line(tokens: list[Token], index: int) -> bool:
     return index + 1 == len(tokens) or tokens[index + 1].line > tokens[index].last_line
 
 
-def _spans(tokens: Sequence[Token], path: str) -> dict[int, tuple[int, int]]:
-    """The first and the last line of the statement that each line belongs to, where it has several."""
-    if not tokens:
-        return {}
-    suffix = _suffix(path)
-    joining = "([{" if suffix in _DICTIONARIES else "(["
-    spans: dict[int, tuple[int, int]] = {}
-    stack: list[str] = []
-    first = tokens[0].line
-    for before, token in zip(tokens, [*tokens[1:], None], strict=True):
-        if before.text in _OPENING:
-            stack.append(before.text)
-        elif stack and before.text in _CLOSING:
-            stack.pop()
-        if token is not None and token.line <= before.last_line:
-            continue
-        inside = bool(stack) and stack[-1] in joining
-        goes_on = token and suffix not in _PROSE and (token.text in _LEADING or before.text in _TRAILING)
-        if token is None or not (inside or goes_on):
-            if 0 < before.last_line - first < _LONGEST_STATEMENT:
-                spans.update(dict.fromkeys(range(first, before.last_line + 1), (first, before.last_line)))
-            first = token.line if token else 0
-    return spans
-
-
 _COMMENT = re.compile(r"#|//|/\*|\*|--|<!--|;|%|\"\"\"|'''")
 _END_OF_BLOCK = re.compile(r"[)\]}]|end\b|</|\{$")
 # What is around code without being what the code belongs to: to wrap a line in one of these is no new place.
@@ -343,8 +289,6 @@ _CONTROL = re.compile(
     r"(?:async\s|await\s)?\s{0,4}(?:if|elif|elsif|else|for|foreach|while|until|unless|try|except|finally|with|switch|case|"
     r"default|do|catch|match|when|begin|rescue|ensure|loop|using|lock|synchronized|select|defer|go|return|then|not)\b"
 )
-_MOST_ENCLOSING = 6
-_TAB_WIDTH = 4
 # No walk goes further, so that a hostile file costs no more than a large one.
 _FURTHEST = 20_000
 _LONGEST_BLOCK = 2_000
@@ -382,7 +326,27 @@ class CodeText:
 
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:
-        return _spans(self._written, self._path)
+        """The first and the last line of the statement that each line belongs to, where it has several."""
+        tokens, suffix = self._written, _suffix(self._path)
+        joining = "([{" if suffix in ("py", "pyi") else "(["
+        spans: dict[int, tuple[int, int]] = {}
+        stack: list[str] = []
+        first = tokens[0].line if tokens else 0
+        for before, token in zip(tokens, [*tokens[1:], None], strict=False):
+            if before.text in _OPENING:
+                stack.append(before.text)
+            elif stack and before.text in _CLOSING:
+                stack.pop()
+            if token is not None and token.line <= before.last_line:
+                continue
+            inside = bool(stack) and stack[-1] in joining
+            # A statement goes on with the next line in front of or after one of these.
+            goes_on = token and suffix not in _PROSE and (token.text in ".?&|" or before.text in _TRAILING)
+            if token is None or not (inside or goes_on):
+                if 0 < before.last_line - first < _LONGEST_STATEMENT:
+                    spans.update(dict.fromkeys(range(first, before.last_line + 1), (first, before.last_line)))
+                first = token.line if token else 0
+        return spans
 
     @cached_property
     def _by_line(self) -> dict[int, list[str]]:
@@ -421,10 +385,7 @@ class CodeText:
         return next((line for line in self._folded[number : number + _FURTHEST] if line), "")
 
     def statement(self, line: int) -> Statement:
-        """The statement that a line belongs to; one of too many lines is taken line by line.
-
-        A line without code has no tokens.
-        """
+        """The statement that a line belongs to, without tokens where there is no code; a long one is taken by lines."""
         first, last = self._spans.get(line, (line, line))
         if not self._is_whole or line in self._inside_strings:
             return Statement(line, line, _texts(self.line(line), syntax_of(self._path)))
@@ -469,7 +430,7 @@ class CodeText:
         start = min(number - 1, len(self._lines)) - 1
         found = 0
         for index in range(start, max(-1, start - _FURTHEST), -1):
-            if bound <= 0 or found >= _MOST_ENCLOSING:
+            if bound <= 0 or found >= 6:
                 return
             if 0 <= self._indents[index] < bound:
                 bound = self._indents[index]
@@ -496,10 +457,7 @@ class CodeText:
         return sum(other.tokens == statement.tokens for other in self.statements(first, statement.first - 1))
 
     def around(self, statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """What the innermost definition around a statement says, and the statements before and after this one.
-
-        Outside of any definition the nearest statements stand for it.
-        """
+        """What the innermost definition around a statement says, else the nearest ones; and its two neighbours."""
         before: list[tuple[str, ...]] = []
         line = statement.first - 1
         while line >= max(1, statement.first - _NEAR_LINES) and len(before) < _NEAR_STATEMENTS:
@@ -521,4 +479,4 @@ def _indent(line: str) -> int:
     text = line.lstrip()
     if not text or _COMMENT.match(text) or _END_OF_BLOCK.match(text.rstrip()):
         return -1
-    return len(line[: len(line) - len(text)].expandtabs(_TAB_WIDTH))
+    return len(line[: len(line) - len(text)].expandtabs(4))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from msgspec.structs import replace
 
-from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.engine.verdict import BLOCKED, INCOMPLETE, PASSED, exit_code, judge, summarise
 from codeloupe.errors import StoreError, UsageError
-from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Severity
-from codeloupe.model.history import (
-    EntryKind,
-    HistoryEntry,
-    HistoryQuery,
-    RepositoryIdentity,
-    ReviewRecord,
-    SweepRecord,
-)
+from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, RepositoryIdentity, ReviewRecord, SweepRecord
 from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.store.database import Database, database_path
@@ -34,14 +25,8 @@ Here = Callable[[], RepositoryIdentity]
 
 LAST = "last"
 SHORT_ID = 12
-_log = logging.getLogger(__name__)
-_PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
 _SHORTEST_PREFIX = 4
 _CANDIDATES = 8
-_MOST_LOOKED_AT = 500
-# How many reviews are compared with a change that no name belongs to, and what share of its lines is nearly all.
-_MOST_COMPARED = 25
-_NEARLY_ALL = 0.9
 _FIRST_STEP = "`codeloupe review` makes the first entry"
 _LIST = "`codeloupe history list` shows what there is"
 
@@ -122,53 +107,17 @@ def _in_short(entry: HistoryEntry, given: int = 0) -> str:
     return f"{shown}  {entry.saved_at.astimezone():%Y-%m-%d %H:%M}  {description}"
 
 
-def reviews_of_work(
-    history: History, names: Sequence[str], *, kind: ScopeKind, branch: str | None, commits: frozenset[str]
-) -> Iterator[ReviewRecord]:
-    """The reviews of the same work and kind of scope, the newest first: of its branch, or of one of its commits."""
-    for entry in _of_kind(history, names, kind):
-        if (branch is not None and entry.branch == branch) or entry.head in commits:
-            try:
-                record = history.get(entry.entry_id)
-            except StoreError as error:
-                _log.warning("%s", error.message)
-                continue
-            if record is not None:
-                yield record
-
-
-def newest_of_kind(history: History, names: Sequence[str], kind: ScopeKind) -> list[ReviewRecord]:
-    """Some reviews of a kind of scope, the newest first."""
-    records = (history.get(entry.entry_id) for entry in _of_kind(history, names, kind)[:_MOST_COMPARED])
-    return [record for record in records if record is not None]
-
-
-def _of_kind(history: History, names: Sequence[str], kind: ScopeKind) -> list[HistoryEntry]:
-    listed = history.list(HistoryQuery(repositories=tuple(names), limit=_MOST_LOOKED_AT)).entries
-    return [entry for entry in listed if entry.kind is EntryKind.REVIEW and entry.scope == kind.value]
-
-
-def last_of_change(
-    records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
-) -> ReviewRecord | None:
-    """The newest review of the same work, known by its lines, which a rebase keeps; else by its commits.
-
-    A review of a part of the change is not taken where there is one that saw more of it.
-    """
-    shared = [len(now.intersection(record.seen)) for record in records]
-    most = max(shared, default=0)
-    if most:
-        return next(record for record, count in zip(records, shared, strict=True) if count >= _NEARLY_ALL * most)
-    return next((record for record in records if record.review.scope.head in commits), None)
-
-
 def judged(record: ReviewRecord, policy: Policy) -> Review:
     """The saved review as this policy would have concluded it, at no cost; with its own policy, as it was.
 
     What could not be read of it makes it incomplete. Raises UsageError when findings that could decide were not kept.
     """
     review = record.review
-    if policy == review.policy and not record.problems and _is_sound(review):
+    # Earlier versions let claims without a place pass, and concluded those reviews otherwise.
+    sound = review.complete and not review.unsettled
+    verdict = judge(review.findings, complete=sound, fail_on=review.policy.fail_on)
+    is_sound = sound is review.complete and verdict is review.verdict
+    if policy == review.policy and not record.problems and is_sound:
         return review
     unknown = review.hidden_findings - len(review.hidden)
     # What was hidden and not kept is below both limits of the old policy; a new one must not reach down there.
@@ -182,8 +131,7 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
         )
     everything = review.findings
     if review.hidden:
-        both = (*review.findings, *review.hidden)
-        everything = tuple(sorted(both, key=lambda one: (one.file, one.first_line, one.last_line)))
+        everything = tuple(sorted(record.findings, key=lambda one: (one.file, one.first_line, one.last_line)))
     findings = tuple(finding for finding in everything if policy.shows(finding.severity))
     hidden = tuple(finding for finding in everything if not policy.shows(finding.severity))
     unsettled = unsettled_claims(findings, policy)
@@ -204,34 +152,25 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
     )
 
 
-def _is_sound(review: Review) -> bool:
-    """Whether a review was concluded as it would be now; earlier versions let claims without a place pass."""
-    complete = review.complete and not review.unsettled
-    verdict = judge(review.findings, complete=complete, fail_on=review.policy.fail_on)
-    return complete is review.complete and verdict is review.verdict
-
-
 def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:
-    """The saved sweep as it would have ended strictly, or with another word on what could not be reviewed.
-
-    One that was not finished, or cannot be read whole, is not complete.
-    """
+    """The saved sweep as it would have ended strictly, or with another word on what could not be reviewed."""
     sweep = record.sweep
     is_strict = strict or sweep.strict
     is_whole = record.finished and not record.problems
     complete = is_whole and all(commit.verdict is not None for commit in sweep.commits)
     # That it passed then says nothing of what cannot be read of it now.
-    passes = is_whole and sweep.exit_code == _PASSED if pass_when_incomplete is None else pass_when_incomplete
+    passes = is_whole and sweep.exit_code == PASSED if pass_when_incomplete is None else pass_when_incomplete
     reviews = (commit.review for commit in sweep.commits if commit.review is not None)
     blocks = any(
         finding.can_block and finding.severity.at_least(Severity.HIGH)
         for review in reviews
         for finding in (*review.findings, *review.hidden)
     )
-    code = _BLOCKED if is_strict and blocks else _PASSED if complete or passes else _INCOMPLETE
-    told = "" if is_whole else f"; {'not finished' if not record.finished else 'not all of it can be read'}"
-    words = sweep.summary or f"{len(sweep.commits)} commits"
-    return replace(sweep, strict=is_strict, exit_code=code, summary=f"{words}{told}")
+    code = BLOCKED if is_strict and blocks else PASSED if complete or passes else INCOMPLETE
+    summary = sweep.summary or f"{len(sweep.commits)} commits"
+    if not is_whole:
+        summary += "; not all of it can be read" if record.finished else "; not finished"
+    return replace(sweep, strict=is_strict, exit_code=code, summary=summary)
 
 
 def changed_policy(policy: Policy, **changes: Severity | bool | None) -> Policy:

@@ -34,13 +34,7 @@ from codeloupe.model.ports import ReviewTask
 
 ReadFile = Callable[[str], bytes | None]
 
-_VERSION = "3"
-_FIRST_VERSION = "2"
-_DIGITS = 32
-_DIGITS_AROUND = 12
 _LINES = 60
-_LONGEST_LINE = 4_000
-_MOST_TELLING = 100
 # A line with fewer letters and digits is not known by itself: the one after it is added.
 _FEWEST_LETTERS = 6
 _DEFINITION = (
@@ -55,27 +49,27 @@ def with_fingerprints(findings: Iterable[Finding], *, context: ReadFile | None =
     `context` reads the reviewed content of a file; without it, or where it gives None, nothing is known of what
     encloses a line, and fewer findings can be told apart by more than their order.
     """
-    named = _named(findings, context, _VERSION, _core)
     return tuple(
-        replace(finding, fingerprint=name, surroundings=surroundings_of(finding, code)) for finding, code, name in named
+        replace(finding, fingerprint=name, surroundings=surroundings_of(finding, code))
+        for finding, code, name in _named(findings, context, "3", _core)
     )
 
 
 def first_names(findings: Iterable[Finding], *, context: ReadFile | None = None) -> dict[str, str]:
     """By the fingerprint of each finding, the one that version 0.1.0 gave it: baselines and dismissals may have it."""
-    return {finding.fingerprint: name for finding, _, name in _named(findings, context, _FIRST_VERSION, _first_core)}
+    return {finding.fingerprint: name for finding, _, name in _named(findings, context, "2", _first_core)}
 
 
 def surroundings_of(finding: Finding, code: CodeText | None) -> str:
     """What is around a finding at its place, in short: it changes with the code of its definition."""
     if code is None or not finding.anchored:
         return ""
-    return ".".join(digest(*part)[:_DIGITS_AROUND] for part in code.around(_telling_statement(finding, code)))
+    return ".".join(digest(*part)[:12] for part in code.around(_telling_statement(finding, code)))
 
 
 def digest(*parts: str) -> str:
     """A fingerprint of some texts."""
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _named(
@@ -84,21 +78,20 @@ def _named(
     version: str,
     core_of: Callable[[Finding, CodeText | None], tuple[str, ...]],
 ) -> Iterator[tuple[Finding, CodeText | None, str]]:
+    def order(finding: Finding) -> tuple[object, ...]:
+        # By place; on one line by the kind of defect, which lasts longer than wording.
+        kinds = sorted(kinds_of(stems(finding.title)))
+        place = finding.file, finding.first_line, finding.last_line
+        return *place, finding.rule or "", kinds, finding.title, finding.body, finding.evidence
+
     seen: Counter[str] = Counter()
-    for file, group in groupby(sorted(findings, key=_order), key=lambda finding: finding.file):
+    for file, group in groupby(sorted(findings, key=order), key=lambda finding: finding.file):
         content = context(file) if context is not None else None
         code = CodeText(content, file) if content is not None else None
         for finding in group:
             core = "\0".join(core_of(finding, code))
             seen[core] += 1
             yield finding, code, digest(version, core, str(seen[core]))
-
-
-def _order(finding: Finding) -> tuple[object, ...]:
-    """By place; on one line by the kind of defect, which lasts longer than wording."""
-    kinds = sorted(kinds_of(stems(finding.title)))
-    place = finding.file, finding.first_line, finding.last_line
-    return *place, finding.rule or "", kinds, finding.title, finding.body, finding.evidence
 
 
 def _core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
@@ -166,7 +159,7 @@ def _quoted(finding: Finding) -> tuple[int, int]:
 
 def telling_line(evidence: str) -> str:
     """The one line of a quote that says most, which a longer or shorter quote of the same code has as well."""
-    return max((line[:_LONGEST_LINE] for line in evidence.split("\n")[:_LINES]), key=_worth)
+    return max((line[:4_000] for line in evidence.split("\n")[:_LINES]), key=_worth)
 
 
 def _letters(text: str) -> int:
@@ -176,14 +169,11 @@ def _letters(text: str) -> int:
 def _worth(line: str) -> tuple[bool, bool, int]:
     letters, text = _letters(line), line.strip()
     says_something = letters >= _FEWEST_LETTERS and not is_comment(text)
-    return says_something, says_something and not text.startswith(_DEFINITION), min(letters, _MOST_TELLING)
+    return says_something, says_something and not text.startswith(_DEFINITION), min(letters, 100)
 
 
 # What is in evidence where a secret was.
 _MASK = re.compile(rf"{re.escape(MASK)}|[*]{{8}}")
-_FEWEST_KNOWN_CHARACTERS = 6
-# A shorter quote may stand in another file by chance.
-_FEWEST_TELLING_CHARACTERS = 12
 # Only a hostile file has more lines that read the same and findings about each.
 _MOST_ALIKE = 60
 _NEW_AT_THEIR_PATH = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
@@ -224,16 +214,14 @@ class PlacesOfNow:
             known = max(_MASK.split(finding.evidence), key=len).strip()
             if known == finding.evidence.strip():
                 return bool(known)
-            return len(known) >= _FEWEST_KNOWN_CHARACTERS and known.encode() not in content
+            return len(known) >= 6 and known.encode() not in content
         tree = None if self._task.tree_is_partial else self._task.tree
         if tree is None or finding.file in self._task.without_content:
             return False
         try:
             os.lstat(tree / finding.file)
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        except (OSError, ValueError):  # what cannot be looked at is not absent
-            return False
+        except (OSError, ValueError) as error:  # what cannot be looked at is not absent
+            return isinstance(error, (FileNotFoundError, NotADirectoryError))
         return False
 
     def is_unchanged_around(self, placed: Finding) -> bool | None:
@@ -246,7 +234,8 @@ class PlacesOfNow:
 
     def _moved(self, old: Finding) -> Finding | None:
         """At its place in the one file that came with this change and has its code, when its own file is not there."""
-        if self._arrived is None or len(old.evidence.strip()) < _FEWEST_TELLING_CHARACTERS:
+        # A shorter quote may be in another file by chance.
+        if self._arrived is None or len(old.evidence.strip()) < 12:
             return None
         if self._reader.read(old.file) is not None or not self.is_gone(old):
             return None
@@ -259,11 +248,7 @@ class PlacesOfNow:
         return self._at(old, *reformatted[0]) if len(reformatted) == 1 else None
 
     def _assigned(self, findings: Sequence[Finding]) -> Iterator[tuple[int, Finding | None]]:
-        """The places of findings, by index, where several look alike, and where the code was reformatted.
-
-        Each place is given once: of two lines that read the same and of which one is gone, one finding is left. What
-        was fixed takes no place from others.
-        """
+        """The places of findings that look alike, each given once, and of reformatted ones; the fixed take none."""
         alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for index, finding in enumerate(findings):
             alike[finding.file, finding.evidence].append(index)
@@ -299,11 +284,15 @@ class PlacesOfNow:
     def _at(self, old: Finding, path: str, first: int, last: int) -> Finding:
         moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.last_line - old.first_line))
         if last - first != old.evidence.count("\n"):
-            # Without comments, which nobody has looked through for secrets.
             lines = (self._reader.read(path) or b"").decode("utf-8", "replace").split("\n")[first - 1 : last]
-            evidence = "\n".join(_without_comment(line, path) for line in lines)
-            moved = replace(moved, line_end=last, evidence=evidence)
-        return _standing(replace(moved, outside_change=not is_touched(moved, self._task.files)))
+            for index, line in enumerate(lines):
+                # Without comments, which nobody has looked through for secrets.
+                comment = next(iter(comments_in(line, syntax_of(path))), None)
+                if comment is not None and comment.text.strip():
+                    lines[index] = line.partition(comment.text)[0].rstrip().rstrip("#/*<!-;%").rstrip()
+            moved = replace(moved, line_end=last, evidence="\n".join(lines))
+        status = FindingStatus.OPEN if old.is_open else old.status
+        return replace(moved, outside_change=not is_touched(moved, self._task.files), status=status)
 
     def _code(self, path: str) -> CodeText | None:
         if path not in self._codes:
@@ -356,19 +345,9 @@ def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | 
         return None
     # New code fits the lines it was given for, and no others.
     code = old.replacement if now.evidence == old.evidence else None
+    status = FindingStatus.OPEN if old.is_open else old.status
     place = replace(old, file=now.file, line_start=now.line_start, line_end=now.line_end, replacement=code)
-    return _standing(replace(place, outside_change=now.outside_change))
-
-
-def _standing(finding: Finding) -> Finding:
-    return replace(finding, status=FindingStatus.OPEN) if finding.is_open else finding
-
-
-def _without_comment(line: str, path: str) -> str:
-    comment = next(iter(comments_in(line, syntax_of(path))), None)
-    if comment is None or not comment.text.strip():
-        return line
-    return line.partition(comment.text)[0].rstrip().rstrip("#/*<!-;%").rstrip()
+    return replace(place, outside_change=now.outside_change, status=status)
 
 
 def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,7 +29,6 @@ from codeloupe.system.redaction import redact
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_KEPT = ("answer of ", "failure of ")
 # A model that never ends must not fill the history: what is longer keeps its beginning.
 _LONGEST_CHARACTERS = 1_000_000
 _MOST_CHARACTERS = 20_000_000
@@ -50,7 +50,7 @@ class Answers:
         """Take a text. The second answer of a unit, after a repair, follows its first."""
         if self._beside is not None:
             self._beside(title, text)
-        if title.startswith(_KEPT) and self._left > 0:
+        if title.startswith(("answer of ", "failure of ")) and self._left > 0:
             kept = text[: min(_LONGEST_CHARACTERS, self._left)]
             self._left -= len(kept)
             earlier = self._texts.get(title)
@@ -82,19 +82,14 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     """
     try:
         with opened() as history:
-            identity, branch, head = checkout or await read_checkout(repo, history)
+            checkout = checkout or await read_checkout(repo, history)
             record = ReviewRecord(
                 review=review,
-                saved_at=datetime.now(UTC),
-                repository=identity.names[0],
-                repository_label=identity.label,
-                branch=branch,
-                tool_version=__version__,
-                prompt_version=prompt_version,
                 terms=terms,
                 seen=seen,
-                head=review.scope.head or head,
+                head=review.scope.head or checkout.head,
                 left_out=left_out,
+                **_saved_now(checkout, prompt_version),
             )
             await asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs))
     except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
@@ -106,20 +101,15 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
 class SweepKeeper:
     """Saves the commits of a sweep as they are finished, and the whole at the end. Warns once when it cannot.
 
-    `problem` says in words why nothing more is saved. What the agents print for a commit, which `transcript_of` takes
-    down, is saved with it.
+    `problem` says why nothing more is saved. What the agents print for a commit is saved with it.
     """
 
     def __init__(self, emit: EventSink) -> None:
         self._emit = emit
-        self._place: tuple[SqliteHistory, SweepRecord] | None = None
         self._answers: dict[str, Answers] = {}
         self._turn = threading.Lock()
+        self.place: tuple[SqliteHistory, SweepRecord] | None = None
         self.problem = ""
-
-    def start(self, history: SqliteHistory, record: SweepRecord) -> None:
-        """From now on save into this history; `record` is the sweep without its commits."""
-        self._place = history, record
 
     def transcript_of(self, sha: str) -> Transcript:
         """What takes down the answers of the agents to a commit, until that is finished."""
@@ -127,31 +117,31 @@ class SweepKeeper:
 
     async def keep_commit(self, commit: CommitReview) -> None:
         """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
-        answers = self._answers.pop(commit.commit.sha, None)
-        raw_outputs = _masked(_NOTHING if answers is None else answers.texts)
+        raw_outputs = _masked(self._answers.pop(commit.commit.sha, Answers()).texts)
         await self._saved(
-            lambda history, record: history.add_commit(_of_agents(record, commit), commit, raw_outputs=raw_outputs)
+            lambda history, record: history.add_commit(record, commit, raw_outputs=raw_outputs), (commit,)
         )
 
     async def finish(self, sweep: CommitSweep) -> None:
         """Save the whole sweep in the place of its parts; as `keep_commit`."""
         saved_at = datetime.now(UTC)
         await self._saved(
-            lambda history, record: history.save_sweep(
-                replace(_of_agents(record, *sweep.commits), sweep=sweep, saved_at=saved_at)
-            )
+            lambda history, record: history.save_sweep(replace(record, sweep=sweep, saved_at=saved_at)), sweep.commits
         )
 
     def give_up(self, error: Exception) -> None:
         """Warn, and save nothing more."""
         self.problem = _warn("the sweep", error, self._emit)
 
-    async def _saved(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
+    async def _saved(self, save: Callable[[SqliteHistory, SweepRecord], None], commits: Sequence[CommitReview]) -> None:
         def attempt() -> Exception | None:
             with self._turn:
-                if self._place is not None and not self.problem:
+                if self.place is not None and not self.problem:
+                    history, record = self.place
+                    # Only commits that agents were asked about have experts.
+                    asked = record if any(one.experts for one in commits) else replace(record, prompt_version="")
                     try:
-                        save(*self._place)
+                        save(history, asked)
                     except Exception as error:  # noqa: BLE001 - as in `keep`
                         return error
             return None
@@ -160,7 +150,7 @@ class SweepKeeper:
         try:
             error = await asyncio.shield(saving)
         except asyncio.CancelledError:
-            # The history is closed behind us: nothing may still be on its way into it.
+            # The history is closed after us: nothing may still be on its way into it.
             await asyncio.wait((saving,))
             raise
         if error is not None and not self.problem:
@@ -185,26 +175,23 @@ async def keeping_sweep(
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened())
-            identity, branch, _ = await read_checkout(repo, history)
+            checkout = await read_checkout(repo, history)
+            keeper.place = history, SweepRecord(sweep=sweep, **_saved_now(checkout, prompt_version))
         except Exception as error:  # noqa: BLE001 - as in `keep`
             keeper.give_up(error)
-        else:
-            record = SweepRecord(
-                sweep=sweep,
-                saved_at=datetime.now(UTC),
-                repository=identity.names[0],
-                repository_label=identity.label,
-                branch=branch,
-                tool_version=__version__,
-                prompt_version=prompt_version,
-            )
-            keeper.start(history, record)
         yield keeper
 
 
-def _of_agents(record: SweepRecord, *commits: CommitReview) -> SweepRecord:
-    """The record, with a version of prompts only where agents were asked: only then a commit has experts."""
-    return record if any(commit.experts for commit in commits) else replace(record, prompt_version="")
+def _saved_now(checkout: Checkout, prompt_version: str) -> dict[str, Any]:
+    """What every record has."""
+    return {
+        "saved_at": datetime.now(UTC),
+        "repository": checkout.identity.names[0],
+        "repository_label": checkout.identity.label,
+        "branch": checkout.branch,
+        "tool_version": __version__,
+        "prompt_version": prompt_version,
+    }
 
 
 def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:

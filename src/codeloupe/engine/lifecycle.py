@@ -1,7 +1,7 @@
 """A finding across rounds of review: new, still open, fixed, come back, set aside. Pure but for reading the tree.
 
 Two findings are one when they are about the same place and say the same. What sets a finding aside, a dismissal or a
-refutation, covers that defect and no graver one: anything else on its line is a finding of its own.
+refutation, covers that defect and no more severe one: anything else on its line is a finding of its own.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import PlacesOfNow, digest, is_on_added_lines, is_touched
-from codeloupe.engine.similarity import Profile, gap, likeness_of_meaning
+from codeloupe.engine.similarity import SAME, Profile, gap, likeness_of_meaning
 from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.ports import ReviewTask
 from codeloupe.store.interface import History
 
-SAME = 0.5
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _UNIT_MARKS = re.compile(r"[/#]")
-# Of some fingerprints, those whose finding was fixed when it was seen last.
-FixedBefore = Callable[[Sequence[str]], frozenset[str]]
 
 
-class Ground(Struct, frozen=True, kw_only=True):
+class Ground(NamedTuple):
     """What is known of the code of earlier findings.
 
     `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that
@@ -47,27 +45,15 @@ class Ground(Struct, frozen=True, kw_only=True):
     first_names: Mapping[str, str] = _NO_NAMES
 
 
-class Rounds(Struct, frozen=True):
-    """This round against the one before: `seen` was found now, `unseen` only before. Each has its status of now.
-
-    A finding that was known before keeps the fingerprint it had.
-    """
+class Rounds(NamedTuple):
+    """This round against the one before: `seen` was found now, `unseen` only before. Each has its status of now."""
 
     seen: tuple[Finding, ...] = ()
     unseen: tuple[Finding, ...] = ()
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All of them, those of this round first."""
-        return self.seen + self.unseen
-
-    def having(self, *statuses: FindingStatus) -> tuple[Finding, ...]:
-        """Those with one of some statuses."""
-        return tuple(finding for finding in self.findings if finding.status in statuses)
-
 
 def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> Rounds:
-    """What became of the findings of the previous round, and which are new.
+    """What became of the findings of the previous round, and which are new; a known one keeps its fingerprint.
 
     An open finding that was not found again is fixed only if `ground` says so; otherwise it stays open.
     """
@@ -90,9 +76,8 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
     for index, old in enumerate(previous):
         if index in pairs or _is_told_by(old, seen, current, ground):
             continue
-        if old.is_open:
-            old = replace(old, status=FindingStatus.FIXED if ground.is_fixed(old) else FindingStatus.OPEN)  # noqa: PLW2901 - it is what became of it
-        unseen.append(old)
+        status = FindingStatus.FIXED if old.is_open and ground.is_fixed(old) else FindingStatus.OPEN
+        unseen.append(replace(old, status=status) if old.is_open else old)
     return Rounds(tuple(seen), tuple(unseen))
 
 
@@ -113,19 +98,20 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     # The trees of saved reviews are gone: what is not seen again is judged below, by what the later one looked at.
     rounds = compare(before, now, Ground(still_there=lambda _: False, is_fixed=lambda _: True))
     was_open = {finding.fingerprint for finding in before if finding.is_open}
-    new = [finding.fingerprint for finding in rounds.having(FindingStatus.NEW)]
+    new = [finding.fingerprint for finding in rounds.seen if finding.status is FindingStatus.NEW]
     sightings = history.findings_of(new, repositories=(earlier.repository,))
     back = {one.fingerprint for one in sightings if one.is_open and one.turn < earlier.turn}
     groups: defaultdict[str, list[Finding]] = defaultdict(list)
     for told, finding in zip(now, rounds.seen, strict=True):
         if not finding.is_open:
             # One that was never open and is set aside at once is no news.
-            groups["set_aside" if finding.fingerprint in was_open else ""].append(finding)
-        elif finding.status is FindingStatus.NEW:
-            is_back = finding.fingerprint in back or told.status is FindingStatus.REGRESSED
-            groups["regressed" if is_back else "new"].append(finding)
+            group = "set_aside" if finding.fingerprint in was_open else ""
+        elif finding.status is FindingStatus.OPEN:
+            group = "still_open"
         else:
-            groups["regressed" if finding.status is FindingStatus.REGRESSED else "still_open"].append(finding)
+            is_back = FindingStatus.REGRESSED in (finding.status, told.status) or finding.fingerprint in back
+            group = "regressed" if is_back else "new"
+        groups[group].append(finding)
     surely_fixed = {finding.fingerprint for finding in later.findings if finding.status is FindingStatus.FIXED}
     coverage = later.review.coverage
     not_reviewed = {skip.file for skip in coverage.skipped}.union(*(unit.files for unit in coverage.units_failed))
@@ -139,11 +125,7 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
 
 
 def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
-    """Whether the later review looked at what the earlier did: else what is not seen again may still be there.
-
-    A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
-    other began.
-    """
+    """Whether the later review looked at what the earlier did: else what is not seen again may still be there."""
     before, now = earlier.review.scope, later.review.scope
     if before.kind is not now.kind:
         return False
@@ -184,10 +166,7 @@ def _joined(old: Finding, new: Finding) -> Finding:
 
 
 def _is_told_by(old: Finding, seen: list[Finding], current: Sequence[Finding], ground: Ground) -> bool:
-    """Whether a finding of now, which is another earlier one already, says the same of the same lines.
-
-    One unit that told of two defects meant two, so only what others saw is joined.
-    """
+    """Whether a finding of now, another earlier one already and by other units, says the same of the same lines."""
     if not old.is_open or not old.anchored or not ground.is_placed(old):
         return False
     units = {*old.seen_by, old.reviewer}
@@ -206,33 +185,59 @@ def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Grou
 
     What was fixed comes after all others: only what is not known otherwise has come back.
     """
+    profiles = [Profile(finding) for finding in previous]
+    known: defaultdict[tuple[str | int, ...], list[int]] = defaultdict(list)
+    for index, finding in enumerate(previous):
+        for key in _keys(profiles[index], finding.fingerprint, with_lines=ground.is_placed(finding)):
+            known[key].append(index)
+    candidates: list[tuple[bool, float, bool, int, int, int]] = []
+    for new, profile in enumerate(map(Profile, current)):
+        finding = profile.finding
+        first_name = ground.first_names.get(finding.fingerprint, "")
+        near: set[int] = set()
+        for key in _keys(profile, finding.fingerprint, first_name, with_lines=True):
+            indices = known.get(key, [])
+            # What says the same word for word is never cut off.
+            same = [index for index in indices if previous[index].title == finding.title]
+            near.update(same[:_MOST_COMPARED], indices[:_MOST_COMPARED])
+        for old in near:
+            earlier = previous[old]
+            if not _may_be(earlier, finding, ground):
+                continue
+            is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
+            sure = _sureness(profiles[old], profile, is_named=is_named)
+            if sure >= SAME:
+                moved = abs(earlier.first_line - finding.first_line)
+                is_fixed = earlier.status is FindingStatus.FIXED
+                candidates.append((is_fixed, -sure, not earlier.is_open, moved, old, new))
     found: dict[int, int] = {}
     used: set[int] = set()
-    for *_, old, new in sorted(_candidates(previous, current, ground)):
+    for *_, old, new in sorted(candidates):
         if old not in found and new not in used:
             found[old] = new
             used.add(new)
     return found
 
 
-def _candidates(
-    previous: Sequence[Finding], current: Sequence[Finding], ground: Ground
-) -> Iterator[tuple[bool, float, bool, int, int, int]]:
-    """Pairs that are one finding, in an order by which the surest come first; last are both indices."""
-    index = _Index(previous, ground)
-    for new, profile in enumerate(map(Profile, current)):
-        finding = profile.finding
-        first_name = ground.first_names.get(finding.fingerprint, "")
-        for old in index.near(profile, first_name):
-            earlier = previous[old]
-            # What was decided about one finding holds for no graver one at its place.
-            if earlier.status in _SET_ASIDE and not earlier.claimed_severity.at_least(finding.severity):
-                continue
-            is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
-            sure = _sureness(index.profiles[old], profile, is_named=is_named)
-            if sure >= SAME:
-                moved = abs(earlier.first_line - finding.first_line)
-                yield earlier.status is FindingStatus.FIXED, -sure, not earlier.is_open, moved, old, new
+def _may_be(earlier: Finding, finding: Finding, ground: Ground) -> bool:
+    # What was decided about one finding holds for no more severe one at its place.
+    if earlier.status in _SET_ASIDE and not earlier.claimed_severity.at_least(finding.severity):
+        return False
+    if earlier.file != finding.file:
+        # Else the code was copied, not moved: the earlier finding is still where it was.
+        return not ground.still_there(earlier)
+    are_placed = earlier.anchored and finding.anchored and ground.is_placed(earlier)
+    return not are_placed or gap(earlier, finding) <= 0
+
+
+def _keys(profile: Profile, *names: str, with_lines: bool) -> Iterator[tuple[str | int, ...]]:
+    """What two findings at one place have in common: a fingerprint, a line's text, or its number."""
+    finding = profile.finding
+    yield from ((name,) for name in names if name)
+    yield from ((finding.file, line) for line in profile.code.lines)
+    if with_lines:
+        last = min(finding.last_line, finding.first_line + min(finding.evidence.count("\n"), _MOST_COMPARED))
+        yield from ((finding.file, number) for number in range(finding.first_line, last + 1))
 
 
 def _sureness(old: Profile, new: Profile, *, is_named: bool) -> float:
@@ -245,50 +250,6 @@ def _sureness(old: Profile, new: Profile, *, is_named: bool) -> float:
         return 1.0 + is_named
     like = likeness_of_meaning(old, new)
     return like + (SAME if is_named and like >= SAME else 0.0)
-
-
-class _Index:
-    """The earlier findings, by what a finding of now may have in common with them."""
-
-    def __init__(self, previous: Sequence[Finding], ground: Ground) -> None:
-        self._ground = ground
-        self.profiles = [Profile(finding) for finding in previous]
-        self._by_name: defaultdict[str, list[int]] = defaultdict(list)
-        self._by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        self._by_place: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-        for index, profile in enumerate(self.profiles):
-            finding = profile.finding
-            self._by_name[finding.fingerprint or f"unnamed {index}"].append(index)
-            for line in profile.quoted:
-                self._by_line[finding.file, line].append(index)
-            if ground.is_placed(finding):
-                for number in _lines(finding):
-                    self._by_place[finding.file, number].append(index)
-
-    def near(self, profile: Profile, first_name: str) -> list[int]:
-        """The earlier findings at the place of one of now, as far as that is known."""
-        finding = profile.finding
-        found = {*self._by_name.get(finding.fingerprint, ()), *self._by_name.get(first_name, ())}
-        lists = [self._by_line.get((finding.file, line), ()) for line in sorted(profile.quoted)]
-        lists += [self._by_place.get((finding.file, number), ()) for number in _lines(finding)]
-        for indices in lists:
-            # What says the same word for word is never cut off.
-            same = [index for index in indices if self.profiles[index].finding.title == finding.title]
-            found.update(same[:_MOST_COMPARED], indices[:_MOST_COMPARED])
-        return sorted(index for index in found if self._is_at_its_place(self.profiles[index].finding, finding))
-
-    def _is_at_its_place(self, earlier: Finding, finding: Finding) -> bool:
-        if earlier.file != finding.file:
-            # Else the code was copied, not moved: the earlier finding is still where it was.
-            return not self._ground.still_there(earlier)
-        if not (earlier.anchored and finding.anchored and self._ground.is_placed(earlier)):
-            return True
-        return gap(earlier, finding) <= 0
-
-
-def _lines(finding: Finding) -> range:
-    last = min(finding.last_line, finding.first_line + finding.evidence.count("\n"))
-    return range(finding.first_line, min(last, finding.first_line + _MOST_COMPARED) + 1)
 
 
 def who_saw(finding: Finding) -> frozenset[str]:
@@ -342,16 +303,17 @@ class Settled(Struct, frozen=True):
 class EarlierRounds(Struct, frozen=True, kw_only=True):
     """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
 
-    `dismissed_findings` are those of the dismissed that are still known, from any branch. `is_first` when there was no
-    round before, only dismissals. `asked` is who looks this time at what; None when all that reported before look at
-    all of it. `unchanged` are the files with those hunks that the last round saw as they are now. `tree` is the
-    reviewed tree, for findings outside of the reviewed files. `remark` goes to the summary.
+    `dismissed_findings` are those of the dismissed that are still known, from any branch. `fixed_before` tells which of
+    some fingerprints were fixed when they were seen last. `is_first` when there was no round before, only dismissals.
+    `asked` is who looks this time at what; None when all that reported before look at all of it. `unchanged` are the
+    files with those hunks that the last round saw as they are now. `tree` is the reviewed tree, for findings outside
+    of the reviewed files. `remark` goes to the summary.
     """
 
     findings: tuple[Finding, ...] = ()
     dismissed: frozenset[str] = frozenset()
     dismissed_findings: tuple[Finding, ...] = ()
-    fixed_before: FixedBefore = lambda _: frozenset()
+    fixed_before: Callable[[Sequence[str]], frozenset[str]] = lambda _: frozenset()
     is_first: bool = False
     asked: tuple[Asked, ...] | None = None
     unchanged: tuple[FileChange, ...] = ()
@@ -389,23 +351,12 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
                 return True
             if finding.file in unreviewed or not self._is_asked_about(finding, task):
                 return False
-            if not finding.anchored:
-                return not self._is_unchanged(finding.file, task)
-            # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
-            # does not repeat itself says nothing about code that is still there.
-            if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
-                return True
-            unchanged = places.is_unchanged_around(finding)
-            if not (is_touched(finding, self.unchanged) if unchanged is None else unchanged):
+            settled = self._is_settled_by_silence(finding, task, places)
+            if settled is None:
                 doubtful.add(finding.fingerprint)
-            return False
+            return bool(settled)
 
-        ground = Ground(
-            still_there=still_there,
-            is_fixed=is_fixed,
-            is_placed=lambda finding: finding.fingerprint in there,
-            first_names=first_names,
-        )
+        ground = Ground(still_there, is_fixed, lambda finding: finding.fingerprint in there, first_names)
         rounds = compare(previous, _recognised(current, previous), ground)
         unseen = [
             # What was learnt of it was about the code of before.
@@ -431,13 +382,21 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return is_touched(finding, task.files)
         return any(asked.is_about(finding) for asked in self.asked)
 
-    def _is_unchanged(self, path: str, task: ReviewTask) -> bool:
-        """Whether all that the change says of a file is what the last round saw: then silence settles nothing."""
-        now, before = (
-            [hunk.body for file in files if file.path == path for hunk in file.hunks]
-            for files in (task.files, self.unchanged)
-        )
-        return bool(now) and now == before
+    def _is_settled_by_silence(self, finding: Finding, task: ReviewTask, places: PlacesOfNow) -> bool | None:
+        """Whether a finding that was asked about and not reported again is fixed; None when that is doubtful."""
+        if not finding.anchored:
+            # Not where all that the change says of its file is what the last round saw.
+            now, before = (
+                [hunk.body for file in files if file.path == finding.file for hunk in file.hunks]
+                for files in (task.files, self.unchanged)
+            )
+            return not now or now != before
+        # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
+        # does not repeat itself says nothing about code that is still there.
+        if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
+            return True
+        unchanged = places.is_unchanged_around(finding)
+        return False if (is_touched(finding, self.unchanged) if unchanged is None else unchanged) else None
 
     def _doubted(self, finding: Finding) -> Finding:
         """A refutation holds for the code that it was about, and never for what an analyser found."""
@@ -452,17 +411,13 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
         unknown = self.dismissed - {one.fingerprint for one in self.dismissed_findings}
         if finding.fingerprint in self.dismissed or not names.isdisjoint(unknown):
             return replace(finding, status=FindingStatus.DISMISSED)
-        if finding.status is FindingStatus.DISMISSED:
-            # The dismissal was taken back.
-            return replace(finding, status=FindingStatus.OPEN)
-        return finding
+        # Else a dismissal was taken back.
+        is_back = finding.status is FindingStatus.DISMISSED
+        return replace(finding, status=FindingStatus.OPEN) if is_back else finding
 
 
 def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
-    """The findings of now, those that say the same of the same lines as an earlier one under its fingerprint.
-
-    A line with few letters is named by what stands around it, which a change next to it changes.
-    """
+    """The findings of now, under the fingerprint of an earlier one that says the same of the same lines."""
 
     def said(finding: Finding) -> tuple[object, ...]:
         return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
@@ -472,9 +427,7 @@ def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list
     result: list[Finding] = []
     for finding in current:
         name = known.get(said(finding), "") if finding.anchored else ""
-        if name and name not in taken:
-            taken.add(name)
-            result.append(replace(finding, fingerprint=name))
-        else:
-            result.append(finding)
+        is_free = bool(name) and name not in taken
+        taken |= {name} if is_free else set()
+        result.append(replace(finding, fingerprint=name) if is_free else finding)
     return result

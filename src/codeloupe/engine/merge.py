@@ -13,12 +13,11 @@ from operator import attrgetter
 
 from msgspec.structs import fields, replace
 
-from codeloupe.engine.similarity import NEAR_LINES, Profile, are_nearly_identical, likeness
+from codeloupe.engine.similarity import NEAR_LINES, SAME, Profile, are_nearly_identical, likeness
 from codeloupe.model.finding import Finding, Source
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60
-_SAME = 0.5
 _LONGEST_USEFUL_BODY = 1_200
 
 _EVERYTHING = attrgetter(*(field.name for field in fields(Finding)))
@@ -77,7 +76,7 @@ def _likely_pairs(
                 sure = likeness(profile, profiles[other])
             else:
                 sure = 1.0 if are_nearly_identical(profile, profiles[other]) else 0.0
-            if sure >= _SAME:
+            if sure >= SAME:
                 yield (one, other), sure
 
 

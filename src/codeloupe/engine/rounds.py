@@ -9,10 +9,10 @@ word.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain, groupby, islice, repeat
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,51 +23,31 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, trust_of
 from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
 from codeloupe.engine.globs import Globs
-from codeloupe.engine.history import OpenedHistory, last_of_change, newest_of_kind, reviews_of_work
+from codeloupe.engine.history import OpenedHistory
 from codeloupe.engine.identity import PlacesOfNow, is_touched
 from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.engine.plan import stretches_of
 from codeloupe.engine.prepare import Prepared
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.engine.reviewer import DROPPED_FINDING
-from codeloupe.errors import CodeloupeError
+from codeloupe.errors import CodeloupeError, StoreError
 from codeloupe.git.identity import Checkout, commits_of_work, read_checkout
 from codeloupe.git.repository import find_root
 from codeloupe.model.change import FileChange, Hunk, ScopeKind
 from codeloupe.model.events import StageStarted
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.history import Dismissal, ReviewRecord
+from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, ReviewRecord
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import Review, ReviewerInfo, ReviewError, SkipReason
+from codeloupe.store.interface import History
 
-_DIGITS = 24
-_CONDITION_DIGITS = 32
-_MOST_ROWS = 24
-_ROWS_AROUND = 4
-_LEFT_OPEN = "left_open"
-_NOT_JUDGED = "not_judged"
+_log = logging.getLogger(__name__)
 _MOST_NAMED = 5
 # A commit or a diff file is looked at by itself; these move on as work goes on.
-_GOING_ON = (
-    ScopeKind.BRANCH,
-    ScopeKind.UNCOMMITTED,
-    ScopeKind.STAGED,
-    ScopeKind.RANGE,
-    ScopeKind.PULL_REQUEST,
-)
-# Of these nothing that was committed is ever left out.
-_WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
-# How far back the last review of all of a branch is looked for, among those of a part of it.
-_MOST_PARTIAL_REVIEWS = 50
-
-
-class _Part(NamedTuple):
-    """Rows of a hunk that are known or not known as a whole, and what they are known by."""
-
-    hunk: Hunk
-    start: int
-    end: int
-    digest: str
+_GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.RANGE, ScopeKind.PULL_REQUEST)
+# How many reviews are looked at, how many of them are compared with a change that no name belongs to, and how far back
+# the last review of all of a branch is looked for, among those of a part of it.
+_MOST_LISTED, _MOST_COMPARED, _MOST_PARTIAL = 500, 25, 50
 
 
 def digests(files: Iterable[FileChange]) -> frozenset[str]:
@@ -76,89 +56,69 @@ def digests(files: Iterable[FileChange]) -> frozenset[str]:
     Lines are known by their file and by those next to them, not by their place, so a rebase or lines put in above
     change nothing, and of a long hunk only the part with a new line is new.
     """
-    return frozenset(part.digest for file in files for part in _parts(file))
+    return frozenset(digest for file in files for *_, digest in _parts(file))
 
 
 def unseen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
-    """The files with those lines alone that are not in `seen`; a file of which nothing is left is left out.
-
-    Of a long hunk that is a part of it, with a few rows around; its numbers are right.
-    """
-    left = (replace(file, hunks=tuple(_chosen(file, lambda one: one not in seen, _ROWS_AROUND))) for file in files)
+    """The files with those lines alone that are not in `seen`, with a few rows around; without other files."""
+    left = (replace(file, hunks=tuple(_chosen(file, lambda one: one not in seen, rows_around=4))) for file in files)
     return tuple(file for file in left if file.hunks)
 
 
 def already_seen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
     """The files with those lines alone that are in `seen`."""
-    return tuple(replace(file, hunks=tuple(_chosen(file, seen.__contains__, 0))) for file in files)
+    return tuple(replace(file, hunks=tuple(_chosen(file, seen.__contains__, rows_around=0))) for file in files)
 
 
-def _chosen(file: FileChange, is_wanted: Callable[[str], bool], rows_around: int) -> Iterator[Hunk]:
+def _chosen(file: FileChange, is_wanted: Callable[[str], bool], *, rows_around: int) -> Iterator[Hunk]:
     """The parts of a file's hunks that are wanted, those next to each other as one."""
-    for hunk, parts in groupby(_parts(file), key=lambda part: part.hunk):
+    for hunk, parts in groupby(_parts(file), key=lambda part: part[0]):
         stretches: list[tuple[int, int]] = []
         last = 0
-        for part in parts:
-            if is_wanted(part.digest):
-                start = max(0, part.start - rows_around)
+        for _, first, last, digest in parts:
+            if is_wanted(digest):
+                start = max(0, first - rows_around)
                 if stretches and start <= stretches[-1][1]:
                     start = stretches.pop()[0]
-                stretches.append((start, part.end + rows_around))
-            last = part.end
+                stretches.append((start, last + rows_around))
         yield from stretches_of(hunk, ((start, min(end, last)) for start, end in stretches))
 
 
-def _parts(file: FileChange) -> Iterator[_Part]:
-    """The hunks of a file in parts, each with what it is known by: what happened to the file, its section, its rows.
-
-    The same rows again in a file are others: they were not there to be seen when there were only the first.
-    """
+def _parts(file: FileChange) -> Iterator[tuple[Hunk, int, int, str]]:
+    """The hunks of a file in parts, each with what it is known by; the same rows again in a file are others."""
     facts = (file.path, file.old_path, file.status.value, file.old_mode, file.new_mode)
     times: Counter[tuple[str, bytes]] = Counter()
     for hunk in file.hunks:
         rows = hunk.body.split(b"\n")
         for start, end in _stretches(rows):
             body = b"\n".join(rows[start:end])
-            # Of a part in the middle git names no section, and what stands above it may have changed.
+            # Of a part in the middle git names no section, and what is above it may have changed.
             section = hunk.section if start == 0 else ""
             times[section, body] += 1
-            told = repr((*facts, section, times[section, body]))
-            digest = hashlib.sha256(told.encode("utf-8", "surrogateescape") + b"\0" + body).hexdigest()[:_DIGITS]
-            yield _Part(hunk, start, end, digest)
+            known_by = repr((*facts, section, times[section, body])).encode("utf-8", "surrogateescape")
+            yield hunk, start, end, hashlib.sha256(known_by + b"\0" + body).hexdigest()[:24]
 
 
 def _stretches(rows: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """The rows in stretches whose ends the rows themselves decide, so that a line put in moves no end but the next.
-
-    Something ends behind blank rows, and before a definition at the left margin.
-    """
+    """The rows in stretches whose ends the rows themselves decide, so that a line put in moves no end but the next."""
     last = len(rows) - (rows[-1:] == [b""])
     start = 0
     for row in range(1, last):
         before, after = rows[row - 1], rows[row]
         is_end = after[1:].strip() and (not before[1:].strip() or (after[1:2].isalpha() and before[1:2].isspace()))
-        if row - start >= _MOST_ROWS or is_end:
+        if row - start >= 24 or is_end:
             yield start, row
             start = row
     yield start, last
 
 
-class SeenBefore(Struct, frozen=True, kw_only=True):
-    """What a reviewer saw the last time: hunks, and what it found in them."""
-
-    seen: frozenset[str]
-    findings: tuple[Finding, ...]
-
-
 class IncrementalReviewer:
-    """Has another reviewer review what it has not seen, and carries over what it found in the rest.
+    """Has another reviewer review what it has not `seen`, and carries over, placed anew, what it found in the rest."""
 
-    What is carried over is placed anew in the code of now, and keeps what was learnt about it.
-    """
-
-    def __init__(self, reviewer: Reviewer, before: SeenBefore) -> None:
+    def __init__(self, reviewer: Reviewer, seen: frozenset[str], findings: tuple[Finding, ...]) -> None:
         self._reviewer = reviewer
-        self._before = before
+        self._seen = seen
+        self._findings = findings
 
     @property
     def info(self) -> ReviewerInfo:
@@ -167,13 +127,14 @@ class IncrementalReviewer:
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review what is new. Failures are in the outcome; only cancellation is raised."""
-        left = unseen(task.files, self._before.seen)
-        placed = PlacesOfNow(task).placed(self._before.findings)
+        left = unseen(task.files, self._seen)
+        placed = PlacesOfNow(task).placed(self._findings)
+        touched = tuple(finding for finding in placed if is_touched(finding, left))
         asked = {file.path: file.hunks for file in left}
         whole = {file.path for file in task.files if asked.get(file.path) == file.hunks}
         carried = (
-            *(finding for finding in placed if not is_touched(finding, left)),
-            *(finding for finding in self._before.findings if not finding.anchored and finding.file not in whole),
+            *(finding for finding in placed if finding not in touched),
+            *(finding for finding in self._findings if not finding.anchored and finding.file not in whole),
         )
         total, new = (
             sum(hunk.body.count(b"\n") for file in files for hunk in file.hunks) for files in (task.files, left)
@@ -182,22 +143,22 @@ class IncrementalReviewer:
             emit(StageStarted("carrying over", f"{total - new:,} of {total:,} lines, known from the last review"))
         if not left:
             return ReviewerOutcome(findings=carried)
-        touched = tuple(finding for finding in placed if is_touched(finding, left))
         outcome = await self._reviewer.review(replace(task, files=left, earlier=touched, is_follow_up=True), emit)
         return replace(outcome, findings=(*outcome.findings, *carried))
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """This review among its earlier ones. `before` is what the agents need not be asked about again.
+    """This review among its earlier ones. `seen_before` is what the agents need not be asked about again.
 
-    `conditions` names all that agents are asked with beside the diff. `notes` are told while it runs; `errors` stand
-    in its report as well, for they say what a pass does not mean. `checkout` is the repository and its branch, when
-    the history was asked for them. `left_out` are findings that this review does not judge, and `seen_elsewhere` the
-    hunks of the change that agents saw before and that it leaves out.
+    `conditions` names all that agents are asked with beside the diff. `carried` is what they found in what they saw.
+    `notes` are shown while it runs; `errors` are in its report as well, for they say what a pass does not mean.
+    `checkout` is the repository and its branch, when the history was asked for them. `left_out` are findings that this
+    review does not judge, and `seen_elsewhere` the hunks of the change that agents saw before and that it leaves out.
     """
 
     conditions: str = ""
-    before: SeenBefore | None = None
+    seen_before: frozenset[str] = frozenset()
+    carried: tuple[Finding, ...] = ()
     earlier: EarlierRounds | None = None
     has_agents: bool = False
     notes: tuple[str, ...] = ()
@@ -208,19 +169,21 @@ class Round(Struct, frozen=True, kw_only=True):
 
     def over(self, reviewers: Sequence[Reviewer], chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
         """The reviewers, the agents among them asked only about what they have not seen."""
-        if self.before is None:
-            return tuple(reviewers)
-        parts = chain((self.before,), repeat(replace(self.before, findings=())))
-        return tuple(
-            IncrementalReviewer(reviewer, next(parts)) if one.agents else reviewer
-            for reviewer, one in zip(reviewers, chosen, strict=True)
-        )
+        made: list[Reviewer] = []
+        carried = self.carried
+        for reviewer, one in zip(reviewers, chosen, strict=True):
+            if self.seen_before and one.agents:
+                made.append(IncrementalReviewer(reviewer, self.seen_before, carried))
+                carried = ()
+            else:
+                made.append(reviewer)
+        return tuple(made)
 
     def seen(self, task: ReviewTask, review: Review) -> tuple[str, ...]:
         """The hunks that agents have seen whole by now, to be kept with the review.
 
-        None when a finding could not be read: its error is told again by asking again, which costs nothing as long
-        as the answer is in the ledger.
+        None when a finding could not be read: asking again reports its error again, which costs nothing as long as the
+        answer is in the ledger.
         """
         if not self.has_agents or any(error.kind == DROPPED_FINDING for error in review.errors):
             return ()
@@ -264,8 +227,9 @@ async def begin_round(
         return _since_last(plain, past, settings)
     if past.whole is None:
         # What a person dismissed does not count in a change that is looked at by itself either.
-        return replace(plain, earlier=replace(past.rounds(), is_first=True) if past.dismissed else None)
-    return _next_round(plain, past, past.whole, _Now(prepared, tuple(chosen), settings, tree), fresh=fresh)
+        return replace(plain, earlier=past.dismissed if past.dismissed.dismissed else None)
+    now = _Now(prepared, chosen, settings, tree)
+    return now.next_round(plain, past.dismissed, past.whole, fresh=fresh)
 
 
 def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], settings: Settings) -> str:
@@ -286,39 +250,16 @@ def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], setting
         prepared.intent.context,
     )
     text = "\0".join(f"{len(part)}:{part}" for part in parts)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_CONDITION_DIGITS]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class _Past(Struct, frozen=True, kw_only=True):
+class _Past(NamedTuple):
     """What the history holds of a branch: its newest review, the newest of all of it, and what was dismissed."""
 
     checkout: Checkout
-    opened: OpenedHistory
+    dismissed: EarlierRounds
     newest: ReviewRecord | None = None
     whole: ReviewRecord | None = None
-    dismissed: tuple[Dismissal, ...] = ()
-
-    def rounds(self) -> EarlierRounds:
-        """What holds whether there was an earlier round or not."""
-        return EarlierRounds(
-            dismissed=frozenset(one.fingerprint for one in self.dismissed),
-            dismissed_findings=tuple(
-                replace(one.finding, fingerprint=one.fingerprint, suppression=None)
-                for one in self.dismissed
-                if one.finding is not None
-            ),
-            fixed_before=partial(_fixed_before, self.opened, self.checkout.identity.names),
-        )
-
-
-def _fixed_before(opened: OpenedHistory, repositories: tuple[str, ...], fingerprints: Sequence[str]) -> frozenset[str]:
-    try:
-        with opened() as history:
-            sightings = history.findings_of(fingerprints, repositories=repositories)
-    except CodeloupeError:
-        return frozenset()  # then it is told as new, which it is to whoever reads this review
-    latest = {sighting.fingerprint: sighting.status for sighting in sightings}
-    return frozenset(name for name, status in latest.items() if status is FindingStatus.FIXED)
 
 
 async def _read_past(prepared: Prepared, opened: OpenedHistory, repo: Path) -> _Past:
@@ -326,29 +267,76 @@ async def _read_past(prepared: Prepared, opened: OpenedHistory, repo: Path) -> _
     with opened() as history:
         checkout = await read_checkout(repo, history, prepared.repository)
         names = checkout.identity.names
-        dismissed = tuple(
-            one
-            if one.finding is not None
-            else replace(one, finding=history.finding(one.fingerprint, repositories=names))
-            for one in history.dismissals(names)
-        )
-        past = _Past(checkout=checkout, opened=opened, dismissed=dismissed)
+        past = _Past(checkout, _dismissed(history, names, opened))
         if scope.kind not in _GOING_ON:
             return past
         # A pull request keeps its number; one in a fork may have the same commits and is another.
         is_named = scope.kind is ScopeKind.PULL_REQUEST
         commits = frozenset[str]() if is_named else await commits_of_work(prepared.repository, scope, checkout)
+        listed = history.list(HistoryQuery(repositories=names, limit=_MOST_LISTED)).entries
+        entries = [one for one in listed if one.kind is EntryKind.REVIEW and one.scope == scope.kind.value]
         # What is checked out says nothing about which range is under review.
         if scope.kind is ScopeKind.RANGE or (checkout.branch is None and not is_named):
-            records, now = newest_of_kind(history, names, scope.kind), digests(prepared.selection.files)
-            newest = last_of_change(records, now, commits)
-            whole = last_of_change([record for record in records if _is_whole(record)], now, commits)
+            records, now = list(_records(history, entries[:_MOST_COMPARED])), digests(prepared.selection.files)
+            newest = _last_of_change(records, now, commits)
+            whole = _last_of_change([record for record in records if _is_whole(record)], now, commits)
         else:
-            found = reviews_of_work(history, names, kind=scope.kind, branch=checkout.branch, commits=commits)
+            branches = {checkout.branch} - {None}
+            of_work = [entry for entry in entries if entry.branch in branches or entry.head in commits]
+            found = _records(history, of_work)
             newest = whole = next(found, None)
             if newest is not None and not _is_whole(newest):
-                whole = next((record for record in islice(found, _MOST_PARTIAL_REVIEWS) if _is_whole(record)), None)
-        return replace(past, newest=newest, whole=whole)
+                whole = next((record for record in islice(found, _MOST_PARTIAL) if _is_whole(record)), None)
+        return past._replace(newest=newest, whole=whole)
+
+
+def _dismissed(history: History, repositories: tuple[str, ...], opened: OpenedHistory) -> EarlierRounds:
+    """What holds whether there was an earlier round or not."""
+
+    def fixed_before(fingerprints: Sequence[str]) -> frozenset[str]:
+        try:
+            with opened() as again:
+                sightings = again.findings_of(fingerprints, repositories=repositories)
+        except CodeloupeError:
+            return frozenset()  # then it is reported as new, which it is to whoever reads this review
+        latest = {sighting.fingerprint: sighting.status for sighting in sightings}
+        return frozenset(name for name, status in latest.items() if status is FindingStatus.FIXED)
+
+    dismissals = history.dismissals(repositories)
+    findings = (
+        (one.fingerprint, one.finding or history.finding(one.fingerprint, repositories=repositories))
+        for one in dismissals
+    )
+    return EarlierRounds(
+        dismissed=frozenset(one.fingerprint for one in dismissals),
+        dismissed_findings=tuple(
+            replace(finding, fingerprint=name, suppression=None) for name, finding in findings if finding is not None
+        ),
+        fixed_before=fixed_before,
+        is_first=True,
+    )
+
+
+def _records(history: History, entries: Iterable[HistoryEntry]) -> Iterator[ReviewRecord]:
+    for entry in entries:
+        try:
+            record = history.get(entry.entry_id)
+        except StoreError as error:
+            _log.warning("%s", error.message)
+            continue
+        if record is not None:
+            yield record
+
+
+def _last_of_change(
+    records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
+) -> ReviewRecord | None:
+    """The newest review that saw nearly the most of these lines, which a rebase keeps; else one of these commits."""
+    shared = [len(now.intersection(record.seen)) for record in records]
+    most = max(shared, default=0)
+    if most:
+        return next(record for record, count in zip(records, shared, strict=True) if count >= 0.9 * most)
+    return next((record for record in records if record.review.scope.head in commits), None)
 
 
 def _is_whole(record: ReviewRecord) -> bool:
@@ -359,144 +347,123 @@ def _is_whole(record: ReviewRecord) -> bool:
 def _since_last(plain: Round, past: _Past, settings: Settings) -> Round:
     """A round about what is new to the last one. It has no conditions, so that no later one goes on from it."""
     # What was dismissed before stays so; nothing else of the earlier rounds is in this one.
-    earlier = replace(past.rounds(), is_first=True)
+    plain = replace(plain, earlier=past.dismissed)
     last = past.newest
     if last is None:
-        note = "there is no earlier review of this branch, so all of it is reviewed"
-        return replace(plain, earlier=earlier, notes=(note,))
+        return replace(plain, notes=("there is no earlier review of this branch, so all of it is reviewed",))
     if last.problems or not last.seen:
         why = "the last review of this branch cannot be read whole" if last.problems else "no agent saw it before"
-        return replace(plain, conditions="", earlier=earlier, notes=(f"{why}, so all of it is reviewed",))
+        return replace(plain, conditions="", notes=(f"{why}, so all of it is reviewed",))
     known = {finding.fingerprint: finding for record in (past.whole, last) if record for finding in record.findings}
-    grave = [one for one in known.values() if one.can_block and one.severity.at_least(settings.fail_on)]
+    blocking = [one for one in known.values() if one.can_block and one.severity.at_least(settings.fail_on)]
     remark = "; only what the last review has not seen"
     errors: tuple[ReviewError, ...] = ()
-    if grave:
-        which = "1 open finding" if len(grave) == 1 else f"{len(grave):,} open findings"
-        remark += f", whose {which} of {settings.fail_on.label} or above do not count here"
-        told = f"earlier reviews left {which} of {settings.fail_on.label} or above, not in this review"
-        errors = (ReviewError(_LEFT_OPEN, told),)
-    before = SeenBefore(seen=frozenset(last.seen), findings=())
-    return replace(plain, conditions="", before=before, earlier=replace(earlier, remark=remark), errors=errors)
+    if blocking:
+        which = f"{_open_findings(len(blocking))} of {settings.fail_on.label} or above"
+        remark += f", whose {which} do not count here"
+        errors = (ReviewError("left_open", f"earlier reviews left {which}, not in this review"),)
+    earlier = replace(past.dismissed, remark=remark)
+    return replace(plain, conditions="", seen_before=frozenset(last.seen), earlier=earlier, errors=errors)
 
 
-class _Now(Struct, frozen=True):
+class _Now(NamedTuple):
     """What is reviewed now, by whom, and where the whole tree is."""
 
     prepared: Prepared
-    chosen: tuple[ChosenReviewer, ...]
+    chosen: Sequence[ChosenReviewer]
     settings: Settings
     tree: Path | None
 
-    @property
-    def files(self) -> tuple[FileChange, ...]:
-        """The reviewed files."""
-        return self.prepared.selection.files
+    def next_round(self, plain: Round, past: EarlierRounds, last: ReviewRecord, *, fresh: bool) -> Round:
+        """The round that goes on from the last review."""
+        # Without its suppressions: what was suppressed then may count by now, and the other way round.
+        known = tuple(replace(finding, suppression=None) for finding in (*last.findings, *last.left_out))
+        findings, excluded, elsewhere = self._of_this_change(known)
+        is_asked_alike = last.terms == plain.conditions
+        seen, files = frozenset(last.seen), self.prepared.selection.files
+        seen_before = seen if is_asked_alike and not fresh and not last.problems else frozenset[str]()
+        agents = frozenset(one.info.type for one in self.chosen if one.agents)
+        by_agents = (one for one in findings if one.status is not FindingStatus.FIXED and who_saw(one) & agents)
+        asked = tuple(self._asked(agents, unseen(files, seen) if seen_before else files))
+        selected = {file.path for file in files}
+        others = digests(file for file in self.prepared.change.files if file.path not in selected)
+        # Of a whole branch nothing that was committed is ever left out. Elsewhere it is no uncommitted change any more,
+        # so that no later round is about it again.
+        is_kept = self.prepared.change.scope.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+        unchanged = already_seen(files, seen)
+        note = "the last review of this branch cannot be read whole, so all of it is reviewed"
+        return replace(
+            plain,
+            seen_before=seen_before,
+            carried=tuple(by_agents),
+            earlier=replace(past, findings=findings, is_first=False, asked=asked, unchanged=unchanged, tree=self.tree),
+            notes=(note,) if last.problems else (),
+            errors=(
+                *_not_judged(excluded, "in files that this review leaves out"),
+                *_not_judged(elsewhere, "in code that is not in this change"),
+            ),
+            left_out=(*excluded, *(elsewhere if is_kept else ())),
+            seen_elsewhere=others & seen if is_asked_alike else frozenset(),
+        )
 
-    @property
-    def agents(self) -> frozenset[str]:
-        """The names under which agents report."""
-        return frozenset(one.info.type for one in self.chosen if one.agents)
+    def _asked(self, agents: frozenset[str], of_agents: tuple[FileChange, ...]) -> Iterator[Asked]:
+        selection, settings = self.prepared.selection, self.settings
+        experts = frozenset(expert.name for expert in experts_of(settings)) if settings.experts else None
+        yield Asked(reviewers=agents, files=of_agents, experts=experts)
+        if agents:
+            # It looks for what is masked for them.
+            yield Asked(reviewers=frozenset((SECRETS,)), files=of_agents, on_added_lines=True)
+        for one in self.chosen:
+            if one.info.type == "offline":
+                names = frozenset(analyser.name for analyser in default_analysers())
+                yield Asked(reviewers=names, files=selection.files, on_added_lines=True)
+            elif not one.agents:
+                yield Asked(reviewers=frozenset((one.info.type,)), files=selection.files)
+        if selection.lock_files:
+            yield Asked(reviewers=frozenset(("lock-files",)), files=selection.lock_files, on_added_lines=True)
 
+    def _of_this_change(self, findings: tuple[Finding, ...]) -> tuple[tuple[Finding, ...], ...]:
+        """The findings that this review is about, those in files that it leaves out, and those not in its change.
 
-def _next_round(plain: Round, past: _Past, last: ReviewRecord, now: _Now, *, fresh: bool) -> Round:
-    # Without its suppressions: what was suppressed then may count by now, and the other way round.
-    known = tuple(replace(finding, suppression=None) for finding in (*last.findings, *last.left_out))
-    findings, excluded, elsewhere = _of_this_change(known, now)
-    notes: tuple[str, ...] = ()
-    is_asked_alike = last.terms == plain.conditions
-    seen = frozenset(last.seen)
-    before = None
-    if last.problems:
-        notes = ("the last review of this branch cannot be read whole, so all of it is reviewed",)
-    elif seen and is_asked_alike and not fresh:
-        by_agents = (one for one in findings if one.status is not FindingStatus.FIXED and who_saw(one) & now.agents)
-        before = SeenBefore(seen=seen, findings=tuple(by_agents))
-    selected = {file.path for file in now.files}
-    others = digests(file for file in now.prepared.change.files if file.path not in selected)
-    # What was committed is no uncommitted change any more, so that no later round is about it again.
-    is_kept = now.prepared.change.scope.kind in _WHOLE_BRANCHES
-    return replace(
-        plain,
-        before=before,
-        earlier=replace(
-            past.rounds(),
-            findings=findings,
-            asked=_asked(now, unseen(now.files, seen) if before else now.files),
-            unchanged=already_seen(now.files, seen),
-            tree=now.tree,
-        ),
-        notes=notes,
-        errors=(
-            *_not_judged(excluded, "in files that this review leaves out"),
-            *_not_judged(elsewhere, "in code that is not in this change"),
-        ),
-        left_out=(*excluded, *(elsewhere if is_kept else ())),
-        seen_elsewhere=others & seen if is_asked_alike else frozenset(),
-    )
+        What the caller leaves out is not judged. Nor is code that is not in the change any more, or never was: it was
+        committed meanwhile, or an earlier round had another base.
+        """
+        prepared = self.prepared
+        changed = {path for file in prepared.change.files for path in (file.old_path, file.new_path)}
+        selected = {file.path for file in prepared.selection.files}
+        globs = Globs(self.settings.include, self.settings.exclude)
+        skipped = {skip.file for skip in prepared.selection.skipped if skip.reason is SkipReason.EXCLUDED}
+        places = PlacesOfNow(prepared.task(timeout_seconds=0.0), tree=self.tree)
+        placed = {finding.fingerprint: finding for finding in places.placed(findings)}
 
+        def is_elsewhere(old: Finding) -> bool:
+            if not old.anchored:
+                return bool(old.file) and old.file not in changed
+            if old.outside_change:
+                return False
+            now = placed.get(old.fingerprint)
+            if now is None:
+                return old.file not in changed and not places.is_gone(old)
+            return now.outside_change and (now.file not in changed or now.file in selected)
 
-def _asked(now: _Now, of_agents: tuple[FileChange, ...]) -> tuple[Asked, ...]:
-    experts = None
-    if now.settings.experts:
-        experts = frozenset(expert.name for expert in experts_of(now.settings))
-    asked = [Asked(reviewers=now.agents, files=of_agents, experts=experts)]
-    if now.agents:
-        # It looks for what is masked for them.
-        asked.append(Asked(reviewers=frozenset((SECRETS,)), files=of_agents, on_added_lines=True))
-    for one in now.chosen:
-        if one.info.type == "offline":
-            names = frozenset(analyser.name for analyser in default_analysers())
-            asked.append(Asked(reviewers=names, files=now.files, on_added_lines=True))
-        elif not one.agents:
-            asked.append(Asked(reviewers=frozenset((one.info.type,)), files=now.files))
-    if locks := now.prepared.selection.lock_files:
-        asked.append(Asked(reviewers=frozenset(("lock-files",)), files=locks, on_added_lines=True))
-    return tuple(asked)
-
-
-def _of_this_change(
-    findings: tuple[Finding, ...], now: _Now
-) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Finding, ...]]:
-    """The findings that this review is about, those in files that it leaves out, and those not in its change.
-
-    What the caller leaves out is not judged. Nor is code that is not in the change any more, or never was: it was
-    committed meanwhile, or an earlier round had another base.
-    """
-    prepared = now.prepared
-    changed = {path for file in prepared.change.files for path in (file.old_path, file.new_path)}
-    selected = {file.path for file in now.files}
-    globs = Globs(now.settings.include, now.settings.exclude)
-    skipped = {skip.file for skip in prepared.selection.skipped if skip.reason is SkipReason.EXCLUDED}
-    places = PlacesOfNow(prepared.task(timeout_seconds=0.0), tree=now.tree)
-    placed = {finding.fingerprint: finding for finding in places.placed(findings)}
-
-    def is_excluded(old: Finding) -> bool:
-        file = placed.get(old.fingerprint, old).file
-        return file in skipped or (bool(file) and globs.unwanted(file) is not None)
-
-    def is_elsewhere(old: Finding) -> bool:
-        if not old.anchored:
-            return bool(old.file) and old.file not in changed
-        if old.outside_change:
-            return False
-        standing = placed.get(old.fingerprint)
-        if standing is None:
-            return old.file not in changed and not places.is_gone(old)
-        return standing.outside_change and (standing.file not in changed or standing.file in selected)
-
-    known = [one for one in findings if one.status is not FindingStatus.FIXED]
-    excluded = tuple(one for one in known if is_excluded(one))
-    elsewhere = tuple(one for one in known if one not in excluded and is_elsewhere(one))
-    return tuple(one for one in findings if one not in excluded and one not in elsewhere), excluded, elsewhere
+        groups: tuple[list[Finding], ...] = ([], [], [])
+        for one in findings:
+            file = placed.get(one.fingerprint, one).file
+            is_excluded = file in skipped or (bool(file) and globs.unwanted(file) is not None)
+            is_fixed = one.status is FindingStatus.FIXED
+            groups[0 if is_fixed else 1 if is_excluded else 2 if is_elsewhere(one) else 0].append(one)
+        return tuple(tuple(group) for group in groups)
 
 
 def _not_judged(findings: Sequence[Finding], why: str) -> Iterator[ReviewError]:
     still_open = [one for one in findings if one.is_open]
     if still_open:
         files = list(dict.fromkeys(one.file for one in still_open))
-        count = len(still_open)
-        which = "1 open finding" if count == 1 else f"{count:,} open findings"
         more = f" and {len(files) - _MOST_NAMED:,} more" if len(files) > _MOST_NAMED else ""
         places = f"{', '.join(files[:_MOST_NAMED])}{more}"
-        yield ReviewError(_NOT_JUDGED, f"{which} of the last review, {why}, not judged here ({places})")
+        which = _open_findings(len(still_open))
+        yield ReviewError("not_judged", f"{which} of the last review, {why}, not judged here ({places})")
+
+
+def _open_findings(count: int) -> str:
+    return "1 open finding" if count == 1 else f"{count:,} open findings"

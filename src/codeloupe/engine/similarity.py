@@ -9,19 +9,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Mapping
-from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.code_text import has_letters, tokens_of_code
 from codeloupe.model.finding import Finding
 
-_VOCABULARY = Path(__file__).with_name("vocabulary.toml")
 _LONGEST_TEXT = 4_000
 _WORD = re.compile(r"[^\W_]{1,60}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -69,6 +65,7 @@ def stems(text: str) -> frozenset[str]:
     return frozenset(stem(word) for word in (*_WORD.findall(shown), *_WORD.findall(_CAMEL.sub(" ", shown))))
 
 
+@lru_cache(maxsize=4096)
 def telling_stems(text: str) -> frozenset[str]:
     """The stems of the words that tell what a comment is about."""
     found: set[str] = set()
@@ -93,7 +90,7 @@ def numbers(text: str) -> frozenset[str]:
     return frozenset(_NUMBER.findall(text[:_LONGEST_TEXT]))
 
 
-class _Vocabulary(Struct, frozen=True, kw_only=True):
+class _Vocabulary:
     """The words of the file. All but the empty ones and the beginnings of families are stems.
 
     `attributes` say nothing of what a defect is told of; `things` are words of a kind of defect that are also what it
@@ -101,43 +98,33 @@ class _Vocabulary(Struct, frozen=True, kw_only=True):
     under its longest word, so that few are tried for a sentence.
     """
 
-    empty_words: frozenset[str]
-    attributes: frozenset[str]
-    things: frozenset[str]
-    told_of: frozenset[str]
-    meanings: Mapping[str, str]
-    opposites: Mapping[str, set[str]]
-    families: Mapping[str, tuple[str, ...]]
-    kinds: Mapping[str, list[frozenset[str]]]
-    ways: Mapping[str, list[tuple[frozenset[str], str]]]
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.empty_words = frozenset(document["empty_words"].split())
+        self.attributes = frozenset(map(stem, document["attributes"].split()))
+        self.things = frozenset(map(stem, document["things"].split()))
+        self.told_of = frozenset(document["told_of"])
+        groups = [[stem(word) for word in group.split()] for group in document["synonyms"]]
+        self.meanings = {word: group[0] for group in groups for word in group}
+        families: dict[str, str] = document["families"]
+        self.families = {name: tuple(beginnings.split()) for name, beginnings in families.items()}
+        self.opposites: defaultdict[str, set[str]] = defaultdict(set)
+        for pair in document["opposites"]:
+            one, other = map(stem, pair.split())
+            self.opposites[one].add(other)
+            self.opposites[other].add(one)
+        self.kinds = {
+            kind: [frozenset(map(stem, way.split())) for way in ways.split(",")]
+            for kind, ways in document["kinds"].items()
+        }
+        self.ways: defaultdict[str, list[tuple[frozenset[str], str]]] = defaultdict(list)
+        for kind, ways in self.kinds.items():
+            for words in ways:
+                self.ways[max(sorted(words), key=len)].append((words, kind))
 
 
 @cache
 def _vocabulary() -> _Vocabulary:
-    document = tomllib.loads(_VOCABULARY.read_text(encoding="utf-8"))
-    opposites: defaultdict[str, set[str]] = defaultdict(set)
-    for one, other in document["opposites"]:
-        opposites[stem(one)].add(stem(other))
-        opposites[stem(other)].add(stem(one))
-    kinds = {
-        kind: [frozenset(map(stem, way.split())) for way in ways.split(",") if way.strip()]
-        for kind, ways in document["kinds"].items()
-    }
-    by_word: defaultdict[str, list[tuple[frozenset[str], str]]] = defaultdict(list)
-    for kind, ways in kinds.items():
-        for words in ways:
-            by_word[max(sorted(words), key=len)].append((words, kind))
-    return _Vocabulary(
-        empty_words=frozenset(document["empty_words"].split()),
-        attributes=frozenset(map(stem, document["attributes"].split())),
-        things=frozenset(map(stem, document["things"].split())),
-        told_of=frozenset(document["told_of"]),
-        meanings={stem(word): stem(group.split()[0]) for group in document["synonyms"] for word in group.split()},
-        opposites=opposites,
-        families={name: tuple(beginnings.split()) for name, beginnings in document["families"].items()},
-        kinds=kinds,
-        ways=by_word,
-    )
+    return _Vocabulary(tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8")))
 
 
 def kinds_of(stems: frozenset[str]) -> frozenset[str]:
@@ -152,34 +139,24 @@ def _words_of_kinds(kinds: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*(way for kind in kinds for way in _vocabulary().kinds.get(kind, ())))
 
 
-class Family(StrEnum):
-    """What a finding is about, as coarse as models agree on it: a bug today is a logic error tomorrow."""
+BEHAVIOUR = "behaviour"
 
-    SECURITY = "security"
-    TESTS = "tests"
-    DOCUMENTATION = "documentation"
-    COMPATIBILITY = "compatibility"
-    PERFORMANCE = "performance"
-    UPKEEP = "upkeep"
-    BEHAVIOUR = "behaviour"
+
+def families() -> tuple[str, ...]:
+    """What a finding may be about, as coarse as models agree on it: a bug today is a logic error tomorrow."""
+    return (*_vocabulary().families, BEHAVIOUR)
 
 
 @lru_cache(maxsize=1024)
-def family(category: str) -> Family:
+def family(category: str) -> str:
     """The family of a category in anybody's words; what belongs to no other is about behaviour."""
     words = re.findall(r"[a-z]{2,40}", category[:200].lower())
     for name, beginnings in _vocabulary().families.items():
         if any(word.startswith(beginnings) for word in words):
-            return Family(name)
-    return Family.BEHAVIOUR
+            return name
+    return BEHAVIOUR
 
 
-_LONGEST_TITLE = 1_000
-_LONGEST_PART = 4_000
-_SHORTEST_BEGINNING = 3
-_SHORTEST_TELLING_LINE = 4
-_QUOTED_LINES = 60
-_SENTENCES = 12
 _SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n")
 _CALLED = re.compile(r"([^\W\d]\w{0,80})\s{0,9}\(")
 _WHOLE_NAME = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})(?![\w.(])")
@@ -210,25 +187,28 @@ def _meant(words: frozenset[str]) -> frozenset[str]:
     return frozenset(meanings.get(word, word) for word in words)
 
 
-class _Code(NamedTuple):
+class _Code:
     """The quoted code: its names, and the telling words in it. `variables` are words of what it does not call.
 
     `owners` is what it calls something of, such as a module; `whole` the names that are neither called nor a part of
-    another.
+    another; `lines` those that say something, as tokens.
     """
 
-    text: str
-    names: frozenset[str]
-    stems: frozenset[str]
-    words: frozenset[str]
-    variables: frozenset[str]
-    called: frozenset[str]
-    owners: frozenset[str]
-    assigned: frozenset[str]
-    whole: frozenset[str]
+    def __init__(self, finding: Finding) -> None:
+        self.text = text = finding.evidence[:_LONGEST_TEXT]
+        self.names = frozenset(_NAME.findall(text))
+        self.stems = telling_stems(text)
+        self.words = _meant(_things(text, self.names))
+        self.variables = _meant(_things(" ".join(_VARIABLE.findall(text)), self.names))
+        self.called = frozenset(_CALLED.findall(text))
+        self.owners = frozenset(_OWNER_OF_CALL.findall(text))
+        self.assigned = frozenset(_ASSIGNED.findall(text))
+        self.whole = frozenset(_WHOLE_NAME.findall(text))
+        said = (" ".join(tokens_of_code(line, finding.file)) for line in text.split("\n")[:60])
+        self.lines = frozenset(line for line in said if len(line) >= 4 and has_letters(line))
 
 
-class _Title(NamedTuple):
+class _Title:
     """A title: the kinds of defects it or the rule speaks of, all its stems, and names and numbers that are in it.
 
     `words` are the telling ones that are not in the code, `claim` those of them that say something of the subject;
@@ -236,81 +216,48 @@ class _Title(NamedTuple):
     `plain` has `address` for `user.address`; `subject` is what a plain sentence is about.
     """
 
-    text: str
-    plain: str
-    kinds: frozenset[str]
-    stems: frozenset[str]
-    words: frozenset[str]
-    claim: frozenset[str]
-    spoken: tuple[str, ...]
-    opposed: frozenset[str]
-    names: frozenset[str]
-    numbers: frozenset[str]
-    subject: frozenset[str]
+    def __init__(self, finding: Finding, code: _Code) -> None:
+        vocabulary = _vocabulary()
+        self.text = text = finding.title[:1_000]  # more only a hostile one has
+        self.plain = _OWNED.sub(lambda found: found[0] if found[2] in code.called else found[2], text)
+        self.stems = stems(text)
+        self.kinds = kinds_of(self.stems) | kinds_of(stems(finding.rule or ""))
+        claim, plain_claim = _CLAIM.search(text), _CLAIM.search(self.plain)
+        self.words = telling_stems(text) - code.stems
+        # There is no subject when the title is but a noun with its attributes.
+        self.claim = telling_stems(text[claim.start() :] if claim else text) - code.stems
+        subject = telling_stems(self.plain[: plain_claim.start()]) if plain_claim else frozenset()
+        self.subject = subject - vocabulary.attributes
+        words = (found for word in re.findall(r"\w+", text) for found in sorted(telling_stems(word)))
+        self.spoken = tuple(vocabulary.meanings.get(word, word) for word in words)
+        opposed = (vocabulary.opposites.get(word, ()) for word in self.stems)
+        self.opposed = frozenset().union(*opposed) - self.stems
+        self.names = names(text)
+        self.numbers = numbers(text) - {"0", "1"}
 
 
-class Profile(Struct, frozen=True, dict=True):
+class Profile:
     """What of a finding can be compared; each part is worked out when it is first needed."""
 
-    finding: Finding
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
+        self.family = family(finding.category)
 
     @cached_property
     def code(self) -> _Code:
         """The quoted code."""
-        text = self.finding.evidence[:_LONGEST_PART]
-        known = frozenset(_NAME.findall(text))
-        return _Code(
-            text=text,
-            names=known,
-            stems=telling_stems(text),
-            words=_meant(_things(text, known)),
-            variables=_meant(_things(" ".join(_VARIABLE.findall(text)), known)),
-            called=frozenset(_CALLED.findall(text)),
-            owners=frozenset(_OWNER_OF_CALL.findall(text)),
-            assigned=frozenset(_ASSIGNED.findall(text)),
-            whole=frozenset(_WHOLE_NAME.findall(text)),
-        )
+        return _Code(self.finding)
 
     @cached_property
     def title(self) -> _Title:
-        """The title; more than the beginning only a hostile one has."""
-        text = self.finding.title[:_LONGEST_TITLE]
-        plain = _OWNED.sub(lambda found: found[0] if found[2] in self.code.called else found[2], text)
-        claim, plain_claim = _CLAIM.search(text), _CLAIM.search(plain)
-        # There is no subject when the title is but a noun with its attributes.
-        said = text[claim.start() :] if claim and claim.start() else text
-        subject = telling_stems(plain[: plain_claim.start()]) if plain_claim else frozenset()
-        words = (found for word in re.findall(r"\w+", text) for found in sorted(telling_stems(word)))
-        said_stems, opposites = stems(text), _vocabulary().opposites
-        return _Title(
-            text=text,
-            plain=plain,
-            kinds=kinds_of(said_stems) | kinds_of(stems(self.finding.rule or "")),
-            stems=said_stems,
-            words=telling_stems(text) - self.code.stems,
-            claim=telling_stems(said) - self.code.stems,
-            spoken=tuple(_vocabulary().meanings.get(word, word) for word in words),
-            opposed=frozenset().union(*(opposites.get(word, ()) for word in said_stems)) - said_stems,
-            names=names(text),
-            numbers=numbers(text) - {"0", "1"},
-            subject=subject - _vocabulary().attributes,
-        )
+        """The title."""
+        return _Title(self.finding, self.code)
 
     @cached_property
     def texts(self) -> str:
         """Its title, body and advice."""
         parts = (self.finding.title, self.finding.body, self.finding.suggestion or "")
-        return "\n".join(part[:_LONGEST_PART] for part in parts)
-
-    @cached_property
-    def all_names(self) -> frozenset[str]:
-        """All that could be a name in its texts."""
-        return frozenset(_NAME.findall(self.texts))
-
-    @cached_property
-    def all_words(self) -> frozenset[str]:
-        """The telling words of all its texts, those of the code too."""
-        return _meant(telling_stems(self.texts))
+        return "\n".join(part[:_LONGEST_TEXT] for part in parts)
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -320,14 +267,14 @@ class Profile(Struct, frozen=True, dict=True):
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of defects that any of its sentences speaks of."""
-        sentences = _SENTENCE.split(self.texts)[:_SENTENCES]
+        sentences = _SENTENCE.split(self.texts)[:12]
         return self.title.kinds.union(*(kinds_of(stems(sentence)) for sentence in sentences))
 
     @cached_property
     def sentences(self) -> frozenset[str]:
         """What its body and its advice say, sentence by sentence."""
         texts = (self.finding.body, self.finding.suggestion or "")
-        found = (sentence for text in texts for sentence in _SENTENCE.split(text[:_LONGEST_PART]))
+        found = (sentence for text in texts for sentence in _SENTENCE.split(text[:_LONGEST_TEXT]))
         return frozenset(" ".join(sentence.split()).casefold() for sentence in found) - {""}
 
     @cached_property
@@ -336,23 +283,11 @@ class Profile(Struct, frozen=True, dict=True):
         found = {*_SPECIFIC.findall(self.texts), *(name for name in names(self.texts) if len(name) > 2)}
         return frozenset(part for part in found if part not in self.code.text)
 
-    @cached_property
-    def quoted(self) -> frozenset[str]:
-        """The lines of its evidence that say something, as tokens."""
-        lines = self.code.text.split("\n")[:_QUOTED_LINES]
-        said = (" ".join(tokens_of_code(line, self.finding.file)) for line in lines)
-        return frozenset(line for line in said if len(line) >= _SHORTEST_TELLING_LINE and has_letters(line))
-
-    @cached_property
-    def family(self) -> Family:
-        """What it is about."""
-        return family(self.finding.category)
-
     def without(self, sentences: frozenset[str]) -> Profile:
         """The same without some sentences of its body and advice."""
         kept = ". ".join(sorted(self.sentences - sentences))
         shorter = Profile(replace(self.finding, body=kept, suggestion=None))
-        shorter.__dict__.update(title=self.title, code=self.code)  # they do not change
+        shorter.title, shorter.code = self.title, self.code  # they do not change
         return shorter
 
     def objects(self, kinds: frozenset[str]) -> frozenset[str]:
@@ -372,7 +307,7 @@ class Profile(Struct, frozen=True, dict=True):
                 said.append(_things(_VERB.split(first.lstrip()[absence.end() :])[0], code.names) - known)
             found.update(*(one - known or (one - empty if is_all and len(one - empty) == 1 else ()) for one in said))
         # `conn` is called a connection.
-        begun = [name for name in code.words if len(name) >= _SHORTEST_BEGINNING]
+        begun = [name for name in code.words if len(name) >= 3]
         meant = _meant(frozenset(found))
         return frozenset(max(filter(word.startswith, begun), key=len, default=word) for word in meant)
 
@@ -391,28 +326,24 @@ def _things(phrase: str, known: frozenset[str]) -> frozenset[str]:
 
 # Findings whose lines are further apart are never one.
 NEAR_LINES = 3
-_APART = frozenset({Family.TESTS, Family.DOCUMENTATION})
+# From this likeness on two findings are one.
+SAME = 0.5
 _SAME_WORDS = 0.8
-_LIKE_WORDS = 0.5
 _SAME_KIND, _TOLD_KIND = 0.75, 0.6
-_FEWEST_SHARED_WORDS, _MANY_SHARED_WORDS = 2, 4
-_TRACE_SHARED, _FEW_SHARED, _MUCH_SHARED = 0.1, 0.2, 0.5
-_SOME_SHARED, _HALF_SHARED, _MOST_SHARED = 0.35, 0.44, 0.55
+_FEWEST_SHARED_WORDS = 2
 _MUCH_TOLD = 0.75
-_MOST_TOLD = 0.65
 _NEVER = 0.0
-_LONGEST_QUOTE = 4_000
 
 
 def likeness(one: Profile, other: Profile) -> float:
-    """How surely two findings of one file are one defect: from 0.5 on they are, 0 means that they are not."""
+    """How surely two findings of one file are one defect: from SAME on they are, 0 means that they are not."""
     lines = gap(one.finding, other.finding)
     if lines > NEAR_LINES:
         return _NEVER
     one, other = _without_what_both_say(one, other)
     if not (one.finding.anchored and other.finding.anchored):
         words = _share(one.title.words, other.title.words)
-        found = words if one.quoted == other.quoted and words >= _SAME_WORDS else _NEVER
+        found = words if one.code.lines == other.code.lines and words >= _SAME_WORDS else _NEVER
     elif lines <= 0:
         found = _likeness_at_one_place(one, other)
     else:
@@ -431,10 +362,7 @@ def _without_what_both_say(one: Profile, other: Profile) -> tuple[Profile, Profi
 
 
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
-    """The same for two findings about one place, whatever lines they have: of two rounds, or of a baseline.
-
-    The same reviewer may say it in other words the next time, so less has to agree than between two at one time.
-    """
+    """The same for two rounds, or a baseline: of one place, in other words the next time, so less has to agree."""
     one, other = _without_what_both_say(one, other)
     if are_told_apart(one, other):
         return _NEVER
@@ -444,12 +372,12 @@ def likeness_of_meaning(one: Profile, other: Profile) -> float:
     if is_same and not (one.title.kinds and other.title.kinds and one.title.kinds.isdisjoint(other.title.kinds)):
         return _SAME_KIND
     found = _likeness_at_one_place(one, other)
-    return found if found >= _LIKE_WORDS or not _is_reworded(one, other) else _LIKE_WORDS
+    return found if found >= SAME or not _is_reworded(one, other) else SAME
 
 
 def _is_reworded(one: Profile, other: Profile) -> bool:
     """Whether the texts have much in common, and each says much of the other's title; of one kind at most."""
-    if one.family is Family.TESTS or (one.title.kinds and other.title.kinds):
+    if one.family == "tests" or (one.title.kinds and other.title.kinds):
         return False
     shared = one.words & other.words
     telling = shared - _vocabulary().attributes
@@ -458,15 +386,15 @@ def _is_reworded(one: Profile, other: Profile) -> bool:
     everything = _share(one.words, other.words)
     told = _told(one.title.words, other.words) + _told(other.title.words, one.words)
     if one.title.kinds or other.title.kinds:
-        return everything >= _HALF_SHARED and told >= _MUCH_TOLD
-    if everything >= _MOST_SHARED and len(shared) > _FEWEST_SHARED_WORDS:
+        return everything >= 0.44 and told >= _MUCH_TOLD
+    if everything >= 0.55 and len(shared) > _FEWEST_SHARED_WORDS:
         return True
-    return len(shared) >= _FEWEST_SHARED_WORDS and everything >= _SOME_SHARED and told >= _MUCH_TOLD
+    return len(shared) >= _FEWEST_SHARED_WORDS and everything >= 0.35 and told >= _MUCH_TOLD
 
 
 def are_nearly_identical(one: Profile, other: Profile) -> bool:
     """Whether two findings say the same of the same lines, as a reviewer does that reports a thing twice."""
-    same_place = one.quoted == other.quoted and gap(one.finding, other.finding) <= 0
+    same_place = one.code.lines == other.code.lines and gap(one.finding, other.finding) <= 0
     return same_place and not are_told_apart(one, other) and _share(one.title.words, other.title.words) >= _SAME_WORDS
 
 
@@ -478,7 +406,7 @@ def gap(one: Finding, other: Finding) -> int:
     """
     if one.line_start is None or other.line_start is None:
         return 0
-    ends = [min(it.last_line, it.first_line + it.evidence.count("\n", 0, _LONGEST_QUOTE)) for it in (one, other)]
+    ends = [min(it.last_line, it.first_line + it.evidence.count("\n", 0, _LONGEST_TEXT)) for it in (one, other)]
     return max(one.line_start - ends[1], other.line_start - ends[0])
 
 
@@ -490,11 +418,11 @@ def _likeness_at_one_place(one: Profile, other: Profile) -> float:
     if left & right:
         return _SAME_KIND + everything / 4
     told = bool(left & other.kinds), bool(right & one.kinds)
-    if all(told) or (any(told) and everything >= _TRACE_SHARED and not (left and right)):
+    if all(told) or (any(told) and everything >= 0.1 and not (left and right)):
         return _TOLD_KIND + everything / 4
     if left and right:
         words = _share(one.title.words, other.title.words)
-        return words if words >= (_LIKE_WORDS if any(told) else _SAME_WORDS) else _NEVER
+        return words if words >= (SAME if any(told) else _SAME_WORDS) else _NEVER
     # Of no known kind: the texts share words, and one says nearly all that the other's title claims.
     shared = (one.words & other.words) - _vocabulary().attributes
     if len(shared) < _FEWEST_SHARED_WORDS:
@@ -502,15 +430,15 @@ def _likeness_at_one_place(one: Profile, other: Profile) -> float:
     less = min(_told(one.title.words, shared), _told(other.title.words, shared))
     most = max(_told(one.title.claim, shared), _told(other.title.claim, shared))
     specific = bool(one.specifics & other.specifics)
-    if everything < (_FEW_SHARED if specific else _MUCH_SHARED):
+    if everything < (0.2 if specific else 0.5):
         return _NEVER
-    like = specific or len(shared) >= _MANY_SHARED_WORDS or (less and most >= _MOST_TOLD)
-    return min(1.0, _LIKE_WORDS + everything / 2) if like else _NEVER
+    like = specific or len(shared) >= 4 or (less and most >= 0.65)
+    return min(1.0, SAME + everything / 2) if like else _NEVER
 
 
 def are_told_apart(one: Profile, other: Profile) -> bool:
     """Whether something in two findings says that they are about different things."""
-    if one.family is not other.family and not _APART.isdisjoint({one.family, other.family}):
+    if one.family != other.family and not {"tests", "documentation"}.isdisjoint({one.family, other.family}):
         return True
     rules = {one.finding.rule, other.finding.rule} - {None}
     left, right = one.title, other.title
@@ -532,7 +460,8 @@ def _objects_differ(one: Profile, other: Profile) -> bool:
     if not left or not right or left & right:
         return False
     ways = _words_of_kinds(kinds) - _vocabulary().things
-    if not (left & (other.all_words - ways) or right & (one.all_words - ways)):
+    mentioned = (_meant(telling_stems(profile.texts)) - ways for profile in (other, one))
+    if not any(own & words for own, words in zip((left, right), mentioned, strict=True)):
         return True
     known = one.code.words | other.code.words
     return not kinds.isdisjoint(_vocabulary().told_of) and bool(left & known and right & known)
@@ -549,10 +478,7 @@ def _one_word_differs(one: _Title, other: _Title) -> bool:
 
 
 def _names_differ(one: Profile, other: Profile) -> bool:
-    """Whether the titles name different variables, or different functions, that the other text does not mention.
-
-    A plain word that the code has as a name counts where not both titles have names that are written as such.
-    """
+    """Whether the titles name different variables, or different functions, that the other text does not mention."""
     left, right = one.title.names, other.title.names
     if not left or not right:
         said = _words_of_kinds((one.title.kinds & other.kinds) | (other.title.kinds & one.kinds))
@@ -560,7 +486,7 @@ def _names_differ(one: Profile, other: Profile) -> bool:
     if not left or not right:
         return False
     called = one.code.called | other.code.called
-    left, right = left - other.all_names, right - one.all_names
+    left, right = (own - set(_NAME.findall(of.texts)) for own, of in ((left, other), (right, one)))
     return bool((left - called and right - called) or (left & called and right & called))
 
 

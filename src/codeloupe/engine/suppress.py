@@ -17,15 +17,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
 from types import MappingProxyType
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.code_text import comments_in, has_letters, syntax_of, tokens_of_code
-from codeloupe.engine.lifecycle import SAME
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.similarity import Family, Profile, are_told_apart, family, likeness_of_meaning
+from codeloupe.engine.similarity import BEHAVIOUR, SAME, Profile, are_told_apart, families, family, likeness_of_meaning
 from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
@@ -33,25 +33,16 @@ from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewError
 
 _MARK = re.compile(r"codeloupe:[ \t]{0,20}ignore(?![\w-])[ \t]{0,20}(?:\[([^\]]{0,400})(\]?))?", re.IGNORECASE)
-_LONGEST_REASON = 500
-# Of a longer finding a comment somewhere in the middle is more likely about something smaller.
-_FEW_LINES = 10
-_MOST_LINES_ABOVE = 10
 # What people call the family that has no words of its own.
 _BEHAVIOUR_WORDS = frozenset({"behaviour", "behavior", "correctness", "bug", "bugs", "logic", "reliability"})
-_LONGEST_TITLE = 200
 _MOST_NAMED = 10
-# Only a forged diff names a line beyond it.
-_MOST_LINES = 1_000_000
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 LinesOf = Callable[[str], Sequence[str] | None]
 
 
-class Mark(Struct, frozen=True):
-    """A comment that asks to ignore findings.
-
-    `names` is None when it is about any finding; `reason` is empty when it gives none.
-    """
+class Mark(NamedTuple):
+    """A comment that asks to ignore findings: any when `names` is None; `reason` is empty when it gives none."""
 
     file: str
     line: int
@@ -64,21 +55,18 @@ class Mark(Struct, frozen=True):
         """Whether it says all that it must."""
         return bool(self.reason) and self.names != ()
 
-    def in_words(self) -> str:
-        """How a message shows it."""
-        return "codeloupe: ignore" if self.names is None else f"codeloupe: ignore[{', '.join(self.names)}]"
-
     def fits(self, finding: Finding) -> bool:
         """Whether a finding is of a kind that it names: its category, rule or expert, or the family of its category."""
         if self.names is None:
             return True
         words = {_plain(word) for word in (finding.category, finding.rule or "", finding.expert or "") if word}
+        its_family = family(finding.category)
         for name in map(_plain, self.names):
-            if name in words or (name in _BEHAVIOUR_WORDS and family(finding.category) is Family.BEHAVIOUR):
+            if name in words or (name in _BEHAVIOUR_WORDS and its_family == BEHAVIOUR):
                 return True
-            named = next((known for known in Family if known == name), family(name) if name.isalpha() else None)
+            named = name if name in families() else family(name) if name.isalpha() else BEHAVIOUR
             # A word that belongs to no family must not be taken for the one that holds all the rest.
-            if named not in (None, Family.BEHAVIOUR) and named is family(finding.category):
+            if named != BEHAVIOUR and named == its_family:
                 return True
         return False
 
@@ -92,7 +80,7 @@ def marks_in(file: str, number: int, line: str) -> list[Mark]:
         found = list(_MARK.finditer(comment.text))
         ends = [*(mark.start() for mark in found[1:]), len(comment.text)]
         for mark, end in zip(found, ends, strict=False):
-            reason = comment.text[mark.end() : end].strip(" \t\r:,;.-–—#/*")[:_LONGEST_REASON]
+            reason = comment.text[mark.end() : end].strip(" \t\r:,;.-–—#/*")[:500]
             # Brackets that are not closed name nothing.
             names = tuple(name for part in (mark[1] or "").split(",") if (name := part.strip())) if mark[2] else ()
             reason = reason if has_letters(reason) else ""
@@ -110,75 +98,21 @@ def suppress(
     *,
     baseline: Baseline,
     today: date,
-    first_names: Mapping[str, str] = MappingProxyType({}),
+    first_names: Mapping[str, str] = _NO_NAMES,
 ) -> ReviewerOutcome:
     """The outcome with its findings suppressed where they should be, and with what is to be reported about that.
 
     `first_names` are the fingerprints that version 0.1.0 gave to findings: a baseline may have been written by that.
-    Of a change that is not trusted no comment is followed: whoever wrote it may have written them.
+    Statuses stay as they are. Of a change that is not trusted no comment is followed: whoever wrote it may have written
+    them.
     """
+    lines_of = reviewed_lines(task)
     failed = {name for unit in outcome.units_failed for name in unit.files}
-    findings, errors = apply_suppressions(
-        outcome.findings,
-        baseline=baseline,
-        lines_of=reviewed_lines(task),
-        today=today,
-        inline=task.trusted,
-        files=task.files,
-        unknown=task.without_content | outcome.unreviewed | failed,
-        first_names=first_names,
-    )
-    return replace(
-        outcome, findings=findings, errors=(*outcome.errors, *errors, *added_suppressions(task.change.files))
-    )
-
-
-def reviewed_lines(task: ReviewTask) -> LinesOf:
-    """What gives the lines of a reviewed file after the change; of one that is known by its diff alone, those there.
-
-    Lines that no hunk shows are then empty.
-    """
-    reader = TextReader(task)
-    files = {file.new_path: file for file in task.files if file.new_path is not None}
-
-    def lines_of(path: str) -> Sequence[str] | None:
-        content = reader.read(path)
-        if content is not None:
-            return content.decode("utf-8", "replace").split("\n")
-        if path not in files:
-            return None
-        known = {
-            line.new_number: line.text.decode("utf-8", "replace")
-            for hunk in files[path].hunks
-            for line in hunk.lines()
-            if line.new_number is not None and line.new_number <= _MOST_LINES
-        }
-        return [known.get(number, "") for number in range(1, max(known, default=0) + 1)]
-
-    return lines_of
-
-
-def apply_suppressions(  # noqa: PLR0913 - each is a fact of its own, by name
-    findings: Iterable[Finding],
-    *,
-    baseline: Baseline,
-    lines_of: LinesOf,
-    today: date,
-    inline: bool,
-    files: Sequence[FileChange] = (),
-    unknown: frozenset[str] = frozenset(),
-    first_names: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[tuple[Finding, ...], tuple[ReviewError, ...]]:
-    """Suppress what the baseline or a comment in the code says does not count. Statuses stay as they are.
-
-    `lines_of` gives the lines of a reviewed file after the change, or None when they are not known. Without `inline`
-    no comment is followed, and their number is reported. `files` are the reviewed ones: only of them is known which
-    entries of the baseline are unused, but for the `unknown` ones, which were not reviewed whole or not read.
-    """
-    known = KnownFindings(baseline, today=today, files=files, unknown=unknown, first_names=first_names)
+    unknown = task.without_content | outcome.unreviewed | failed
+    known = KnownFindings(baseline, today=today, files=task.files, unknown=unknown, first_names=first_names)
     comments = _Comments(lines_of)
     result: list[Finding] = []
-    for given in findings:
+    for given in outcome.findings:
         # What an earlier round suppressed may count by now.
         finding = replace(given, suppression=None)
         if finding.status is not FindingStatus.FIXED:
@@ -192,12 +126,37 @@ def apply_suppressions(  # noqa: PLR0913 - each is a fact of its own, by name
                     expires=entry.expires,
                     entry=entry.fingerprint,
                 )
-            elif mark and inline:
+            elif mark and task.trusted:
                 suppression = Suppression(kind=SuppressionKind.INLINE, reason=mark.reason)
             if finding.is_open:
                 finding = replace(finding, suppression=suppression)
         result.append(finding)
-    return tuple(result), (*known.errors(lines_of), *(comments.errors() if inline else comments.not_followed()))
+    of_comments = comments.errors() if task.trusted else comments.not_followed()
+    errors = (*outcome.errors, *known.errors(lines_of), *of_comments, *added_suppressions(task.change.files))
+    return replace(outcome, findings=tuple(result), errors=errors)
+
+
+def reviewed_lines(task: ReviewTask) -> LinesOf:
+    """Gives the lines of a reviewed file after the change; of one known by its diff alone the others are empty."""
+    reader = TextReader(task)
+    files = {file.new_path: file for file in task.files if file.new_path is not None}
+
+    def lines_of(path: str) -> Sequence[str] | None:
+        content = reader.read(path)
+        if content is not None:
+            return content.decode("utf-8", "replace").split("\n")
+        if path not in files:
+            return None
+        shown = (line for hunk in files[path].hunks for line in hunk.lines())
+        # Only a forged diff names a line beyond a million.
+        known = {
+            line.new_number: line.text.decode("utf-8", "replace")
+            for line in shown
+            if line.new_number is not None and line.new_number <= 1_000_000
+        }
+        return [known.get(number, "") for number in range(1, max(known, default=0) + 1)]
+
+    return lines_of
 
 
 def added_suppressions(files: Iterable[FileChange]) -> tuple[ReviewError, ...]:
@@ -215,16 +174,17 @@ def added_suppressions(files: Iterable[FileChange]) -> tuple[ReviewError, ...]:
                 entries += text.lstrip(" -\"'").startswith("fingerprint")
             elif any(mark.counts for mark in marks_in(file.path, number, text)):
                 marks.append(f"{file.path}:{number}")
-    parts = [
-        f"{_counted(len(marks), 'comment')} to ignore findings ({_listed(marks)})" if marks else "",
-        f"{'1 entry' if entries == 1 else f'{entries:,} entries'} of {BASELINE_NAME}" if entries else "",
-    ]
-    what = " and ".join(part for part in parts if part)
-    return (ReviewError("suppressions_added", f"the change itself adds {what}"),) if what else ()
+    parts = []
+    if marks:
+        parts.append(f"{_counted(len(marks), 'comment', 'comments')} to ignore findings ({_listed(marks)})")
+    if entries:
+        parts.append(f"{_counted(entries, 'entry', 'entries')} of {BASELINE_NAME}")
+    message = f"the change itself adds {' and '.join(parts)}"
+    return (ReviewError("suppressions_added", message),) if parts else ()
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+def _counted(count: int, one: str, many: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count:,} {many}"
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -236,21 +196,23 @@ class _Comments:
     """The comments near findings that ask to ignore them, and what became of each."""
 
     def __init__(self, lines_of: LinesOf) -> None:
-        self._lines_of = lines_of
-        self._texts: dict[str, Sequence[str]] = {}
         self._near: defaultdict[tuple[str, int], list[Finding]] = defaultdict(list)
         self._effective: set[Mark] = set()
-        self._alone: dict[tuple[str, int], bool] = {}
-        self._marked: dict[tuple[str, int], list[Mark]] = {}
+        self._lines = cache(lambda path: lines_of(path) or ())
+        self._marks = cache(lambda path, number: marks_in(path, number, self._lines(path)[number - 1]))
+
+        def is_comment(path: str, number: int) -> bool:
+            found = list(comments_in(self._lines(path)[number - 1], syntax_of(path)))
+            return bool(found) and found[-1].alone
+
+        self._is_comment = cache(is_comment)
 
     def mark_for(self, finding: Finding) -> Mark | None:
         """The comment that suppresses a finding, the nearest one first."""
         path = finding.file
-        if path not in self._texts:
-            self._texts[path] = self._lines_of(path) or ()
         fitting: list[Mark] = []
         for number in self._places(finding):
-            if _MARK.search(self._texts[path][number - 1]):
+            if _MARK.search(self._lines(path)[number - 1]):
                 self._near[path, number].append(finding)
                 fitting += [mark for mark in self._marks(path, number) if mark.counts and mark.fits(finding)]
         self._effective.update(fitting)
@@ -258,67 +220,49 @@ class _Comments:
 
     def _places(self, finding: Finding) -> Iterator[int]:
         """The lines whose comments are about a finding: its own, and the comments right above it."""
-        lines = self._texts[finding.file]
-        first, last = finding.first_line, min(finding.last_line, len(lines))
+        first, last = finding.first_line, min(finding.last_line, len(self._lines(finding.file)))
         if not finding.anchored or not 1 <= first <= last:
             return
-        yield from range(first, last + 1) if last - first < _FEW_LINES else (first, last)
-        for number in range(first - 1, max(first - 1 - _MOST_LINES_ABOVE, 0), -1):
-            place = finding.file, number
-            if place not in self._alone:
-                found = list(comments_in(lines[number - 1], syntax_of(finding.file)))
-                self._alone[place] = bool(found) and found[-1].alone
-            if not self._alone[place]:
+        # Of a longer finding a comment somewhere in the middle is more likely about something smaller.
+        yield from range(first, last + 1) if last - first < 10 else (first, last)
+        for number in range(first - 1, max(first - 11, 0), -1):
+            if not self._is_comment(finding.file, number):
                 return
             yield number
 
     def errors(self) -> Iterator[ReviewError]:
         """The comments that suppress nothing, in order."""
         for (path, number), findings in sorted(self._near.items(), key=lambda item: item[0]):
-            place = f"{path}:{number}"
             marks = self._marks(path, number)
             if not marks:
-                message = f"{place}: `codeloupe: ignore` is in no comment and suppresses nothing"
+                message = f"{path}:{number}: `codeloupe: ignore` is in no comment and suppresses nothing"
                 yield ReviewError("ignore_outside_comment", message)
             for mark in marks:
+                shown = "" if mark.names is None else f"[{', '.join(mark.names)}]"
+                place = f"{path}:{number}: `codeloupe: ignore{shown}`"
                 if not mark.counts:
                     missing = "names nothing between its brackets" if mark.names == () else "gives no reason"
-                    message = f"{place}: `{mark.in_words()}` {missing}, so it suppresses nothing"
-                    yield ReviewError("ignore_without_reason", message)
+                    yield ReviewError("ignore_without_reason", f"{place} {missing}, so it suppresses nothing")
                 elif mark not in self._effective:
-                    kinds = dict.fromkeys(
-                        f"{one.category} {one.rule}" if one.rule else one.category for one in findings
-                    )
-                    message = f"{place}: `{mark.in_words()}` fits none of the findings there ({', '.join(kinds)})"
+                    kinds = (f"{one.category} {one.rule}" if one.rule else one.category for one in findings)
+                    message = f"{place} fits none of the findings there ({', '.join(dict.fromkeys(kinds))})"
                     yield ReviewError("ignore_unused", message)
 
     def not_followed(self) -> Iterator[ReviewError]:
         """How many would have suppressed a finding of a change that is not trusted."""
-        count = len(self._effective)
-        if count:
-            were = (
-                "1 comment that asks to ignore a finding was"
-                if count == 1
-                else f"{count:,} comments that ask to ignore findings were"
-            )
-            places = _listed(
-                [f"{file}:{line}" for file, line in sorted((one.file, one.line) for one in self._effective)]
-            )
-            message = f"{were} not followed, since the change is not trusted ({places})"
-            yield ReviewError("ignores_not_followed", message)
-
-    def _marks(self, path: str, number: int) -> list[Mark]:
-        place = path, number
-        if place not in self._marked:
-            self._marked[place] = marks_in(path, number, self._texts[path][number - 1])
-        return self._marked[place]
+        if self._effective:
+            one, many = "comment that asks to ignore a finding was", "comments that ask to ignore findings were"
+            places = [f"{file}:{line}" for file, line in sorted((mark.file, mark.line) for mark in self._effective)]
+            message = f"not followed, since the change is not trusted ({_listed(places)})"
+            yield ReviewError("ignores_not_followed", f"{_counted(len(places), one, many)} {message}")
 
 
 class KnownFindings:
     """The entries of a baseline, and what becomes of them in one review.
 
     A fingerprint does not say the file, so that it survives a move: an entry holds in its own file, and in the one to
-    which the change moved it. A copy of the code in another file is another finding.
+    which the change moved it. A copy of the code in another file is another finding. Only of the reviewed `files` is
+    known which entries are unused, but for the `unknown` ones, which were not reviewed whole or not read.
     """
 
     def __init__(
@@ -328,7 +272,7 @@ class KnownFindings:
         today: date,
         files: Sequence[FileChange],
         unknown: frozenset[str],
-        first_names: Mapping[str, str] = MappingProxyType({}),
+        first_names: Mapping[str, str] = _NO_NAMES,
     ) -> None:
         self._baseline = baseline
         self._today = today
@@ -343,7 +287,6 @@ class KnownFindings:
         moved = {file.old_path: file for file in files if file.old_path and file.status is not FileStatus.COPIED}
         named = {**moved, **{file.new_path: file for file in files if file.new_path}}
         self._files = {shown_path(name): file for name, file in named.items()}
-        self._old_names = {shown_path(file.new_path): name for name, file in self._files.items() if file.new_path}
         self._used: set[BaselineEntry] = set()
         self._elsewhere: dict[BaselineEntry, str] = {}
         self._other: dict[BaselineEntry, Finding] = {}
@@ -353,47 +296,38 @@ class KnownFindings:
         path = shown_path(finding.file)
         names = (finding.fingerprint, self._first_names.get(finding.fingerprint, ""))
         same = [entry for name in dict.fromkeys(names) for entry in self._by_name.get(name, ())]
-        here = [entry for entry in same if self._holds_in(entry, path)]
+        file = self._files.get(path)
+        moved_from = shown_path(file.old_path or "") if file and file.status is not FileStatus.COPIED else ""
+        # Without a file it holds in any.
+        here = [entry for entry in same if entry.file in ("", path, moved_from)]
         self._elsewhere.update((other, finding.file) for other in same if other not in here)
         profile = Profile(finding)
         entry = next((one for one in here if _covers(one, profile, is_named=True)), None)
         if entry is None:
             self._other.update((other, finding) for other in here)
-            entry = next((one for one in self._near(path, profile) if _covers(one, profile, is_named=False)), None)
+            # The entries about the lines that it quotes, whatever they are called.
+            quoted = _plain_code(finding.evidence, path)
+            near = (*self._by_file.get(path, ()), *(() if file else self._by_file.get("", ())))
+            pieces = ((one, _plain_code(one.evidence, path)) for one in near if one.title)
+            about = (one for one, piece in pieces if piece and piece in quoted)
+            entry = next((one for one in about if _covers(one, profile, is_named=False)), None)
         if entry is None:
             return None
         self._used.add(entry)
         return None if entry.is_expired(self._today) else entry
-
-    def _holds_in(self, entry: BaselineEntry, path: str) -> bool:
-        """Whether a path is the entry's file, also under the name that the change gives it; without a file any is."""
-        file = self._files.get(entry.file)
-        is_moved_there = file is not None and file.new_path and path == shown_path(file.new_path)
-        return not entry.file or path == entry.file or bool(is_moved_there)
-
-    def _near(self, path: str, profile: Profile) -> Iterator[BaselineEntry]:
-        """The entries about the lines that a finding quotes, whatever they are called."""
-        quoted = _plain_code(profile.finding.evidence, path)
-        for entry in (*self._by_file.get(path, ()), *self._by_file.get(self._old_names.get(path, ""), ())):
-            piece = _plain_code(entry.evidence, path)
-            if piece and entry.title and piece in quoted:
-                yield entry
 
     def errors(self, lines_of: LinesOf) -> Iterator[ReviewError]:
         """What a person should know about the baseline, once every finding was asked about."""
         name = self._baseline.name
         expired = [entry for entry in self._baseline.entries if entry.is_expired(self._today)]
         if expired:
-            count = len(expired)
-            what = (
-                "1 entry has expired and suppresses" if count == 1 else f"{count:,} entries have expired and suppress"
-            )
+            what = _counted(len(expired), "entry has expired and suppresses", "entries have expired and suppress")
             shown = [f"{one.in_short()} on {one.expires}{f' for {one.file}' if one.file else ''}" for one in expired]
             yield ReviewError(EXPIRED, f"{name}: {what} nothing: {_listed(shown)}")
         for file, entries in self._unused(lines_of).items():
             # All of them by name: `baseline prune` knows them by this.
             named = ", ".join(entry.in_short() for entry in entries)
-            fits = "1 entry fits" if len(entries) == 1 else f"{len(entries):,} entries fit"
+            fits = _counted(len(entries), "entry fits", "entries fit")
             message = f"{fits} nothing in {file} any more: {named}; `codeloupe baseline prune` removes what is unused"
             yield ReviewError(UNUSED, f"{name}: {message}")
         silent = {*self._used, *self._baseline.also}
@@ -409,27 +343,24 @@ class KnownFindings:
                 line = "" if finding.line_start is None else f":{finding.line_start}"
                 message = (
                     f"{name}:{entry.line}: this entry is for another finding than the one at"
-                    f" {finding.file}{line}, which says something else or is graver, and counts"
+                    f" {finding.file}{line}, which says something else or is more severe, and counts"
                 )
                 yield ReviewError("baseline_other_finding", message)
 
     def _unused(self, lines_of: LinesOf) -> Mapping[str, list[BaselineEntry]]:
-        """Entries for reviewed files that nothing was found for, where that is known, by file.
+        """Entries for reviewed files that nothing was found for and whose code, if they have any, is gone; by file."""
 
-        A review sees the changed part of a file. So an entry whose code is still in the file may be about the other
-        part, and is left alone; one without code has nothing that speaks for it.
-        """
-        texts: dict[str, str | None] = {}
+        @cache
+        def code_of(path: str | None, shown: str) -> str | None:
+            lines = () if path is None else lines_of(path)
+            return None if lines is None else _plain_code("\n".join(lines), shown)
+
         found: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         for entry in self._baseline.entries:
             file = self._files.get(entry.file)
             if file is None or file.path in self._unknown or entry in self._used or entry.is_expired(self._today):
                 continue
-            path = file.path
-            if path not in texts:
-                lines = lines_of(file.new_path) if file.new_path is not None else ()
-                texts[path] = None if lines is None else _plain_code("\n".join(lines), path)
-            content, wanted = texts[path], _plain_code(entry.evidence, path)
+            content, wanted = code_of(file.new_path, file.path), _plain_code(entry.evidence, file.path)
             if not wanted or (content is not None and wanted not in content):
                 found[entry.file].append(entry)
         return found
@@ -444,7 +375,7 @@ def _covers(entry: BaselineEntry, profile: Profile, *, is_named: bool) -> bool:
         # A name that is the same is of the same rule.
         return not entry.rule or entry.rule == finding.rule
     # Long titles are cut in the file.
-    titles = {" ".join(title.split()).casefold()[:_LONGEST_TITLE] for title in (entry.title, finding.title)}
+    titles = {" ".join(title.split()).casefold()[:200] for title in (entry.title, finding.title)}
     if not entry.title or len(titles) == 1:
         return is_named or bool(entry.title)
     written = Profile(replace(finding, title=entry.title, body=entry.body, suggestion=None, rule=None))

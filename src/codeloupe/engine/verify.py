@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -40,8 +40,6 @@ from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTa
 from codeloupe.model.review import ReviewError
 
 _CONTEXT_LINES = 25
-_MOST_CHANGED_LINES = 400
-_SIGNS = {"added": "+", "deleted": "-", "context": " "}
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +82,7 @@ class AgentVerifier:
 
 
 class AbsentVerifier:
-    """Stands where nobody can verify, though it is wanted: says so once there is something to verify."""
+    """Takes the place of a verifier that is wanted and cannot be had: says so once there is something to verify."""
 
     def __init__(self, why: str, *, options: VerifyOptions = VerifyOptions()) -> None:  # noqa: B008 - frozen
         self._why = why
@@ -122,32 +120,33 @@ class _Run:
         self.errors: dict[int, ReviewError] = {}
 
     async def verify(self, index: int) -> None:
-        """Verify one finding and tell what became of it."""
+        """Verify one finding and report what became of it."""
         finding = self.findings[index]
-        problem = None
+        circuit = self._asker.circuit
         try:
             verification = await self._asked(finding)
-            if verification.problem is not None:
-                problem = shortened(verification.problem)
-            elif verification.proof is Proof.REFUTED and not verification.reason.strip():
+            problem = verification.problem and shortened(verification.problem)
+            if problem is None and verification.proof is Proof.REFUTED and not verification.reason.strip():
                 problem = "missing field: reason (a refutation without a reason shows nothing)"
+            if problem is None:
+                circuit.note_answer()
+                self.findings[index] = verified(finding, verification)
+                self._emit(FindingVerified(self.findings[index], verification.proof.value))
+                return
+            circuit.note_failure(OutputInvalid(problem, agent=""))
         except CircuitOpen as stopped:
-            self._could_not(index, stopped.failure.reason)
-            return
+            problem = stopped.failure.reason
         except Exception as error:  # noqa: BLE001 - whatever it was, it takes nothing from the finding
             failure = failure_of(error)
             if failure.kind == UNEXPECTED_ERROR:
                 _log.warning("the verification of %s failed", _place(finding), exc_info=True)
-            self._asker.circuit.note_failure(error)
-            self._could_not(index, failure.reason)
-            return
-        if problem is not None:
-            self._asker.circuit.note_failure(OutputInvalid(problem, agent=""))
-            self._could_not(index, problem)
-            return
-        self._asker.circuit.note_answer()
-        self.findings[index] = verified(finding, verification)
-        self._emit(FindingVerified(self.findings[index], verification.proof.value))
+            circuit.note_failure(error)
+            problem = failure.reason
+        self.findings[index] = replace(finding, verification=f"could not verify: {problem}")
+        message = f"{_place(finding)} could not be verified and stays as it was found: {problem}"
+        self.errors[index] = ReviewError(NOT_VERIFIED, message)
+        warn(message, self._emit)
+        self._emit(FindingVerified(self.findings[index], NOT_VERIFIED))
 
     async def _asked(self, finding: Finding) -> Verification:
         prompt = verify_prompt(finding, self._excerpt(finding), self._material)
@@ -174,20 +173,13 @@ class _Run:
 
     def _excerpt(self, finding: Finding) -> str:
         if finding.line_start is None:
-            return "\n".join(_changed_lines(finding, self._asker.task)) or finding.evidence
-        content = self._text.read(finding.file)
-        if content is None:
-            return "\n".join(_lines_of_diff(finding, self._asker.task)) or finding.evidence
-        lines = content.decode("utf-8", "replace").split("\n")
-        return excerpt_around(lines, finding.first_line, finding.last_line)
-
-    def _could_not(self, index: int, reason: str) -> None:
-        finding = self.findings[index]
-        self.findings[index] = replace(finding, verification=f"could not verify: {reason}")
-        message = f"{_place(finding)} could not be verified and stays as it was found: {reason}"
-        self.errors[index] = ReviewError(NOT_VERIFIED, message)
-        warn(message, self._emit)
-        self._emit(FindingVerified(self.findings[index], NOT_VERIFIED))
+            rows: Iterable[str] = _changed_lines(finding, self._asker.task)
+        elif (content := self._text.read(finding.file)) is None:
+            rows = _lines_of_diff(finding, self._asker.task)
+        else:
+            lines = content.decode("utf-8", "replace").split("\n")
+            return excerpt_around(lines, finding.first_line, finding.last_line)
+        return "\n".join(rows) or finding.evidence
 
 
 def verified(finding: Finding, verification: Verification) -> Finding:
@@ -207,20 +199,18 @@ def verified(finding: Finding, verification: Verification) -> Finding:
 def _changed_lines(claim: Finding, task: ReviewTask) -> Iterator[str]:
     """What the diff shows of the file that a claim without a place names, or of all files where it names none."""
     named = [file for file in task.files if file.path == claim.file]
+    signs = {"added": "+", "deleted": "-", "context": " "}
     rows = (
-        f"{file.path}:{line.new_number or line.old_number} {_SIGNS[line.kind]}{shown_line(line.text)}"
+        f"{file.path}:{line.new_number or line.old_number} {signs[line.kind]}{shown_line(line.text)}"
         for file in named or task.files
         for hunk in file.hunks
         for line in hunk.lines()
     )
-    yield from islice(rows, _MOST_CHANGED_LINES)
+    return islice(rows, 400)
 
 
 def _lines_of_diff(finding: Finding, task: ReviewTask) -> Iterator[str]:
-    """Numbered lines around a finding, as far as the diff tells them; for a file of which nothing else is known.
-
-    A deleted file has only old lines, and its findings are placed by those.
-    """
+    """Numbered lines around a finding, as far as the diff shows them; of a deleted file they are the old ones."""
     first, last = finding.first_line - _CONTEXT_LINES, finding.first_line + _CONTEXT_LINES
     for file in task.files:
         is_gone = file.new_path is None

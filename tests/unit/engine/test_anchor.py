@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -13,10 +12,9 @@ from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, 
 from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 from codeloupe.model.ports import ReviewTask
 from codeloupe.system.redaction import redact
+from tests.rows import each
 from tests.unit.engine.anchor_material import ORIGIN, anchorer_of, changed_file, claim, place, where
-from tests.unit.engine.samples import crossed, each_row
 
-EMPTY = anchorer_of({})
 CODE = """\
 import os
 
@@ -42,97 +40,88 @@ def lines_of(quote: str, code: str | bytes = CODE, *, line: int | None = None) -
     return (finding.line_start, finding.line_end) if finding.anchored else None
 
 
-def test_the_quote_is_found() -> None:
-    # In spite of white space and broken lines.
-    def check(quote: str, lines: tuple[int, int] | None) -> None:
-        assert lines_of(quote) == lines
+@each(
+    "quote, lines",
+    [
+        # In spite of white space and broken lines.
+        ("    handle = open(path)", (4, 4)),
+        ("handle = open(path)", (4, 4)),
+        ("handle=open( path )", (4, 4)),
+        ("\thandle = open(path)  \n", (4, 4)),
+        ("handle = open(path)\ndata = handle.read()", (4, 5)),
+        ("    data = handle.read()\n    if not data:", (5, 7)),
+        ("data = handle.read()\n\n\n\nif not data:\n", (5, 7)),
+        ("handle = open(path)\r\ndata = handle.read()\r\n", (4, 5)),
+        ("handle\u00a0=\u00a0open(path)", (4, 4)),
+        ("\ufeffhandle = open(path)\u200b", (4, 4)),
+        ("with open(path, \u201cw\u201d) as handle:", (15, 15)),
+        ("open(path, retries", None),
+        ("with open(path,", (15, 15)),
+        ("(path, retries=3):\n    handle = open", (3, 4)),
+        ("handle = open(path) data = handle.read()", (4, 5)),
+        ("with open(\n    path,\n    'w'\n)", None),
+        ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
+        # With an ellipsis for what was left out.
+        ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
+        ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
+        ("def load(path, retries=3):\n    // …\n    return parse(data)", (3, 9)),
+        ("def load(path, ...):\n    handle = open(path)", (3, 4)),
+        ("def load(...", (3, 3)),
+        ("...\n    data = handle.read()\n...", (5, 5)),
+        ("def load(path...\n    data = handle.read()", (3, 5)),
+        ("def save(path, data):\n...\ndata = handle.read()", None),
+        ("with open(... as other:", None),
+        ("...", None),
+        # Among words when it is marked as code.
+        ("In `load` the call `handle = open(path)` is never closed", (4, 4)),
+        ("```handle = open(path)```", (4, 4)),
+        ("In `load` the call `handle = open(other)` is never closed", None),
+    ],
+)
+def test_the_quote_is_found(quote: str, lines: tuple[int, int] | None) -> None:
+    assert lines_of(quote) == lines
 
-    each_row(
-        [
-            ("    handle = open(path)", (4, 4)),
-            ("handle = open(path)", (4, 4)),
-            ("handle=open( path )", (4, 4)),
-            ("\thandle = open(path)  \n", (4, 4)),
-            ("handle = open(path)\ndata = handle.read()", (4, 5)),
-            ("    data = handle.read()\n    if not data:", (5, 7)),
-            ("data = handle.read()\n\n\n\nif not data:\n", (5, 7)),
-            ("handle = open(path)\r\ndata = handle.read()\r\n", (4, 5)),
-            ("handle\u00a0=\u00a0open(path)", (4, 4)),
-            ("\ufeffhandle = open(path)\u200b", (4, 4)),
-            ("with open(path, \u201cw\u201d) as handle:", (15, 15)),
-            ("open(path, retries", None),
-            ("with open(path,", (15, 15)),
-            ("(path, retries=3):\n    handle = open", (3, 4)),
-            ("handle = open(path) data = handle.read()", (4, 5)),
-            ("with open(\n    path,\n    'w'\n)", None),
-            ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
-        ],
-        check,
-    )
 
-    # Without fences escapes and margins.
-    def check_1(quote: str) -> None:
-        assert lines_of(quote) == (4, 5)
+@each(
+    "quote",
+    [
+        "```python\nhandle = open(path)\ndata = handle.read()\n```",
+        "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
+        "`handle = open(path)\ndata = handle.read()`",
+        "+    handle = open(path)\n+    data = handle.read()",
+        "     handle = open(path)\n+    data = handle.read()",
+        "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
+        "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
+        "4: handle = open(path)\n5: data = handle.read()",
+        "4 |     handle = open(path)\n5 |     data = handle.read()",
+        "  4\thandle = open(path)\n  5\tdata = handle.read()",
+        "4→    handle = open(path)\n5→    data = handle.read()",
+        "L4: handle = open(path)\nL5: data = handle.read()",
+        "4 handle = open(path)\n5 data = handle.read()",
+        "4 | +    handle = open(path)\n5 | +    data = handle.read()",
+        "+4: handle = open(path)\n+5: data = handle.read()",
+        ":4\n+    handle = open(path)\n+    data = handle.read()",
+        "    handle = open(path)\n:5\n    data = handle.read()",
+        "handle = open(path)\\ndata = handle.read()",
+        '"handle = open(path)\\n\\tdata = handle.read()"',
+        "a.py:4 - handle = open(path)\ndata = handle.read()",
+        "a.py:4: handle = open(path)\ndata = handle.read()",
+        "-    handle = open(other)\n+    handle = open(path)\n+    data = handle.read()",
+        "```python title=a.py\nhandle = open(path)\ndata = handle.read()\n```",
+        "> handle = open(path)\n> data = handle.read()",
+        "* handle = open(path)\n* data = handle.read()",
+        "- handle = open(path)\n- data = handle.read()",
+        "4:5: handle = open(path)\n5:5: data = handle.read()",
+        "4. handle = open(path)\n5. data = handle.read()",
+        "handle = open(path)  # <-- never closed\ndata = handle.read()",
+        "handle = open(path)\ndata = handle.read() // ← leaks",
+    ],
+)
+def test_the_quote_is_found_without_fences_escapes_and_margins(quote: str) -> None:
+    assert lines_of(quote) == (4, 5)
 
-    each_row(
-        [
-            "```python\nhandle = open(path)\ndata = handle.read()\n```",
-            "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
-            "`handle = open(path)\ndata = handle.read()`",
-            "+    handle = open(path)\n+    data = handle.read()",
-            "     handle = open(path)\n+    data = handle.read()",
-            "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
-            "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
-            "4: handle = open(path)\n5: data = handle.read()",
-            "4 |     handle = open(path)\n5 |     data = handle.read()",
-            "  4\thandle = open(path)\n  5\tdata = handle.read()",
-            "4→    handle = open(path)\n5→    data = handle.read()",
-            "L4: handle = open(path)\nL5: data = handle.read()",
-            "4 handle = open(path)\n5 data = handle.read()",
-            "4 | +    handle = open(path)\n5 | +    data = handle.read()",
-            "+4: handle = open(path)\n+5: data = handle.read()",
-            ":4\n+    handle = open(path)\n+    data = handle.read()",
-            "    handle = open(path)\n:5\n    data = handle.read()",
-            "handle = open(path)\\ndata = handle.read()",
-            '"handle = open(path)\\n\\tdata = handle.read()"',
-            "a.py:4 - handle = open(path)\ndata = handle.read()",
-            "a.py:4: handle = open(path)\ndata = handle.read()",
-            "-    handle = open(other)\n+    handle = open(path)\n+    data = handle.read()",
-            "```python title=a.py\nhandle = open(path)\ndata = handle.read()\n```",
-            "> handle = open(path)\n> data = handle.read()",
-            "* handle = open(path)\n* data = handle.read()",
-            "- handle = open(path)\n- data = handle.read()",
-            "4:5: handle = open(path)\n5:5: data = handle.read()",
-            "4. handle = open(path)\n5. data = handle.read()",
-            "handle = open(path)  # <-- never closed\ndata = handle.read()",
-            "handle = open(path)\ndata = handle.read() // ← leaks",
-        ],
-        check_1,
-    )
 
-    # With an ellipsis for what was left out.
-    def check_2(quote: str, lines: tuple[int, int] | None) -> None:
-        assert lines_of(quote) == lines
-
-    each_row(
-        [
-            ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
-            ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
-            ("def load(path, retries=3):\n    // …\n    return parse(data)", (3, 9)),
-            ("def load(path, ...):\n    handle = open(path)", (3, 4)),
-            ("def load(...", (3, 3)),
-            ("...\n    data = handle.read()\n...", (5, 5)),
-            ("def load(path...\n    data = handle.read()", (3, 5)),
-            ("def save(path, data):\n...\ndata = handle.read()", None),
-            ("with open(... as other:", None),
-            ("...", None),
-        ],
-        check_2,
-    )
-    # Among words when it is marked as code.
-    assert lines_of("In `load` the call `handle = open(path)` is never closed") == (4, 4)
-    assert lines_of("```handle = open(path)```") == (4, 4)
-    assert lines_of("In `load` the call `handle = open(other)` is never closed") is None
+def test_the_quote_is_found_in_its_most_literal_reading() -> None:
     # Of json and of html escapes.
     code = 'x = 1\nprint("a\\tb", p->q && r)\ny = 2\n'
     assert lines_of('print(\\"a\\\\tb\\", p->q && r)', code) == (2, 2)
@@ -146,61 +135,49 @@ def test_the_quote_is_found() -> None:
     assert lines_of("1: first", code) == (4, 4)
 
 
-def test_the_quote_is_found_in_other_encodings_and_compositions() -> None:
-    # In a file that is not utf 8 or has other line ends.
-    assert lines_of("name = 'caf\ufffd'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
-    assert lines_of("name = 'caf<0xE9>'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
-    assert lines_of("beta = 2\ngamma = 3", b"alpha = 1\r\nbeta = 2\r\n\r\ngamma = 3\r\n") == (2, 4)
-    assert lines_of("gamma = 3", b"alpha = 1\nbeta = 2\ngamma = 3") == (3, 3)
-    # With characters that the prompt makes visible.
-    assert lines_of("if admin<U+202E>:", "x\nif admin\u202e:\n    pass\n") == (2, 2)
-    assert lines_of("if admin<U+0001×3>:", "x\nif admin\x01\x01\x01:\n    pass\n") == (2, 2)
-    long = "value = " + "1 + " * 1000 + "2"
-    assert lines_of(long[:2000] + " [cut: 2,009 more bytes]", f"x\n{long}\ny\n") == (2, 2)
-    # In composed and in decomposed letters.
-    assert lines_of("print('caf\u00e9')", "x\nprint('cafe\u0301')\n") == (2, 2)
+LONG = "value = " + "1 + " * 1000 + "2"
 
 
-def test_a_quote_that_is_not_there() -> None:
-    # Has no anchor and keeps its words.
-    def check(quote: str) -> None:
+@each(
+    "quote, code, line, lines",
+    [
+        # A file that is not UTF-8 or has other line ends.
+        ("name = 'caf\ufffd'", b"x\nname = 'caf\xe9'\ny\n", None, (2, 2)),
+        ("name = 'caf<0xE9>'", b"x\nname = 'caf\xe9'\ny\n", None, (2, 2)),
+        ("beta = 2\ngamma = 3", b"alpha = 1\r\nbeta = 2\r\n\r\ngamma = 3\r\n", None, (2, 4)),
+        ("gamma = 3", b"alpha = 1\nbeta = 2\ngamma = 3", None, (3, 3)),
+        # Characters that the prompt makes visible or cuts off, and composed letters.
+        ("if admin<U+202E>:", "x\nif admin\u202e:\n    pass\n", None, (2, 2)),
+        ("if admin<U+0001×3>:", "x\nif admin\x01\x01\x01:\n    pass\n", None, (2, 2)),
+        (LONG[:2000] + " [cut: 2,009 more bytes]", f"x\n{LONG}\ny\n", None, (2, 2)),
+        ("print('caf\u00e9')", "x\nprint('cafe\u0301')\n", None, (2, 2)),
+        # What is short is found only on the stated line.
+        ("y()", "if x:\n    y()\nelse:\n    z()\n", None, (2, 2)),
+        ("x:", "if x:\n    y()\nelse:\n    z()\n", 1, None),
+        ("if x", "if x:\n    y()\nelse:\n    z()\n", 1, (1, 1)),
+        ("if x", "if x:\n    y()\nelse:\n    z()\n", 3, None),
+        ("}", "{\n}\n", 2, (2, 2)),
+        ("}", "{\n}\n", 1, None),
+        # Nor does it begin or end within a word.
+        ("count = 1", "account = 1\naccount = 10\n", None, None),
+        ("count = 1", "let count = 1;\naccount = 10\n", None, (1, 1)),
+    ],
+)
+def test_the_quote_is_found_in_any_text(
+    quote: str, code: str | bytes, line: int | None, lines: tuple[int, int] | None
+) -> None:
+    assert lines_of(quote, code, line=line) == lines
+
+
+def test_a_quote_that_is_not_there_has_no_line_whatever_was_stated_and_keeps_its_words() -> None:
+    other = ["handle = open(other_path)", "handle = open(path)\nother = handle.read()", "a.py:4", "a.py:4 - "]
+    for quote in ("", " \n\t", "}", "x", "-", "```\n```", "\0", "\ud800", *other):
         finding = place(quote, CODE, line=4)
-        assert not finding.anchored
-        assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
+        assert (finding.anchored, finding.file, finding.line_start, finding.line_end) == (False, "a.py", None, None)
         assert finding.evidence == quote
-
-    each_row(
-        [
-            "",
-            " \n\t",
-            "}",
-            "x",
-            "handle = open(other_path)",
-            "handle = open(path)\nother = handle.read()",
-            "-",
-            "```\n```",
-            "a.py:4",
-            "a.py:4 - ",
-            "\0",
-            "\ud800",
-        ],
-        check,
-    )
-    # Has no line whatever was stated.
     for line in (None, -1, 0, 6, 99999, 10**30):
         finding = place("invented = 1", CODE, line=line)
         assert (finding.line_start, finding.line_end) == (None, None), line
-    # Is found when short only on the stated line.
-    code = "if x:\n    y()\nelse:\n    z()\n"
-    assert lines_of("y()", code) == (2, 2)
-    assert lines_of("x:", code, line=1) is None
-    assert lines_of("if x", code, line=1) == (1, 1)
-    assert lines_of("if x", code, line=3) is None
-    assert lines_of("}", "{\n}\n", line=2) == (2, 2)
-    assert lines_of("}", "{\n}\n", line=1) is None
-    # Does not begin or end within a word when it is short.
-    assert lines_of("count = 1", "account = 1\naccount = 10\n") is None
-    assert lines_of("count = 1", "let count = 1;\naccount = 10\n") == (1, 1)
     # Is cut when it is endless.
     finding = place("no such line " * 100_000, CODE)
     assert not finding.anchored
@@ -234,48 +211,43 @@ def test_fragments_cut_within_a_word_are_placed_where_they_stand() -> None:
     assert lines_of("andle = op") is None
 
 
-class TestRepeatedLines:
-    CODE = "".join(f"step({number})\nreturn None\n" for number in range(50))
+REPEATED = "".join(f"step({number})\nreturn None\n" for number in range(50))
 
-    def test_repeated_lines(self) -> None:
-        # Go to the nearest.
-        for line in (1, 2, 33, 34, 35, 99, 100):
-            finding = place("return None", self.CODE, line=line)
-            assert finding.anchored
-            assert abs(finding.first_line - line) <= 1
-        # Go to the first without a stated line.
-        assert lines_of("return None", self.CODE) == (2, 2)
-        assert lines_of("return None", self.CODE, line=99999) == (2, 2)
-        # Go to a changed line before a nearer one that is not.
-        old = self.CODE.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
-        finding = place("return None", self.CODE, old=old, line=5)
-        assert where(finding) == ("a.py", 82, 82)
-        assert not finding.outside_change
-        # Go to a line that the diff shows before one that it does not.
-        old = self.CODE.replace("step(40)\n", "step(forty)\n")
-        assert where(place("return None", self.CODE, old=old, line=5)) == ("a.py", 78, 78)
 
-    @pytest.mark.defect("V4")
-    def test_stay_where_number_and_quote_agree_whatever_was_changed_elsewhere(self) -> None:
-        shown = self.CODE.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
-        wrong = {}
-        for line in range(2, 100, 2):
-            for quote in ("return None", "    return None", "urn None", "+return None", f"{line} | return None"):
-                found = where(place(quote, self.CODE, old=shown, line=line))
-                if found != ("a.py", line, line):
-                    wrong[line, quote] = found
-        assert wrong == {}
-        # A part of the named line, which is a whole line elsewhere.
-        code = "first()\nvalue = first()\nlast = value\n"
-        assert where(place("first()", code, line=2)) == ("a.py", 2, 2)
+def test_repeated_lines() -> None:
+    # Go to the nearest.
+    for line in (1, 2, 33, 34, 35, 99, 100):
+        finding = place("return None", REPEATED, line=line)
+        assert finding.anchored
+        assert abs(finding.first_line - line) <= 1
+    # Go to the first without a stated line, and to one in the margin.
+    assert lines_of("return None", REPEATED) == (2, 2)
+    assert lines_of("return None", REPEATED, line=99999) == (2, 2)
+    assert lines_of("34 | return None", REPEATED) == (34, 34)
+    assert lines_of("a.py:34 - return None", REPEATED) == (34, 34)
+    # Go to a changed line before a nearer one that is not.
+    old = REPEATED.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
+    finding = place("return None", REPEATED, old=old, line=5)
+    assert (where(finding), finding.outside_change) == (("a.py", 82, 82), False)
+    # Go to a line that the diff shows before one that it does not.
+    old = REPEATED.replace("step(40)\n", "step(forty)\n")
+    assert where(place("return None", REPEATED, old=old, line=5)) == ("a.py", 78, 78)
+    # Are found near the stated line among very many.
+    assert lines_of("same = 1\nsame = 1", "same = 1\n" * 5000, line=3000) == (3000, 3001)
 
-    def test_repeated_lines_with_a_number_or_among_very_many(self) -> None:
-        # With a number in the margin go there.
-        assert lines_of("34 | return None", self.CODE) == (34, 34)
-        assert lines_of("a.py:34 - return None", self.CODE) == (34, 34)
-        # Are found near the stated line among very many.
-        code = "same = 1\n" * 5000
-        assert lines_of("same = 1\nsame = 1", code, line=3000) == (3000, 3001)
+
+@pytest.mark.defect("V4")
+def test_repeated_lines_stay_where_number_and_quote_agree_whatever_was_changed_elsewhere() -> None:
+    shown = REPEATED.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
+    wrong = {}
+    for line in range(2, 100, 2):
+        for quote in ("return None", "    return None", "urn None", "+return None", f"{line} | return None"):
+            found = where(place(quote, REPEATED, old=shown, line=line))
+            if found != ("a.py", line, line):
+                wrong[line, quote] = found
+    assert wrong == {}
+    # A part of the named line, which is a whole line elsewhere.
+    assert where(place("first()", "first()\nvalue = first()\nlast = value\n", line=2)) == ("a.py", 2, 2)
 
 
 def test_the_range() -> None:
@@ -284,15 +256,12 @@ def test_the_range() -> None:
     old = new.replace("line_150 = 150\n", "")
     assert where(place("line_150 = 150", new, old=old, line=4, end=5)) == ("a.py", 150, 150)
     # Goes as far as the reviewer says when its beginning is right.
-    assert where(place("handle = open(path)", CODE, line=4, end=9)) == ("a.py", 4, 9)
-    assert where(place("handle = open(path)", CODE, line=3, end=9)) == ("a.py", 4, 4)
-    assert where(place("handle = open(path)", CODE, line=4, end=2)) == ("a.py", 4, 4)
-    assert where(place("handle = open(path)", CODE, line=4, end=10**9)) == ("a.py", 4, 4)
-    # Has the files own text as evidence.
+    for line, end, expected in ((4, 9, 9), (3, 9, 4), (4, 2, 4), (4, 10**9, 4)):
+        assert where(place("handle = open(path)", CODE, line=line, end=end)) == ("a.py", 4, expected)
+    # Has the files own text as evidence, within limits.
     assert place("data=handle.read()\nif not  data:", CODE).evidence == "    data = handle.read()\n\n    if not data:"
     assert place("open(path, 'w'", CODE.replace('"', "'")).evidence == "    with open(path, 'w') as handle:"
     assert place("b = 2", b"a = 1\r\nb = 2 \r\n").evidence == "b = 2 "
-    # Has evidence within limits.
     code = "".join(f"line_{number} = {'1' * 80}\n" for number in range(1, 190))
     finding = place(code, code)
     assert (finding.line_start, finding.line_end) == (1, 189)
@@ -300,237 +269,176 @@ def test_the_range() -> None:
     assert len(finding.evidence) <= 4000
 
 
-class TestDeletedLines:
-    OLD = "def f(x):\n    check(x)\n    lock.release()\n    return x\n\n\ndef g():\n    pass\n"
-    NEW = "def f(x):\n    return x\n\n\ndef g():\n    pass\n"
+OLD = "def f(x):\n    check(x)\n    lock.release()\n    return x\n\n\ndef g():\n    pass\n"
+NEW = "def f(x):\n    return x\n\n\ndef g():\n    pass\n"
+FAR = "".join(f"x{number} = 1\n" for number in range(30)) + "lock.release()\n"
+TAKEN = "def f():\n    lock.take()\n"
 
-    def test_deleted_lines(self) -> None:
-        # Are anchored where they were.
-        def check(known: bool, quote: str) -> None:
-            finding = place(quote, self.NEW, old=self.OLD, known=known)
-            assert where(finding) == ("a.py", 2, 2)
-            assert finding.evidence == "    lock.release()"
+
+def test_deleted_lines_are_anchored_where_they_were() -> None:
+    for quote in ("    lock.release()", "-    lock.release()", "- lock.release()", "3 | -    lock.release()"):
+        for known in (True, False):
+            finding = place(quote, NEW, old=OLD, known=known)
+            assert (where(finding), finding.evidence) == (("a.py", 2, 2), "    lock.release()")
             assert not finding.outside_change
-
-        each_row(
-            crossed(
-                [True, False],
-                ["    lock.release()", "-    lock.release()", "- lock.release()", "3 | -    lock.release()"],
-            ),
-            check,
-        )
-        # Are found with the lines around them.
-        assert where(place("check(x)\nlock.release()\nreturn x", self.NEW, old=self.OLD)) == ("a.py", 2, 2)
-        assert where(place(" def f(x):\n-    check(x)\n-    lock.release()", self.NEW, old=self.OLD)) == ("a.py", 1, 2)
-        # At the end of the file go to the last line.
-        finding = place(
-            "lock.release()", "def f():\n    lock.take()\n", old="def f():\n    lock.take()\n    lock.release()\n"
-        )
-        assert where(finding) == ("a.py", 2, 2)
-        # Win over the same line far from the change.
-        far = "".join(f"x{number} = 1\n" for number in range(30)) + "lock.release()\n"
-        finding = place("lock.release()", self.NEW + far, old=self.OLD + far, line=2)
-        assert where(finding) == ("a.py", 2, 2)
-        assert where(place("lock.release()", self.NEW + far, old=self.OLD + far, line=37)) == ("a.py", 37, 37)
-        # Of a file that is gone have their old numbers.
-        anchorer = anchorer_of({"a.py": (b"one = 1\nverify(token)\n", None)})
-        finding = anchorer.place(claim("verify(token)"), ORIGIN)
-        assert where(finding) == ("a.py", 2, 2)
-        assert not finding.outside_change
-        # And added ones may be quoted as the diff shows them.
-        old, new = "a = 1\nb = compute(1)\nc = 3\n", "a = 1\nb = compute(2)\nc = 3\n"
-        quote = "-b = compute(1)\n+b = compute(2)"
-        assert where(place(quote, new, old=old)) == ("a.py", 2, 2)
-        assert where(place("b = compute(1)\nb = compute(2)", new, old=old)) == ("a.py", 2, 2)
+    # Of a file that is gone they have their old numbers.
+    finding = anchorer_of({"a.py": (b"one = 1\nverify(token)\n", None)}).place(claim("verify(token)"), ORIGIN)
+    assert (where(finding), finding.outside_change) == (("a.py", 2, 2), False)
 
 
-class TestTheFile:
-    CHANGE: ClassVar = {
-        "src/app/main.py": (b"old()\n", b"start()\nserve(port)\n"),
-        "src/lib/util.py": (b"old()\n", b"helper(port)\n"),
-        "tests/util.py": (b"old()\n", b"helper(port, test)\n"),
-    }
-
-    def test_the_file(self) -> None:
-        # Is known by what the reviewer calls it.
-        def check(claimed: str) -> None:
-            finding = anchorer_of(self.CHANGE).place(claim("serve(port)", file=claimed), ORIGIN)
-            assert where(finding) == ("src/app/main.py", 2, 2)
-
-        each_row(
-            [
-                "src/app/main.py",
-                " src/app/main.py ",
-                "`src/app/main.py`",
-                "./src/app/main.py",
-                "a/src/app/main.py",
-                "b/src/app/main.py",
-                "src\\app\\main.py",
-                "src//app/./main.py",
-                "src/app/main.py:2",
-                "src/app/main.py:2-3",
-                "src/app/main.py:2:7",
-                "src/app/main.py#L2-L3",
-                "src/app/main.py (line 2)",
-                "app/main.py",
-                "main.py",
-                "/tmp/review-1/tree/src/app/main.py",
-                "C:\\build\\src\\app\\main.py",
-                "file:///builds/x/src/app/main.py",
-                "project/src/app/main.py",
-            ],
-            check,
-        )
-
-        # That is not clear gives no anchor and keeps its name.
-        def check_1(claimed: str) -> None:
-            finding = anchorer_of(self.CHANGE).place(claim("helper(port)", file=claimed), ORIGIN)
-            assert not finding.anchored
-            assert finding.file in {claimed, ""} or claimed == "a/"
-
-        each_row(["util.py", "nothing.py", "ain.py", "app/util.py", "/", ".", "a/", "src/app"], check_1)
-        # That is clear within the unit is that one.
-        finding = anchorer_of(self.CHANGE).place(
-            claim("helper(port", file="util.py"), ORIGIN, unit_files=["tests/util.py"]
-        )
-        assert where(finding) == ("tests/util.py", 1, 1)
-
-        # Outside of the tree is never read.
-        def check_3(claimed: str) -> None:
-            asked: list[str] = []
-
-            def read(path: str) -> bytes | None:
-                asked.append(path)
-                return b"stolen = 1\n"
-
-            finding = Anchorer([], read).place(claim("stolen = 1", file=claimed), ORIGIN)
-            assert not finding.anchored
-            assert len(finding.file) <= 4096
-            assert asked == []
-
-        each_row(
-            [
-                "../secret.py",
-                "/../secret.py",
-                "src/../../secret.py",
-                ".git/config",
-                "a\0b",
-                "x" * 100_000,
-                "/" * 5000,
-                "../" * 500,
-            ],
-            check_3,
-        )
-        # Outside of the change is read and marked.
-        anchorer = anchorer_of(self.CHANGE, src__other_py=b"one()\ncalled(port)\n", main_py=b"root_main()\n")
-        finding = anchorer.place(claim("called(port)", file="src/other.py"), ORIGIN)
-        assert where(finding) == ("src/other.py", 2, 2)
-        assert finding.outside_change
-        absolute = anchorer.place(claim("called(port)", file="/tmp/tree/src/other.py"), ORIGIN)
-        assert where(absolute) == ("src/other.py", 2, 2)
-        # a changed file with that ending and a file with that very name: the quote decides
-        assert where(anchorer.place(claim("root_main()", file="main.py"), ORIGIN)) == ("main.py", 1, 1)
-        assert where(anchorer.place(claim("serve(port)", file="main.py"), ORIGIN)) == ("src/app/main.py", 2, 2)
-
-    def test_the_file_that_is_unread_renamed_odd_or_not_named(self) -> None:
-        # That cannot be read is known by its hunks.
-        old = "".join(f"line_{number} = {number}\n" for number in range(100))
-        new = old.replace("line_50 = 50\n", "line_50 = fifty\n").replace("line_90 = 90\n", "line_90 = ninety\n")
-        assert where(place("line_50 = fifty", new, old=old, known=False)) == ("a.py", 51, 51)
-        assert where(place("line_51 = 51", new, old=old, known=False)) == ("a.py", 52, 52)
-        assert where(place("line_53 = 53\nline_60 = 60", new, old=old, known=False)) is None
-        assert where(place("line_10 = 10", new, old=old, known=False)) is None
-        # That was renamed is known by its old name too.
-        renamed = replace(
-            changed_file("new.py", b"a()\n", b"a()\nb(1)\n"), old_path="old.py", status=FileStatus.RENAMED
-        )
-        anchorer = Anchorer([renamed], {"new.py": b"a()\nb(1)\n"}.get)
-        assert where(anchorer.place(claim("b(1)", file="old.py", line=2), ORIGIN)) == ("new.py", 2, 2)
-        # With an odd name is known as the prompt shows it.
-        path = "caf\udce9\n.py"
-        anchorer = Anchorer([changed_file(path, None, b"value = 1\n")], {path: b"value = 1\n"}.get)
-        for claimed in (path, "caf<0xE9><U+000A>.py"):
-            assert where(anchorer.place(claim("value = 1", file=claimed), ORIGIN)) == (path, 1, 1)
-        # That is not named is the only one with the quote.
-        anchorer = anchorer_of(self.CHANGE)
-        assert where(anchorer.place(claim("serve(port)", file=None), ORIGIN)) == ("src/app/main.py", 2, 2)
-        assert where(anchorer.place(claim("serve(port)", file="  "), ORIGIN)) == ("src/app/main.py", 2, 2)
-        assert where(anchorer.place(claim("helper(port", file=None), ORIGIN)) is None
-        units = ["src/lib/util.py"]
-        found = anchorer.place(claim("helper(port", file=None), ORIGIN, unit_files=units)
-        assert where(found) == ("src/lib/util.py", 1, 1)
-        assert anchorer.place(claim("", file=None), ORIGIN).file == ""
-
-        # That fails to be read is absent.
-        def read(path: str) -> bytes | None:
-            raise OSError(36, "File name too long", path)
-
-        assert not Anchorer([], read).place(claim("serve(port)", file="x.py"), ORIGIN).anchored
+@each(
+    "quote, new, old, line, lines",
+    [
+        # With the lines around them, and at the end of the file on its last line.
+        ("check(x)\nlock.release()\nreturn x", NEW, OLD, None, (2, 2)),
+        (" def f(x):\n-    check(x)\n-    lock.release()", NEW, OLD, None, (1, 2)),
+        ("lock.release()", TAKEN, f"{TAKEN}    lock.release()\n", None, (2, 2)),
+        # They win over the same line far from the change, unless that is named.
+        ("lock.release()", NEW + FAR, OLD + FAR, 2, (2, 2)),
+        ("lock.release()", NEW + FAR, OLD + FAR, 37, (37, 37)),
+        # Deleted and added ones may be quoted as the diff shows them.
+        ("-b = go(1)\n+b = go(2)", "a = 1\nb = go(2)\nc = 3\n", "a = 1\nb = go(1)\nc = 3\n", None, (2, 2)),
+        ("b = go(1)\nb = go(2)", "a = 1\nb = go(2)\nc = 3\n", "a = 1\nb = go(1)\nc = 3\n", None, (2, 2)),
+    ],
+)
+def test_deleted_lines_among_others(quote: str, new: str, old: str, line: int | None, lines: tuple[int, int]) -> None:
+    assert where(place(quote, new, old=old, line=line)) == ("a.py", *lines)
 
 
-class TestSecrets:
-    TOKEN = "ghp_" + "a1B2" * 9
-    CODE = f'import os\nTOKEN = "{TOKEN}"\nsend(TOKEN)\n'
+CHANGE = {
+    "src/app/main.py": (b"old()\n", b"start()\nserve(port)\n"),
+    "src/lib/util.py": (b"old()\n", b"helper(port)\n"),
+    "tests/util.py": (b"old()\n", b"helper(port, test)\n"),
+}
 
-    def test_secrets(self) -> None:
-        # Our mask is the one that redaction writes.
-        assert redact(self.TOKEN) == MASK
-        # A masked quote is found and stays masked.
-        finding = place(redact(self.CODE.split("\n")[1]), self.CODE)
-        assert where(finding) == ("a.py", 2, 2)
-        assert finding.evidence == f'TOKEN = "{MASK}"'
-        # Evidence passes the mask.
-        anchorer = Anchorer(
-            [changed_file("a.py", None, self.CODE.encode())], {"a.py": self.CODE.encode()}.get, mask=redact
-        )
-        for quote in (f'TOKEN = "{self.TOKEN}"', f'TOKEN = "{MASK}"\nsend(TOKEN)', f"none {self.TOKEN}"):
-            finding = anchorer.place(claim(quote), ORIGIN)
-            assert self.TOKEN not in finding.evidence
-            assert MASK in finding.evidence
-        # A mask may stand for many lines or for a whole line.
-        secret = "\n".join("Zm9v" * 12 for _ in range(12))
-        code = f'first()\nKEY = """{secret}"""\nuse(KEY)\nlast()\n'
-        assert where(place(f'KEY = """{MASK}"""\nuse(KEY)', code)) == ("a.py", 2, 14)
-        assert where(place(f"first()\n{MASK}\nuse(KEY)", code)) == ("a.py", 1, 14)
-        # A mask stands for no other code.
-        assert place(f"send({MASK}, other)", self.CODE).anchored is False
-        assert place(MASK, self.CODE).anchored is False
+
+def test_the_file_is_known_by_what_the_reviewer_calls_it() -> None:
+    main = "src/app/main.py"
+    around = [f" {main} ", f"`{main}`", f"./{main}", f"a/{main}", f"b/{main}", f"project/{main}"]
+    numbered = [f"{main}:2", f"{main}:2-3", f"{main}:2:7", f"{main}#L2-L3", f"{main} (line 2)"]
+    parts = ["src\\app\\main.py", "src//app/./main.py", "app/main.py", "main.py"]
+    whole = [f"/tmp/review-1/tree/{main}", "C:\\build\\src\\app\\main.py", f"file:///builds/x/{main}"]
+    for claimed in (main, *around, *numbered, *parts, *whole):
+        finding = anchorer_of(CHANGE).place(claim("serve(port)", file=claimed), ORIGIN)
+        assert where(finding) == (main, 2, 2), claimed
+    # One that is not clear gives no anchor and keeps its name, unless it is clear within the unit.
+    for claimed in ("util.py", "nothing.py", "ain.py", "app/util.py", "/", ".", "a/", "src/app"):
+        finding = anchorer_of(CHANGE).place(claim("helper(port)", file=claimed), ORIGIN)
+        assert not finding.anchored
+        assert finding.file in {claimed, ""} or claimed == "a/"
+    finding = anchorer_of(CHANGE).place(claim("helper(port", file="util.py"), ORIGIN, unit_files=["tests/util.py"])
+    assert where(finding) == ("tests/util.py", 1, 1)
+
+
+def test_a_file_outside_of_the_tree_is_never_read() -> None:
+    outside = ["../secret.py", "/../secret.py", "src/../../secret.py", ".git/config", "a\0b"]
+    for claimed in (*outside, "x" * 100_000, "/" * 5000, "../" * 500):
+        asked: list[str] = []
+
+        def read(path: str, asked: list[str] = asked) -> bytes | None:
+            asked.append(path)
+            return b"stolen = 1\n"
+
+        finding = Anchorer([], read).place(claim("stolen = 1", file=claimed), ORIGIN)
+        assert (finding.anchored, asked) == (False, [])
+        assert len(finding.file) <= 4096
+
+
+def test_a_file_outside_of_the_change_is_read_and_marked() -> None:
+    anchorer = anchorer_of(CHANGE, src__other_py=b"one()\ncalled(port)\n", main_py=b"root_main()\n")
+    for claimed in ("src/other.py", "/tmp/tree/src/other.py"):
+        finding = anchorer.place(claim("called(port)", file=claimed), ORIGIN)
+        assert (where(finding), finding.outside_change) == (("src/other.py", 2, 2), True)
+    # a changed file with that ending and a file with that very name: the quote decides
+    assert where(anchorer.place(claim("root_main()", file="main.py"), ORIGIN)) == ("main.py", 1, 1)
+    assert where(anchorer.place(claim("serve(port)", file="main.py"), ORIGIN)) == ("src/app/main.py", 2, 2)
+
+
+def test_a_file_that_is_unread_renamed_odd_or_not_named() -> None:
+    # That cannot be read is known by its hunks.
+    old = "".join(f"line_{number} = {number}\n" for number in range(100))
+    new = old.replace("line_50 = 50\n", "line_50 = fifty\n").replace("line_90 = 90\n", "line_90 = ninety\n")
+    for quote, line in (("line_50 = fifty", 51), ("line_51 = 51", 52)):
+        assert where(place(quote, new, old=old, known=False)) == ("a.py", line, line)
+    for quote in ("line_53 = 53\nline_60 = 60", "line_10 = 10"):
+        assert where(place(quote, new, old=old, known=False)) is None
+    # That was renamed is known by its old name too.
+    renamed = replace(changed_file("new.py", b"a()\n", b"a()\nb(1)\n"), old_path="old.py", status=FileStatus.RENAMED)
+    anchorer = Anchorer([renamed], {"new.py": b"a()\nb(1)\n"}.get)
+    assert where(anchorer.place(claim("b(1)", file="old.py", line=2), ORIGIN)) == ("new.py", 2, 2)
+    # With an odd name is known as the prompt shows it.
+    path = "caf\udce9\n.py"
+    anchorer = Anchorer([changed_file(path, None, b"value = 1\n")], {path: b"value = 1\n"}.get)
+    for claimed in (path, "caf<0xE9><U+000A>.py"):
+        assert where(anchorer.place(claim("value = 1", file=claimed), ORIGIN)) == (path, 1, 1)
+    # That is not named is the only one with the quote.
+    anchorer = anchorer_of(CHANGE)
+    for unnamed in (None, "  "):
+        assert where(anchorer.place(claim("serve(port)", file=unnamed), ORIGIN)) == ("src/app/main.py", 2, 2)
+    assert where(anchorer.place(claim("helper(port", file=None), ORIGIN)) is None
+    found = anchorer.place(claim("helper(port", file=None), ORIGIN, unit_files=["src/lib/util.py"])
+    assert where(found) == ("src/lib/util.py", 1, 1)
+    assert anchorer.place(claim("", file=None), ORIGIN).file == ""
+
+    # That fails to be read is absent.
+    def read(path: str) -> bytes | None:
+        raise OSError(36, "File name too long", path)
+
+    assert not Anchorer([], read).place(claim("serve(port)", file="x.py"), ORIGIN).anchored
+
+
+TOKEN = "ghp_" + "a1B2" * 9
+SECRET = f'import os\nTOKEN = "{TOKEN}"\nsend(TOKEN)\n'
+
+
+def test_secrets() -> None:
+    # Our mask is the one that redaction writes.
+    assert redact(TOKEN) == MASK
+    # A masked quote is found and stays masked.
+    finding = place(redact(SECRET.split("\n")[1]), SECRET)
+    assert (where(finding), finding.evidence) == (("a.py", 2, 2), f'TOKEN = "{MASK}"')
+    # Evidence passes the mask.
+    anchorer = Anchorer([changed_file("a.py", None, SECRET.encode())], {"a.py": SECRET.encode()}.get, mask=redact)
+    for quote in (f'TOKEN = "{TOKEN}"', f'TOKEN = "{MASK}"\nsend(TOKEN)', f"none {TOKEN}"):
+        finding = anchorer.place(claim(quote), ORIGIN)
+        assert TOKEN not in finding.evidence
+        assert MASK in finding.evidence
+    # A mask may stand for many lines or for a whole line, and for no other code.
+    secret = "\n".join("Zm9v" * 12 for _ in range(12))
+    code = f'first()\nKEY = """{secret}"""\nuse(KEY)\nlast()\n'
+    assert where(place(f'KEY = """{MASK}"""\nuse(KEY)', code)) == ("a.py", 2, 14)
+    assert where(place(f"first()\n{MASK}\nuse(KEY)", code)) == ("a.py", 1, 14)
+    assert not place(f"send({MASK}, other)", SECRET).anchored
+    assert not place(MASK, SECRET).anchored
 
 
 def test_the_finding() -> None:
     # Has what the claim says and who said it.
     claimed = replace(claim("handle = open(path)", line=4), category=" security ", suggestion="fix", rule="X1")
     origin = Origin(reviewer="claude_cli", expert="security", label="claude_cli/security#2")
-    change = changed_file("a.py", None, CODE.encode())
-    finding = Anchorer([change], {"a.py": CODE.encode()}.get).place(claimed, origin)
+    anchorer = Anchorer([changed_file("a.py", None, CODE.encode())], {"a.py": CODE.encode()}.get)
+    finding = anchorer.place(claimed, origin)
     assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
     assert (finding.category, finding.suggestion, finding.rule) == ("security", "fix", "X1")
-    assert (finding.reviewer, finding.expert, finding.seen_by) == (
-        "claude_cli",
-        "security",
-        ("claude_cli/security#2",),
-    )
-    assert finding.agreement == 1
+    assert (finding.reviewer, finding.expert, finding.agreement) == ("claude_cli", "security", 1)
+    assert finding.seen_by == ("claude_cli/security#2",)
     # Does not believe who the claim says it is.
-    finding = EMPTY.place(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
+    place_it = anchorer_of({}).place
+    finding = place_it(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
     assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
-
     # Has a confidence between none and one.
-    def check(stated: float | None, kept: float | None) -> None:
-        assert EMPTY.place(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
-
-    each_row([(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)], check)
+    confidences = [(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)]
+    for stated, kept in confidences:
+        assert place_it(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
     # Without a category has its experts.
-    place_it = EMPTY.place
     assert place_it(claim("x"), Origin(reviewer="r", expert="tests")).category == "tests"
     assert place_it(claim("x"), ORIGIN).category == "general"
     # Is outside of the change when no hunk shows its line.
     old = "".join(f"line_{number} = {number}\n" for number in range(100))
     new = old.replace("line_50 = 50\n", "line_50 = fifty\n")
-    assert not place("line_50 = fifty", new, old=old).outside_change
-    assert not place("line_53 = 53", new, old=old).outside_change
-    assert place("line_54 = 54", new, old=old).outside_change
-    assert place("line_54 = 54", new, old=old).anchored
+    for quote, outside in (("line_50 = fifty", False), ("line_53 = 53", False), ("line_54 = 54", True)):
+        finding = place(quote, new, old=old)
+        assert (finding.anchored, finding.outside_change) == (True, outside)
 
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
@@ -548,17 +456,10 @@ def believed(root: Path, *, only_shown: bool, line: int, evidence: str = "") -> 
 
 
 def test_of_a_model_only_lines_that_the_diff_shows_are_believed(tmp_path: Path) -> None:
-    def check(line: int, anchored: bool) -> None:
+    for line, anchored in ((4, False), (5, True), (6, True), (8, True), (9, False)):
         found = believed(tmp_path, only_shown=True, line=line)
         assert (found.line_start, found.anchored, found.outside_change) == (line if anchored else None, anchored, False)
-
-    each_row([(4, False), (5, True), (6, True), (8, True), (9, False)], check)
-
-
-def test_of_others_every_line_of_the_file_is_believed(tmp_path: Path) -> None:
+    # Of others every line of the file is, but a quote that is not there is no missing quote.
     found = believed(tmp_path, only_shown=False, line=9)
     assert (found.evidence, found.anchored, found.outside_change) == ("NINE", True, True)
-
-
-def test_a_quote_that_is_not_there_is_no_missing_quote(tmp_path: Path) -> None:
     assert not believed(tmp_path, only_shown=False, line=6, evidence="invented = 1").anchored

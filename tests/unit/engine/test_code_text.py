@@ -11,73 +11,63 @@ def texts(path: str, line: str) -> list[str]:
     return [comment.text.strip() for comment in comments_in(line, syntax_of(path))]
 
 
+COMMENTS = """
+a.py|x = 1  # here
+a.rb|x = 1 # here
+Makefile|all: # here
+a.js|x() // here
+a.js|x(/* here */)
+a.ts| * here
+a.java|    * here */
+a.go|x := `a` // here
+a.rs|fn f<'a>(x: &'a str) // here
+a.sql|select 1 -- here
+a.lua|x = 1 -- here
+a.hs|x = 1 {- here -}
+a.clj|(def x 'y) ; here
+a.tex|words % here
+a.erl|x() -> y. % here
+a.html|<p>it's <!-- here --></p>
+a.xml|<!-- here -->
+a.vue|<a> <!-- here -->
+a.css|a { /* here */ }
+a.php|$x = 1; # here
+a.ml|let x = 1 (* here *)
+a.pas|x := 1; { here }
+a.bat|@REM here
+a.cmd|rem here
+a.vb|x = 1 ' here
+a.f90|x = 1 ! here
+a.vim|set x " here
+a.j2|{{ x }} {# here #}
+a.ps1|$x = 1 <# here #>
+a.unheard|x ; here
+a.unheard|rem here
+A.PY|x # here
+"""
+STRINGS = r"""
+a.py|x = "# here"
+a.py|x = '# here'
+a.py|x = 'it\'s # here'
+a.py|'''See # here.'''
+a.py|x = a % here
+a.py|x = a // here
+a.js|x = `// here`
+a.js|url = 'http://here'
+a.html|<p># here // here</p>
+a.css|a { color: #here }
+a.bat|echo theorem here
+a.unheard|x = "# here"
+a.unheard|theorem here
+a.py|plain words
+"""
+
+
 def test_comments_are_told_from_strings_and_other_signs() -> None:
-    # The comments of common languages are known.
-    def check(path: str, line: str) -> None:
-        assert texts(path, line) == ["here"]
-
-    each_row(
-        [
-            ("a.py", "x = 1  # here"),
-            ("a.rb", "x = 1 # here"),
-            ("Makefile", "all: # here"),
-            ("a.js", "x() // here"),
-            ("a.js", "x(/* here */)"),
-            ("a.ts", " * here"),
-            ("a.java", "    * here */"),
-            ("a.go", "x := `a` // here"),
-            ("a.rs", "fn f<'a>(x: &'a str) // here"),
-            ("a.sql", "select 1 -- here"),
-            ("a.lua", "x = 1 -- here"),
-            ("a.hs", "x = 1 {- here -}"),
-            ("a.clj", "(def x 'y) ; here"),
-            ("a.tex", "words % here"),
-            ("a.erl", "x() -> y. % here"),
-            ("a.html", "<p>it's <!-- here --></p>"),
-            ("a.xml", "<!-- here -->"),
-            ("a.vue", "<a> <!-- here -->"),
-            ("a.css", "a { /* here */ }"),
-            ("a.php", "$x = 1; # here"),
-            ("a.ml", "let x = 1 (* here *)"),
-            ("a.pas", "x := 1; { here }"),
-            ("a.bat", "@REM here"),
-            ("a.cmd", "rem here"),
-            ("a.vb", "x = 1 ' here"),
-            ("a.f90", "x = 1 ! here"),
-            ("a.vim", 'set x " here'),
-            ("a.j2", "{{ x }} {# here #}"),
-            ("a.ps1", "$x = 1 <# here #>"),
-            ("a.unheard", "x ; here"),
-            ("a.unheard", "rem here"),
-            ("A.PY", "x # here"),
-        ],
-        check,
-    )
-
-    # A string and other signs are no comment.
-    def check_1(path: str, line: str) -> None:
-        assert texts(path, line) == []
-
-    each_row(
-        [
-            ("a.py", 'x = "# here"'),
-            ("a.py", "x = '# here'"),
-            ("a.py", r"x = 'it\'s # here'"),
-            ("a.py", '"""See # here."""'),
-            ("a.py", "x = a % here"),
-            ("a.py", "x = a // here"),
-            ("a.js", "x = `// here`"),
-            ("a.js", "url = 'http://here'"),
-            ("a.html", "<p># here // here</p>"),
-            ("a.css", "a { color: #here }"),
-            ("a.bat", "echo theorem here"),
-            ("a.unheard", 'x = "# here"'),
-            ("a.unheard", "theorem here"),
-            ("a.py", "plain words"),
-            ("a.py", ""),
-        ],
-        check_1,
-    )
+    for table, expected in ((COMMENTS, ["here"]), (STRINGS, [])):
+        for row in table.strip().split("\n"):
+            path, _, line = row.partition("|")
+            assert texts(path, line) == expected, row
     # A line may have several comments and code between them.
     line = "/* a */ x = '/* b */' /* c */ // d"
     assert texts("a.js", line) == ["a", "c", "d"]

@@ -67,49 +67,39 @@ def test_last_is_the_newest_of_this_repository(history: SqliteHistory) -> None:
     assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
 
 
-def test_a_beginning_of_several_ids_lists_them(history: SqliteHistory) -> None:
+def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: SqliteHistory) -> None:
     error = complaint(history, "abcd")
     assert isinstance(error, UsageError)
     assert "'abcd' is the beginning of several ids" in error.message
-    assert identifier(0xABCD0001)[:12] in error.message
-    assert identifier(0xABCD0002)[:12] in error.message
-
-
-def test_an_id_that_is_the_beginning_of_another_is_found(history: SqliteHistory) -> None:
-    short = record(1, review_id="abcd")
-    history.save(short)
-    assert find_entry(history, "abcd", here=here).entry_id == "abcd"
-
-
-def test_of_many_that_begin_alike_some_are_listed(empty: SqliteHistory) -> None:
-    history = empty
+    assert all(identifier(number)[:12] in error.message for number in (0xABCD0001, 0xABCD0002))
+    # Of many some, each on one line.
+    scope = record(1).review.scope
+    hostile = type(scope)(scope.kind, None, None, "one\ntwo\r\nthree" + "x" * 500)
     for number in range(30):
-        history.save(record(0xABCD0000 + number))
+        history.save(record(0xABCD0100 + number, scope=hostile))
     message = complaint(history, "abcd").message
     assert message.count("\n") == 9
     assert message.endswith("and more")
+    assert "one two three" in message
+    assert max(map(len, message.split("\n"))) < 130
+    history.save(record(1, review_id="abcd"))
+    assert find_entry(history, "abcd", here=here).entry_id == "abcd"
 
 
-def test_an_unknown_id_lists_the_newest_of_this_repository(history: SqliteHistory) -> None:
+def test_what_names_no_entry_is_told_with_a_way_on(history: SqliteHistory) -> None:
     message = complaint(history, "ffff").message
     assert "no entry of the history begins with 'ffff'" in message
     assert identifier(0xABCD0001)[:12] in message
     assert identifier(0xAAAA0001)[:12] not in message
+    for word in ("", "-", "LAST", "xyzw", "ab cd", "%%%%", "abcd*", "a" * 65, "\x1b[31m", "äöüß"):
+        assert "is no id of the history" in complaint(history, word).message
+    for word in ("a", "abc"):
+        assert "at least 4 characters" in complaint(history, word).message
 
 
 def test_an_empty_history_says_how_to_make_the_first_entry(empty: SqliteHistory) -> None:
     for word in ("last", "ffff"):
         assert "codeloupe review" in complaint(empty, word).hint
-
-
-@each("word", ["", "-", "LAST", "xyzw", "ab cd", "%%%%", "abcd*", "a" * 65, "\x1b[31m", "äöüß"])
-def test_a_word_that_is_no_id_is_told_so(history: SqliteHistory, word: str) -> None:
-    assert "is no id of the history" in complaint(history, word).message
-
-
-@each("word", ["a", "abc"])
-def test_a_beginning_that_is_too_short_is_told_so(history: SqliteHistory, word: str) -> None:
-    assert "at least 4 characters" in complaint(history, word).message
 
 
 def test_a_sweep_is_not_one_review(history: SqliteHistory) -> None:
@@ -119,30 +109,17 @@ def test_a_sweep_is_not_one_review(history: SqliteHistory) -> None:
     assert find_review(history, identifier(1001), here=here).sweep_id == identifier(0xBBBB0001)
 
 
-def test_an_entry_that_cannot_be_read_is_an_error_in_words(
-    empty: SqliteHistory, monkeypatch: pytest.MonkeyPatch
+def test_what_cannot_be_read_is_passed_over_or_an_error(
+    history: SqliteHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = empty
-    monkeypatch.setattr(history, "matching", lambda *_, **_more: Listing((), ("the entry abcd cannot be read",)))
-    error = complaint(history, "abcd")
-    assert isinstance(error, StoreError)
-    assert error.message == "the entry abcd cannot be read"
-
-
-def test_the_last_that_can_be_read_is_the_last(history: SqliteHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = history.list(HistoryQuery()).entries
-    monkeypatch.setattr(history, "list", lambda _query: Listing(entries[1:], ("the entry ffff cannot be read",)))
+    problem = ("the entry ffff cannot be read",)
+    monkeypatch.setattr(history, "list", lambda _query: Listing(entries[1:], problem))
     assert find_entry(history, "last", here=here) == entries[1]
-    monkeypatch.setattr(history, "list", lambda _query: Listing((), ("the entry ffff cannot be read",)))
-    assert isinstance(complaint(history, "last"), StoreError)
-
-
-def test_a_description_that_spans_lines_stays_on_its_own(history: SqliteHistory) -> None:
-    scope = record(1).review.scope
-    hostile = record(0xABCD0009, scope=type(scope)(scope.kind, None, None, "one\ntwo\r\nthree" + "x" * 500))
-    history.save(hostile)
-    assert "one two three" in complaint(history, "abcd").message
-    assert max(map(len, complaint(history, "abcd").message.split("\n"))) < 130
+    for method, word in (("list", "last"), ("matching", "abcd")):
+        monkeypatch.setattr(history, method, lambda *_, **_more: Listing((), problem))
+        error = complaint(history, word)
+        assert (type(error), error.message) == (StoreError, problem[0])
 
 
 HIGH, MEDIUM, LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW
@@ -156,11 +133,6 @@ def saved(
     shown, rest = ALL[: len(ALL) - hidden], ALL[len(ALL) - hidden :]
     kept = rest if keeps_hidden else ()
     return record(1, *shown, hidden=kept, hidden_findings=hidden, policy=policy, **changes)
-
-
-def test_by_its_own_policy_it_is_as_it_was() -> None:
-    before = saved(summary="as it was said then", exit_code=1)
-    assert judged(before, before.review.policy) is before.review
 
 
 @each(
@@ -184,17 +156,17 @@ def test_another_limit_gives_another_exit_code(
     assert review.passed is (exit_code == 0)
 
 
-def test_less_is_shown_and_counted_as_hidden() -> None:
+def test_another_policy_shows_less_or_more_and_its_own_what_there_was() -> None:
+    before = saved(summary="as it was said then", exit_code=1)
+    assert judged(before, before.review.policy) is before.review
     review = judged(saved(), Policy(fail_on=HIGH, min_severity=HIGH))
     assert [finding.fingerprint for finding in review.findings] == ["h"]
     assert review.hidden_findings == 2
     assert review.summary.startswith("1 finding (1 high)")
-
-
-def test_what_was_hidden_comes_back_when_it_was_kept() -> None:
+    # What was hidden comes back when it was kept, in the order of the files.
     review = judged(saved(hidden=2, min_severity=HIGH), Policy(fail_on=LOW, min_severity=LOW))
+    assert review.findings[0].fingerprint == "m"
     assert sorted(finding.fingerprint for finding in review.findings) == ["h", "l", "m"]
-    assert review.findings[0].fingerprint == "m"  # in the order of the files
     assert (review.hidden_findings, review.exit_code) == (0, 1)
 
 
@@ -230,10 +202,9 @@ def test_what_was_refuted_does_not_block_by_any_policy() -> None:
 
 def test_only_what_is_given_is_changed() -> None:
     policy = Policy(fail_on=MEDIUM, min_severity=HIGH, pass_when_incomplete=True)
-    assert changed_policy(policy) == policy
-    assert changed_policy(policy, fail_on=LOW) == replace(policy, fail_on=LOW)
-    assert changed_policy(policy, min_severity=LOW) == replace(policy, min_severity=LOW)
-    assert changed_policy(policy, pass_when_incomplete=False) == replace(policy, pass_when_incomplete=False)
+    changes: list[dict[str, Any]] = [{}, {"fail_on": LOW}, {"min_severity": LOW}, {"pass_when_incomplete": False}]
+    for change in changes:
+        assert changed_policy(policy, **change) == replace(policy, **change)
 
 
 class TestSweep:

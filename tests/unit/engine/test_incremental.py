@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import PlacesOfNow, is_touched
-from codeloupe.engine.rounds import IncrementalReviewer, SeenBefore, already_seen, digests, unseen
+from codeloupe.engine.rounds import IncrementalReviewer, already_seen, digests, unseen
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
@@ -20,8 +20,10 @@ HUNK = Hunk(1, 1, 1, 2, b" a\n+b\n", section="def f", added=1)
 FILE = FileChange("a.py", "a.py", FileStatus.MODIFIED, "100644", "100644", hunks=(HUNK,))
 
 
-def reviewed(task: ReviewTask, look: SeenBefore, agent: ScriptedAgent) -> ReviewerOutcome:
-    reviewer = IncrementalReviewer(make_reviewer(agent), look)
+def reviewed(
+    task: ReviewTask, look: tuple[frozenset[str], tuple[Finding, ...]], agent: ScriptedAgent
+) -> ReviewerOutcome:
+    reviewer = IncrementalReviewer(make_reviewer(agent), *look)
     return asyncio.run(reviewer.review(task, lambda _event: None))
 
 
@@ -30,12 +32,9 @@ def about(name: str, number: int = 3) -> Finding:
     return replace(finding(file=name, line=number + 1, evidence=quote), fingerprint=f"{name} {number}")
 
 
-def test_a_hunk_is_known_wherever_it_stands() -> None:
+def test_a_hunk_is_known_wherever_it_is_but_not_with_another_file_mode_section_or_line() -> None:
     moved = replace(FILE, hunks=(replace(HUNK, old_start=90, new_start=95),))
     assert unseen([moved], digests([FILE])) == ()
-
-
-def test_another_file_mode_section_or_line_is_another_hunk() -> None:
     others = [
         replace(FILE, old_path="b.py", new_path="b.py"),
         replace(FILE, new_mode="100755"),
@@ -44,9 +43,7 @@ def test_another_file_mode_section_or_line_is_another_hunk() -> None:
         replace(FILE, hunks=(replace(HUNK, body=b" a\n+c\n"),)),
     ]
     assert unseen(others, digests([FILE])) == tuple(others)
-
-
-def test_the_same_hunk_again_is_not_known_by_the_first() -> None:
+    # The same hunk again is not known by the first.
     again = replace(HUNK, old_start=50, new_start=51)
     [left] = unseen([replace(FILE, hunks=(HUNK, again))], digests([FILE]))
     assert left.hunks == (again,)
@@ -108,7 +105,7 @@ def test_lines_put_in_above_leave_the_rest_of_a_long_hunk_known() -> None:
 def test_only_what_is_new_is_asked_about_and_the_rest_is_carried_over(tmp_path: Path) -> None:
     task = make_task(tmp_path, named(["a.py", "b.py"]))
     agent = ScriptedAgent([answer(claim("b.py"))])
-    look = SeenBefore(seen=digests(task.files[:1]), findings=(about("a.py"), about("b.py")))
+    look = (digests(task.files[:1]), (about("a.py"), about("b.py")))
     outcome = reviewed(task, look, agent)
     assert sorted((one.file, one.status) for one in outcome.findings) == [
         ("a.py", FindingStatus.OPEN),
@@ -121,7 +118,7 @@ def test_what_is_carried_over_keeps_its_state_and_what_is_gone_is_not_carried(tm
     task = make_task(tmp_path, named(["a.py"]))
     refuted = replace(about("a.py"), status=FindingStatus.REFUTED, verification="refuted: guarded")
     gone = replace(about("a.py", 5), evidence="this_is_not_there_any_more()")
-    look = SeenBefore(seen=digests(task.files), findings=(refuted, gone))
+    look = (digests(task.files), (refuted, gone))
     agent = ScriptedAgent([answer()])
     outcome = reviewed(task, look, agent)
     assert (agent.requests, outcome.findings) == ((), (refuted,))
@@ -131,8 +128,8 @@ def test_one_without_a_place_is_carried_unless_its_whole_file_is_asked_about(tmp
     task = make_task(tmp_path, named(["a.py", "b.py"]))
     vague = replace(about("a.py"), anchored=False)
     agent = ScriptedAgent([answer()])
-    assert reviewed(task, SeenBefore(seen=digests(task.files[:1]), findings=(vague,)), agent).findings == (vague,)
-    assert reviewed(task, SeenBefore(seen=digests(task.files[1:]), findings=(vague,)), agent).findings == ()
+    assert reviewed(task, (digests(task.files[:1]), (vague,)), agent).findings == (vague,)
+    assert reviewed(task, (digests(task.files[1:]), (vague,)), agent).findings == ()
 
 
 def test_lines_that_stand_twice_keep_their_order_when_they_move(tmp_path: Path) -> None:

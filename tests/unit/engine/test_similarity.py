@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from codeloupe.engine import merge
 from codeloupe.engine.code_text import CodeText, tokens_of_code
 from codeloupe.engine.identity import first_names, with_fingerprints
-from codeloupe.engine.lifecycle import SAME, Ground, compare
+from codeloupe.engine.lifecycle import Ground, compare
 from codeloupe.engine.merge import merge_findings
-from codeloupe.engine.similarity import Profile, likeness, likeness_of_meaning
+from codeloupe.engine.similarity import SAME, Profile, likeness, likeness_of_meaning
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from tests.unit.engine.merge_material import Pair, labelled_pairs
 from tests.unit.engine.samples import each_row, finding

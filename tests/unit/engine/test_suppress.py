@@ -1,23 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.select import SelectionRules, select_by_diff
-from codeloupe.engine.suppress import (
-    KnownFindings,
-    Mark,
-    added_suppressions,
-    apply_suppressions,
-    marks_in,
-    reviewed_lines,
-    suppress,
-)
+from codeloupe.engine.suppress import KnownFindings, Mark, added_suppressions, marks_in, reviewed_lines, suppress
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
@@ -25,86 +19,70 @@ from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.store.baseline_findings import told_unused
 from tests.review_factories import make_task
-from tests.unit.engine.samples import changed, each_row, finding
+from tests.rows import each
+from tests.unit.engine.samples import changed, finding
 
 TODAY = date(2030, 6, 15)
-NAME = "f" * 32
-ONE = "1" * 32
-TWO = "2" * 32
+ONE, TWO = "1" * 32, "2" * 32
+NOTE = "# codeloupe: ignore legacy"
 FILES = (FileChange("a.py", "a.py", FileStatus.MODIFIED), FileChange("b.py", "b.py", FileStatus.MODIFIED))
 
-_Result = tuple[tuple[Finding, ...], tuple[ReviewError, ...]]
+_Result = tuple[tuple[Finding, ...], list[tuple[str, str]]]
 
 
 def of(category: str, *, rule: str | None = None, expert: str | None = None) -> Finding:
     return replace(finding(category=category), rule=rule, expert=expert)
 
 
-def mark(*names: str) -> Mark:
-    return Mark("a.py", 1, names or None, "why", alone=False)
-
-
 def applied(
-    *findings: Finding, files: dict[str, str] | None = None, entries: Sequence[BaselineEntry] = (), inline: bool = True
+    text: str | None, *findings: Finding, entries: Sequence[BaselineEntry] = (), trusted: bool = True
 ) -> _Result:
-    texts = files or {}
-    return apply_suppressions(
-        findings,
-        baseline=Baseline(tuple(entries)),
-        lines_of=lambda path: texts[path].split("\n") if path in texts else None,
-        today=TODAY,
-        inline=inline,
-    )
-
-
-def in_code(text: str, *findings: Finding, inline: bool = True) -> _Result:
-    return applied(*findings, files={"a.py": text}, inline=inline)
+    """What becomes of findings in `a.py`, and what is reported of it beside what the change adds."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = make_task(Path(folder), {} if text is None else {"a.py": text}, trusted=trusted)
+        outcome = suppress(ReviewerOutcome(findings), task, baseline=Baseline(tuple(entries)), today=TODAY)
+    told = [(error.kind, error.message) for error in outcome.errors if error.kind != "suppressions_added"]
+    return outcome.findings, told
 
 
 def is_open(text: str, *, line: int = 1, end: int | None = None, anchored: bool = True) -> bool:
     found = replace(finding(line=line, anchored=anchored), line_end=end or line)
-    return in_code(text, found)[0][0].is_open
+    return applied(text, found)[0][0].is_open
 
 
-def test_a_mark_says_what_and_why() -> None:
-    def check(line: str, names: tuple[str, ...] | None, reason: str) -> None:
-        assert marks_in("a.py", 7, line) == [Mark("a.py", 7, names, reason, alone=False)]
+@each(
+    "line, names, reason",
+    [
+        ("x # codeloupe: ignore legacy code", None, "legacy code"),
+        ("x # codeloupe: ignore[security] checked above", ("security",), "checked above"),
+        ("x # codeloupe:ignore [ S608 , sql ]: a constant.", ("S608", "sql"), "a constant"),
+        ("x # Codeloupe: Ignore[S608] — a constant", ("S608",), "a constant"),
+        ("x # noqa: S608 codeloupe: ignore[S608] a constant", ("S608",), "a constant"),
+        ("x # codeloupe: ignore", None, ""),
+        ("x # codeloupe: ignore[S608] ---", ("S608",), ""),
+        ("x # codeloupe: ignore[] because", (), "because"),
+        ("x # codeloupe: ignore[S608 because", (), ""),
+        (f"x # codeloupe: ignore[{'a,' * 300}] because", (), f"{'a,' * 100}] because"),
+    ],
+)
+def test_a_mark_says_what_and_why(line: str, names: tuple[str, ...] | None, reason: str) -> None:
+    assert marks_in("a.py", 7, line) == [Mark("a.py", 7, names, reason, alone=False)]
 
-    each_row(
-        [
-            ("x # codeloupe: ignore legacy code", None, "legacy code"),
-            ("x # codeloupe: ignore[security] checked above", ("security",), "checked above"),
-            ("x # codeloupe:ignore [ S608 , sql ]: a constant.", ("S608", "sql"), "a constant"),
-            ("x # Codeloupe: Ignore[S608] — a constant", ("S608",), "a constant"),
-            ("x # noqa: S608 codeloupe: ignore[S608] a constant", ("S608",), "a constant"),
-            ("x # codeloupe: ignore", None, ""),
-            ("x # codeloupe: ignore[S608]", ("S608",), ""),
-            ("x # codeloupe: ignore[S608] ---", ("S608",), ""),
-            ("x # codeloupe: ignore[] because", (), "because"),
-            ("x # codeloupe: ignore[S608 because", (), ""),
-            (f"x # codeloupe: ignore[{'a,' * 300}] because", (), f"{'a,' * 100}] because"),
-        ],
-        check,
-    )
+
+def test_a_line_may_have_several_marks_or_other_words() -> None:
     two = marks_in("a.py", 1, "x # codeloupe: ignore[a] one; codeloupe: ignore[b] two")
     assert [(found.names, found.reason) for found in two] == [(("a",), "one"), (("b",), "two")]
     # The end of a comment is no part of the reason.
     assert [found.reason for found in marks_in("a.js", 1, "/* codeloupe: ignore ours */ x()")] == ["ours"]
     assert [found.reason for found in marks_in("a.html", 1, "<!-- codeloupe: ignore ours -->")] == ["ours"]
-
-
-def test_other_words_are_no_mark() -> None:
-    lines = [
+    others = [
         "x # codeloupe: ignored by us",
         "x # codeloupe: ignore-file all of it",
-        "x # codeloupe: ignores it",
         "x # codeloupe ignore it",
-        'x = "codeloupe: ignore it"',
         'x = "# codeloupe: ignore it"',
         "codeloupe: ignore it",
-        "x",
     ]
-    assert [line for line in lines if marks_in("a.py", 1, line)] == []
+    assert [line for line in others if marks_in("a.py", 1, line)] == []
 
 
 def test_a_name_fits_category_family_rule_and_expert_and_nothing_else() -> None:
@@ -113,7 +91,6 @@ def test_a_name_fits_category_family_rule_and_expert_and_nothing_else() -> None:
         ("Security", of("SQL injection")),
         ("injection", of("sql-injection")),
         ("sql injection", of("SQL_Injection")),
-        ("S608", of("security", rule="S608")),
         ("s608", of("security", rule="S608")),
         ("security", of("security", rule="S608")),
         ("payments", of("bug", expert="payments")),
@@ -134,42 +111,42 @@ def test_a_name_fits_category_family_rule_and_expert_and_nothing_else() -> None:
         ("unused-import", of("style")),
         ("tests", of("security", expert="security")),
     ]
-    assert [name for name, suited in fitting if not mark(name).fits(suited)] == []
-    assert [name for name, suited in fitting if not mark("nothing", name).fits(suited)] == []
-    assert [name for name, other in others if mark(name).fits(other)] == []
-    assert mark().fits(of("anything at all"))
+
+    def fits(one: Finding, *names: str) -> bool:
+        return Mark("a.py", 1, names or None, "why", alone=False).fits(one)
+
+    assert [name for name, suited in fitting if not fits(suited, name) or not fits(suited, "nothing", name)] == []
+    assert [name for name, other in others if fits(other, name)] == []
+    assert fits(of("anything at all"))
 
 
 def test_a_comment_on_the_line_or_right_above_it_suppresses() -> None:
-    def check(text: str) -> None:
-        findings, errors = in_code(text, finding(line=text.count("\n") + 1))
-        assert errors == ()
-        assert findings[0].suppression == Suppression(kind=SuppressionKind.INLINE, reason="checked by hand")
-        assert findings[0].status is FindingStatus.NEW
-        assert not findings[0].is_open
-
-    each_row(
-        [
-            "x = 1  # codeloupe: ignore[correctness] checked by hand",
-            "x = 1  # codeloupe: ignore checked by hand",
-            "# codeloupe: ignore checked by hand\nx = 1",
-            "# codeloupe: ignore checked by hand\n# and more words\nx = 1",
-        ],
-        check,
-    )
+    texts = [
+        "x = 1  # codeloupe: ignore[correctness] checked by hand",
+        "# codeloupe: ignore checked by hand\nx = 1",
+        "# codeloupe: ignore checked by hand\n# and more words\nx = 1",
+    ]
+    for text in texts:
+        (found,), errors = applied(text, finding(line=text.count("\n") + 1))
+        assert found.suppression == Suppression(kind=SuppressionKind.INLINE, reason="checked by hand"), text
+        assert (found.status, found.is_open, errors) == (FindingStatus.NEW, False, [])
+    # Comments for two categories may be above one another.
+    text = "# codeloupe: ignore[S608] a constant\n# codeloupe: ignore[correctness] by hand\nx = 1"
+    findings, errors = applied(text, finding(line=3), replace(finding(line=3, category="security"), rule="S608"))
+    assert [one.suppression and one.suppression.reason for one in findings] == ["by hand", "a constant"]
+    assert errors == []
 
 
 def test_a_comment_elsewhere_suppresses_nothing() -> None:
-    note = "# codeloupe: ignore legacy"
-    assert is_open(f"y = 2  {note}\nx = 1", line=2)
-    assert is_open(f"{note}\n\nx = 1", line=3)
-    assert is_open(f"{note}\ny\nx = 1", line=3)
-    assert is_open(f"{note}\n" + "# more\n" * 10 + "x = 1", line=12)
-    assert not is_open(f"{note}\n" + "# more\n" * 9 + "x = 1", line=11)
+    assert is_open(f"y = 2  {NOTE}\nx = 1", line=2)
+    assert is_open(f"{NOTE}\n\nx = 1", line=3)
+    assert is_open(f"{NOTE}\ny\nx = 1", line=3)
+    assert is_open(f"{NOTE}\n" + "# more\n" * 10 + "x = 1", line=12)
+    assert not is_open(f"{NOTE}\n" + "# more\n" * 9 + "x = 1", line=11)
     # A finding outside of the file, or without a place, has no lines.
-    assert is_open(f"x {note}", line=2)
-    assert is_open(f"x {note}", anchored=False)
-    assert applied(finding(file="gone.py"), files={"a.py": f"x {note}"})[0][0].suppression is None
+    assert is_open(f"x {NOTE}", line=2)
+    assert is_open(f"x {NOTE}", anchored=False)
+    assert applied(f"x {NOTE}", finding(file="gone.py"))[0][0].suppression is None
 
 
 def test_of_a_long_finding_only_the_ends_count() -> None:
@@ -182,75 +159,64 @@ def test_of_a_long_finding_only_the_ends_count() -> None:
     assert not is_open(lines(19), line=18, end=300)
 
 
-def test_comments_for_two_categories_may_stand_above_one_another() -> None:
-    text = "# codeloupe: ignore[S608] a constant\n# codeloupe: ignore[correctness] by hand\nx = 1"
-    findings, errors = in_code(text, finding(line=3), replace(finding(line=3, category="security"), rule="S608"))
-    assert [each.suppression and each.suppression.reason for each in findings] == ["by hand", "a constant"]
-    assert errors == ()
-
-
-def test_what_suppresses_nothing_is_reported() -> None:
-    def check(text: str, findings: Sequence[Finding], kind: str, message: str) -> None:
-        kept, errors = in_code(text, *findings)
-        assert all(each.is_open for each in kept)
-        assert errors == (ReviewError(kind, message),)
-
-    each_row(
-        [
-            (
-                "x = 1  # codeloupe: ignore[correctness]",
-                [finding()],
-                "ignore_without_reason",
-                "a.py:1: `codeloupe: ignore[correctness]` gives no reason, so it suppresses nothing",
-            ),
-            (
-                "x = 1  # codeloupe: ignore[] legacy",
-                [finding()],
-                "ignore_without_reason",
-                "a.py:1: `codeloupe: ignore[]` names nothing between its brackets, so it suppresses nothing",
-            ),
-            (
-                "x = 1  # codeloupe: ignore[secruity] legacy",
-                [finding(category="security"), finding()],
-                "ignore_unused",
-                "a.py:1: `codeloupe: ignore[secruity]` fits none of the findings there (security, correctness)",
-            ),
-            (
-                'x = "# codeloupe: ignore legacy"',
-                [finding()],
-                "ignore_outside_comment",
-                "a.py:1: `codeloupe: ignore` is in no comment and suppresses nothing",
-            ),
-        ],
-        check,
-    )
+@each(
+    "text, categories, kind, message",
+    [
+        (
+            "x = 1  # codeloupe: ignore[correctness]",
+            ["correctness"],
+            "ignore_without_reason",
+            "`codeloupe: ignore[correctness]` gives no reason, so it suppresses nothing",
+        ),
+        (
+            "x = 1  # codeloupe: ignore[] legacy",
+            ["correctness"],
+            "ignore_without_reason",
+            "`codeloupe: ignore[]` names nothing between its brackets, so it suppresses nothing",
+        ),
+        (
+            "x = 1  # codeloupe: ignore[secruity] legacy",
+            ["security", "correctness"],
+            "ignore_unused",
+            "`codeloupe: ignore[secruity]` fits none of the findings there (security, correctness)",
+        ),
+        (
+            'x = "# codeloupe: ignore legacy"',
+            ["correctness"],
+            "ignore_outside_comment",
+            "`codeloupe: ignore` is in no comment and suppresses nothing",
+        ),
+    ],
+)
+def test_what_suppresses_nothing_is_reported(text: str, categories: list[str], kind: str, message: str) -> None:
+    kept, errors = applied(text, *(finding(category=category) for category in categories))
+    assert all(one.is_open for one in kept)
+    assert errors == [(kind, f"a.py:1: {message}")]
 
 
 def test_in_an_untrusted_change_no_comment_is_followed_and_their_number_is_told() -> None:
     text = "x = 1  # codeloupe: ignore legacy\ny = 2  # codeloupe: ignore\nz = 3 # codeloupe: ignore ours"
-    findings, errors = in_code(text, finding(), finding(line=2), finding(line=3), inline=False)
-    assert all(each.is_open for each in findings)
+    findings, errors = applied(text, finding(), finding(line=2), finding(line=3), trusted=False)
+    assert all(one.is_open for one in findings)
     message = "2 comments that ask to ignore findings were not followed, since the change is not trusted"
-    assert errors == (ReviewError("ignores_not_followed", f"{message} (a.py:1, a.py:3)"),)
+    assert errors == [("ignores_not_followed", f"{message} (a.py:1, a.py:3)")]
 
 
 def test_what_is_set_aside_stays_so_and_what_was_suppressed_before_may_count_again() -> None:
-    text = "x = 1  # codeloupe: ignore legacy"
     for status in (FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED):
-        assert in_code(text, finding(status=status))[0][0].suppression is None
+        assert applied(f"x = 1  {NOTE}", finding(status=status))[0][0].suppression is None
     before = replace(finding(), suppression=Suppression(kind=SuppressionKind.BASELINE, reason="legacy"))
-    assert applied(before) == ((finding(),), ())
-    assert in_code("x\ny\n", finding(), finding(line=2)) == ((finding(), finding(line=2)), ())
+    assert applied("x\ny\n", before, finding(line=2)) == ((finding(), finding(line=2)), [])
 
 
 def test_the_baseline_suppresses_with_its_reason_owner_and_day() -> None:
-    entry = BaselineEntry(fingerprint=NAME, file="a.py", reason="legacy", owner="me", expires=TODAY)
-    for inline in (True, False):
-        findings, errors = applied(replace(finding(), fingerprint=NAME), entries=[entry], inline=inline)
-        assert findings[0].suppression == Suppression(
-            kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=NAME
+    for trusted in (True, False):
+        known = entry(owner="me", expires=TODAY)
+        (suppressed,), errors = applied(None, found(), entries=[known], trusted=trusted)
+        assert suppressed.suppression == Suppression(
+            kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE
         )
-        assert errors == ()
+        assert errors == []
 
 
 def added(path: str, *lines: str) -> FileChange:
@@ -272,9 +238,8 @@ def test_what_the_change_itself_adds_is_told() -> None:
     assert error.message.endswith("b.py:10 and 2 more)")
 
 
-def entry(fingerprint: str = ONE, file: str = "a.py", **more: object) -> BaselineEntry:
-    values: dict[str, object] = {"reason": "legacy", "line": 5, **more}
-    return BaselineEntry(fingerprint=fingerprint, file=file, **values)  # type: ignore[arg-type]  # by name, for a test
+def entry(fingerprint: str = ONE, file: str = "a.py", **more: Any) -> BaselineEntry:
+    return BaselineEntry(fingerprint=fingerprint, file=file, **{"reason": "legacy", "line": 5, **more})
 
 
 def found(fingerprint: str = ONE, file: str = "a.py") -> Finding:
@@ -314,10 +279,9 @@ def test_a_copy_of_the_code_in_another_file_counts_and_is_told() -> None:
 
 
 def test_an_entry_follows_a_file_that_the_change_moves_but_not_a_copy() -> None:
-    moved = (FileChange("a.py", "new.py", FileStatus.RENAMED),)
-    assert book(entry(), files=moved).entry_of(found(file="new.py")) is not None
-    copied = (FileChange("a.py", "new.py", FileStatus.COPIED),)
-    assert book(entry(), files=copied).entry_of(found(file="new.py")) is None
+    for status, holds in ((FileStatus.RENAMED, True), (FileStatus.COPIED, False)):
+        moved = (FileChange("a.py", "new.py", status),)
+        assert (book(entry(), files=moved).entry_of(found(file="new.py")) is not None) is holds
 
 
 def test_an_entry_holds_up_to_its_last_day() -> None:
@@ -355,9 +319,7 @@ def test_what_the_review_did_not_read_is_not_called_unused() -> None:
 
 def test_the_lines_of_a_reviewed_file_are_those_of_its_content_or_else_of_its_diff(tmp_path: Path) -> None:
     lines_of = reviewed_lines(make_task(tmp_path, {"a.py": "x\r\ny\x0c\n"}))
-    assert lines_of("a.py") == ["x\r", "y\x0c", ""]
-    assert lines_of("other.py") is None
-    assert lines_of("../a.py") is None
+    assert [lines_of(path) for path in ("a.py", "other.py", "../a.py")] == [["x\r", "y\x0c", ""], None, None]
     hunk = Hunk(3, 2, 3, 2, b" x\n-old\n+y # codeloupe: ignore legacy\n", added=1, deleted=1)
     far = Hunk(9, 0, 2_000_000_000, 1, b"+z\n", added=1)
     file = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(hunk, far))
@@ -369,72 +331,58 @@ def test_the_lines_of_a_reviewed_file_are_those_of_its_content_or_else_of_its_di
 
 def test_what_could_not_be_reviewed_says_nothing_about_the_baseline(tmp_path: Path) -> None:
     task = make_task(tmp_path, {"a.py": "x\n"})
-    baseline = Baseline((BaselineEntry(fingerprint=NAME, file="a.py", reason="legacy"),))
     failed = ReviewerOutcome(units_failed=(FailedUnit("a.py", ("a.py",), "timeout"),))
-    assert suppress(failed, task, baseline=baseline, today=TODAY).errors == ()
     unseen = ReviewerOutcome(unreviewed=frozenset({"a.py"}))
-    assert suppress(unseen, task, baseline=baseline, today=TODAY).errors == ()
-    whole = suppress(ReviewerOutcome(), task, baseline=baseline, today=TODAY)
-    assert [error.kind for error in whole.errors] == ["baseline_unused"]
+    for outcome, kinds in ((failed, []), (unseen, []), (ReviewerOutcome(), ["baseline_unused"])):
+        errors = suppress(outcome, task, baseline=Baseline((entry(),)), today=TODAY).errors
+        assert [error.kind for error in errors] == kinds
 
 
-class ScriptedReviewer:
-    """Finds what it was given."""
+class Scripted:
+    """A reviewer that finds what it was given, and a verifier that counts what could still block."""
+
+    info = ReviewerInfo("scripted", "for a test")
+    asked = 0
 
     def __init__(self, *findings: Finding) -> None:
         self.findings = findings
 
-    @property
-    def info(self) -> ReviewerInfo:
-        return ReviewerInfo("scripted", "for a test")
-
     async def review(self, _task: ReviewTask, _emit: EventSink) -> ReviewerOutcome:
         return ReviewerOutcome(self.findings, units_total=1)
 
-
-class CountingVerifier:
-    """Verifies nothing and counts what could still block."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         del task, emit
-        self.asked += sum(each.can_block for each in findings)
+        self.asked += sum(one.can_block for one in findings)
         return ReviewerOutcome(findings=tuple(findings))
 
 
 def reviewed(task: ReviewTask, *findings: Finding, baseline: Baseline | None = None) -> tuple[Review, int]:
-    verifier = CountingVerifier()
+    scripted = Scripted(*findings)
     plan = ReviewPlan(
         task=task,
         selection=select_by_diff(task.change, SelectionRules()),
         policy=Policy(),
-        reviewers=(ScriptedReviewer(*findings),),
-        verifier=verifier,
+        reviewers=(scripted,),
+        verifier=scripted,
         baseline=baseline or Baseline(),
     )
-    review = asyncio.run(run_review(plan, clock=lambda: 0.0, started=0.0, emit=lambda _event: None))
-    return review, verifier.asked
+    return asyncio.run(run_review(plan, clock=lambda: 0.0, started=0.0, emit=lambda _event: None)), scripted.asked
 
 
 def test_a_suppressed_finding_stays_and_decides_nothing_unless_the_change_is_untrusted(tmp_path: Path) -> None:
     texts = {"a.py": "x = 1  # codeloupe: ignore checked by hand\n"}
     review, asked = reviewed(make_task(tmp_path, texts), finding())
-    assert (review.verdict, review.exit_code, review.complete) == (Verdict.PASS, 0, True)
+    assert (review.verdict, review.exit_code, review.complete, asked) == (Verdict.PASS, 0, True, 0)
     assert review.findings[0].suppression is not None
-    assert asked == 0
     review, asked = reviewed(make_task(tmp_path, texts, trusted=False), finding())
-    assert (review.verdict, review.exit_code) == (Verdict.FAIL, 1)
+    assert (review.verdict, review.exit_code, asked) == (Verdict.FAIL, 1, 1)
     assert "ignores_not_followed" in {error.kind for error in review.errors}
-    assert asked == 1
 
 
 def test_the_baseline_of_a_plan_holds_and_its_problems_leave_the_review_complete(tmp_path: Path) -> None:
     task = make_task(tmp_path, {"a.py": "x = 1\n"})
     (seen,) = reviewed(task, finding())[0].findings
-    known = BaselineEntry(fingerprint=seen.fingerprint, file="a.py", reason="legacy")
-    old = replace(known, fingerprint=NAME, expires=date(2000, 1, 1))
-    review, _ = reviewed(task, finding(), baseline=Baseline((known, old)))
+    baseline = Baseline((entry(seen.fingerprint), entry(expires=date(2000, 1, 1))))
+    review, _ = reviewed(task, finding(), baseline=baseline)
     assert (review.verdict, review.exit_code, review.complete) == (Verdict.PASS, 0, True)
     assert [error.kind for error in review.errors] == ["baseline_expired"]

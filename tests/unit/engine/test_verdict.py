@@ -5,55 +5,43 @@ import pytest
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, Policy, Verdict
-from tests.unit.engine.samples import each_row, finding
+from tests.unit.engine.samples import finding
 
 
 @pytest.mark.requirement("V7")
 def test_the_verdict_follows_from_the_worst_finding() -> None:
-    def check(severities: list[Severity], verdict: Verdict) -> None:
-        assert judge([finding(severity) for severity in severities], complete=True) is verdict
-
-    each_row(
-        [
-            ([], Verdict.PASS),
-            ([Severity.LOW], Verdict.NEEDS_WORK),
-            ([Severity.MEDIUM, Severity.LOW], Verdict.NEEDS_WORK),
-            ([Severity.LOW, Severity.HIGH], Verdict.FAIL),
-            ([Severity.CRITICAL], Verdict.FAIL),
-        ],
-        check,
-    )
+    low, medium, high, critical = (finding(severity) for severity in reversed(Severity))
+    for findings, verdict in (
+        ([], Verdict.PASS),
+        ([low], Verdict.NEEDS_WORK),
+        ([medium, low], Verdict.NEEDS_WORK),
+        ([low, high], Verdict.FAIL),
+        ([critical], Verdict.FAIL),
+    ):
+        assert judge(findings, complete=True) is verdict
 
 
 def test_only_what_is_open_and_reaches_the_policy_blocks() -> None:
     # A closed finding does not count.
-    def check(status: FindingStatus) -> None:
+    for status in (FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED):
         assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
-
-    each_row([FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED], check)
     # A finding without a place in the file never blocks.
     loose = finding(Severity.CRITICAL, anchored=False)
     assert judge([loose], complete=True) is Verdict.PASS
     assert exit_code([loose], Policy(), complete=True) == 0
-
     # Fail on decides what blocks.
-    def check_2(severity: Severity, fail_on: Severity, expected: int) -> None:
+    high, medium, low = Severity.HIGH, Severity.MEDIUM, Severity.LOW
+    for severity, fail_on, expected in (
+        (high, high, 1),
+        (medium, high, 0),
+        (medium, low, 1),
+        (high, Severity.CRITICAL, 0),
+    ):
         assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
-
-    each_row(
-        [
-            (Severity.HIGH, Severity.HIGH, 1),
-            (Severity.MEDIUM, Severity.HIGH, 0),
-            (Severity.MEDIUM, Severity.LOW, 1),
-            (Severity.HIGH, Severity.CRITICAL, 0),
-        ],
-        check_2,
-    )
     # An incomplete review is 3 unless something blocks or policy lets it pass.
-    assert exit_code([], Policy(), complete=False) == 3
-    assert exit_code([finding()], Policy(), complete=False) == 1
-    assert exit_code([], Policy(pass_when_incomplete=True), complete=False) == 0
-    assert exit_code([finding()], Policy(pass_when_incomplete=True), complete=False) == 1
+    for passes, codes in ((False, [3, 1]), (True, [0, 1])):
+        policy = Policy(pass_when_incomplete=passes)
+        assert [exit_code(findings, policy, complete=False) for findings in ([], [finding()])] == codes
 
 
 @pytest.mark.requirement("C5")

@@ -1,0 +1,459 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from codeloupe.engine.choose import ChosenReviewer
+from codeloupe.engine.history import opened_history
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.change import Effort, PathInstruction
+from codeloupe.model.finding import Severity
+from codeloupe.model.review import Review, ReviewerInfo
+from codeloupe.model.scope import BaseScope, StagedScope, UncommittedScope
+from codeloupe.reports.text import render_text
+from codeloupe.testing import AgentStep, Json, ScriptedAgent
+from tests.repository import GitRepository
+from tests.rounds_material import NO_TOOLS, Finder, Rounds, code, offline_seat, seat, states, the
+
+A, B, C = "Fault a", "Fault b", "Fault c"
+BOTH_OPEN = {A: "open", B: "open"}
+GUARDED = code("a").replace("    step_7 =", "    if not items:\n        return None\n    step_7 =")
+SHELL = "import subprocess\n\n\ndef run(word):\n    subprocess.run(word, shell=True)\n"
+LINES = [f"line_{number} = {number}\n" for number in range(60)]
+
+
+class Work(Rounds):
+    """The branch `work` of a repository, in rounds."""
+
+    def write(self, name: str, text: str, *, commit: bool = True) -> None:
+        self.project.write(name, text)
+        if commit:
+            self.project.commit()
+
+
+@pytest.fixture(scope="module")
+def branch(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Branch `work` with a commit over `main`; each test has a copy."""
+    repository = GitRepository(tmp_path_factory.mktemp("branch") / "repository")
+    repository.write("README.md", "work\n")
+    repository.write("old.py", "".join(LINES))
+    repository.commit()
+    repository.checkout("work", new=True)
+    repository.write("a.py", code("a"))
+    repository.write("b.py", code("b"))
+    repository.commit()
+    return repository
+
+
+@pytest.fixture
+def rounds(branch: GitRepository, tmp_path: Path) -> Work:
+    return Work(branch.copied_to(tmp_path / "repository"))
+
+
+@pytest.fixture
+def reviewed(rounds: Work) -> Work:
+    """After a first round."""
+    assert states(rounds.review()) == {A: "new", B: "new"}
+    return rounds
+
+
+def blocks(review: Review) -> bool:
+    return review.exit_code == 1 and review.verdict.value == "FAIL"
+
+
+def of_file(review: Review, file: str) -> set[str]:
+    found = {finding.title for finding in review.findings if finding.file == file}
+    assert found
+    return found
+
+
+def test_an_unchanged_branch_is_carried_over_and_still_blocks(reviewed: Work) -> None:
+    again = reviewed.review()
+    assert (reviewed.asked, states(again), again.complete, blocks(again)) == (0, BOTH_OPEN, True, True)
+    # A review that had nothing to look at is passed over.
+    reviewed.review(include=("README.md",))
+    assert (states(reviewed.review()), reviewed.asked) == (BOTH_OPEN, 0)
+    # Commit messages are no conditions.
+    reviewed.project.git("commit", "--quiet", "--amend", "--message=other words")
+    reviewed.review()
+    assert reviewed.asked == 0
+
+
+def test_a_finding_stays_open_when_only_others_look(reviewed: Work) -> None:
+    alone = reviewed.review(offline_seat())
+    assert BOTH_OPEN.items() <= states(alone).items()
+    assert blocks(alone)
+    assert BOTH_OPEN.items() <= states(reviewed.review()).items()
+    assert BOTH_OPEN.items() <= states(reviewed.review(seat(Finder(overlooked={"a", "b"}), "another"))).items()
+
+
+def test_a_finding_of_an_analyser_stays_open_when_only_an_agent_looks(rounds: Work) -> None:
+    rounds.write("c.py", f"{SHELL}    eval(word)\n", commit=False)
+    exact = of_file(rounds.review(offline_seat()), "c.py")
+    second = states(rounds.review())
+    assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
+
+
+def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Work) -> None:
+    rounds.write("c.py", SHELL)
+    exact = of_file(rounds.review(offline_seat()), "c.py")
+    # The base takes over what was done so far, and the work goes on right below.
+    rounds.project.git("branch", "--force", "main", "HEAD")
+    rounds.write("c.py", f"{SHELL}    return word\n")
+    second = states(rounds.review(offline_seat()))
+    assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
+
+
+def test_a_finding_stays_open_when_another_checklist_is_asked(rounds: Work) -> None:
+    rounds.review(experts=("correctness",))
+    rounds.finder.overlooked = {"a", "b"}
+    assert states(rounds.review(experts=("documentation",))) == BOTH_OPEN
+    rounds.write("a.py", code("a").replace("step_7", "other_step"), commit=False)
+    assert states(rounds.review(experts=("documentation",))) == BOTH_OPEN
+    rounds.write("a.py", code("a").replace("step_7", "yet_another_step"), commit=False)
+    assert states(rounds.review(experts=("correctness",), fresh=True)) == {A: "fixed", B: "open"}
+
+
+def test_a_reverted_file_fixes_its_findings(reviewed: Work) -> None:
+    reviewed.project.remove("a.py")
+    reviewed.project.commit()
+    assert states(reviewed.review()) == {A: "fixed", B: "open"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_finding_in_a_renamed_file_is_the_same_finding(rounds: Work, fails: bool) -> None:
+    first = rounds.review()
+    rounds.project.git("mv", "a.py", "moved.py")
+    rounds.project.commit()
+    rounds.finder.failing = {"moved.py"} if fails else set()
+    second = rounds.review(effort=Effort.HIGH) if fails else rounds.review()
+    assert (states(second)[A], second.complete) == ("open", not fails)
+    if not fails:
+        assert states(second) == BOTH_OPEN
+        assert (the(second, A).file, the(second, A).fingerprint) == ("moved.py", the(first, A).fingerprint)
+
+
+def test_files_that_failed_are_asked_about_again(rounds: Work) -> None:
+    rounds.finder.failing = {"a.py"}
+    assert not rounds.review().complete
+    rounds.finder.failing = set()
+    second = rounds.review()
+    assert second.complete
+    assert A in states(second)
+
+
+def test_what_could_not_be_read_of_an_answer_is_told_again(rounds: Work) -> None:
+    rounds.finder.bad_items = True
+    for review in (rounds.review(), rounds.review()):
+        assert [error.kind for error in review.errors] == ["dropped_finding", "invalid_answer"]
+        assert not review.complete
+
+
+def test_the_same_hunk_a_second_time_in_a_file_is_asked_about(rounds: Work) -> None:
+    same = "def work(items):\n" + "    step = 1\n" * 4 + "    return bug_c(items)\n" + "    step = 1\n" * 4
+
+    def text(first: str, second: str) -> str:
+        parts = (*LINES[:10], "\n\n\n", first, "\n\n\n", *LINES[10:40], "\n\n\n", second, "\n\n\n", *LINES[40:])
+        return "".join(parts)
+
+    rounds.project.checkout("main")
+    rounds.write("twice.py", text("", ""))
+    rounds.project.checkout("twice", new=True)
+    rounds.write("twice.py", text(same, ""), commit=False)
+    rounds.review()
+    rounds.write("twice.py", text(same, same), commit=False)
+    second = rounds.review()
+    assert rounds.asked == 1
+    assert sorted(finding.status.value for finding in second.findings) == ["new", "open"]
+    third = rounds.review()
+    assert (rounds.asked, len(third.findings)) == (0, 2)
+    rounds.write("twice.py", "# a\n" * 36 + text(same, same), commit=False)
+    fourth = rounds.review()
+    assert len({finding.line_start for finding in fourth.findings if finding.status.value == "open"}) == 2
+
+
+def test_a_hunk_that_grew_together_with_its_neighbour_is_asked_about_again(rounds: Work) -> None:
+    parts = [*LINES[:20], "bug_c(1)\n", *LINES[20:40], "two = 2\n", *LINES[40:]]
+    rounds.write("old.py", "".join(parts), commit=False)
+    rounds.review()
+    parts[21:41] = [line.replace("=", "==") for line in LINES[20:40]]
+    rounds.write("old.py", "".join(parts), commit=False)
+    second = rounds.review()
+    assert (rounds.asked, states(second)) == (1, {**BOTH_OPEN, C: "open"})
+
+
+def test_several_reviewers_carry_a_finding_over_once(rounds: Work) -> None:
+    one, other = Finder(), Finder()
+    first = rounds.review(seat(one, "one"), seat(other, "other"))
+    again = rounds.review(seat(one, "one"), seat(other, "other"))
+    assert rounds.asked == 0
+    assert [(finding.title, finding.agreement) for finding in again.findings] == [(A, 2), (B, 2)]
+    assert [finding.seen_by for finding in again.findings] == [finding.seen_by for finding in first.findings]
+
+
+def test_what_analysers_found_beside_an_agent_is_not_carried_over_by_the_agent(rounds: Work) -> None:
+    rounds.write("c.py", "def run(word):\n    eval(word)\n", commit=False)
+    told = [
+        [(one.title, one.agreement, one.seen_by) for one in review.findings if one.file == "c.py"]
+        for review in (rounds.review(seat(rounds.finder), offline_seat()) for _ in range(2))
+    ]
+    assert told[0]
+    assert told[0] == told[1]
+    rounds.write("c.py", "def run(word):\n    eval(word)  # noqa: S307\n", commit=False)
+    third = rounds.review(seat(rounds.finder), offline_seat())
+    assert len({(one.file, one.line_start, one.title) for one in third.findings}) == len(third.findings)
+
+
+def test_hidden_findings_are_carried_over_to_a_stricter_policy(rounds: Work) -> None:
+    rounds.finder.severity = "low"
+    first = rounds.review(min_severity=Severity.HIGH)
+    assert (first.findings, first.hidden_findings) == ((), 2)
+    second = rounds.review(fail_on=Severity.LOW)
+    assert (rounds.asked, states(second), second.exit_code) == (0, BOTH_OPEN, 1)
+
+
+def test_what_a_comment_suppressed_counts_again_when_the_change_is_not_trusted(rounds: Work) -> None:
+    rounds.project.remove("b.py")
+    rounds.write("a.py", code("a").replace("bug_a(items)", "bug_a(items)  # codeloupe: ignore[correctness] known"))
+    trusted = rounds.review()
+    assert trusted.exit_code == 0
+    assert trusted.findings[0].suppression is not None
+    strict = rounds.review(untrusted=True)
+    assert strict.findings[0].suppression is None
+    assert blocks(strict)
+    assert rounds.review().exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"effort": Effort.LOW},
+        {"passes": 2},
+        {"experts": ("security",)},
+        {"instructions": (PathInstruction(("*.py",), "Look twice."),)},
+        {"context": "It must be fast."},
+        "a larger model",
+        "guidance",
+        "a mode",
+    ],
+)
+def test_other_conditions_ask_again(reviewed: Work, changed: dict[str, Any] | str) -> None:
+    if isinstance(changed, dict):
+        again = reviewed.review(**changed)
+        assert again.usage.requests + again.usage.cached > 0
+        return
+    plain = seat(reviewed.finder)
+    if changed == "a larger model":
+        plain = replace(plain, info=replace(plain.info, model="larger"))
+    elif changed == "guidance":
+        reviewed.write("REVIEW.md", "Look at the names.\n")
+    else:
+        (reviewed.project.path / "a.py").chmod(0o755)
+    reviewed.review(plain)
+    assert reviewed.asked == 1
+
+
+def test_since_last_leaves_out_what_was_seen_and_says_what_is_open_there(reviewed: Work) -> None:
+    reviewed.write("c.py", code("c").replace("bug_c", "fine"), commit=False)
+    review = reviewed.review(since_last=True)
+    assert (states(review), reviewed.asked) == ({}, 1)
+    assert "do not count here" in review.summary
+    assert "converged" not in review.summary
+    told = "earlier reviews left 2 open findings of high or above, not in this review"
+    assert [(error.kind, error.message) for error in review.errors] == [("left_open", told)]
+    assert reviewed.notes == [told]
+    assert told in " ".join(render_text(review, width=100, color=False).split())
+
+
+def test_a_round_after_one_since_the_last_goes_on_from_the_last_whole_one(reviewed: Work) -> None:
+    reviewed.write("c.py", code("c"), commit=False)
+    assert states(reviewed.review(since_last=True)) == {C: "new"}
+    reviewed.finder.overlooked = {"a", "b"}
+    assert states(reviewed.review()) == {**BOTH_OPEN, C: "new"}
+    assert states(reviewed.review()) == {**BOTH_OPEN, C: "open"}
+
+
+def test_since_the_last_twice_is_about_what_neither_saw(reviewed: Work) -> None:
+    reviewed.write("c.py", code("c"), commit=False)
+    reviewed.review(since_last=True)
+    reviewed.write("d.py", code("d"), commit=False)
+    assert states(reviewed.review(since_last=True)) == {"Fault d": "new"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"keep_history": False}, "no history is kept"), ({}, "there is no earlier review of this branch")],
+)
+def test_since_last_without_a_last_reviews_all_and_says_so(rounds: Work, settings: dict[str, Any], words: str) -> None:
+    review = rounds.review(since_last=True, **settings)
+    assert states(review) == {A: "new", B: "new"}
+    assert [words in note for note in rounds.notes] == [True]
+
+
+def test_what_was_committed_is_neither_fixed_nor_a_part_of_the_next_uncommitted_changes(rounds: Work) -> None:
+    rounds.write("c.py", code("c"), commit=False)
+    assert states(rounds.review(scope=UncommittedScope())) == {C: "new"}
+    rounds.project.commit()
+    rounds.write("d.py", code("d"), commit=False)
+    assert states(rounds.review(scope=UncommittedScope())) == {"Fault d": "new"}
+    assert any("1 open finding of the last review" in note for note in rounds.notes)
+
+
+def test_staged_changes_go_on_as_others_do(rounds: Work) -> None:
+    rounds.write("c.py", code("c"), commit=False)
+    rounds.project.git("add", "c.py")
+    rounds.review(scope=StagedScope())
+    rounds.write("c.py", "fine = 1\n", commit=False)
+    assert states(rounds.review(scope=StagedScope())) == {C: "open"}
+    rounds.project.git("add", "c.py")
+    assert states(rounds.review(scope=StagedScope())) == {C: "fixed"}
+
+
+def test_an_older_version_that_comes_back_is_found_again(reviewed: Work) -> None:
+    reviewed.write("a.py", code("a").replace("bug_a", "fine"), commit=False)
+    assert states(reviewed.review()) == {A: "fixed", B: "open"}
+    reviewed.write("a.py", code("a"), commit=False)
+    assert states(reviewed.review()) == {A: "regressed", B: "open"}
+
+
+def test_without_its_history_a_branch_is_reviewed_whole(reviewed: Work) -> None:
+    with opened_history() as history:
+        path = history._database.path
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    again = reviewed.review()
+    assert (reviewed.asked, states(again)) == (1, {A: "new", B: "new"})
+
+
+def test_another_clone_with_other_work_on_the_same_branch_takes_nothing_away(reviewed: Work) -> None:
+    place = reviewed.project.path.parent / "clone"
+    reviewed.project.git("clone", "--quiet", "--branch", "work", str(reviewed.project.path), str(place))
+    clone = copy.copy(reviewed.project)
+    clone.path = place
+    clone.git("branch", "main", "origin/main")
+    clone.git("rm", "--quiet", "a.py", "b.py")
+    clone.write("d.py", code("d"))
+    clone.commit()
+    Rounds(clone).review()
+    assert states(reviewed.review()).keys() >= {A, B}
+    assert all(status != "fixed" for title, status in states(reviewed.review()).items() if title in (A, B))
+
+
+@pytest.mark.defect("T14")
+def test_a_finding_whose_code_did_not_change_stays_open_when_it_is_not_repeated(reviewed: Work) -> None:
+    reviewed.finder.overlooked = {"a"}
+    assert states(reviewed.review(fresh=True)) == BOTH_OPEN
+    # Other code of the same file, and of the same hunk, says nothing about it either.
+    reviewed.write("a.py", code("a", "d"), commit=False)
+    again = reviewed.review()
+    assert (states(again)[A], reviewed.asked, blocks(again)) == ("open", 1, True)
+
+
+@pytest.mark.defect("T14")
+def test_a_finding_that_is_not_repeated_is_fixed_when_the_code_around_it_changed(reviewed: Work) -> None:
+    reviewed.finder.overlooked = {"a"}
+    reviewed.write("a.py", GUARDED, commit=False)
+    assert states(reviewed.review()) == {A: "fixed", B: "open"}
+
+
+@pytest.mark.defect("T14")
+@pytest.mark.parametrize(
+    ("proof", "status"), [("refuted", "fixed"), ("confirmed", "open"), ("unproven", "open"), ("nonsense", "open")]
+)
+def test_where_findings_are_verified_a_verification_says_whether_it_is_fixed(
+    rounds: Work, proof: str, status: str
+) -> None:
+    word = {"now": "confirmed"}
+
+    def answer(request: AgentRequest) -> AgentStep:
+        if "proof" in str(request.output_schema):
+            return Json({"proof": word["now"], "reason": "read it"})
+        return rounds.finder(request)
+
+    agent = ScriptedAgent([answer], name="scripted", limits=replace(NO_TOOLS, tools=True))
+    seats = (ChosenReviewer(ReviewerInfo("scripted", "for a test"), (agent,)),)
+    assert the(rounds.review(*seats, verify=True), A).verification == "confirmed: read it"
+    rounds.finder.overlooked = {"a"}
+    word["now"] = proof
+    rounds.write("a.py", GUARDED, commit=False)
+    assert states(rounds.review(*seats, verify=True)) == {A: status, B: "open"}
+
+
+@pytest.mark.defect("T13")
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("patterns", [{"include": ("*.md",)}, {"exclude": ("a.py", "b.py")}])
+def test_a_finding_in_a_file_that_is_left_out_is_not_judged_and_not_forgotten(
+    reviewed: Work, patterns: dict[str, Any], fresh: bool
+) -> None:
+    reviewed.write("notes.md", "a note\n", commit=False)
+    narrow = reviewed.review(**patterns, fresh=fresh)
+    assert (states(narrow), narrow.exit_code) == ({}, 0)
+    assert [error.message for error in narrow.errors if error.kind == "not_judged"] == [
+        "2 open findings of the last review, in files that this review leaves out, not judged here (a.py, b.py)"
+    ]
+    # Nor is anything of it bought again.
+    assert (states(reviewed.review()), reviewed.asked) == (BOTH_OPEN, 0)
+
+
+@pytest.mark.defect("T13")
+def test_of_a_narrowed_review_the_rest_is_judged(reviewed: Work) -> None:
+    narrow = reviewed.review(exclude=("a.py",))
+    assert (states(narrow), blocks(narrow)) == ({B: "open"}, True)
+    reviewed.write("b.py", code("b").replace("bug_b", "fine"), commit=False)
+    assert states(reviewed.review(exclude=("a.py",))) == {B: "fixed"}
+    assert states(reviewed.review()) == {A: "open"}
+
+
+def test_a_finding_in_a_file_that_is_too_large_to_be_reviewed_stays_open(reviewed: Work) -> None:
+    reviewed.write("notes.md", "a note\n", commit=False)
+    assert states(reviewed.review(max_file_lines=1)) == BOTH_OPEN
+    assert states(reviewed.review()) == BOTH_OPEN
+
+
+@pytest.mark.defect("V12")
+def test_a_finding_outside_of_a_narrower_base_is_not_judged_and_not_forgotten(reviewed: Work) -> None:
+    reviewed.write("c.py", code("c"))
+    assert states(reviewed.review(scope=BaseScope("HEAD~1"))) == {C: "new"}
+    told = "2 open findings of the last review, in code that is not in this change"
+    assert any(told in note for note in reviewed.notes)
+    assert states(reviewed.review()) == {**BOTH_OPEN, C: "open"}
+
+
+@pytest.mark.defect("V12")
+def test_what_a_round_with_a_wrong_base_found_does_not_count_with_the_right_one(rounds: Work) -> None:
+    rounds.project.checkout("topic", new=True)
+    rounds.write("c.py", code("c").replace("bug_c", "fine"))
+    assert blocks(rounds.review(scope=BaseScope("main")))
+    right = rounds.review(scope=BaseScope("work"))
+    assert (states(right), right.exit_code) == ({}, 0)
+
+
+@pytest.mark.defect("V12")
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ["branch --move other-name"],
+        ["checkout --quiet -b next"],
+        ["checkout --quiet --detach"],
+        ["branch --move other-name", "commit --quiet --amend --message=words"],
+    ],
+)
+def test_rounds_follow_commits_and_not_the_name_of_a_branch(rounds: Work, commands: list[str]) -> None:
+    first = rounds.review()
+    for command in commands:
+        rounds.project.git(*command.split())
+    rounds.write("c.py", code("c"))
+    second = rounds.review()
+    assert states(second) == {**BOTH_OPEN, C: "new"}
+    assert the(second, A).fingerprint == the(first, A).fingerprint
+    assert not any("bug_a" in prompt for prompt in rounds.prompts)
+
+
+def test_another_branch_from_the_same_base_has_rounds_of_its_own(reviewed: Work) -> None:
+    reviewed.project.git("checkout", "--quiet", "-b", "apart", "main")
+    reviewed.write("c.py", code("c"))
+    assert states(reviewed.review()) == {C: "new"}
