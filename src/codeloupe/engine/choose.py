@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
+from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
 from codeloupe.model.ports import (
     Agent,
@@ -62,14 +63,14 @@ class ChosenReviewer(Struct, frozen=True):
     instead: str = ""
 
     @property
-    def reads_tree(self) -> bool:
-        """Whether it may read more than the diff."""
-        return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
-
-    @property
     def needs_whole_tree(self) -> bool:
         """Whether it is a program of others, of which nobody knows what it reads."""
         return self.info.type in ("command", "cerberus")
+
+    @property
+    def reads_tree(self) -> bool:
+        """Whether it may read more than the diff."""
+        return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
 
 
 async def choose_reviewers(
@@ -106,28 +107,24 @@ async def choose_reviewers(
 async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> ChosenReviewer:
     missing: dict[str, list[str]] = {}
     names = calls.names(settings)
+    agents = tuple(calls.agent(name, settings) for name in names)
+    listed = ""
     for position, name in enumerate(names):
         found = await calls.agent_to_check(name, settings).check()
         if found.usable:
-            why = "installed and logged in" if found.logged_in else "installed"
-            info = _info(name, f"{why}; {_listed(missing)}" if missing else why, settings, first=first)
-            return ChosenReviewer(info, tuple(calls.agent(one, settings) for one in names[position:]))
+            why = "; ".join(filter(None, ("installed and logged in" if found.logged_in else "installed", listed)))
+            return ChosenReviewer(_info(name, why, settings, first=first), agents[position:])
         lacks = "without a model" if found.lacks_model else "not logged in"
         missing.setdefault(lacks if found.found else "not installed", []).append(name)
-    why = f"no agent can be used here: {_listed(missing)}"
+        # Such as `codex and gemini are not installed, api is without a model`.
+        listed = ", ".join(
+            f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}"
+            for why, (*others, last) in missing.items()
+        )
+    why = f"no agent can be used here: {listed}"
     if needs_agent:
-        agents = tuple(calls.agent(name, settings) for name in names)
         return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
-    return replace(_offline(why), instead=_listed(missing))
-
-
-def _listed(missing: Mapping[str, Sequence[str]]) -> str:
-    """`codex and gemini are not installed, api is without a model`."""
-    parts: list[str] = []
-    for why, names in missing.items():
-        *others, last = names
-        parts.append(f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}")
-    return ", ".join(parts)
+    return replace(_offline(why), instead=listed)
 
 
 def _offline(why: str) -> ChosenReviewer:
@@ -190,7 +187,8 @@ class Reviewers:
         self._repo = repo
         self._transcript = transcript
         self._session_id = session_id
-        self.have_agents = any(one.agents for one in chosen)
+        self._with_agents = tuple(one for one in chosen if one.agents)
+        self.have_agents = bool(self._with_agents)
         self._caller = calls.caller(settings, fresh=fresh, key_of=review_key) if self.have_agents else None
 
     def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
@@ -204,10 +202,9 @@ class Reviewers:
 
         Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
         """
-        agents = [one for one in self._chosen if one.agents]
-        if not self._settings.verify or not agents:
+        if not self._settings.verify or not self._with_agents:
             return None
-        for one in agents:
+        for one in self._with_agents:
             if one.agents[0].limits.tools:
                 return AgentVerifier(
                     self._asking(one),
@@ -215,7 +212,7 @@ class Reviewers:
                     options=VerifyOptions(calls=self._options(one).calls),
                     transcript=self._transcript,
                 )
-        names = " and ".join(one.info.type for one in agents)
+        names = " and ".join(one.info.type for one in self._with_agents)
         return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
 
     def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
@@ -241,8 +238,7 @@ class Reviewers:
             transcript=self._transcript,
         )
         has_analysers = any(other.info.type == "offline" for other in self._chosen)
-        is_first = one is next(other for other in self._chosen if other.agents)
-        return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
+        return _WithSecrets(reviewer) if one is self._with_agents[0] and not has_analysers else reviewer
 
     def _options(self, one: ChosenReviewer) -> AgentReviewOptions:
         settings = self._settings
@@ -275,16 +271,16 @@ class _WithSecrets:
         return self._agent.info
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        masked = []
-        for file in task.files:
+        def is_masked(file: FileChange) -> bool:
             added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
             text = added.decode("utf-8", "replace")
-            if redact(text) != text:
-                masked.append(file)
+            return redact(text) != text
+
+        masked = tuple(filter(is_masked, task.files))
         if not masked:
             return await self._agent.review(task, emit)
         offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")
-        found = await offline.review(replace(task, files=tuple(masked)), emit)
+        found = await offline.review(replace(task, files=masked), emit)
         outcome = await self._agent.review(task, emit)
         return replace(
             outcome,

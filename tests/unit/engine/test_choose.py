@@ -38,7 +38,7 @@ def scripted(name: str, limits: AgentLimits = READS) -> ChosenReviewer:
 def options_of(reviewer: Reviewer) -> AgentReviewOptions:
     agent = getattr(reviewer, "_agent", reviewer)  # it may have the secrets analyser beside it
     assert isinstance(agent, AgentReviewer)
-    return agent._options
+    return agent.options
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.agents.calls.schemas import check_output, strict_schema, without_fillers
-from codeloupe.engine.experts import default_experts
+from codeloupe.engine.experts import load_experts
 from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
@@ -205,7 +205,7 @@ def test_the_instructions_are_cheap_and_so_is_the_light_form() -> None:
 @pytest.mark.defect("U1")
 def test_the_fixed_part_of_a_prompt_asks_for_new_code_within_850_tokens() -> None:
     """The longest that an ordinary review can send: all default experts, and an agent that may read the tree."""
-    unit = unit_of(modified("+x\n"), experts=default_experts())
+    unit = unit_of(modified("+x\n"), experts=load_experts(["default"]))
     prompt = review_prompt(unit, material(can_read_tree=True))
     assert "replacement = the new code for exactly the quoted lines" in prompt.system
     assert "replacement" in FINDINGS_SCHEMA["properties"]["findings"]["items"]["properties"]

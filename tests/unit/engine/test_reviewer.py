@@ -87,7 +87,7 @@ def warnings(events: list[Event]) -> str:
 
 def request_for(task: ReviewTask, *, limits: AgentLimits = LIMITS) -> AgentRequest:
     agent = ScriptedAgent([answer()])
-    review(agent, task, limits=limits, model="some-model", max_turns=7, call_timeout_seconds=33.0)
+    review(agent, task, limits=limits, model="some-model", call_timeout_seconds=33.0)
     return agent.requests[0]
 
 
@@ -184,7 +184,7 @@ def test_the_question_carries_all_that_the_call_needs(tmp_path: Path) -> None:
     request = request_for(task)
     assert request.output_schema == FINDINGS_SCHEMA
     assert request.permission_mode is PermissionMode.DONT_ASK
-    assert (request.model, request.max_turns, request.timeout_seconds) == ("some-model", 7, 33.0)
+    assert (request.model, request.timeout_seconds) == ("some-model", 33.0)
     assert request.working_dir == task.snapshot
     assert "+x = 1" in request.prompt
     assert request.system_prompt
@@ -213,7 +213,6 @@ def test_tools_are_given_only_with_a_tree_and_for_untrusted_code_only_when_confi
         limits = AgentLimits(schema=True, tools=can_use_tools, confined=confined)
         request = request_for(task, limits=limits)
         assert request.tools == tools
-        assert request.max_turns is None
         assert ("working directory" in (request.system_prompt or "")) is (tools is None)
 
 
