@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
 from codeloupe.analysers.interface import Analyser
@@ -18,6 +19,7 @@ from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.config.schema import Settings
+from codeloupe.engine.ask import CallOptions
 from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.engine.experts import DEFAULT, load_experts
 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
@@ -26,20 +28,11 @@ from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
+from codeloupe.model import ports
 from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
 from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
-from codeloupe.model.ports import (
-    Agent,
-    AgentEventSink,
-    AskAgent,
-    EventSink,
-    Reviewer,
-    ReviewerOutcome,
-    ReviewTask,
-    Transcript,
-    Verifier,
-)
+from codeloupe.model.ports import Agent, AskAgent, Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.system.redaction import redact
 
@@ -163,60 +156,59 @@ def review_command(settings: Settings) -> tuple[str, ...]:
     return settings.review_command
 
 
-class Reviewers:
+class Reviewers(Struct):
     """Makes the chosen reviewers of a run, and who tries to refute what they find.
 
     Limits, budget and ledger are those that all `calls` share. `transcript` gets the prompts and raw answers;
     `session_id` is the caller's own session.
     """
 
-    def __init__(
-        self,
-        chosen: Sequence[ChosenReviewer],
-        settings: Settings,
-        calls: AgentCalls,
-        *,
-        repo: Path,
-        fresh: bool = False,
-        transcript: Transcript | None = None,
-        session_id: str | None = None,
-    ) -> None:
-        self._chosen = tuple(chosen)
-        self._settings = settings
-        self._calls = calls
-        self._repo = repo
-        self._transcript = transcript
-        self._session_id = session_id
-        self._with_agents = tuple(one for one in chosen if one.agents)
-        self.have_agents = bool(self._with_agents)
-        self._caller = calls.caller(settings, fresh=fresh, key_of=review_key) if self.have_agents else None
+    chosen: Sequence[ChosenReviewer]
+    settings: Settings
+    calls: AgentCalls
+    repo: Path
+    fresh: bool = False
+    transcript: ports.Transcript | None = None
+    session_id: str | None = None
+    caller: AgentCaller | None = None
+
+    def __post_init__(self) -> None:
+        """Raises StoreError when agents review and there is no place for the ledger."""
+        if self.have_agents:
+            self.caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key)
+
+    @property
+    def have_agents(self) -> bool:
+        """Whether an agent is among them."""
+        return any(one.agents for one in self.chosen)
 
     def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
         """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
-        apart = experts is None and len(self._settings.experts) > 1
-        checklists = experts_of(self._settings) if experts is None else tuple(experts)
-        return tuple(self._reviewer(one, checklists, apart=apart) for one in self._chosen)
+        apart = experts is None and len(self.settings.experts) > 1
+        checklists = experts_of(self.settings) if experts is None else tuple(experts)
+        return tuple(self._reviewer(one, checklists, apart=apart) for one in self.chosen)
 
-    def verifier(self) -> Verifier | None:
+    def verifier(self) -> ports.Verifier | None:
         """The first agent that can read the code; one that sees no more than the finder did would prove nothing.
 
         Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
         """
-        if not self._settings.verify or not self._with_agents:
+        agents = [one for one in self.chosen if one.agents]
+        if not self.settings.verify or not agents:
             return None
-        for one in self._with_agents:
+        for one in agents:
             if one.agents[0].limits.tools:
                 return AgentVerifier(
                     self._asking(one),
                     limits=one.agents[0].limits,
-                    options=VerifyOptions(calls=self._options(one).calls),
-                    transcript=self._transcript,
+                    options=VerifyOptions(calls=self._calls_of(one)),
+                    transcript=self.transcript,
                 )
-        names = " and ".join(one.info.type for one in self._with_agents)
+        names = " and ".join(one.info.type for one in agents)
         return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
 
     def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
-        settings = self._settings
+        settings = self.settings
         match one.info.type:
             case "offline":
                 return OfflineReviewer(default_analysers(), why=one.info.why)
@@ -224,7 +216,7 @@ class Reviewers:
                 return CommandReviewer(review_command(settings), info=one.info)
             case "cerberus":
                 place = GatePlace(
-                    repo=self._repo, state_directory=self._calls.state_directory, session_id=self._session_id
+                    repo=self.repo, state_directory=self.calls.state_directory, session_id=self.session_id
                 )
                 arguments = settings.review_gate_arguments
                 return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
@@ -233,44 +225,45 @@ class Reviewers:
             self._asking(one),
             limits=one.agents[0].limits,
             info=one.info,
-            options=replace(self._options(one), experts=experts, apart=apart),
+            options=AgentReviewOptions(
+                calls=self._calls_of(one),
+                effort=settings.effort,
+                experts=experts,
+                apart=apart,
+                passes=settings.passes,
+                instructions=settings.instructions,
+                units_at_once=settings.concurrency,
+            ),
             mask=redact,
-            transcript=self._transcript,
+            transcript=self.transcript,
         )
-        has_analysers = any(other.info.type == "offline" for other in self._chosen)
-        return _WithSecrets(reviewer) if one is self._with_agents[0] and not has_analysers else reviewer
+        has_analysers = any(other.info.type == "offline" for other in self.chosen)
+        is_first = one is next(other for other in self.chosen if other.agents)
+        return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
 
-    def _options(self, one: ChosenReviewer) -> AgentReviewOptions:
-        settings = self._settings
-        is_sdk = one.info.type == "agent_sdk"
-        return AgentReviewOptions(
-            model=one.info.model,
-            effort=settings.effort,
-            passes=settings.passes,
-            call_timeout_seconds=settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds,
-            instructions=settings.instructions,
-            units_at_once=settings.concurrency,
-        )
+    def _calls_of(self, one: ChosenReviewer) -> CallOptions:
+        settings, is_sdk = self.settings, one.info.type == "agent_sdk"
+        seconds = settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds
+        return CallOptions(model=one.info.model, timeout_seconds=seconds)
 
     def _asking(self, one: ChosenReviewer) -> AskAgent:
-        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-            assert self._caller is not None  # noqa: S101 - it has agents, so there is a caller for them
-            return await self._caller.call(request, agent=one.agents, emit=emit)
+        async def ask(request: AgentRequest, emit: ports.AgentEventSink) -> AgentResult:
+            assert self.caller is not None  # noqa: S101 - it has agents, so there is a caller for them
+            return await self.caller.call(request, agent=one.agents, emit=emit)
 
         return ask
 
 
-class _WithSecrets:
+class _WithSecrets(Struct, frozen=True):
     """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
 
-    def __init__(self, agent: Reviewer) -> None:
-        self._agent = agent
+    reviewer: Reviewer
 
     @property
     def info(self) -> ReviewerInfo:
-        return self._agent.info
+        return self.reviewer.info
 
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
         def is_masked(file: FileChange) -> bool:
             added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
             text = added.decode("utf-8", "replace")
@@ -278,10 +271,10 @@ class _WithSecrets:
 
         masked = tuple(filter(is_masked, task.files))
         if not masked:
-            return await self._agent.review(task, emit)
+            return await self.reviewer.review(task, emit)
         offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")
         found = await offline.review(replace(task, files=masked), emit)
-        outcome = await self._agent.review(task, emit)
+        outcome = await self.reviewer.review(task, emit)
         return replace(
             outcome,
             findings=merge_findings([*found.findings, *outcome.findings]),

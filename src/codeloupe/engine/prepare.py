@@ -15,17 +15,10 @@ from msgspec.structs import replace
 
 from codeloupe.analysers.lock_files import review_lock_files
 from codeloupe.config.schema import Settings
+from codeloupe.engine import select
 from codeloupe.engine.contents import encoding_of
 from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
-from codeloupe.engine.select import (
-    HEAD_BYTES,
-    FileContent,
-    Selection,
-    SelectionRules,
-    decoded_file,
-    select_by_content,
-    select_by_diff,
-)
+from codeloupe.engine.select import FileContent, Selection, SelectionRules
 from codeloupe.engine.settings import configure
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git import snapshot as snapshots
@@ -38,19 +31,12 @@ from codeloupe.git.pull_request import fetch_pull_request
 from codeloupe.git.repository import Repository, find_root, open_repository, private_directory, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
 from codeloupe.git.snapshot import place_of
+from codeloupe.model import scope as scopes
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import MomentOf, ReviewTask
 from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
-from codeloupe.model.scope import (
-    DefaultScope,
-    DiffScope,
-    FetchedScope,
-    PullRequestScope,
-    PushedRange,
-    PushedRef,
-    ScopeRequest,
-)
+from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
@@ -84,43 +70,20 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
     def task(self, *, timeout_seconds: float) -> ReviewTask:
         """What a reviewer gets of it."""
-        return ReviewTask(
-            change=self.change,
-            files=self.selection.files,
-            snapshot=self.snapshot,
-            trusted=self.trusted,
-            timeout_seconds=timeout_seconds,
-            without_content=self.without_content,
-            tree=self.tree,
-            intent=self.intent,
-            guidance=self.guidance,
-            tree_is_partial=self.tree_is_partial,
-            moment_of=self.moment_of,
-        )
+        own = {name: getattr(self, name) for name in ReviewTask.__struct_fields__ if hasattr(self, name)}
+        return ReviewTask(**own, files=self.selection.files, timeout_seconds=timeout_seconds)
 
 
 def rules_of(settings: Settings) -> SelectionRules:
     """Which files of a change are reviewed."""
-    return SelectionRules(
-        include=settings.include,
-        exclude=settings.exclude,
-        max_file_bytes=settings.max_file_bytes,
-        max_file_lines=settings.max_file_lines,
-        skip_generated=settings.skip_generated,
-        skip_vendored=settings.skip_vendored,
-        skip_lock_files=settings.skip_lock_files,
-        skip_minified=settings.skip_minified,
-        believe_content=not settings.untrusted,
-        accept=frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread),
-    )
+    named = {name: getattr(settings, name) for name in SelectionRules.__struct_fields__ if hasattr(settings, name)}
+    accept = frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread)
+    return SelectionRules(**named, believe_content=not settings.untrusted, accept=accept)
 
 
 @asynccontextmanager
 async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[ScopeRequest, Path]]:
-    """The request and where it can be read: a pull request is fetched first, and lives as long as the context.
-
-    Raises as `fetch` does.
-    """
+    """The request and where it can be read: a pull request is fetched first, and lives as long as the context."""
     if not isinstance(request, PullRequestScope):
         yield request, repo
         return
@@ -168,7 +131,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     change, intent = await both(read_change(repository, sides), intending)
     await _check_patterns(change, wanted, repository, sides)
     believed = None if trusted else await believed_base(repository, request, sides, base_branch=settings.base_branch)
-    selection = select_by_diff(change, rules)
+    selection = select.select_by_diff(change, rules)
     # An agent may read the working tree itself. One that is not trusted may hold links that lead out of it.
     is_readable = trusted and sides.side is Side.WORKING_TREE
     exporting = snapshots.exported(repository, sides, paths=_existing(selection))
@@ -225,7 +188,7 @@ async def _from_diff(
     emptiness = ", which is empty" if request.is_empty else ""
     scope = Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
     change = Change(scope, parse_diff(request.data))
-    selection = select_by_diff(change, rules)
+    selection = select.select_by_diff(change, rules)
     try:
         repository: Repository | None = await open_repository(repo)
     except NotARepository:
@@ -298,11 +261,11 @@ async def settle(
         opaque = [file for file in files if file.binary and file.new_blob]
         blobs = await _blobs(repository, [file.new_blob for file in opaque])
         contents = {
-            file.path: FileContent(len(blob), blob[:HEAD_BYTES], blob)
+            file.path: FileContent(len(blob), blob[: select.HEAD_BYTES], blob)
             for file in opaque
             if (blob := blobs.get(file.new_blob or "")) is not None
         }
-    selection = select_by_content(replace(selection, files=files), contents, rules, whole)
+    selection = select.select_by_content(replace(selection, files=files), contents, rules, whole)
     # Text becomes UTF-8, also below `root`; of what is to be read whole all lines are added ones.
     wholes = {path: content.whole for path, content in contents.items() if content.whole is not None}
     olds = (file.old_blob for file in selection.files if file.path in wholes and file.old_path)
@@ -311,7 +274,7 @@ async def settle(
     for file in selection.files:
         text = wholes.get(file.path)
         is_text = text is not None and not file.is_symlink
-        decoded = decoded_file(file, blobs.get(file.old_blob or ""), text or b"") if is_text else None
+        decoded = select.decoded_file(file, blobs.get(file.old_blob or ""), text or b"") if is_text else None
         if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
             place.write_bytes(decoded[1])
         in_text, text = decoded or (file, text or b"")
@@ -331,7 +294,7 @@ def _content(root: Path, file: FileChange) -> FileContent | None:
     if file.new_path is None or path is None or not path.is_file():
         return None
     with path.open("rb") as stream:
-        size, head = path.stat().st_size, stream.read(HEAD_BYTES)
+        size, head = path.stat().st_size, stream.read(select.HEAD_BYTES)
         is_needed = file.binary or encoding_of(head, file.path) is not None
         whole = head + stream.read(_MOST_CONTENT_BYTES) if is_needed and size <= _MOST_CONTENT_BYTES else None
     return FileContent(size, head, whole)
@@ -346,13 +309,10 @@ async def _with_lock_files(
     if not files:
         return selection, ()
     blobs = await _blobs(repository, (name for file in files for name in (file.old_blob, file.new_blob)))
-    news: dict[str, bytes | None] = {}
-    for file in files:
-        place = None if root is None else place_of(root, file.path)
-        is_there = file.new_path and place is not None and place.is_file()
-        news[file.path] = place.read_bytes() if place is not None and is_there else None
-        if root is None:
-            news[file.path] = blobs.get(file.new_blob or "")
+    news = {file.path: blobs.get(file.new_blob or "") for file in files}
+    if root is not None:
+        places = ((file.path, place_of(root, file.path) if file.new_path else None) for file in files)
+        news = {path: place.read_bytes() if place and place.is_file() else None for path, place in places}
     found, unread = review_lock_files(files, blobs, news)
     locks = tuple(file for file in selection.lock_files if file.path not in unread)
     # Of requirements the reviewers see the lines themselves, so nothing is missing there.
@@ -454,7 +414,9 @@ async def patterns_of(
     return () if "" in inside else tuple(map(literal_pattern, inside))
 
 
-async def new_in_push(refs: Sequence[PushedRef], *, remote: str, repo: Path | str = ".") -> tuple[PushedRange, ...]:
+async def new_in_push(
+    refs: Sequence[scopes.PushedRef], *, remote: str, repo: Path | str = "."
+) -> tuple[scopes.PushedRange, ...]:
     """What a push of these refs would bring to a remote. Raises RevisionError for a ref that is not here."""
-    base = (await configure(DefaultScope(), repo=Path(repo))).settings.base_branch
+    base = (await configure(scopes.DefaultScope(), repo=Path(repo))).settings.base_branch
     return await pushed_ranges(await open_repository(Path(repo)), refs, remote=remote, base_branch=base)

@@ -16,24 +16,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.engine import ask
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
-from codeloupe.engine.ask import (
-    ECHOED_QUESTION,
-    INVALID_ANSWER,
-    QUOTED_ANSWER,
-    UNEXPECTED_ERROR,
-    Asker,
-    CallOptions,
-    CircuitOpen,
-    Failure,
-    Transcript,
-    failure_of,
-    for_each,
-    is_echo,
-    is_quoted,
-    shortened,
-    warn,
-)
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
@@ -101,7 +85,7 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
         return await reviewer.review(task, emit)
     except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this reviewer that failed
         _log.warning("the reviewer %s failed", name, exc_info=True)
-        reason = failure_of(error).reason
+        reason = ask.failure_of(error).reason
     files = tuple(dict.fromkeys(file.path for file in task.files))
     emit(LaneFinished(name, 0, time.monotonic() - started, reason))
     return ReviewerOutcome(
@@ -113,55 +97,37 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
 
 
 class AgentReviewOptions(Struct, frozen=True, kw_only=True):
-    """How an agent reviews.
+    """How an agent reviews: `apart` asks about each expert's checklist by itself; `passes` says how often all is asked.
 
-    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `call_timeout_seconds`
-    is for one unit. `units_at_once` is how many are asked about at a time. It should be the number of calls that may
-    run at a time, which is for `ask` to bound: with fewer some would not be used, and with more a broken answer would
-    be asked for again only after all other units, so that it would be late to be seen that none can be read.
+    `units_at_once` should be the number of calls that may run at a time, which is for the agent to bound: with fewer
+    some would not be used, and with more a broken answer would be asked for again only after all other units, so that
+    it would be late to be seen that none can be read.
     """
 
-    model: str | None = None
+    calls: ask.CallOptions = ask.CallOptions()
     effort: Effort = Effort.MEDIUM
     experts: tuple[Expert, ...] = ()
     apart: bool = False
     passes: int = 1
-    call_timeout_seconds: float = 600.0
     instructions: tuple[PathInstruction, ...] = ()
     units_at_once: int = 64
 
-    @property
-    def calls(self) -> CallOptions:
-        """What of it concerns a single call."""
-        return CallOptions(model=self.model, timeout_seconds=self.call_timeout_seconds)
 
-
-class AgentReviewer:
-    """Reviews with one agent, asked through `ask`, which has `limits`. `name` is in each finding.
+class AgentReviewer(Struct):
+    """Reviews with one agent, which has `limits`. `name` is in each finding.
 
     `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw answer, with
     the secrets that are masked only when they are sent: whoever writes them anywhere redacts them first. Nothing of
     them goes to the log. `info` has its model: once it has reviewed, the one that answered.
     """
 
-    def __init__(
-        self,
-        name: str,
-        ask: AskAgent,
-        *,
-        limits: AgentLimits,
-        info: ReviewerInfo,
-        options: AgentReviewOptions = AgentReviewOptions(),  # noqa: B008 - frozen
-        mask: Callable[[str], str] | None = None,
-        transcript: Transcript | None = None,
-    ) -> None:
-        self.name = name
-        self.info = info
-        self.options = options
-        self.mask = mask or str
-        self._ask = ask
-        self._limits = limits
-        self._transcript = transcript
+    name: str
+    agent: AskAgent
+    limits: AgentLimits
+    info: ReviewerInfo
+    options: AgentReviewOptions = AgentReviewOptions()
+    mask: Callable[[str], str] = str
+    transcript: ask.Transcript | None = None
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
@@ -173,13 +139,13 @@ class AgentReviewer:
             experts=options.experts,
             passes=options.passes,
             apart=options.apart,
-            own_tokens=self._limits.own_tokens,
+            own_tokens=self.limits.own_tokens,
         )
         emit(UnitsPlanned(self.name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
-        asker = Asker(self._ask, task, limits=self._limits, calls=options.calls, transcript=self._transcript)
+        asker = ask.Asker(self.agent, task, limits=self.limits, calls=options.calls, transcript=self.transcript)
         run = _Run(self, asker, emit)
-        await for_each(units, run.review, at_once=options.units_at_once)
+        await ask.for_each(units, run.review, at_once=options.units_at_once)
         outcome = run.outcome(units)
         if asker.models:
             self.info = replace(self.info, model="+".join(asker.models))
@@ -198,7 +164,7 @@ class _UnitOutcome(Struct, frozen=True, kw_only=True):
     """
 
     findings: tuple[Finding, ...] = ()
-    failure: Failure | None = None
+    failure: ask.Failure | None = None
     reviewed: bool = True
     dropped: tuple[str, ...] = ()
     from_ledger: bool = False
@@ -217,7 +183,7 @@ class _Heard(Struct, frozen=True, kw_only=True):
 class _Run:
     """The units of one review, and what became of them: asked, read, asked once more where that failed, and placed."""
 
-    def __init__(self, reviewer: AgentReviewer, asker: Asker, emit: EventSink) -> None:
+    def __init__(self, reviewer: AgentReviewer, asker: ask.Asker, emit: EventSink) -> None:
         self._name = reviewer.name
         self._options = reviewer.options
         self._asker = asker
@@ -237,7 +203,7 @@ class _Run:
         self._anchorer = Anchorer(task.files, text.read, mask=reviewer.mask)
         self._lines = StatedLines(task, text, mask=reviewer.mask, only_shown=True)
         self._outcomes: dict[str, _UnitOutcome] = {}
-        self._not_started: dict[str, Failure] = {}
+        self._not_started: dict[str, ask.Failure] = {}
         self._details = 0
 
     async def review(self, unit: Unit) -> None:
@@ -245,14 +211,14 @@ class _Run:
         started = time.monotonic()
         try:
             outcome = await self._reviewed(unit)
-        except CircuitOpen as stopped:
+        except ask.CircuitOpen as stopped:
             self._not_started[unit.name] = stopped.failure
             return
         # Answers that cannot be read are kept to be looked into, but not all of thousands.
         self._details += bool(outcome.answer)
         self._outcomes[unit.name] = outcome if self._details <= 50 else replace(outcome, answer="")
         for error in sorted(self._errors(unit, outcome), key=lambda error: error.kind == DROPPED_FINDING):
-            warn(error.message, self._emit)
+            ask.warn(error.message, self._emit)
         finished = UnitFinished(
             self._name,
             unit.name,
@@ -273,7 +239,7 @@ class _Run:
             # One error for all units that were not started: they may be thousands, for one reason.
             failure = next(iter(self._not_started.values()))
             message = f"{self._name} did not start {len(self._not_started):,} units: {failure.reason}"
-            warn(message, self._emit)
+            ask.warn(message, self._emit)
             errors.append(ReviewError(failure.kind, message))
         planned = {file for unit in units for file in unit.files}
         # A plan leaves out no changed file, and were there one, it must not look reviewed.
@@ -306,11 +272,11 @@ class _Run:
             question = self._request(unit, prompt, FINDINGS_SCHEMA)
             heard = await self._ask(question, unit)
             return await self._concluded(unit, question, heard)
-        except CircuitOpen:
+        except ask.CircuitOpen:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a unit trips over, it is this unit that failed
-            failure = failure_of(error)
-            is_bad = failure.kind == UNEXPECTED_ERROR or isinstance(error, Crashed)
+            failure = ask.failure_of(error)
+            is_bad = failure.kind == ask.UNEXPECTED_ERROR or isinstance(error, Crashed)
             level = logging.WARNING if is_bad else logging.INFO
             _log.log(level, "the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
             self._asker.circuit.note_failure(error)
@@ -318,7 +284,7 @@ class _Run:
             return _UnitOutcome(failure=failure, reviewed=False)
         # What was found first is kept.
         problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
-        both = Failure(failure.kind, shortened(f"{problem}{failure.reason}"))
+        both = ask.Failure(failure.kind, ask.shortened(f"{problem}{failure.reason}"))
         return replace(self._placed(unit, heard), failure=both, reviewed=False)
 
     async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
@@ -336,10 +302,10 @@ class _Run:
                 again = self._request(unit, prompt, REPAIR_SCHEMA)
         if again is None:
             return self._unreadable(unit, heard)
-        warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
+        ask.warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
         try:
             second = await self._ask(again)
-        except CircuitOpen:
+        except ask.CircuitOpen:
             # Why nothing more is asked is said once, for all units.
             return self._unreadable(unit, heard, "it was not asked for again, since nothing more is asked")
         # All findings of the second answer, and those of the first that it does not have.
@@ -382,10 +348,10 @@ class _Run:
             if readable is not True and (readable is not None or not read.findings):
                 problem = "invalid answer: it is no review"
         if unit is not None and structured is None and problem is None and not read.findings:
-            if is_echo(text, request.system_prompt or ""):
-                problem = ECHOED_QUESTION
-            elif is_quoted(text, (hunk for part in unit.parts for hunk in part.hunks)):
-                problem = QUOTED_ANSWER
+            if ask.is_echo(text, request.system_prompt or ""):
+                problem = ask.ECHOED_QUESTION
+            elif ask.is_quoted(text, (hunk for part in unit.parts for hunk in part.hunks)):
+                problem = ask.QUOTED_ANSWER
         return _Heard(read=replace(read, problem=problem), text=text, from_ledger=from_ledger, cut_off=cut_off)
 
     def _placed(self, unit: Unit, heard: _Heard) -> _UnitOutcome:
@@ -404,12 +370,12 @@ class _Run:
             lost = f"{len(claims):,} findings in one answer, of which only the most severe {_MAX_FINDINGS} are kept"
         elif dropped and not findings:
             lost = f"no finding could be read: {dropped[0]}"
-        named = [shortened(one) for one in dropped[:_MAX_DROPPED]]
+        named = [ask.shortened(one) for one in dropped[:_MAX_DROPPED]]
         if len(dropped) > _MAX_DROPPED:
             named.append(f"and {len(dropped) - _MAX_DROPPED:,} more")
         return _UnitOutcome(
             findings=tuple(findings),
-            failure=Failure(INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
+            failure=ask.Failure(ask.INVALID_ANSWER, ask.shortened(lost)) if lost else _hidden_part(unit),
             reviewed=lost is None,
             dropped=tuple(named),
             from_ledger=heard.from_ledger,
@@ -429,7 +395,7 @@ class _Run:
     def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
         reason = "; ".join(part for part in (heard.read.problem, more) if part)
         self._asker.circuit.note_failure(OutputInvalid(reason, agent=""))
-        failure = Failure(INVALID_ANSWER, shortened(reason))
+        failure = ask.Failure(ask.INVALID_ANSWER, ask.shortened(reason))
         return replace(self._placed(unit, heard), failure=failure, reviewed=False)
 
 
@@ -437,7 +403,7 @@ def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
     return claim.file, claim.line_start, "".join(claim.title.split()).lower()
 
 
-def _hidden_part(unit: Unit) -> Failure | None:
+def _hidden_part(unit: Unit) -> ask.Failure | None:
     """The failure of a unit whose changed lines are so long that they were not shown whole: their ends are unread."""
     files = dict.fromkeys(
         part.file.path
@@ -447,10 +413,10 @@ def _hidden_part(unit: Unit) -> Failure | None:
         and any(len(row) > MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
     reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
-    return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
+    return ask.Failure("line_too_long", ask.shortened(reason), tuple(files)) if files else None
 
 
-def _failed(unit: Unit, failure: Failure) -> FailedUnit:
+def _failed(unit: Unit, failure: ask.Failure) -> FailedUnit:
     """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
     if not failure.files or set(failure.files) == set(unit.files):
         return FailedUnit(unit.name, unit.files, failure.reason)
