@@ -42,10 +42,7 @@ _Item = TypeVar("_Item")
 
 
 class Failure(Struct, frozen=True):
-    """Why a call gave nothing: `kind` is a short stable word for errors, `reason` the phrase for coverage.
-
-    `files` are those of the unit that it is about; none when it is about all of them.
-    """
+    """Why a call gave nothing: a short stable word, the phrase for coverage, and the files it is about, if not all."""
 
     kind: str
     reason: str
@@ -100,10 +97,7 @@ class Circuit:
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[Callable[[AgentEvent], None]]:
-        """Around one call, which has to note its events. Raises CircuitOpen, also for what waited.
-
-        A call waits until an attempt begins, and again between two attempts.
-        """
+        """Around one call, which has to note its events. Raises CircuitOpen, also for what waited."""
         self.check()
         scope = asyncio.timeout(None)
 
@@ -158,10 +152,9 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 class Asker:
     """Puts the questions about one task to an agent with these limits, in one event loop.
 
-    `fence` is the marker of the run. `can_read_tree` says whether the agent gets tools: for an untrusted change only
-    one that reads nothing outside the reviewed tree. `usage` is what the questions cost so far, `models` are those that
-    answered, each once, in the order of their first answers. `transcript` gets prompts as they were before secrets
-    were masked in them, and raw answers: it must redact them before they are written anywhere.
+    It gets tools, for an untrusted change only when it reads nothing outside the reviewed tree. `usage` is what the
+    questions cost so far, `models` are those that answered, in the order of their first answers. `transcript` gets
+    prompts as they were before secrets were masked in them, and raw answers: it must redact them before it writes them.
     """
 
     def __init__(
@@ -262,10 +255,7 @@ def warn(message: str, emit: EventSink) -> None:
 
 
 async def for_each(items: Sequence[_Item], work: Callable[[_Item], Awaitable[None]], *, at_once: int) -> None:
-    """Do the work for all items, for so many at a time: the rest costs nothing before its turn.
-
-    A cancellation, or an error of `work`, is raised when nothing runs any more.
-    """
+    """Do the work for so many items at a time. A cancellation or an error is raised when nothing runs any more."""
     left = iter(items)
 
     async def worker() -> None:

@@ -195,10 +195,7 @@ def _call_key(
 
 
 def review_key(request: AgentRequest, agent: Agent) -> str | None:
-    """The ledger's key of a reviewing call: the same for the same unit, whatever else changed in the tree.
-
-    Of the labels `prompt_version`, `pass` and `trust` count. None for a call that must be made each time.
-    """
+    """The ledger's key of a reviewing call: of the unit, pass and trust alone; None for one to make each time."""
     labels = request.labels
     version = labels.get("prompt_version", CALL_VERSION)
     extra = {"pass": labels["pass"]} if "pass" in labels else {}

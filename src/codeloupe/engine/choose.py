@@ -1,7 +1,4 @@
-"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find.
-
-`auto` takes the first agent of the settings that is here and logged in, and goes offline when there is none.
-"""
+"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find."""
 
 from __future__ import annotations
 
@@ -46,10 +43,7 @@ def default_analysers() -> tuple[Analyser, ...]:
 
 
 class ChosenReviewer(Struct, frozen=True):
-    """A reviewer before it is made: its type, why it was chosen, and its agents, the first of which is asked first.
-
-    `instead` says, for one that reviews offline because no agent can be used, why none can.
-    """
+    """A reviewer before it is made; its first agent is asked first. `instead` says why it is no agent, if it is not."""
 
     info: ReviewerInfo
     agents: tuple[Agent, ...] = ()
@@ -69,10 +63,7 @@ class ChosenReviewer(Struct, frozen=True):
 async def choose_reviewers(
     settings: Settings, calls: AgentCalls | None = None, *, needs_agent: bool = False
 ) -> tuple[ChosenReviewer, ...]:
-    """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one.
-
-    With `needs_agent` the analysers do not take the place of agents that cannot be used: to ask those then fails.
-    """
+    """Who would review, at least one; with `needs_agent` agents that cannot be used stay, and to ask them fails."""
     calls = calls or AgentCalls()
     wanted = settings.reviewers or (settings.reviewer_type,)
     if settings.lanes == ("offline",) and not settings.reviewers:
@@ -138,10 +129,7 @@ def _info(name: str, why: str, settings: Settings, *, first: str | None) -> Revi
 
 
 def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Expert, ...]:
-    """The experts of these names, or of those in the settings, or the default checklist.
-
-    Raises ConfigError for one that nobody knows, and for a definition or a folder that cannot be read.
-    """
+    """The experts of these names, or of those in the settings, or the default ones. Raises as `load_experts` does."""
     folder = Path(settings.experts_folder) if settings.experts_folder else None
     return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
 
@@ -157,11 +145,7 @@ def review_command(settings: Settings) -> tuple[str, ...]:
 
 
 class Reviewers(Struct):
-    """Makes the chosen reviewers of a run, and who tries to refute what they find.
-
-    Limits, budget and ledger are those that all `calls` share. `transcript` gets the prompts and raw answers;
-    `session_id` is the caller's own session.
-    """
+    """Makes the chosen reviewers of a run, and who tries to refute what they find. `session_id` is the caller's own."""
 
     chosen: Sequence[ChosenReviewer]
     settings: Settings
@@ -189,10 +173,7 @@ class Reviewers(Struct):
         return tuple(self._reviewer(one, checklists, apart=apart) for one in self.chosen)
 
     def verifier(self) -> ports.Verifier | None:
-        """The first agent that can read the code; one that sees no more than the finder did would prove nothing.
-
-        Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
-        """
+        """The first agent that can read the code, or what says that none can; None where no agent should."""
         agents = [one for one in self.chosen if one.agents]
         if not self.settings.verify or not agents:
             return None

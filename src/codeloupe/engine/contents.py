@@ -1,9 +1,7 @@
 """What a file is, by its content: text in an encoding, media, a font, an archive, a compiled program, or none of these.
 
-Text in other encodings becomes UTF-8, so that a reviewer and an analyser see the characters, not their bytes. An
-encoding counts where whoever runs the file would believe it too: a byte order mark, a declaration in the first lines,
-NULs between ASCII letters. One that would turn readable bytes into other characters is not believed, since code could
-hide there.
+Text becomes UTF-8. An encoding counts where whoever runs the file would believe it too: a byte order mark, a
+declaration in the first lines, NULs between ASCII letters; not one that gives readable bytes another meaning.
 
 A name proves nothing, and neither does the beginning of a file: whoever wants code to stay unread puts the first bytes
 of a picture in front of it. So a format counts only where its structure holds from the first byte to the last, and
@@ -63,10 +61,7 @@ def encoding_of(content: bytes, path: str) -> Encoding | None:
 
 
 def hides_text(content: bytes, encoding: Encoding, *, least: int = 4) -> bool:
-    """Whether who ignores the encoding, and NULs as a shell does, reads words that are not in the decoded text.
-
-    A word has at least so many bytes. Short ones come about by chance where each character is two bytes beyond ASCII.
-    """
+    """Whether who ignores the encoding, and NULs as a shell does, reads `least` bytes that the text has not."""
     if encoding.keeps_lines:
         return False
     decoded = in_utf8(content, encoding)

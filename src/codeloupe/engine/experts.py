@@ -14,8 +14,9 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from codeloupe.config import yaml
 from codeloupe.config.files import read_config_file
-from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, closest, config_error, escape, read_document
+from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, config_error, escape
 from codeloupe.errors import ConfigError
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Severity
@@ -105,35 +106,31 @@ def _values_of(name: str, own: Mapping[str, object], files: Mapping[str, Sequenc
         place = str(PurePath(first.parent.name, first.name))
         text = read_config_file(first, name=place, follow_symlinks=False).text
         try:
-            return _plain(read_document(place, text, deepest_level=3), place), escape(place)
+            document = yaml.read_document(place, text, deepest_level=3)
         except Refused as refused:
             raise config_error([refused.problem]) from refused
+        if problems := list(yaml.repetitions(place, document)):
+            raise config_error(problems)
+        return _plain(document), escape(place)
     if name in _BUILT_IN:
         return msgspec.json.decode((CHECKLISTS / f"{name}.json").read_bytes()), name
-    known = tuple(dict.fromkeys((*own, *files, *_BUILT_IN, DEFAULT)))
+    known = list(dict.fromkeys((*own, *files, *_BUILT_IN, DEFAULT)))
     raise ConfigError(f"there is no expert {name[:60]!r}", hint=_did_you_mean(name, known))
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
     listed = f"known: {', '.join(known[:40])}{', …' if len(known) > 40 else ''}"
-    near = closest(word, known)
+    near = yaml.closest(word, known)
     return f"did you mean `{near}`? ({listed})" if near else listed
 
 
-def _plain(node: Node, place: str) -> object:
+def _plain(node: Node) -> object:
     """The value as it is written, since a checklist is made of words: `yes` and `1.10` stay texts."""
     if isinstance(node, ListNode):
-        return [_plain(item, place) for item in node.items]
-    if not isinstance(node, MapNode):
-        return None if node.value is None else node.text
-    mapping: dict[str, object] = {}
-    for key, value in node.entries:
-        if key.text in mapping:
-            raise ConfigError(
-                f"{escape(place)}:{key.line}: the key {key.text[:60]!r} is given twice", hint="keep one of the two"
-            )
-        mapping[key.text] = _plain(value, place)
-    return mapping
+        return [_plain(item) for item in node.items]
+    if isinstance(node, MapNode):
+        return {key.text: _plain(value) for key, value in node.entries}
+    return None if node.value is None else node.text
 
 
 class _Definition:

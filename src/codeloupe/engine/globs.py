@@ -19,10 +19,7 @@ from codeloupe.model.scope import OneOf, Wildcard, parse_pattern
 
 
 class Globs:
-    """Include and exclude patterns for paths. No include pattern means everything; exclude wins.
-
-    A range that runs backwards, which `check_pattern` complains about, holds no character.
-    """
+    """Include and exclude patterns for paths. No include pattern means everything; exclude wins."""
 
     def __init__(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
         self._include = [_compiled(pattern) for pattern in include]
@@ -92,10 +89,7 @@ def literal_pattern(path: str) -> str:
 
 
 def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before or after the change") -> UsageError:
-    """The error for a pattern that fits no file of the repository, by default before or after the change.
-
-    Its hint is the pattern with another spelling of its folder, name or suffix that would fit something.
-    """
+    """The error for a pattern that fits no file of the repository; its hint is a spelling that would fit something."""
     body = pattern.strip("/")
     fixed = _WILD.split(body, maxsplit=1)[0]
     if fixed:

@@ -1,9 +1,8 @@
 """A change cut into units, each for one agent call. Pure, deterministic, and linear in the diff.
 
-Every reviewable hunk is, in each pass, in exactly one unit for each expert that applies to its file, and in at least
-one unit. Related hunks are together: those of a file, of a function, of a source and its tests, of a folder. Units
-are about as large as the effort says and well filled, since each call pays for the instructions again. A hunk that
-fits is never cut; an enormous one comes in even pieces. Files without hunks give no unit.
+In each pass every hunk is in exactly one unit for each expert that applies to its file, and in at least one unit.
+Related hunks are together: of a file, a function, a source and its tests, a folder. Units are well filled, since each
+call pays for the instructions again. A hunk that fits is never cut; an enormous one comes in even pieces.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ _ASCII = bytes(range(128))
 def tokens_of(text: bytes | str) -> int:
     """About how many tokens a text is, without a tokenizer, which would have to be downloaded.
 
-    Tokenizers cut at words, marks and digits, and swallow indentation: so bytes are weighed by their kind. The weights
-    were fitted on source code and prose of a dozen languages, where they are mostly within a tenth. Random text
-    (base64, hashes) costs up to twice of what is estimated.
+    The weights of bytes by their kind were fitted on source code and prose of a dozen languages, where they are mostly
+    within a tenth. Random text (base64, hashes) costs up to twice of what is estimated.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     others = data.translate(None, _LETTERS)
@@ -63,10 +61,9 @@ def header_tokens(file: FileChange) -> int:
 
 
 class ExpertChoice:
-    """Which experts apply to which files, by the globs of their paths. Of experts with one name the first counts."""
+    """Which experts apply to which files, by their paths; of one name the first counts. Raises ConfigError."""
 
     def __init__(self, experts: Sequence[Expert]) -> None:
-        """Raises ConfigError for a pattern that makes no sense."""
         self.experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
         self._globs: list[Globs | None] = []
         for expert in self.experts:
@@ -93,10 +90,9 @@ _TEST_WORD = re.compile(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT
 
 
 def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
-    """The places of all paths in blocks, each with its folder: a source and its tests, or a file alone.
+    """The places of all paths in blocks, each with its folder: a source and its tests, or a file alone, by their names.
 
-    Names alone decide: a source before its tests, a folder whole. A further pass has another order, drawn from its
-    number and the names, so that it is the same at every run and a file more or less leaves the others in order.
+    A further pass has another order, the same at every run, which a file more or less does not change.
     """
 
     def key(place: int) -> tuple[object, ...]:
@@ -156,24 +152,17 @@ def _owners(paths: Sequence[str]) -> dict[int, int]:
 MOST_FILL = 1.3
 # A little above what is asked for, since the places to end a unit are more often before than after it.
 _BEST_FILL = 1.08
-# What it costs to end a unit before a piece, in parts of a unit that is too small or too large, by what that piece has
-# to do with the one before it.
-STRANGER, SAME_FOLDER, SAME_BLOCK, SAME_FILE, SAME_SECTION = 0.0, 0.05, 0.2, 0.3, 0.6
+# What it costs to end a unit before a piece, in parts of a unit that is too small or too large, by what that piece
+# shares with the one before it: nothing, the folder, the block, the file, the section.
+BONDS = 0.0, 0.05, 0.2, 0.3, 0.6
 
 
-class Weight(NamedTuple):
-    """A piece to pack: its tokens, those of its file's header, and what it costs to end a unit before it."""
-
-    tokens: int
-    header_tokens: int
-    bond: float
-
-
-def pack(weights: Sequence[Weight], target_tokens: int) -> list[tuple[int, ...]]:
+def pack(weights: Sequence[tuple[int, int, float]], target_tokens: int) -> list[tuple[int, ...]]:
     """The places of the pieces of each unit; every place is in exactly one, in order inside it.
 
-    A unit has at most MOST_FILL times `target_tokens`, unless it is a single piece. Each stretch of pieces goes to an
-    earlier unit that has room, the nearest first; a crumb may make another unit larger than asked for.
+    A weight is a piece's tokens, those of its file's header, and what it costs to end a unit before it. A unit has at
+    most MOST_FILL times `target_tokens`, unless it is a single piece. Each stretch of pieces goes to an earlier unit
+    that has room, the nearest first; a crumb may make another unit larger than asked for.
     """
     units: list[tuple[list[int], int]] = []
     start = 0
@@ -192,17 +181,17 @@ def pack(weights: Sequence[Weight], target_tokens: int) -> list[tuple[int, ...]]
     return [tuple(sorted(places)) for places, _ in units]
 
 
-def _end_of(weights: Sequence[Weight], start: int, target_tokens: int) -> tuple[int, int]:
+def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens: int) -> tuple[int, int]:
     """After which piece the stretch that begins at `start` ends best, and its tokens."""
-    tokens = weights[start].tokens + weights[start].header_tokens
+    tokens = sum(weights[start][:2])
     best, best_cost = (start + 1, tokens), float("inf")
     for place in range(start + 1, len(weights)):
-        weight = weights[place]
+        own, header, bond = weights[place]
         fill = tokens / target_tokens
-        cost = weight.bond + abs(fill - _BEST_FILL) if fill >= 0.6 else 2 - fill
+        cost = bond + abs(fill - _BEST_FILL) if fill >= 0.6 else 2 - fill
         if cost <= best_cost:
             best, best_cost = (place, tokens), cost
-        more = weight.tokens + (weight.header_tokens if weight.bond < SAME_FILE else 0)
+        more = own + (header if bond < BONDS[3] else 0)
         if tokens + more > target_tokens * MOST_FILL:
             return best
         tokens += more
@@ -212,7 +201,6 @@ def _end_of(weights: Sequence[Weight], start: int, target_tokens: int) -> tuple[
 # As much as git itself shows.
 _LONGEST_SECTION = 80
 _ROW = re.compile(rb"[^\n]*\n|[^\n]+")
-_ENDS_OF_CHANGES = frozenset(((b"+", b" "), (b"-", b" "), (b"+", b"-")))
 _DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
 _TOP_LEVEL = re.compile(rb"[-+ ][^\s})\]]")
 
@@ -226,10 +214,7 @@ class Piece(NamedTuple):
 
 
 def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece, ...]:
-    """The hunk whole when it has at most `most_tokens`; else even pieces, each of `target_tokens` or a little more.
-
-    A piece has more than that only when it holds a single row of its own.
-    """
+    """The hunk whole when it has at most `most_tokens`; else even pieces of about `target_tokens`, or of one row."""
     if len(hunk.section) > _LONGEST_SECTION:
         hunk = replace(hunk, section=hunk.section[:_LONGEST_SECTION])
     tokens = hunk_tokens(hunk)
@@ -239,82 +224,69 @@ def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece
 
 
 def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
-    """Some stretches of a hunk's rows, each from a first row up to a last, as hunks with the right numbers.
-
-    They come in order and do not overlap. Linear in the hunk.
-    """
-    rows = _ROW.findall(hunk.body)
-    old, new = _first_numbers(hunk)
-    passed = 0
+    """Some stretches of a hunk's rows, in order and without overlap, as hunks with the right numbers."""
+    rows, passed = _Rows(hunk), 0
     for start, end in stretches:
-        if (start, end) == (0, len(rows)):
+        if (start, end) == (0, len(rows.signs)):
             yield hunk
             return
         # The marker of a missing newline belongs to its row.
-        first = start - (start > passed and rows[start][:1] == b"\\")
-        following = end + (end < len(rows) and rows[end][:1] == b"\\")
-        before_old, before_new, *_ = _count(rows[passed:first])
-        old, new = old + before_old, new + before_new
-        yield _hunk_at(
-            old, new, rows[first:following], _section_in(rows[max(0, first - 2_000) : first]) or hunk.section
+        first = start - (start > passed and rows.signs[start] == b"\\")
+        passed = end + (end < len(rows.signs) and rows.signs[end] == b"\\")
+        yield rows.part(first, passed, rows.section_in(max(0, first - 2_000), first) or hunk.section)
+
+
+class _Rows:
+    """The rows of a hunk with the marks that they begin with, of which parts can be made."""
+
+    def __init__(self, hunk: Hunk) -> None:
+        self.rows: list[bytes] = _ROW.findall(hunk.body)
+        self.signs = [row[:1] for row in self.rows]
+        # The numbers of each row on both sides; in git's numbers a side without lines begins before it.
+        old, new = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
+        self._old = list(accumulate((sign not in (b"+", b"\\") for sign in self.signs), initial=old))
+        self._new = list(accumulate((sign not in (b"-", b"\\") for sign in self.signs), initial=new))
+
+    def section_in(self, start: int, end: int) -> str:
+        """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
+        found = (row for row in reversed(self.rows[start:end]) if _DEFINITION.match(row))
+        return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
+
+    def part(self, start: int, end: int, section: str) -> Hunk:
+        """Some rows as a hunk."""
+        (old, old_end), (new, new_end) = ((side[start], side[end]) for side in (self._old, self._new))
+        body, signs = b"".join(self.rows[start:end]), self.signs[start:end]
+        added, deleted = signs.count(b"+"), signs.count(b"-")
+        return Hunk(
+            old - (old == old_end), old_end - old, new - (new == new_end), new_end - new, body, section, added, deleted
         )
-        own_old, own_new, *_ = _count(rows[first:following])
-        old, new, passed = old + own_old, new + own_new, following
 
 
-def _first_numbers(hunk: Hunk) -> tuple[int, int]:
-    """The old and the new number of the first line; in git's numbers a side without lines begins before it."""
-    return hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
-
-
-def _count(rows: Sequence[bytes]) -> tuple[int, int, int, int]:
-    """How many lines some rows have on the old and the new side, and how many of them are added and deleted."""
-    signs = Counter(row[:1] for row in rows)
-    lines = len(rows) - signs[b"\\"]
-    return lines - signs[b"+"], lines - signs[b"-"], signs[b"+"], signs[b"-"]
-
-
-def _section_in(rows: Sequence[bytes]) -> str:
-    """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
-    found = (row for row in reversed(rows) if _DEFINITION.match(row))
-    return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
-
-
-def _hunk_at(old: int, new: int, rows: Sequence[bytes], section: str) -> Hunk:
-    """A hunk whose first line on each side has, or would have, these numbers."""
-    old_lines, new_lines, added, deleted = _count(rows)
-    body = b"".join(rows)
-    return Hunk(old - (not old_lines), old_lines, new - (not new_lines), new_lines, body, section, added, deleted)
-
-
-class _Cutter:
+class _Cutter(_Rows):
     """Cuts one hunk. `shown` are its rows as a prompt shows them; `starts` the bytes before each, and those of all."""
 
     def __init__(self, hunk: Hunk, target_tokens: int) -> None:
-        self._hunk = hunk
+        super().__init__(hunk)
+        self._section = hunk.section
         self._target = target_tokens
-        self._rows: list[bytes] = _ROW.findall(hunk.body)
-        self._shown = [row.removesuffix(b"\n")[:MAX_LINE_BYTES] for row in self._rows]
+        self._shown = [row.removesuffix(b"\n")[:MAX_LINE_BYTES] for row in self.rows]
         self._starts = list(accumulate((len(row) + 1 for row in self._shown), initial=0))
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces in order, each with the last rows of the one before it where those are short."""
-        old, new = _first_numbers(self._hunk)
-        section, previous = self._hunk.section, 0
-        for start, end in self._ranges(0, len(self._rows)):
+        section, previous = self._section, 0
+        for start, end in self._ranges(0, len(self.rows)):
             begin = start
             for row in range(start - 1, max(previous, start - 5) - 1, -1):
                 if tokens_of(b"\n".join(self._shown[row:start])) > self._target * 0.1:
                     break
                 begin = row
             # The marker of a missing newline says nothing without its row.
-            begin += begin < start and self._rows[begin][:1] == b"\\"
-            section = _section_in(self._rows[previous:begin]) or section
-            repeated_old, repeated_new, *_ = _count(self._rows[begin:start])
-            piece = _hunk_at(old - repeated_old, new - repeated_new, self._rows[begin:end], section)
+            begin += begin < start and self.signs[begin] == b"\\"
+            section = self.section_in(previous, begin) or section
+            piece = self.part(begin, end, section)
             yield Piece(piece, start - begin, hunk_tokens(piece))
-            own_old, own_new, *_ = _count(self._rows[start:end])
-            old, new, previous = old + own_old, new + own_new, start
+            previous = start
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The rows from `start` to `end`, cut until each part is small enough or cannot be cut any more."""
@@ -340,21 +312,21 @@ class _Cutter:
             for size in (0.8, 1.0, 1.1)
         )
         best = min(range(first, last + 1), key=lambda row: (self._roughness(row), abs(row - ideal), row))
-        if self._rows[best][:1] == b"\\":
+        if self.signs[best] == b"\\":
             return best + 1 if best + 1 < end else best - 1
         return best
 
     def _roughness(self, row: int) -> int:
         """How much a cut before a row tears apart."""
-        before, after = self._rows[row - 1], self._rows[row]
-        if after[:1] == b"\\":
+        before, after = self.signs[row - 1], self.signs[row]
+        if after == b"\\":
             return 5
-        if before[:1] == b"-" and after[:1] == b"+":
+        if (before, after) == (b"-", b"+"):
             return 4
-        blank = not before[1:].strip()
-        if blank and _TOP_LEVEL.match(after):
+        blank = not self.rows[row - 1][1:].strip()
+        if blank and _TOP_LEVEL.match(self.rows[row]):
             return 0
-        if (before[:1], after[:1]) in _ENDS_OF_CHANGES:
+        if (before, after) in ((b"+", b" "), (b"-", b" "), (b"+", b"-")):
             return 1
         return 2 if blank else 3
 
@@ -372,9 +344,8 @@ def plan_units(
 
     Joined (`apart` off), a unit has the experts whose paths match one of its files, or all of them when none does.
     Apart, each expert has units of its own, of the files that its paths match, and those that are `joined` have theirs
-    together; files that no expert matches go to further units under all of them. Of experts with the same name the
-    first one counts. `own_tokens` is what the agent adds to each call. Raises ConfigError for a path pattern that
-    cannot be read, and ValueError when `passes` is less than 1.
+    together; files that no expert matches go to further units under all of them. `own_tokens` is what the agent adds
+    to each call. Raises ConfigError for a path pattern that cannot be read, and ValueError for less than one pass.
     """
     if passes < 1:
         raise ValueError("a plan has at least one pass")
@@ -389,14 +360,6 @@ def plan_units(
         given[name] += 1
         units.append(replace(unit, name=name))
     return tuple(units)
-
-
-class _Placed(NamedTuple):
-    """A piece of a hunk, the place of its file in the change, and the block of that file by its number and folder."""
-
-    place: int
-    piece: Piece
-    block: tuple[int, str]
 
 
 class _Planner:
@@ -434,7 +397,7 @@ class _Planner:
             left_over = tuple(place for place, matching in enumerate(self._matching) if not matching)
             groups.append((left_over, everyone, f" [{', '.join(expert.name for expert in self._experts)}]"))
         for pass_number in range(1, passes + 1):
-            packed: dict[tuple[int, ...], list[list[_Placed]]] = {}
+            packed: dict[tuple[int, ...], list[list[tuple[int, Piece]]]] = {}
             for places, numbers, label in groups:
                 if places not in packed:
                     packed[places] = self._packed(places, pass_number)
@@ -443,64 +406,52 @@ class _Planner:
                     units.sort(key=lambda unit: _shuffle_key(unit.name, unit.pass_number))
                 yield from units
 
-    def _packed(self, places: Sequence[int], pass_number: int) -> list[list[_Placed]]:
-        """What goes into each unit, in order."""
+    def _packed(self, places: Sequence[int], pass_number: int) -> list[list[tuple[int, Piece]]]:
+        """What goes into each unit, in order: pieces, each with the place of its file."""
         paths = [self._files[place].path for place in places]
-        placed: list[_Placed] = []
-        weights: list[Weight] = []
-        for number, (folder, members) in enumerate(related_blocks(paths, pass_number=pass_number)):
+        packed: list[tuple[int, Piece]] = []
+        weights: list[tuple[int, int, float]] = []
+        before: tuple[object, ...] = (None,)
+        for block, (folder, members) in enumerate(related_blocks(paths, pass_number=pass_number)):
             for place in (places[member] for member in members):
                 for piece in self._pieces[place]:
-                    one = _Placed(place, piece, (number, folder))
-                    bond = _bond(placed[-1], one) if placed else STRANGER
-                    placed.append(one)
-                    weights.append(Weight(piece.tokens, self._headers[place], bond))
-        return [[placed[index] for index in indices] for indices in pack(weights, self._target)]
+                    # No section is like no other.
+                    now = folder, block, place, piece.hunk.section or len(packed)
+                    shared = next((number for number, one in enumerate(now) if one != before[number]), len(now))
+                    weights.append((piece.tokens, self._headers[place], BONDS[shared]))
+                    packed.append((place, piece))
+                    before = now
+        return [[packed[index] for index in indices] for indices in pack(weights, self._target)]
 
-    def _unit(self, placed: Sequence[_Placed], numbers: frozenset[int], label: str, pass_number: int) -> Unit:
+    def _unit(self, placed: Sequence[tuple[int, Piece]], numbers: frozenset[int], label: str, pass_number: int) -> Unit:
         # One part a file; a piece that repeats rows of another begins a part of its own.
-        runs: list[list[_Placed]] = []
-        for one in placed:
-            if not runs or one.place != runs[-1][0].place or one.piece.repeated_rows:
-                runs.append([])
-            runs[-1].append(one)
+        runs: list[tuple[int, list[Piece]]] = []
+        for place, piece in placed:
+            if not runs or place != runs[-1][0] or piece.repeated_rows:
+                runs.append((place, []))
+            runs[-1][1].append(piece)
         parts = tuple(
-            UnitPart(self._files[run[0].place], tuple(one.piece.hunk for one in run), run[0].piece.repeated_rows)
-            for run in runs
+            UnitPart(self._files[place], tuple(piece.hunk for piece in pieces), pieces[0].repeated_rows)
+            for place, pieces in runs
         )
-        is_whole = len(parts[0].hunks) == len(self._pieces[placed[0].place])
-        name = _described(parts, first_is_whole=is_whole) + label
-        matching = frozenset().union(*(self._matching[one.place] for one in placed)) & numbers
-        headers = sum(self._headers[place] for place, _ in groupby(one.place for one in placed))
+        name = parts[0].file.path
+        hunks = parts[0].hunks
+        # The lines are those of the new file, or of the old one where there is nothing but deleted lines.
+        if len(hunks) < len(self._pieces[placed[0][0]]):
+            first, last = hunks[0], hunks[-1]
+            if any(hunk.new_lines for hunk in hunks):
+                name += f":{first.new_start}-{last.new_start + max(last.new_lines - 1, 0)}"
+            else:
+                name += f":{first.old_start}-{last.old_start + last.old_lines - 1}"
+        others = len({id(part.file) for part in parts}) - 1
+        if others:
+            name += f" and {others} more file{'s' if others > 1 else ''}"
+        matching = frozenset().union(*(self._matching[place] for place, _ in placed)) & numbers
+        headers = sum(self._headers[place] for place, _ in groupby(place for place, _ in placed))
         return Unit(
-            name=name if pass_number == 1 else f"{name} (pass {pass_number})",
+            name=f"{name}{label}" + (f" (pass {pass_number})" if pass_number > 1 else ""),
             parts=parts,
             experts=tuple(self._experts[number] for number in sorted(matching or numbers)),
-            tokens=headers + sum(one.piece.tokens for one in placed),
+            tokens=headers + sum(piece.tokens for _, piece in placed),
             pass_number=pass_number,
         )
-
-
-def _described(parts: Sequence[UnitPart], *, first_is_whole: bool) -> str:
-    """What a unit holds: `src/a.py`, `src/a.py:120-260`, `src/a.py and 3 more files`.
-
-    The lines are those of the new file, or of the old one where there is nothing but deleted lines.
-    """
-    name = parts[0].file.path
-    if not first_is_whole:
-        first, last = parts[0].hunks[0], parts[0].hunks[-1]
-        if any(hunk.new_lines for hunk in parts[0].hunks):
-            name += f":{first.new_start}-{last.new_start + max(last.new_lines - 1, 0)}"
-        else:
-            name += f":{first.old_start}-{last.old_start + last.old_lines - 1}"
-    others = len({id(part.file) for part in parts}) - 1
-    return f"{name} and {others} more file{'s' if others > 1 else ''}" if others else name
-
-
-def _bond(before: _Placed, after: _Placed) -> float:
-    if before.place == after.place:
-        section = before.piece.hunk.section
-        return SAME_SECTION if section and section == after.piece.hunk.section else SAME_FILE
-    if before.block == after.block:
-        return SAME_BLOCK
-    return SAME_FOLDER if before.block[1] == after.block[1] else STRANGER

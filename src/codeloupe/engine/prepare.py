@@ -46,11 +46,9 @@ _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 class Prepared(Struct, frozen=True, kw_only=True):
     """A change with its selected files and a directory that holds their new content.
 
-    `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
-    was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree. Of a very
-    large one it is the part around the change, and `tree_is_partial`. `beforehand` is what was found in lock files,
-    which no reviewer gets. `believed` is the commit whose guidance and baseline hold for an untrusted change, where
-    one is known. `repository` is None for a diff that is reviewed outside of one.
+    `tree` is the whole reviewed tree, when it was asked for and is known: a copy, the user's own working tree, or the
+    part around the change. `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the
+    commit whose guidance and baseline hold for an untrusted change. `repository` is None for a diff outside of one.
     """
 
     change: Change
@@ -92,10 +90,7 @@ async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[Scop
 
 
 async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
-    """Fetch a pull request below an empty directory: what to review then, and where. `repo` is where the caller is.
-
-    Raises UsageError for what the caller can mend and ProcessError when the remote cannot be reached.
-    """
+    """Fetch a pull request into an empty directory: what to review, and where. Raises UsageError and ProcessError."""
     found = await fetch_pull_request(request, repo=repo, into=into)
     return found.scope, found.repo
 
@@ -248,10 +243,7 @@ async def _check_patterns(
 async def settle(
     selection: Selection, rules: SelectionRules, *, root: Path | None, repository: Repository | None
 ) -> tuple[Selection, tuple[Finding, ...]]:
-    """Decide by content what is reviewed, and turn it into UTF-8, in `root` as well; also what lock files hold.
-
-    Without a `root` contents come from git, and only of those files that the diff does not show well enough.
-    """
+    """Decide by content, from git without a `root`, what is reviewed, as UTF-8, in `root` too; and read lock files."""
     whole = to_be_read(selection.files, rules)
     # Of those nothing is known yet, as of one that git takes for binary.
     files = tuple(replace(file, binary=True) if file.path in whole else file for file in selection.files)
@@ -338,10 +330,7 @@ def _what_happened(file: FileChange) -> str:
 
 
 def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
-    """Which moved, copied and newly executable files are to be read whole: none of a trusted change.
-
-    A stranger can make code of a text by its name or mode, so these count as a whole, under their new name.
-    """
+    """Which moved, copied and newly executable files to read whole: a stranger makes code of a text by its name."""
     if rules.believe_content:
         return frozenset()
     there = (file for file in files if file.old_path and file.new_path and not file.is_submodule)
@@ -379,8 +368,7 @@ async def patterns_of(
 ) -> tuple[str, ...]:
     """The include patterns for files and folders that are named relative to `repo`; `paths` are certainly such.
 
-    A word may name a file of the working tree or of HEAD; of a diff or a pull request any. Raises UsageError for one
-    that is neither, and says what was probably meant, and for one outside of the repository.
+    Raises UsageError for a word that is no file of the working tree or of HEAD, and for one outside of the repository.
     """
     if not words and not paths:
         return ()

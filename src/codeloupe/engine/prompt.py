@@ -57,10 +57,7 @@ VERIFY_SCHEMA = _schema(reason=_TEXT, proof={"type": "string", "enum": ["refuted
 
 
 class Prompt(Struct, frozen=True):
-    """The two texts of a call: the system's, the same for all units of a checklist, and the unit's own.
-
-    `notes` say what of the unit or its material is not in the text as it is.
-    """
+    """The system's text, the same for all units of a checklist, the unit's own, and what is not in that as it is."""
 
     system: str
     text: str
@@ -79,11 +76,7 @@ def review_prompt(unit: Unit, material: PromptMaterial) -> Prompt:
 
 
 def repair_prompt(answer: str, problem: str, material: PromptMaterial) -> Prompt:
-    """Asks to say an answer that could not be read again as JSON of REPAIR_SCHEMA, inventing nothing.
-
-    A long answer loses its middle. An answer that is no review is to come back with `readable` false: it must count
-    as failed, not as one without findings.
-    """
+    """Asks to say an answer that could not be read again as JSON of REPAIR_SCHEMA; a long one loses its middle."""
     shown, notes = answer, tuple[str, ...]()
     left_out = len(answer) - 24_000
     if left_out > 0:
@@ -106,10 +99,7 @@ def verify_prompt(finding: Finding, excerpt: str, material: PromptMaterial) -> P
 
 
 def excerpt_around(lines: Sequence[str], start: int, end: int) -> str:
-    """Numbered lines of a file around those from `start` to `end`, which begin with `>`.
-
-    Places outside of the file are moved into it; of a very long one the first lines are shown.
-    """
+    """Numbered lines of a file around those from `start` to `end`, which begin with `>`; of very many the first."""
     start = max(1, min(start, len(lines)))
     end = max(start, min(end, len(lines)))
     first = max(1, start - 25)
@@ -135,11 +125,7 @@ def _resource(name: str) -> str:
 
 
 def checklist(experts: Sequence[Expert], *, in_brief: bool = False) -> str:
-    """The checklist of one expert whole; of several a line each, with the first of their points that fit.
-
-    What an expert is sceptical of, and its own guide to severity, it says only alone. `in_brief` makes
-    the lines shorter.
-    """
+    """The checklist of one expert whole; of several a line each, with the first of their points that fit."""
     if not experts:
         return "- correctness: anything that goes wrong when the code runs"
     rows = []

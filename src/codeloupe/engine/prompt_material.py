@@ -134,10 +134,7 @@ class _Item(NamedTuple):
 
 
 def condensed(text: str, room: int, files: Sequence[str]) -> str:
-    """At most about `room` bytes of a text: whole when it fits, else the parts that say most about some files.
-
-    What does not fit even so is cut, and the end says how much there was. Linear in the text.
-    """
+    """At most about `room` bytes of a text: whole when it fits, else what says most about some files. Linear."""
     size = _size(text)
     if size <= room:
         return text
@@ -239,10 +236,7 @@ _EARLIER = (
 
 
 class PromptMaterial(Struct, frozen=True, kw_only=True):
-    """What a prompt is made from beside the diff. `fence` is the marker of the run, from `new_fence`.
-
-    `is_follow_up` when the diff is only what is new since an earlier review: then the rest is said more briefly.
-    """
+    """What a prompt is made from beside the diff; in a follow-up, with a diff of what is new, it is more brief."""
 
     fence: str
     intent: Intent = Intent()
@@ -254,18 +248,12 @@ class PromptMaterial(Struct, frozen=True, kw_only=True):
     is_follow_up: bool = False
 
     def room(self, unit_tokens: int, share: float, *, least: int, least_in_follow_up: int, most: int) -> int:
-        """How many bytes a block may have: a share of its unit of so many tokens, but at most and at least so much.
-
-        In a follow-up, where a line or two may be all that is new, it must not cost more than they do.
-        """
+        """How many bytes a block may have: a share of its unit, but at most and at least so much."""
         return round(min(max(share * unit_tokens * 3.5, least_in_follow_up if self.is_follow_up else least), most))
 
 
 def material_blocks(files: Sequence[str], material: PromptMaterial, *, unit_tokens: int) -> tuple[list[str], list[str]]:
-    """The blocks that apply to some files, whose diff is so many tokens, and what a limit took out of them.
-
-    What is the same for many files comes first, for the caches of providers.
-    """
+    """The blocks for files with a diff of so many tokens, the widest first, and what a limit took out of them."""
     notes: list[str] = []
     guidance = _guidance_blocks(files, material, unit_tokens, notes)
     return [*guidance, *_intent_blocks(material, unit_tokens, notes), *_earlier_blocks(files, material, notes)], notes

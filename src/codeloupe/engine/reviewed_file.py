@@ -1,7 +1,4 @@
-"""The reviewed files: read without following any link out of the tree, and each with its lines, numbers and changes.
-
-What is not known whole is known by its hunks. Deleted lines have the number of the line that is there now.
-"""
+"""The reviewed files: read without following any link out of the tree, and each with its lines, numbers and changes."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ _MAX_BYTES = 32 * 1024 * 1024
 
 
 class TextReader:
-    """Reads the files of a task as they are after the change; others come from the reviewed tree, where there is one.
-
-    Paths may come from a model: nothing outside of the tree is read, nothing of git's own, no link is followed.
-    """
+    """Reads the files of a task as they are after the change, and others of its tree. No path leads out of that."""
 
     def __init__(self, task: ReviewTask) -> None:
         self._snapshot = task.snapshot

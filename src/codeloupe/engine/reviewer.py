@@ -44,10 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-    """Let all review at the same time, and merge what they found.
-
-    One that fails leaves the others alone and the review incomplete; only cancellation is raised.
-    """
+    """Let all review at the same time, and merge what they found; one that fails makes the review incomplete."""
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_outcome(reviewer, task, emit)) for reviewer in reviewers]
     outcomes = [one.result() for one in running]
@@ -99,9 +96,8 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
 class AgentReviewOptions(Struct, frozen=True, kw_only=True):
     """How an agent reviews: `apart` asks about each expert's checklist by itself; `passes` says how often all is asked.
 
-    `units_at_once` should be the number of calls that may run at a time, which is for the agent to bound: with fewer
-    some would not be used, and with more a broken answer would be asked for again only after all other units, so that
-    it would be late to be seen that none can be read.
+    `units_at_once` should be the number of calls that may run at a time: with more a broken answer would be asked for
+    again only after all other units, so that it would be late to be seen that none can be read.
     """
 
     calls: ask.CallOptions = ask.CallOptions()
@@ -114,11 +110,10 @@ class AgentReviewOptions(Struct, frozen=True, kw_only=True):
 
 
 class AgentReviewer(Struct):
-    """Reviews with one agent, which has `limits`. `name` is in each finding.
+    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
 
     `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw answer, with
-    the secrets that are masked only when they are sent: whoever writes them anywhere redacts them first. Nothing of
-    them goes to the log. `info` has its model: once it has reviewed, the one that answered.
+    the secrets that are masked only when they are sent: whoever writes them redacts them. Nothing of them is logged.
     """
 
     name: str
@@ -157,11 +152,7 @@ class AgentReviewer(Struct):
 
 
 class _UnitOutcome(Struct, frozen=True, kw_only=True):
-    """What a unit gave. With a `failure` it is not, or not wholly, reviewed, whatever was found.
-
-    `reviewed` says whether there was a whole answer about it. `dropped` names findings that could not be read;
-    `answer` is the text of an answer that could not be read.
-    """
+    """What a unit gave. With a `failure` it is not wholly `reviewed`; `dropped` and `answer` could not be read."""
 
     findings: tuple[Finding, ...] = ()
     failure: ask.Failure | None = None

@@ -89,10 +89,7 @@ _UNKNOWN_FORMAT = "neither text nor of a known format"
 
 
 class SelectionRules(Struct, frozen=True, kw_only=True):
-    """What to leave out. `believe_content` is off for untrusted changes: no comment and no name may hide code.
-
-    `accept` names the classes of files that may stay unread all the same.
-    """
+    """What to leave out, and which classes to accept unread; untrusted content and names are not believed."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -207,10 +204,7 @@ def select_by_content(
 
 
 def decoded_file(file: FileChange, old: bytes | None, new: bytes) -> tuple[FileChange, bytes] | None:
-    """The file with its hunks in UTF-8, and its new content so; None where it is UTF-8 already, or nobody knows.
-
-    `old` is the old content, or None where that is not known: then all of the new one is shown as added.
-    """
+    """The file with its hunks and new content in UTF-8, all added without an `old` one; None where there is no need."""
     encoding = None if old is None else encoding_of(old, file.old_path or file.path)
     before = old if old is None or encoding is None else in_utf8(old, encoding) or old
     return _decoded(file, new, is_new=True, other=before or b"")

@@ -250,7 +250,7 @@ class TestFiles:
             (b"- focus\n", "expected lines of `key: value`"),
             (b"focus: [\n", "experts/x.yaml:2:1: a value is missing here"),
             (b"focus: a\n\tb: c\n", "experts/x.yaml:2:1: a tab is used for indentation"),
-            (b"focus: [a]\nfocus: [b]\n", "the key 'focus' is given twice"),
+            (b"focus: [a]\nfocus: [b]\n", "focus: already given on line 1"),
             (b"focus: !!python/object/apply:os.system [id]\n", "the tag '!!python/object/apply:os.system' is not"),
             (b"focus: [[[[a]]]]\n", "nested more than 3 levels deep"),
             (b"focus: [" + b"a, " * 2_000 + b"]\n", "more than 40 entries"),

@@ -9,14 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.plan import (
+    BONDS,
     MOST_FILL,
-    SAME_BLOCK,
-    SAME_FILE,
-    SAME_FOLDER,
-    SAME_SECTION,
-    STRANGER,
     Piece,
-    Weight,
     cut_hunk,
     header_tokens,
     hunk_tokens,
@@ -508,13 +503,14 @@ def test_very_many_files_of_one_name_are_put_in_order() -> None:
     assert len(blocks(*paths)) == 30_000
 
 
+STRANGER, SAME_FOLDER, SAME_BLOCK, SAME_FILE, SAME_SECTION = BONDS
+
+
 def packed(*pieces: tuple[int, float] | int, header: int = 0) -> list[tuple[int, ...]]:
     """The tokens of the pieces of each unit, packed for a target of 1,000."""
-    weights = [
-        Weight(piece, header, STRANGER) if isinstance(piece, int) else Weight(piece[0], header, piece[1])
-        for piece in pieces
-    ]
-    return [tuple(weights[place].tokens for place in unit) for unit in pack(weights, 1_000)]
+    given = [(piece, STRANGER) if isinstance(piece, int) else piece for piece in pieces]
+    weights = [(tokens, header, bond) for tokens, bond in given]
+    return [tuple(weights[place][0] for place in unit) for unit in pack(weights, 1_000)]
 
 
 def test_units_are_filled_in_order() -> None:
