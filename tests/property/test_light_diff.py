@@ -26,7 +26,7 @@ def _hunk(rows: list[tuple[str, bytes]], start: int) -> Hunk:
 @given(hunks=st.lists(st.tuples(_ROWS, st.integers(1, 5_000)), min_size=1, max_size=3))
 def test_each_line_can_be_read_back_under_its_number(hunks: list[tuple[list[tuple[str, bytes]], int]]) -> None:
     made = tuple(_hunk(rows, start) for rows, start in hunks)
-    light = light_diff([UnitPart(FileChange("a", "a", FileStatus.MODIFIED, hunks=made), made)])
+    text, _ = light_diff([UnitPart(FileChange("a", "a", FileStatus.MODIFIED, hunks=made), made)])
     lines = [text for rows, _ in hunks for _, text in rows]
     is_crlf = bool(lines) and all(text.endswith(b"\r") for text in lines)
     expected = [
@@ -34,9 +34,9 @@ def test_each_line_can_be_read_back_under_its_number(hunks: list[tuple[list[tupl
         for hunk in hunks
         for sign, text, number in _numbered(*hunk)
     ]
-    assert _read_back(light.text) == expected
-    assert not has_hidden(light.text)
-    light.text.encode("utf-8")
+    assert _read_back(text) == expected
+    assert not has_hidden(text)
+    text.encode("utf-8")
 
 
 def _numbered(rows: list[tuple[str, bytes]], start: int) -> list[tuple[str, bytes, int]]:

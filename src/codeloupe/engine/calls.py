@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -27,10 +27,6 @@ from codeloupe.model.ports import Agent
 from codeloupe.store.database import DATABASE_NAME, Database, state_directory
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
-
-# No request holds a NUL, so no text can be taken for this.
-_SOME_FENCE = "\0fence\0"
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 async def _watch(directory: Path) -> ChangedFiles:
@@ -76,10 +72,9 @@ class AgentCalls:
         """The file of ledger and history. Raises as `state_directory` does."""
         return Database(self.state_directory / DATABASE_NAME)
 
-    @contextmanager
-    def opened_history(self) -> Iterator[SqliteHistory]:
+    def opened_history(self) -> AbstractContextManager[SqliteHistory]:
         """The history, which stays open afterwards. Raises as `state_directory` does."""
-        yield SqliteHistory(self.database)
+        return nullcontext(SqliteHistory(self.database))
 
     @property
     def spent(self) -> Spent:
@@ -92,8 +87,7 @@ class AgentCalls:
 
     def agent(self, name: str, settings: Settings) -> Agent:
         """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
-        own = self.own.get(name)
-        return make_agent(name, settings, environment=self.environment) if own is None else own
+        return self.own[name] if name in self.own else make_agent(name, settings, environment=self.environment)
 
     def agent_to_check(self, name: str, settings: Settings) -> Agent:
         """The agent of that name as it would be asked first: with `model`, where it has none of its own."""
@@ -107,11 +101,10 @@ class AgentCalls:
         key_of: KeyOf | None = None,
         watch_files: WatchFiles | None = _watch,
     ) -> AgentCaller:
-        """What makes agent calls under the limits that all calls share.
+        """What makes agent calls under the limits that all calls share. Raises StoreError without a place for a ledger.
 
         `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
-        tells which files a call changed, by git unless something else is given; None for a caller who finds out by
-        itself. Raises StoreError when there is no place for the ledger.
+        says which files a call changed, by git unless something else is given; None for a caller who finds out itself.
         """
         return self._shared(settings).variant(
             key_of=key_of,
@@ -129,15 +122,17 @@ class AgentCalls:
 
     def _shared(self, settings: Settings) -> AgentCaller:
         if self._caller is None:
-            options = CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute)
-            budget = RunBudget(
-                clock=self._timing.clock,
-                max_usd=settings.max_budget_usd,
-                max_tokens=settings.max_tokens,
-                max_requests=settings.max_requests,
+            self._caller = AgentCaller(
+                CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute),
+                budget=RunBudget(
+                    clock=self._timing.clock,
+                    max_usd=settings.max_budget_usd,
+                    max_tokens=settings.max_tokens,
+                    max_requests=settings.max_requests,
+                ),
+                ledger=SqliteLedger(self.database),
+                timing=self._timing,
             )
-            ledger = SqliteLedger(self.database)
-            self._caller = AgentCaller(options, budget=budget, ledger=ledger, timing=self._timing)
         return self._caller
 
     def __enter__(self) -> Self:
@@ -153,7 +148,7 @@ class AgentCalls:
 
 
 def trust_of(*, trusted: bool) -> str:
-    """The part of a key, and the label of a request, that names whose files and settings are behind a question."""
+    """The part of a key, and the label of a request, that says whose files and settings a question is about."""
     return "trusted" if trusted else "untrusted"
 
 
@@ -161,13 +156,20 @@ def _call_key(
     request: AgentRequest,
     agent: Agent,
     *,
+    tree: str | None,
+    with_files: bool = True,
     trust: str,
-    version: str = CALL_VERSION,
     name: str = "",
-    tree: str | None = None,
-    extra: Mapping[str, str] = _NOTHING,
-) -> str:
-    """The one place where a key is built. The label `fence` is the run's random marker, which does not count."""
+    **more: Any,
+) -> str | None:
+    """The one place where a key is built; None for a call that changes files.
+
+    With `with_files` the key covers the `tree` of an agent that reads files: without one there is no key. The label
+    `fence` is the run's random marker, which does not count.
+    """
+    reads_files = with_files and agent.limits.tools and request.tools != ()
+    if not is_repeatable(request) or (reads_files and tree is None):
+        return None
     own: str | None = getattr(agent, "default_model", None)
     service_of = getattr(agent, "service_of", None)
     asked = Asked(
@@ -179,7 +181,8 @@ def _call_key(
     if fence := request.labels.get("fence", ""):
 
         def plain(text: str) -> str:
-            return text.replace(fence, _SOME_FENCE)
+            # No request holds a NUL, so no text can be taken for this.
+            return text.replace(fence, "\0fence\0")
 
         request = replace(
             request,
@@ -188,24 +191,16 @@ def _call_key(
             append_system_prompt=request.append_system_prompt and plain(request.append_system_prompt),
             context={plain(title): plain(text) for title, text in request.context.items()},
         )
-    return content_key(request, asked, version=version, tree=tree, extra=extra)
+    return content_key(request, asked, tree=tree if reads_files else None, **more)
 
 
 def review_key(request: AgentRequest, agent: Agent) -> str | None:
-    """The ledger's key of a reviewing call: the same for the same unit, whatever else changed in the tree.
-
-    Of the labels `prompt_version`, `pass` and `trust` count. None for a call that must be made each time.
-    """
-    if not is_repeatable(request):
-        return None
+    """The ledger's key of a reviewing call: of the unit, pass and trust alone; None for one to make each time."""
     labels = request.labels
-    return _call_key(
-        request,
-        agent,
-        trust=labels.get("trust", ""),
-        version=labels.get("prompt_version", CALL_VERSION),
-        extra={"pass": labels["pass"]} if "pass" in labels else {},
-    )
+    version = labels.get("prompt_version", CALL_VERSION)
+    extra = {"pass": labels["pass"]} if "pass" in labels else {}
+    trust = labels.get("trust", "")
+    return _call_key(request, agent, tree=None, with_files=False, trust=trust, version=version, extra=extra)
 
 
 class StageKeys:
@@ -222,43 +217,22 @@ class StageKeys:
 
     def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
         """The key, or None for a call that changes files, or on files whose content is not known."""
-        reads_files = agent.limits.tools and request.tools != ()
         tree, failures = self._known.get(request.working_dir, (None, 0))
-        if not is_repeatable(request) or (reads_files and tree is None):
-            return None
-        return _call_key(
-            request,
-            agent,
-            trust=self._trust,
-            name=self._called(agent),
-            version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
-            tree=tree if reads_files else None,
-            extra={"failures": str(failures)},
-        )
+        version, extra = request.labels.get("prompt_version", f"stage {CALL_VERSION}"), {"failures": str(failures)}
+        name = self._called(agent)
+        return _call_key(request, agent, tree=tree, trust=self._trust, name=name, version=version, extra=extra)
 
 
 async def agent_key(request: AgentRequest, *, trust: str) -> KeyOf:
     """What names single calls in the ledger: with the files below the working directory, as they are now."""
-    tree = await _tree_of(request)
-
-    def key_of(one: AgentRequest, agent: Agent) -> str | None:
-        reads_files = agent.limits.tools and one.tools != ()
-        if not is_repeatable(one) or (reads_files and tree is None):
-            return None
-        # No label of a caller's own is a fence of ours.
-        return _call_key(replace(one, labels={}), agent, trust=trust, tree=tree if reads_files else None)
-
-    return key_of
-
-
-async def _tree_of(request: AgentRequest) -> str | None:
+    tree: str | None = None
     # A path that cannot even be looked at, for its length or a right that lacks, is refused with the request.
     is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
-    if request.tools == () or not is_repeatable(request) or not is_there:
-        return None
-    try:
-        repository = await open_repository(request.working_dir)
-        below = request.working_dir.resolve().relative_to(repository.root)
-        return identity(await read_tree_state(repository)) + str(below)
-    except CodeloupeError:
-        return None  # not under git: what the files hold is unknown, so the call is made each time
+    if request.tools != () and is_repeatable(request) and is_there:
+        # What is not under git has unknown files, so the call is made each time.
+        with suppress(CodeloupeError):
+            repository = await open_repository(request.working_dir)
+            below = request.working_dir.resolve().relative_to(repository.root)
+            tree = identity(await read_tree_state(repository)) + str(below)
+    # No label of a caller's own is a fence of ours.
+    return lambda one, agent: _call_key(replace(one, labels={}), agent, tree=tree, trust=trust)

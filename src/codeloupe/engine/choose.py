@@ -1,16 +1,14 @@
-"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find.
-
-`auto` takes the first agent of the settings that is here and logged in, and goes offline when there is none.
-"""
+"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
 from codeloupe.analysers.interface import Analyser
@@ -18,6 +16,7 @@ from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.config.schema import Settings
+from codeloupe.engine.ask import CallOptions
 from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.engine.experts import DEFAULT, load_experts
 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
@@ -26,19 +25,11 @@ from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
+from codeloupe.model import ports
 from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
+from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
-from codeloupe.model.ports import (
-    Agent,
-    AgentEventSink,
-    AskAgent,
-    EventSink,
-    Reviewer,
-    ReviewerOutcome,
-    ReviewTask,
-    Transcript,
-    Verifier,
-)
+from codeloupe.model.ports import Agent, AskAgent, Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.system.redaction import redact
 
@@ -52,33 +43,27 @@ def default_analysers() -> tuple[Analyser, ...]:
 
 
 class ChosenReviewer(Struct, frozen=True):
-    """A reviewer before it is made: its type, why it was chosen, and its agents, the first of which is asked first.
-
-    `instead` says, for one that reviews offline because no agent can be used, why none can.
-    """
+    """A reviewer before it is made; its first agent is asked first. `instead` says why it is no agent, if it is not."""
 
     info: ReviewerInfo
     agents: tuple[Agent, ...] = ()
     instead: str = ""
 
     @property
-    def reads_tree(self) -> bool:
-        """Whether it may read more than the diff."""
-        return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
-
-    @property
     def needs_whole_tree(self) -> bool:
         """Whether it is a program of others, of which nobody knows what it reads."""
         return self.info.type in ("command", "cerberus")
+
+    @property
+    def reads_tree(self) -> bool:
+        """Whether it may read more than the diff."""
+        return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
 
 
 async def choose_reviewers(
     settings: Settings, calls: AgentCalls | None = None, *, needs_agent: bool = False
 ) -> tuple[ChosenReviewer, ...]:
-    """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one.
-
-    With `needs_agent` the analysers do not take the place of agents that cannot be used: to ask those then fails.
-    """
+    """Who would review, at least one; with `needs_agent` agents that cannot be used stay, and to ask them fails."""
     calls = calls or AgentCalls()
     wanted = settings.reviewers or (settings.reviewer_type,)
     if settings.lanes == ("offline",) and not settings.reviewers:
@@ -106,28 +91,24 @@ async def choose_reviewers(
 async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> ChosenReviewer:
     missing: dict[str, list[str]] = {}
     names = calls.names(settings)
+    agents = tuple(calls.agent(name, settings) for name in names)
+    listed = ""
     for position, name in enumerate(names):
         found = await calls.agent_to_check(name, settings).check()
         if found.usable:
-            why = "installed and logged in" if found.logged_in else "installed"
-            info = _info(name, f"{why}; {_listed(missing)}" if missing else why, settings, first=first)
-            return ChosenReviewer(info, tuple(calls.agent(one, settings) for one in names[position:]))
+            why = "; ".join(filter(None, ("installed and logged in" if found.logged_in else "installed", listed)))
+            return ChosenReviewer(_info(name, why, settings, first=first), agents[position:])
         lacks = "without a model" if found.lacks_model else "not logged in"
         missing.setdefault(lacks if found.found else "not installed", []).append(name)
-    why = f"no agent can be used here: {_listed(missing)}"
+        # Such as `codex and gemini are not installed, api is without a model`.
+        listed = ", ".join(
+            f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}"
+            for why, (*others, last) in missing.items()
+        )
+    why = f"no agent can be used here: {listed}"
     if needs_agent:
-        agents = tuple(calls.agent(name, settings) for name in names)
         return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
-    return replace(_offline(why), instead=_listed(missing))
-
-
-def _listed(missing: Mapping[str, Sequence[str]]) -> str:
-    """`codex and gemini are not installed, api is without a model`."""
-    parts: list[str] = []
-    for why, names in missing.items():
-        *others, last = names
-        parts.append(f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}")
-    return ", ".join(parts)
+    return replace(_offline(why), instead=listed)
 
 
 def _offline(why: str) -> ChosenReviewer:
@@ -148,10 +129,7 @@ def _info(name: str, why: str, settings: Settings, *, first: str | None) -> Revi
 
 
 def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Expert, ...]:
-    """The experts of these names, or of those in the settings, or the default checklist.
-
-    Raises ConfigError for one that nobody knows, and for a definition or a folder that cannot be read.
-    """
+    """The experts of these names, or of those in the settings, or the default ones. Raises as `load_experts` does."""
     folder = Path(settings.experts_folder) if settings.experts_folder else None
     return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
 
@@ -166,60 +144,52 @@ def review_command(settings: Settings) -> tuple[str, ...]:
     return settings.review_command
 
 
-class Reviewers:
-    """Makes the chosen reviewers of a run, and who tries to refute what they find.
+class Reviewers(Struct):
+    """Makes the chosen reviewers of a run, and who tries to refute what they find. `session_id` is the caller's own."""
 
-    Limits, budget and ledger are those that all `calls` share. `transcript` gets the prompts and raw answers;
-    `session_id` is the caller's own session.
-    """
+    chosen: Sequence[ChosenReviewer]
+    settings: Settings
+    calls: AgentCalls
+    repo: Path
+    fresh: bool = False
+    transcript: ports.Transcript | None = None
+    session_id: str | None = None
+    caller: AgentCaller | None = None
 
-    def __init__(
-        self,
-        chosen: Sequence[ChosenReviewer],
-        settings: Settings,
-        calls: AgentCalls,
-        *,
-        repo: Path,
-        fresh: bool = False,
-        transcript: Transcript | None = None,
-        session_id: str | None = None,
-    ) -> None:
-        self._chosen = tuple(chosen)
-        self._settings = settings
-        self._calls = calls
-        self._repo = repo
-        self._transcript = transcript
-        self._session_id = session_id
-        self.have_agents = any(one.agents for one in chosen)
-        self._caller = calls.caller(settings, fresh=fresh, key_of=review_key) if self.have_agents else None
+    def __post_init__(self) -> None:
+        """Raises StoreError when agents review and there is no place for the ledger."""
+        if self.have_agents:
+            self.caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key)
+
+    @property
+    def have_agents(self) -> bool:
+        """Whether an agent is among them."""
+        return any(one.agents for one in self.chosen)
 
     def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
         """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
-        apart = experts is None and len(self._settings.experts) > 1
-        checklists = experts_of(self._settings) if experts is None else tuple(experts)
-        return tuple(self._reviewer(one, checklists, apart=apart) for one in self._chosen)
+        apart = experts is None and len(self.settings.experts) > 1
+        checklists = experts_of(self.settings) if experts is None else tuple(experts)
+        return tuple(self._reviewer(one, checklists, apart=apart) for one in self.chosen)
 
-    def verifier(self) -> Verifier | None:
-        """The first agent that can read the code; one that sees no more than the finder did would prove nothing.
-
-        Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
-        """
-        agents = [one for one in self._chosen if one.agents]
-        if not self._settings.verify or not agents:
+    def verifier(self) -> ports.Verifier | None:
+        """The first agent that can read the code, or what says that none can; None where no agent should."""
+        agents = [one for one in self.chosen if one.agents]
+        if not self.settings.verify or not agents:
             return None
         for one in agents:
             if one.agents[0].limits.tools:
                 return AgentVerifier(
                     self._asking(one),
                     limits=one.agents[0].limits,
-                    options=VerifyOptions(calls=self._options(one).calls),
-                    transcript=self._transcript,
+                    options=VerifyOptions(calls=self._calls_of(one)),
+                    transcript=self.transcript,
                 )
         names = " and ".join(one.info.type for one in agents)
         return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
 
     def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
-        settings = self._settings
+        settings = self.settings
         match one.info.type:
             case "offline":
                 return OfflineReviewer(default_analysers(), why=one.info.why)
@@ -227,7 +197,7 @@ class Reviewers:
                 return CommandReviewer(review_command(settings), info=one.info)
             case "cerberus":
                 place = GatePlace(
-                    repo=self._repo, state_directory=self._calls.state_directory, session_id=self._session_id
+                    repo=self.repo, state_directory=self.calls.state_directory, session_id=self.session_id
                 )
                 arguments = settings.review_gate_arguments
                 return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
@@ -236,56 +206,56 @@ class Reviewers:
             self._asking(one),
             limits=one.agents[0].limits,
             info=one.info,
-            options=replace(self._options(one), experts=experts, apart=apart),
+            options=AgentReviewOptions(
+                calls=self._calls_of(one),
+                effort=settings.effort,
+                experts=experts,
+                apart=apart,
+                passes=settings.passes,
+                instructions=settings.instructions,
+                units_at_once=settings.concurrency,
+            ),
             mask=redact,
-            transcript=self._transcript,
+            transcript=self.transcript,
         )
-        has_analysers = any(other.info.type == "offline" for other in self._chosen)
-        is_first = one is next(other for other in self._chosen if other.agents)
+        has_analysers = any(other.info.type == "offline" for other in self.chosen)
+        is_first = one is next(other for other in self.chosen if other.agents)
         return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
 
-    def _options(self, one: ChosenReviewer) -> AgentReviewOptions:
-        settings = self._settings
-        is_sdk = one.info.type == "agent_sdk"
-        return AgentReviewOptions(
-            model=one.info.model,
-            effort=settings.effort,
-            passes=settings.passes,
-            call_timeout_seconds=settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds,
-            instructions=settings.instructions,
-            units_at_once=settings.concurrency,
-        )
+    def _calls_of(self, one: ChosenReviewer) -> CallOptions:
+        settings, is_sdk = self.settings, one.info.type == "agent_sdk"
+        seconds = settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds
+        return CallOptions(model=one.info.model, timeout_seconds=seconds)
 
     def _asking(self, one: ChosenReviewer) -> AskAgent:
-        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-            assert self._caller is not None  # noqa: S101 - it has agents, so there is a caller for them
-            return await self._caller.call(request, agent=one.agents, emit=emit)
+        async def ask(request: AgentRequest, emit: ports.AgentEventSink) -> AgentResult:
+            assert self.caller is not None  # noqa: S101 - it has agents, so there is a caller for them
+            return await self.caller.call(request, agent=one.agents, emit=emit)
 
         return ask
 
 
-class _WithSecrets:
+class _WithSecrets(Struct, frozen=True):
     """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
 
-    def __init__(self, agent: Reviewer) -> None:
-        self._agent = agent
+    reviewer: Reviewer
 
     @property
     def info(self) -> ReviewerInfo:
-        return self._agent.info
+        return self.reviewer.info
 
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        masked = []
-        for file in task.files:
+    async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
+        def is_masked(file: FileChange) -> bool:
             added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
             text = added.decode("utf-8", "replace")
-            if redact(text) != text:
-                masked.append(file)
+            return redact(text) != text
+
+        masked = tuple(filter(is_masked, task.files))
         if not masked:
-            return await self._agent.review(task, emit)
+            return await self.reviewer.review(task, emit)
         offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")
-        found = await offline.review(replace(task, files=tuple(masked)), emit)
-        outcome = await self._agent.review(task, emit)
+        found = await offline.review(replace(task, files=masked), emit)
+        outcome = await self.reviewer.review(task, emit)
         return replace(
             outcome,
             findings=merge_findings([*found.findings, *outcome.findings]),

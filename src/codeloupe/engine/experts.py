@@ -1,4 +1,4 @@
-"""Experts, the checklists that reviewing agents get: one YAML file each in `checklists/`, and what users add.
+"""Experts, the checklists that reviewing agents get: one JSON file each in `checklists/`, and what users add.
 
 Those of the configuration come before those of a folder, and those before what is built in. What does not fit is
 refused, by its place and its key.
@@ -6,42 +6,37 @@ refused, by its place and its key.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
 
-from msgspec import Struct
+import msgspec
 from msgspec.structs import replace
 
+from codeloupe.config import yaml
 from codeloupe.config.files import read_config_file
-from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, closest, config_error, escape, read_document
+from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, config_error, escape
 from codeloupe.errors import ConfigError
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Severity
 
 DEFAULT = "default"
-"""A name that stands for the experts of an ordinary review, each with its checklist in one line."""
+"""A name for all experts of an ordinary review, each with its checklist in one line."""
 
 CHECKLISTS = Path(__file__).parent / "checklists"
 _IN_DEFAULT = (
     *("correctness", "security", "reliability", "concurrency", "performance", "api_compatibility"),
     *("tests", "documentation"),
 )
-_BUILT_IN = (
-    *("correctness", "security", "reliability", "performance", "concurrency", "api_compatibility"),
-    *("tests", "documentation", "architecture", "code_quality", "general"),
-)
+_BUILT_IN = (*_IN_DEFAULT, "architecture", "code_quality", "general")
 _KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_NONE: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+_NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_ITEMS = 40
-_MOST_LISTED = 40
 _LONGEST_TEXT = 400
 # A checklist is paid for in every call.
 _MOST_CHARACTERS = 6_000
-_DEEPEST_LEVEL = 3
 
 
 def builtin_names() -> tuple[str, ...]:
@@ -49,20 +44,16 @@ def builtin_names() -> tuple[str, ...]:
     return _BUILT_IN
 
 
-def default_experts() -> tuple[Expert, ...]:
-    """The experts of an ordinary review: short enough to be asked together, in every call."""
-    return load_experts((DEFAULT,))
-
-
 def load_experts(
-    names: Sequence[str], *, own: Mapping[str, Mapping[str, object]] = _NONE, folder: Path | None = None
+    names: Sequence[str], *, own: Mapping[str, Mapping[str, object]] | None = None, folder: Path | None = None
 ) -> tuple[Expert, ...]:
     """The experts of these names, in order, each once.
 
     `own` are definitions from the configuration; `folder` holds one `<name>.yaml` an expert, never reached through a
-    symbolic link. `default` stands for several experts in short; one that is named as well is loaded whole. Only what
-    is asked for is read. Raises ConfigError for an unknown name, a malformed definition or an unreadable file.
+    symbolic link. `default` means several experts in short; one that is named as well is loaded whole. Only what is
+    asked for is read. Raises ConfigError for an unknown name, a malformed definition or an unreadable file.
     """
+    own = own or {}
     in_brief: dict[str, bool] = {}
     for name in names:
         if name == DEFAULT:
@@ -76,21 +67,14 @@ def load_experts(
                 f"experts: {name[:60]!r} cannot be the name of an expert",
                 hint=f"use letters, digits, - and _; `{DEFAULT}` means the experts of an ordinary review",
             )
-    loaded = [(_definition(name, own, files), brief) for name, brief in in_brief.items()]
-    return tuple(definition.in_brief() if brief else definition.expert for definition, brief in loaded)
-
-
-class _Definition(Struct, frozen=True):
-    """An expert, and its checklist in one line for where many share the room."""
-
-    expert: Expert
-    brief: str = ""
-
-    def in_brief(self) -> Expert:
-        """The expert with nothing but the one line, or with its focus when it has none, as one of several in a call."""
-        focus = (self.brief,) if self.brief else self.expert.focus
-        bare: Mapping[str, str] = MappingProxyType({})
-        return replace(self.expert, focus=focus, sceptical_of=(), do_not_flag=(), severity_guide=bare, joined=True)
+    loaded: list[Expert] = []
+    for name, is_brief in in_brief.items():
+        expert, brief = _Definition(*_values_of(name, own, files)).read(name)
+        if is_brief:
+            focus = (brief,) if brief else expert.focus
+            expert = replace(expert, focus=focus, sceptical_of=(), do_not_flag=(), severity_guide=_NONE, joined=True)
+        loaded.append(expert)
+    return tuple(loaded)
 
 
 def _files_in(folder: Path) -> dict[str, list[Path]]:
@@ -109,9 +93,10 @@ def _files_in(folder: Path) -> dict[str, list[Path]]:
     return files
 
 
-def _definition(name: str, own: Mapping[str, object], files: Mapping[str, Sequence[Path]]) -> _Definition:
+def _values_of(name: str, own: Mapping[str, object], files: Mapping[str, Sequence[Path]]) -> tuple[object, str]:
+    """What is written about an expert, and where."""
     if name in own:
-        return _Values(own[name], f"experts.{name}").definition(name)
+        return own[name], f"experts.{name}"
     if name in files:
         first, *others = files[name]
         if others:
@@ -119,77 +104,36 @@ def _definition(name: str, own: Mapping[str, object], files: Mapping[str, Sequen
                 f"the expert {name} has two files: {first.name} and {others[0].name}", hint="keep one of the two"
             )
         place = str(PurePath(first.parent.name, first.name))
-        return _Values(_read(first, place), escape(place)).definition(name)
+        text = read_config_file(first, name=place, follow_symlinks=False).text
+        try:
+            document = yaml.read_document(place, text, deepest_level=3)
+        except Refused as refused:
+            raise config_error([refused.problem]) from refused
+        if problems := list(yaml.repetitions(place, document)):
+            raise config_error(problems)
+        return _plain(document), escape(place)
     if name in _BUILT_IN:
-        return _Values(read_shipped(CHECKLISTS / f"{name}.yaml"), name).definition(name)
-    known = tuple(dict.fromkeys((*own, *files, *_BUILT_IN, DEFAULT)))
+        return msgspec.json.decode((CHECKLISTS / f"{name}.json").read_bytes()), name
+    known = list(dict.fromkeys((*own, *files, *_BUILT_IN, DEFAULT)))
     raise ConfigError(f"there is no expert {name[:60]!r}", hint=_did_you_mean(name, known))
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    listed = f"known: {', '.join(known[:_MOST_LISTED])}{', …' if len(known) > _MOST_LISTED else ''}"
-    near = closest(word, known)
+    listed = f"known: {', '.join(known[:40])}{', …' if len(known) > 40 else ''}"
+    near = yaml.closest(word, known)
     return f"did you mean `{near}`? ({listed})" if near else listed
 
 
-def _read(path: Path, place: str) -> object:
-    """The keys and values of a user's file. Raises ConfigError, which names the file, for anything else."""
-    text = read_config_file(path, name=place, follow_symlinks=False).text
-    try:
-        return _plain(read_document(place, text, deepest_level=_DEEPEST_LEVEL), place)
-    except Refused as refused:
-        raise config_error([refused.problem]) from refused
-
-
-def _plain(node: Node, place: str) -> object:
+def _plain(node: Node) -> object:
     """The value as it is written, since a checklist is made of words: `yes` and `1.10` stay texts."""
     if isinstance(node, ListNode):
-        return [_plain(item, place) for item in node.items]
-    if not isinstance(node, MapNode):
-        return None if node.value is None else node.text
-    mapping: dict[str, object] = {}
-    for key, value in node.entries:
-        if key.text in mapping:
-            raise ConfigError(
-                f"{escape(place)}:{key.line}: the key {key.text[:60]!r} is given twice", hint="keep one of the two"
-            )
-        mapping[key.text] = _plain(value, place)
-    return mapping
+        return [_plain(item) for item in node.items]
+    if isinstance(node, MapNode):
+        return {key.text: _plain(value) for key, value in node.entries}
+    return None if node.value is None else node.text
 
 
-def read_shipped(path: Path) -> dict[str, object]:
-    """The keys and values of a built-in expert's file: texts, folded texts, lists and mappings of texts.
-
-    Without a YAML parser, whose loading is a good part of a start. The files keep to the little of YAML that is read
-    here; a test holds that a parser reads the same.
-    """
-    values: dict[str, object] = {}
-    key = ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        text = line.strip()
-        if not line.startswith("  "):
-            if text and not line.startswith("#"):
-                key, _, text = line.partition(":")
-                text = text.strip()
-                # A list on one line is written as JSON has it.
-                values[key] = json.loads(text) if text.startswith("[") else text.removeprefix(">-")
-            continue
-        value = values[key]
-        name, colon, words = text.partition(": ")
-        if text.startswith("- "):
-            values[key] = [*(value if isinstance(value, list) else []), _unquoted(text[2:])]
-        elif colon and name.isidentifier() and not (isinstance(value, str) and value):
-            values[key] = {**(value if isinstance(value, dict) else {}), name: _unquoted(words)}
-        else:
-            values[key] = f"{value} {text}".strip()
-    return values
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
-
-
-class _Values:
+class _Definition:
     """The values of one definition, with a limit on what they are together. Raises ConfigError by place and key."""
 
     def __init__(self, values: object, place: str) -> None:
@@ -202,31 +146,31 @@ class _Values:
             if key not in _KEYS:
                 raise ConfigError(f"{place}: unknown key {str(key)[:60]!r}", hint=_did_you_mean(str(key), _KEYS))
 
-    def definition(self, name: str) -> _Definition:
-        """The definition of the expert of this name."""
-        expert = Expert(
-            name=name,
-            description=self._text("description") or name.replace("_", " "),
-            focus=self._texts("focus"),
-            sceptical_of=self._texts("sceptical_of"),
-            do_not_flag=self._texts("do_not_flag"),
-            paths=self._texts("paths"),
-            severity_guide=self._severity_guide(),
+    def read(self, name: str) -> tuple[Expert, str]:
+        """The expert of this name, and its checklist in one line for where many share the room, if it has one."""
+        brief, description = (
+            "" if self._values.get(key) is None else self._line(key, self._values[key])
+            for key in ("brief", "description")
         )
-        if not expert.focus:
+        focus, sceptical_of, do_not_flag, paths = map(self._texts, ("focus", "sceptical_of", "do_not_flag", "paths"))
+        if not focus:
             hint = "give a list of short texts"
             raise ConfigError(f"{self._place}: focus: expected at least one thing to look for", hint=hint)
-        return _Definition(expert, self._text("brief"))
-
-    def _text(self, key: str) -> str:
-        value = self._values.get(key)
-        return "" if value is None else self._line(key, value)
+        expert = Expert(
+            name=name,
+            description=description or name.replace("_", " "),
+            focus=focus,
+            sceptical_of=sceptical_of,
+            do_not_flag=do_not_flag,
+            paths=paths,
+            severity_guide=self._severity_guide(),
+        )
+        return expert, brief
 
     def _texts(self, key: str) -> tuple[str, ...]:
         """A list of lines; a single text is a list of one."""
         value = self._values.get(key)
-        if value is None or isinstance(value, str):
-            return () if value is None else (self._line(key, value),)
+        value = [] if value is None else [value] if isinstance(value, str) else value
         if not isinstance(value, list | tuple):
             raise self._refusal(key, f"expected a list of texts, found {_kind(value)}")
         if len(value) > _MOST_ITEMS:

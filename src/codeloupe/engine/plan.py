@@ -1,9 +1,8 @@
 """A change cut into units, each for one agent call. Pure, deterministic, and linear in the diff.
 
-Every reviewable hunk is, in each pass, in exactly one unit for each expert that applies to its file, and in at least
-one unit. Related hunks are together: those of a file, of a function, of a source and its tests, of a folder. Units
-are about as large as the effort says and well filled, since each call pays for the instructions again. A hunk that
-fits is never cut; an enormous one comes in even pieces. Files without hunks give no unit.
+In each pass every hunk is in exactly one unit for each expert that applies to its file, and in at least one unit.
+Related hunks are together: of a file, a function, a source and its tests, a folder. Units are well filled, since each
+call pays for the instructions again. A hunk that fits is never cut; an enormous one comes in even pieces.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import string
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from math import ceil
@@ -30,16 +28,13 @@ from codeloupe.model.scope import check_pattern
 
 _LETTERS = string.ascii_letters.encode()
 _ASCII = bytes(range(128))
-_TOKENS_PER_HUNK_HEADER = 15
-_TOKENS_PER_FILE_HEADER = 6
 
 
 def tokens_of(text: bytes | str) -> int:
     """About how many tokens a text is, without a tokenizer, which would have to be downloaded.
 
-    Tokenizers cut at words, marks and digits, and swallow indentation: so bytes are weighed by their kind. The weights
-    were fitted on source code and prose of a dozen languages, where they are mostly within a tenth. Random text
-    (base64, hashes) costs up to twice of what is estimated.
+    The weights of bytes by their kind were fitted on source code and prose of a dozen languages, where they are mostly
+    within a tenth. Random text (base64, hashes) costs up to twice of what is estimated.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     others = data.translate(None, _LETTERS)
@@ -53,24 +48,23 @@ def tokens_of(text: bytes | str) -> int:
 
 
 def hunk_tokens(hunk: Hunk) -> int:
-    """About how many tokens a hunk is, its header included."""
-    return _TOKENS_PER_HUNK_HEADER + tokens_of(hunk.section) + tokens_of(hunk.body)
+    """About how many tokens a hunk is as a prompt shows it: with its header, and endless rows cut."""
+    body = hunk.body
+    if len(body) > MAX_LINE_BYTES:
+        body = b"\n".join(row[:MAX_LINE_BYTES] for row in body.split(b"\n"))
+    return 15 + tokens_of(hunk.section) + tokens_of(body)
 
 
 def header_tokens(file: FileChange) -> int:
     """About how many tokens the line is that names a file above its hunks."""
-    return _TOKENS_PER_FILE_HEADER + tokens_of(file.path)
+    return 6 + tokens_of(file.path)
 
 
 class ExpertChoice:
-    """Which experts apply to which files, by the globs of their paths. Of experts with one name the first counts."""
+    """Which experts apply to which files, by their paths; of one name the first counts. Raises ConfigError."""
 
     def __init__(self, experts: Sequence[Expert]) -> None:
-        """Raises ConfigError for a pattern that makes no sense."""
-        by_name: dict[str, Expert] = {}
-        for expert in experts:
-            by_name.setdefault(expert.name, expert)
-        self.experts = tuple(by_name.values())
+        self.experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
         self._globs: list[Globs | None] = []
         for expert in self.experts:
             include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
@@ -87,10 +81,6 @@ class ExpertChoice:
         """The places of the experts whose paths match."""
         return frozenset(place for place, globs in enumerate(self._globs) if globs is None or not globs.unwanted(path))
 
-    def at(self, places: frozenset[int]) -> tuple[Expert, ...]:
-        """The experts at these places, or all of them when there is none: no file goes without a checklist."""
-        return tuple(expert for place, expert in enumerate(self.experts) if place in places) or self.experts
-
 
 # Folders that say what kind of code is below them, and not what it is about.
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing"))
@@ -99,44 +89,24 @@ _TEST_MARK = re.compile(r"^tests?_|^test-|(?:_tests?|_spec|-tests?|-spec|\.tests
 _TEST_WORD = re.compile(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT)$")
 
 
-class Block(NamedTuple):
-    """Files that belong together, by their places in the change: a source and its tests, or a file alone."""
+def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
+    """The places of all paths in blocks, each with its folder: a source and its tests, or a file alone, by their names.
 
-    folder: str
-    members: tuple[int, ...]
-
-
-class _Name(NamedTuple):
-    """A path by what it is about: `stem` without marks of a test, `topic` with the folders that say something."""
-
-    folder: str
-    stem: str
-    topic: tuple[str, ...]
-    is_test: bool
-
-
-def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[Block]:
-    """Every path, by its place, in exactly one block, so that related files are near.
-
-    Names alone decide: a source before its tests, a folder whole. A further pass has another order, drawn from its
-    number and the names, so that it is the same at every run and a file more or less leaves the others in order.
+    A further pass has another order, the same at every run, which a file more or less does not change.
     """
-    names = [_name_of(path) for path in paths]
-    owners = _owners(names)
-    members: dict[int, list[int]] = {place: [place] for place in range(len(paths)) if place not in owners}
-    for test, owner in owners.items():
-        members[owner].append(test)
 
     def key(place: int) -> tuple[object, ...]:
-        if pass_number > 1:
-            return _shuffle_key(paths[place], pass_number), place
-        return names[place].folder, paths[place], place
+        path = paths[place]
+        return (_shuffle_key(path, pass_number) if pass_number > 1 else (path.rpartition("/")[0], path)), place
 
-    blocks = []
-    for place in sorted(members, key=key):
-        tests = sorted(members[place][1:], key=lambda test: (paths[test], test))
-        order = [place, *tests] if pass_number == 1 else sorted(members[place], key=key)
-        blocks.append(Block(names[place].folder, tuple(order)))
+    owners = _owners(paths)
+    tests: defaultdict[int, list[int]] = defaultdict(list)
+    for test, owner in owners.items():
+        tests[owner].append(test)
+    blocks: list[tuple[str, tuple[int, ...]]] = []
+    for place in sorted((place for place in range(len(paths)) if place not in owners), key=key):
+        order = [place, *sorted(tests[place], key=lambda test: (paths[test], test))]
+        blocks.append((paths[place].rpartition("/")[0], tuple(sorted(order, key=key) if pass_number > 1 else order)))
     return blocks
 
 
@@ -145,31 +115,32 @@ def _shuffle_key(text: str, pass_number: int) -> bytes:
     return blake2b(f"{pass_number}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _name_of(path: str) -> _Name:
-    folder, _, name = path.rpartition("/")
-    folders = folder.lower().split("/")
-    base = name.rpartition(".")[0] or name
-    stem = _TEST_MARK.sub("", base, count=1)
-    stem = _TEST_WORD.sub("", base) if stem == base else stem
-    is_test = stem != base or not _TEST_FOLDERS.isdisjoint(folders)
-    topic = (*(part for part in folders if part not in _NEUTRAL_FOLDERS), stem.lower())
-    return _Name(folder, stem.lower(), topic, is_test)
+def _owners(paths: Sequence[str]) -> dict[int, int]:
+    """Which test belongs to which source: the one of the same topic, or else the only one of the same stem.
 
-
-def _owners(names: Sequence[_Name]) -> dict[int, int]:
-    """Which test belongs to which source: the one of the same topic, or else the only one of the same stem."""
+    A stem is a name without marks of a test, a topic the folders that say something and the stem.
+    """
     by_topic: dict[tuple[str, ...], int] = {}
     by_stem: defaultdict[str, list[int]] = defaultdict(list)
-    for place, name in enumerate(names):
-        if not name.is_test:
-            by_topic.setdefault(name.topic, place)
-            by_stem[name.stem].append(place)
+    tests: list[tuple[int, str, tuple[str, ...]]] = []
+    for place, path in enumerate(paths):
+        folder, _, name = path.rpartition("/")
+        folders = folder.lower().split("/")
+        base = name.rpartition(".")[0] or name
+        stem = _TEST_MARK.sub("", base, count=1)
+        stem = _TEST_WORD.sub("", base) if stem == base else stem
+        about = tuple(part for part in folders if part not in _NEUTRAL_FOLDERS)
+        if stem != base or not _TEST_FOLDERS.isdisjoint(folders):
+            tests.append((place, stem.lower(), about))
+        else:
+            by_topic.setdefault((*about, stem.lower()), place)
+            by_stem[stem.lower()].append(place)
     owners: dict[int, int] = {}
-    for place, name in enumerate(names):
-        stem = name.stem if name.is_test else ""
+    for place, of_test, about in tests:
+        stem = of_test
         while stem and place not in owners:
             same_stem = by_stem.get(stem, [])
-            owner = by_topic.get((*name.topic[:-1], stem), same_stem[0] if len(same_stem) == 1 else None)
+            owner = by_topic.get((*about, stem), same_stem[0] if len(same_stem) == 1 else None)
             if owner is not None:
                 owners[place] = owner
             # test_plan_names may be a test of plan as well.
@@ -181,47 +152,26 @@ def _owners(names: Sequence[_Name]) -> dict[int, int]:
 MOST_FILL = 1.3
 # A little above what is asked for, since the places to end a unit are more often before than after it.
 _BEST_FILL = 1.08
-_LEAST_FILL = 0.6
-_CRUMB_FILL = 0.5
-_MOST_UNITS_BACK = 16
+# What it costs to end a unit before a piece, in parts of a unit that is too small or too large, by what that piece
+# shares with the one before it: nothing, the folder, the block, the file, the section.
+BONDS = 0.0, 0.05, 0.2, 0.3, 0.6
 
 
-class Bond(IntEnum):
-    """What a piece has to do with the one before it."""
-
-    STRANGER = 0
-    FOLDER = 1
-    BLOCK = 2
-    FILE = 3
-    SECTION = 4
-
-
-# What it costs to end a unit before a piece, in parts of a unit that is too small or too large.
-_TEARING = {Bond.STRANGER: 0.0, Bond.FOLDER: 0.05, Bond.BLOCK: 0.2, Bond.FILE: 0.3, Bond.SECTION: 0.6}
-
-
-class Weight(NamedTuple):
-    """A piece to pack: its tokens, those of its file's header, and its bond to the piece before."""
-
-    tokens: int
-    header_tokens: int
-    bond: Bond
-
-
-def pack(weights: Sequence[Weight], target_tokens: int) -> list[tuple[int, ...]]:
+def pack(weights: Sequence[tuple[int, int, float]], target_tokens: int) -> list[tuple[int, ...]]:
     """The places of the pieces of each unit; every place is in exactly one, in order inside it.
 
-    A unit has at most MOST_FILL times `target_tokens`, unless it is a single piece. Each stretch of pieces goes to an
-    earlier unit that has room, the nearest first; a crumb may make another unit larger than asked for.
+    A weight is a piece's tokens, those of its file's header, and what it costs to end a unit before it. A unit has at
+    most MOST_FILL times `target_tokens`, unless it is a single piece. Each stretch of pieces goes to an earlier unit
+    that has room, the nearest first; a crumb may make another unit larger than asked for.
     """
     units: list[tuple[list[int], int]] = []
     start = 0
     while start < len(weights):
         end, tokens = _end_of(weights, start, target_tokens)
         stretch = list(range(start, end))
-        for place in range(len(units) - 1, max(-1, len(units) - 1 - _MOST_UNITS_BACK), -1):
+        for place in range(len(units) - 1, max(-1, len(units) - 17), -1):
             others, size = units[place]
-            has_crumb = min(tokens, size) < target_tokens * _CRUMB_FILL
+            has_crumb = min(tokens, size) < target_tokens * 0.5
             if tokens + size <= target_tokens * (MOST_FILL if has_crumb else _BEST_FILL):
                 units[place] = (others + stretch, tokens + size)
                 break
@@ -231,31 +181,26 @@ def pack(weights: Sequence[Weight], target_tokens: int) -> list[tuple[int, ...]]
     return [tuple(sorted(places)) for places, _ in units]
 
 
-def _end_of(weights: Sequence[Weight], start: int, target_tokens: int) -> tuple[int, int]:
+def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens: int) -> tuple[int, int]:
     """After which piece the stretch that begins at `start` ends best, and its tokens."""
-    tokens = weights[start].tokens + weights[start].header_tokens
+    tokens = sum(weights[start][:2])
     best, best_cost = (start + 1, tokens), float("inf")
     for place in range(start + 1, len(weights)):
-        weight = weights[place]
+        own, header, bond = weights[place]
         fill = tokens / target_tokens
-        cost = _TEARING[weight.bond] + abs(fill - _BEST_FILL) if fill >= _LEAST_FILL else 2 - fill
+        cost = bond + abs(fill - _BEST_FILL) if fill >= 0.6 else 2 - fill
         if cost <= best_cost:
             best, best_cost = (place, tokens), cost
-        more = weight.tokens + (weight.header_tokens if weight.bond < Bond.FILE else 0)
+        more = own + (header if bond < BONDS[3] else 0)
         if tokens + more > target_tokens * MOST_FILL:
             return best
         tokens += more
     return len(weights), tokens
 
 
-_MOST_REPEATED_ROWS = 5
-_MOST_REPEATED_SHARE = 0.1
-_MOST_OWN_SHARE = 1.15
-_SHARES_OF_A_CUT = (0.8, 1.0, 1.1)
 # As much as git itself shows.
 _LONGEST_SECTION = 80
-_FURTHEST_SECTION = 2_000
-_ENDS_OF_CHANGES = frozenset(((b"+", b" "), (b"-", b" "), (b"+", b"-")))
+_ROW = re.compile(rb"[^\n]*\n|[^\n]+")
 _DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
 _TOP_LEVEL = re.compile(rb"[-+ ][^\s})\]]")
 
@@ -269,121 +214,86 @@ class Piece(NamedTuple):
 
 
 def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece, ...]:
-    """The hunk whole when it has at most `most_tokens`; else even pieces, each of `target_tokens` or a little more.
-
-    A piece has more than that only when it holds a single row of its own.
-    """
+    """The hunk whole when it has at most `most_tokens`; else even pieces of about `target_tokens`, or of one row."""
     if len(hunk.section) > _LONGEST_SECTION:
         hunk = replace(hunk, section=hunk.section[:_LONGEST_SECTION])
-    tokens = _shown_tokens(hunk)
+    tokens = hunk_tokens(hunk)
     if tokens <= most_tokens:
         return (Piece(hunk, 0, tokens),)
     return tuple(_Cutter(hunk, target_tokens).pieces())
 
 
 def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
-    """Some stretches of a hunk's rows, each from a first row up to a last, as hunks with the right numbers.
-
-    They come in order and do not overlap. Linear in the hunk.
-    """
-    rows = hunk.body.split(b"\n")
-    last = len(rows) - (not rows[-1])
-    old, new = _first_numbers(hunk)
-    passed = 0
+    """Some stretches of a hunk's rows, in order and without overlap, as hunks with the right numbers."""
+    rows, passed = _Rows(hunk), 0
     for start, end in stretches:
-        if (start, end) == (0, last):
+        if (start, end) == (0, len(rows.signs)):
             yield hunk
             return
         # The marker of a missing newline belongs to its row.
-        first = start - (start > passed and rows[start][:1] == b"\\")
-        behind = end + (end < last and rows[end][:1] == b"\\")
-        before = _count(_with_ends(rows[passed:first]))
-        old, new = old + before.old, new + before.new
-        section = _section_in(rows[max(0, first - _FURTHEST_SECTION) : first]) or hunk.section
-        body = _with_ends(rows[first:behind])
-        yield _hunk_at(old, new, body if behind < len(rows) else body[:-1], section)
-        own = _count(body)
-        old, new, passed = old + own.old, new + own.new, behind
+        first = start - (start > passed and rows.signs[start] == b"\\")
+        passed = end + (end < len(rows.signs) and rows.signs[end] == b"\\")
+        yield rows.part(first, passed, rows.section_in(max(0, first - 2_000), first) or hunk.section)
 
 
-def _with_ends(rows: Sequence[bytes]) -> bytes:
-    return b"".join(row + b"\n" for row in rows)
+class _Rows:
+    """The rows of a hunk with the marks that they begin with, of which parts can be made."""
+
+    def __init__(self, hunk: Hunk) -> None:
+        self.rows: list[bytes] = _ROW.findall(hunk.body)
+        self.signs = [row[:1] for row in self.rows]
+        # The numbers of each row on both sides; in git's numbers a side without lines begins before it.
+        old, new = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
+        self._old = list(accumulate((sign not in (b"+", b"\\") for sign in self.signs), initial=old))
+        self._new = list(accumulate((sign not in (b"-", b"\\") for sign in self.signs), initial=new))
+
+    def section_in(self, start: int, end: int) -> str:
+        """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
+        found = (row for row in reversed(self.rows[start:end]) if _DEFINITION.match(row))
+        return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
+
+    def part(self, start: int, end: int, section: str) -> Hunk:
+        """Some rows as a hunk."""
+        (old, old_end), (new, new_end) = ((side[start], side[end]) for side in (self._old, self._new))
+        body, signs = b"".join(self.rows[start:end]), self.signs[start:end]
+        added, deleted = signs.count(b"+"), signs.count(b"-")
+        return Hunk(
+            old - (old == old_end), old_end - old, new - (new == new_end), new_end - new, body, section, added, deleted
+        )
 
 
-def _first_numbers(hunk: Hunk) -> tuple[int, int]:
-    """The old and the new number of the first line; in git's numbers a side without lines begins before it."""
-    return hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
-
-
-def _shown_tokens(hunk: Hunk) -> int:
-    """About how many tokens a hunk is as a prompt shows it, with endless rows cut."""
-    tokens = hunk_tokens(hunk)
-    if len(hunk.body) <= MAX_LINE_BYTES:
-        return tokens
-    rows = hunk.body.split(b"\n")
-    if max(map(len, rows)) <= MAX_LINE_BYTES:
-        return tokens
-    return tokens - tokens_of(hunk.body) + tokens_of(b"\n".join(row[:MAX_LINE_BYTES] for row in rows))
-
-
-class _Count(NamedTuple):
-    """How many lines a body has on each side, and how many of them only there."""
-
-    old: int
-    new: int
-    added: int
-    deleted: int
-
-
-def _count(body: bytes) -> _Count:
-    added, deleted, markers = (body.count(b"\n" + sign) + body.startswith(sign) for sign in (b"+", b"-", b"\\"))
-    rows = body.count(b"\n") + (not body.endswith(b"\n") and body != b"")
-    return _Count(rows - added - markers, rows - deleted - markers, added, deleted)
-
-
-def _section_in(rows: Sequence[bytes]) -> str:
-    """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
-    found = (row for row in reversed(rows) if _DEFINITION.match(row))
-    return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
-
-
-def _hunk_at(old: int, new: int, body: bytes, section: str) -> Hunk:
-    """A hunk whose first line on each side has, or would have, these numbers."""
-    count = _count(body)
-    return Hunk(
-        old - (not count.old), count.old, new - (not count.new), count.new, body, section, count.added, count.deleted
-    )
-
-
-class _Cutter:
+class _Cutter(_Rows):
     """Cuts one hunk. `shown` are its rows as a prompt shows them; `starts` the bytes before each, and those of all."""
 
     def __init__(self, hunk: Hunk, target_tokens: int) -> None:
-        self._hunk = hunk
+        super().__init__(hunk)
+        self._section = hunk.section
         self._target = target_tokens
-        self._ended = hunk.body.endswith(b"\n")
-        self._rows = hunk.body.split(b"\n")[: -1 if self._ended else None]
-        self._shown = [row[:MAX_LINE_BYTES] for row in self._rows]
+        self._shown = [row.removesuffix(b"\n")[:MAX_LINE_BYTES] for row in self.rows]
         self._starts = list(accumulate((len(row) + 1 for row in self._shown), initial=0))
 
     def pieces(self) -> Iterator[Piece]:
-        """The pieces in order."""
-        old, new = _first_numbers(self._hunk)
-        section, previous = self._hunk.section, 0
-        for start, end in self._ranges(0, len(self._rows)):
-            begin = self._overlap_begin(start, previous)
-            section = _section_in(self._rows[previous:begin]) or section
-            repeated, own = _count(self._body(begin, start)), _count(self._body(start, end))
-            piece = _hunk_at(old - repeated.old, new - repeated.new, self._body(begin, end), section)
-            yield Piece(piece, start - begin, _shown_tokens(piece))
-            old, new, previous = old + own.old, new + own.new, start
+        """The pieces in order, each with the last rows of the one before it where those are short."""
+        section, previous = self._section, 0
+        for start, end in self._ranges(0, len(self.rows)):
+            begin = start
+            for row in range(start - 1, max(previous, start - 5) - 1, -1):
+                if tokens_of(b"\n".join(self._shown[row:start])) > self._target * 0.1:
+                    break
+                begin = row
+            # The marker of a missing newline says nothing without its row.
+            begin += begin < start and self.signs[begin] == b"\\"
+            section = self.section_in(previous, begin) or section
+            piece = self.part(begin, end, section)
+            yield Piece(piece, start - begin, hunk_tokens(piece))
+            previous = start
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The rows from `start` to `end`, cut until each part is small enough or cannot be cut any more."""
         tokens = tokens_of(b"\n".join(self._shown[start:end]))
         tokens_per_byte = tokens / (self._starts[end] - self._starts[start])
         first, rest = start, float(tokens)
-        while rest > self._target * _MOST_OWN_SHARE:
+        while rest > self._target * 1.15:
             bound = self._bound(first, end, parts=ceil(rest / self._target))
             if bound <= first or bound >= end:
                 break
@@ -399,45 +309,26 @@ class _Cutter:
         share = (self._starts[end] - self._starts[start]) / parts
         first, ideal, last = (
             min(max(bisect_left(self._starts, self._starts[start] + share * size, start, end), start + 1), end - 1)
-            for size in _SHARES_OF_A_CUT
+            for size in (0.8, 1.0, 1.1)
         )
         best = min(range(first, last + 1), key=lambda row: (self._roughness(row), abs(row - ideal), row))
-        if self._rows[best][:1] == b"\\":
+        if self.signs[best] == b"\\":
             return best + 1 if best + 1 < end else best - 1
         return best
 
     def _roughness(self, row: int) -> int:
         """How much a cut before a row tears apart."""
-        before, after = self._rows[row - 1], self._rows[row]
-        if after[:1] == b"\\":
+        before, after = self.signs[row - 1], self.signs[row]
+        if after == b"\\":
             return 5
-        if before[:1] == b"-" and after[:1] == b"+":
+        if (before, after) == (b"-", b"+"):
             return 4
-        blank = not before[1:].strip()
-        if blank and _TOP_LEVEL.match(after):
+        blank = not self.rows[row - 1][1:].strip()
+        if blank and _TOP_LEVEL.match(self.rows[row]):
             return 0
-        if (before[:1], after[:1]) in _ENDS_OF_CHANGES:
+        if (before, after) in ((b"+", b" "), (b"-", b" "), (b"+", b"-")):
             return 1
         return 2 if blank else 3
-
-    def _overlap_begin(self, start: int, previous: int) -> int:
-        """The first of the rows to repeat before `start`, all of them of the piece that began at `previous`."""
-        begin = start
-        for row in range(start - 1, max(previous, start - _MOST_REPEATED_ROWS) - 1, -1):
-            if tokens_of(b"\n".join(self._shown[row:start])) > self._target * _MOST_REPEATED_SHARE:
-                break
-            begin = row
-        # The marker of a missing newline says nothing without its row.
-        return begin + 1 if begin < start and self._rows[begin][:1] == b"\\" else begin
-
-    def _body(self, start: int, end: int) -> bytes:
-        if start == end:
-            return b""
-        return b"\n".join(self._rows[start:end]) + (b"\n" if self._ended or end < len(self._rows) else b"")
-
-
-# What the units of the joined experts are called beside those of others.
-_JOINED = "default"
 
 
 def plan_units(
@@ -453,9 +344,8 @@ def plan_units(
 
     Joined (`apart` off), a unit has the experts whose paths match one of its files, or all of them when none does.
     Apart, each expert has units of its own, of the files that its paths match, and those that are `joined` have theirs
-    together; files that no expert matches go to further units under all of them. Of experts with the same name the
-    first one counts. `own_tokens` is what the agent adds to each call. Raises ConfigError for a path pattern that
-    cannot be read, and ValueError when `passes` is less than 1.
+    together; files that no expert matches go to further units under all of them. `own_tokens` is what the agent adds
+    to each call. Raises ConfigError for a path pattern that cannot be read, and ValueError for less than one pass.
     """
     if passes < 1:
         raise ValueError("a plan has at least one pass")
@@ -472,140 +362,96 @@ def plan_units(
     return tuple(units)
 
 
-def most_unit_tokens(effort: Effort, own_tokens: int = 0) -> int:
-    """What a unit has at most, unless it holds a single hunk, or a single row of one."""
-    return int(effort.unit_tokens_beside(own_tokens) * MOST_FILL)
-
-
-class _Placed(NamedTuple):
-    """A piece of a hunk, the place of its file in the change, and the block of that file."""
-
-    place: int
-    piece: Piece
-    block: Block
-
-
-class _Group(NamedTuple):
-    """Files, by their places, that are packed into units together under some experts, by their places.
-
-    Each unit has those of them whose paths match one of its files, or all when none does.
-    """
-
-    places: tuple[int, ...]
-    experts: frozenset[int]
-    label: str = ""
-
-
 class _Planner:
     """Plans one change."""
 
     def __init__(self, files: Sequence[FileChange], target: int, experts: Sequence[Expert]) -> None:
         self._files = tuple(file for file in files if not file.is_bare)
         self._target = target
-        most = int(target * MOST_FILL)
-        self._pieces = [
-            [
-                piece
+        self._pieces: list[list[Piece]] = []
+        for file in self._files:
+            cut = (
+                cut_hunk(hunk, target_tokens=target, most_tokens=int(target * MOST_FILL))
                 for hunk in file.hunks
                 if hunk.body
-                for piece in cut_hunk(hunk, target_tokens=target, most_tokens=most)
-            ]
-            for file in self._files
-        ]
+            )
+            self._pieces.append([piece for pieces in cut for piece in pieces])
         self._headers = [header_tokens(file) for file in self._files]
-        self._choice = ExpertChoice(experts)
-        self._matching = [self._choice.matching(file.path) for file in self._files]
+        choice = ExpertChoice(experts)
+        self._experts = choice.experts
+        self._matching = [choice.matching(file.path) for file in self._files]
 
     def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
         """The units of all passes; their names may not be unique."""
-        experts = self._choice.experts
-        groups = [_Group(tuple(range(len(self._files))), frozenset(range(len(experts))))]
-        if apart and len(experts) > 1:
-            groups = list(self._groups_apart())
+        everyone = frozenset(range(len(self._experts)))
+        # Files that are packed together under some experts, both by their places, and a label for their units.
+        groups = [(tuple(range(len(self._files))), everyone, "")]
+        if apart and len(everyone) > 1:
+            joined = frozenset(number for number in everyone if self._experts[number].joined)
+            alone = [frozenset((number,)) for number in sorted(everyone - joined)]
+            groups = []
+            for numbers in sorted([joined, *alone], key=lambda group: min(group, default=0)):
+                name = "default" if numbers == joined else self._experts[min(numbers)].name
+                chosen = tuple(place for place, matching in enumerate(self._matching) if matching & numbers)
+                groups.append((chosen, numbers, f" [{name}]"))
+            left_over = tuple(place for place, matching in enumerate(self._matching) if not matching)
+            groups.append((left_over, everyone, f" [{', '.join(expert.name for expert in self._experts)}]"))
         for pass_number in range(1, passes + 1):
-            packed: dict[tuple[int, ...], list[list[_Placed]]] = {}
-            for group in groups:
-                if group.places not in packed:
-                    packed[group.places] = self._packed(group.places, pass_number)
-                units = [self._unit(placed, group, pass_number) for placed in packed[group.places]]
+            packed: dict[tuple[int, ...], list[list[tuple[int, Piece]]]] = {}
+            for places, numbers, label in groups:
+                if places not in packed:
+                    packed[places] = self._packed(places, pass_number)
+                units = [self._unit(placed, numbers, label, pass_number) for placed in packed[places]]
                 if pass_number > 1:
                     units.sort(key=lambda unit: _shuffle_key(unit.name, unit.pass_number))
                 yield from units
 
-    def _groups_apart(self) -> Iterator[_Group]:
-        experts = self._choice.experts
-        joined = frozenset(number for number, expert in enumerate(experts) if expert.joined)
-        alone = [frozenset((number,)) for number in range(len(experts)) if number not in joined]
-        for numbers in sorted([joined, *alone], key=lambda group: min(group, default=0)):
-            chosen = tuple(place for place, matching in enumerate(self._matching) if matching & numbers)
-            name = _JOINED if numbers == joined else experts[min(numbers)].name
-            yield _Group(chosen, numbers, f" [{name}]")
-        left_over = tuple(place for place, matching in enumerate(self._matching) if not matching)
-        yield _Group(left_over, frozenset(range(len(experts))), f" [{', '.join(expert.name for expert in experts)}]")
+    def _packed(self, places: Sequence[int], pass_number: int) -> list[list[tuple[int, Piece]]]:
+        """What goes into each unit, in order: pieces, each with the place of its file."""
+        paths = [self._files[place].path for place in places]
+        packed: list[tuple[int, Piece]] = []
+        weights: list[tuple[int, int, float]] = []
+        before: tuple[object, ...] = (None,)
+        for block, (folder, members) in enumerate(related_blocks(paths, pass_number=pass_number)):
+            for place in (places[member] for member in members):
+                for piece in self._pieces[place]:
+                    # No section is like no other.
+                    now = folder, block, place, piece.hunk.section or len(packed)
+                    shared = next((number for number, one in enumerate(now) if one != before[number]), len(now))
+                    weights.append((piece.tokens, self._headers[place], BONDS[shared]))
+                    packed.append((place, piece))
+                    before = now
+        return [[packed[index] for index in indices] for indices in pack(weights, self._target)]
 
-    def _packed(self, places: Sequence[int], pass_number: int) -> list[list[_Placed]]:
-        """What goes into each unit, in order."""
-        blocks = related_blocks([self._files[place].path for place in places], pass_number=pass_number)
-        placed = [
-            _Placed(places[member], piece, block)
-            for block in blocks
-            for member in block.members
-            for piece in self._pieces[places[member]]
-        ]
-        weights = [
-            Weight(one.piece.tokens, self._headers[one.place], _bond(before, one))
-            for before, one in zip([None, *placed], placed, strict=False)
-        ]
-        return [[placed[index] for index in indices] for indices in pack(weights, self._target)]
-
-    def _unit(self, placed: Sequence[_Placed], group: _Group, pass_number: int) -> Unit:
-        parts = tuple(self._parts(placed))
-        is_whole = len(parts[0].hunks) == len(self._pieces[placed[0].place])
-        name = _described(parts, first_is_whole=is_whole) + group.label
-        matching = frozenset().union(*(self._matching[one.place] for one in placed))
-        headers = sum(self._headers[place] for place, _ in groupby(one.place for one in placed))
+    def _unit(self, placed: Sequence[tuple[int, Piece]], numbers: frozenset[int], label: str, pass_number: int) -> Unit:
+        # One part a file; a piece that repeats rows of another begins a part of its own.
+        runs: list[tuple[int, list[Piece]]] = []
+        for place, piece in placed:
+            if not runs or place != runs[-1][0] or piece.repeated_rows:
+                runs.append((place, []))
+            runs[-1][1].append(piece)
+        parts = tuple(
+            UnitPart(self._files[place], tuple(piece.hunk for piece in pieces), pieces[0].repeated_rows)
+            for place, pieces in runs
+        )
+        name = parts[0].file.path
+        hunks = parts[0].hunks
+        # The lines are those of the new file, or of the old one where there is nothing but deleted lines.
+        if len(hunks) < len(self._pieces[placed[0][0]]):
+            first, last = hunks[0], hunks[-1]
+            if any(hunk.new_lines for hunk in hunks):
+                name += f":{first.new_start}-{last.new_start + max(last.new_lines - 1, 0)}"
+            else:
+                name += f":{first.old_start}-{last.old_start + last.old_lines - 1}"
+        others = len({id(part.file) for part in parts}) - 1
+        if others:
+            name += f" and {others} more file{'s' if others > 1 else ''}"
+        matching = frozenset().union(*(self._matching[place] for place, _ in placed)) & numbers
+        headers = sum(self._headers[place] for place, _ in groupby(place for place, _ in placed))
         return Unit(
-            name=name if pass_number == 1 else f"{name} (pass {pass_number})",
+            name=f"{name}{label}" + (f" (pass {pass_number})" if pass_number > 1 else ""),
             parts=parts,
-            experts=self._choice.at(matching & group.experts or group.experts),
-            tokens=headers + sum(one.piece.tokens for one in placed),
+            experts=tuple(self._experts[number] for number in sorted(matching or numbers)),
+            tokens=headers + sum(piece.tokens for _, piece in placed),
             pass_number=pass_number,
         )
-
-    def _parts(self, placed: Sequence[_Placed]) -> Iterator[UnitPart]:
-        """One part a file; a piece that repeats rows of another begins a part of its own."""
-        run: list[_Placed] = []
-        for one in (*placed, None):
-            if run and (one is None or one.place != run[0].place or one.piece.repeated_rows):
-                hunks = tuple(other.piece.hunk for other in run)
-                yield UnitPart(self._files[run[0].place], hunks, run[0].piece.repeated_rows)
-                run = []
-            if one is not None:
-                run.append(one)
-
-
-def _described(parts: Sequence[UnitPart], *, first_is_whole: bool) -> str:
-    """What a unit holds: `src/a.py`, `src/a.py:120-260`, `src/a.py and 3 more files`.
-
-    The lines are those of the new file, or of the old one where there is nothing but deleted lines.
-    """
-    name = parts[0].file.path
-    if not first_is_whole:
-        first, last = parts[0].hunks[0], parts[0].hunks[-1]
-        if any(hunk.new_lines for hunk in parts[0].hunks):
-            name += f":{first.new_start}-{last.new_start + max(last.new_lines - 1, 0)}"
-        else:
-            name += f":{first.old_start}-{last.old_start + last.old_lines - 1}"
-    others = len({id(part.file) for part in parts}) - 1
-    return f"{name} and {others} more file{'s' if others > 1 else ''}" if others else name
-
-
-def _bond(before: _Placed | None, after: _Placed) -> Bond:
-    if before is None:
-        return Bond.STRANGER
-    if before.place == after.place:
-        section = before.piece.hunk.section
-        return Bond.SECTION if section and section == after.piece.hunk.section else Bond.FILE
-    if before.block is after.block:
-        return Bond.BLOCK
-    return Bond.FOLDER if before.block.folder == after.block.folder else Bond.STRANGER

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.analysers.lock_files import review_lock_files
 from codeloupe.config.schema import Settings
+from codeloupe.engine import select
 from codeloupe.engine.contents import encoding_of
 from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
-from codeloupe.engine.select import (
-    HEAD_BYTES,
-    FileContent,
-    Selection,
-    SelectionRules,
-    decoded_file,
-    select_by_content,
-    select_by_diff,
-)
+from codeloupe.engine.select import FileContent, Selection, SelectionRules
 from codeloupe.engine.settings import configure
 from codeloupe.errors import NotARepository, RevisionError, UsageError
+from codeloupe.git import snapshot as snapshots
 from codeloupe.git.changes import read_change
 from codeloupe.git.command import both
 from codeloupe.git.commits import pushed_ranges
@@ -34,45 +30,25 @@ from codeloupe.git.guidance import moments_in, read_guidance, read_intent, read_
 from codeloupe.git.pull_request import fetch_pull_request
 from codeloupe.git.repository import Repository, find_root, open_repository, private_directory, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
-from codeloupe.git.snapshot import (
-    Snapshot,
-    empty_directory,
-    exported,
-    exported_tree,
-    list_files,
-    list_head_files,
-    near_to,
-    place_of,
-    write_rebuilt,
-)
+from codeloupe.git.snapshot import place_of
+from codeloupe.model import scope as scopes
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import MomentOf, ReviewTask
 from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
-from codeloupe.model.scope import (
-    DefaultScope,
-    DiffScope,
-    FetchedScope,
-    PullRequestScope,
-    PushedRange,
-    PushedRef,
-    ScopeRequest,
-)
+from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
-_MOST_OLD_BYTES = 128 * 1024**2
-_EXECUTABLE = "100755"
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
     """A change with its selected files and a directory that holds their new content.
 
-    `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
-    was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree. Of a very
-    large one it is the part around the change, and `tree_is_partial`. `beforehand` is what was found in lock files,
-    which no reviewer gets. `believed` is the commit whose guidance and baseline hold for an untrusted change, where
-    one is known. `repository` is None for a diff that is reviewed outside of one.
+    `tree` is the whole reviewed tree, when it was asked for and is known: a copy, the user's own working tree, or the
+    part around the change. `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the
+    commit whose guidance and baseline hold for an untrusted change. `repository` is None for a diff outside of one.
     """
 
     change: Change
@@ -92,43 +68,20 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
     def task(self, *, timeout_seconds: float) -> ReviewTask:
         """What a reviewer gets of it."""
-        return ReviewTask(
-            change=self.change,
-            files=self.selection.files,
-            snapshot=self.snapshot,
-            trusted=self.trusted,
-            timeout_seconds=timeout_seconds,
-            without_content=self.without_content,
-            tree=self.tree,
-            intent=self.intent,
-            guidance=self.guidance,
-            tree_is_partial=self.tree_is_partial,
-            moment_of=self.moment_of,
-        )
+        own = {name: getattr(self, name) for name in ReviewTask.__struct_fields__ if hasattr(self, name)}
+        return ReviewTask(**own, files=self.selection.files, timeout_seconds=timeout_seconds)
 
 
 def rules_of(settings: Settings) -> SelectionRules:
     """Which files of a change are reviewed."""
-    return SelectionRules(
-        include=settings.include,
-        exclude=settings.exclude,
-        max_file_bytes=settings.max_file_bytes,
-        max_file_lines=settings.max_file_lines,
-        skip_generated=settings.skip_generated,
-        skip_vendored=settings.skip_vendored,
-        skip_lock_files=settings.skip_lock_files,
-        skip_minified=settings.skip_minified,
-        believe_content=not settings.untrusted,
-        accept=frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread),
-    )
+    named = {name: getattr(settings, name) for name in SelectionRules.__struct_fields__ if hasattr(settings, name)}
+    accept = frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread)
+    return SelectionRules(**named, believe_content=not settings.untrusted, accept=accept)
 
 
 @asynccontextmanager
 async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[ScopeRequest, Path]]:
-    """The request and where it can be read: a pull request is fetched first, and lives as long as the context.
-
-    Raises as `fetch` does.
-    """
+    """The request and where it can be read: a pull request is fetched first, and lives as long as the context."""
     if not isinstance(request, PullRequestScope):
         yield request, repo
         return
@@ -137,10 +90,7 @@ async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[Scop
 
 
 async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
-    """Fetch a pull request below an empty directory: what to review then, and where. `repo` is where the caller is.
-
-    Raises UsageError for what the caller can mend and ProcessError when the remote cannot be reached.
-    """
+    """Fetch a pull request into an empty directory: what to review, and where. Raises UsageError and ProcessError."""
     found = await fetch_pull_request(request, repo=repo, into=into)
     return found.scope, found.repo
 
@@ -165,40 +115,28 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     file of the repository, before or after the change, is a UsageError.
     """
     rules, trusted = rules_of(settings), not settings.untrusted
-    must_match = must_match and bool(rules.include)
+    wanted = rules.include if must_match else ()
     if isinstance(request, DiffScope):
-        async with _from_diff(request, repo, settings, with_guidance=with_guidance, context=context) as prepared:
-            if must_match:
-                await _check_patterns(prepared.change, rules, prepared.repository, None)
-            yield prepared
+        async with _from_diff(request, repo, rules, with_guidance=with_guidance, wanted=wanted) as prepared:
+            yield replace(prepared, intent=Intent(context=context))
         return
     repository = await open_repository(repo)
     sides = await resolve_scope(repository, request, base_branch=settings.base_branch)
-
-    async def intent_of() -> Intent:
-        if not with_guidance:
-            return Intent(context=context)
-        return await read_intent(repository, sides, context=context)
-
-    change, intent = await both(read_change(repository, sides), intent_of())
-    if must_match:
-        await _check_patterns(change, rules, repository, sides)
-    believed = None
-    if not trusted:
-        believed = await believed_base(repository, request, sides, base_branch=settings.base_branch)
-    selection = select_by_diff(change, rules)
+    intending = _intent(repository, sides, context, with_messages=with_guidance)
+    change, intent = await both(read_change(repository, sides), intending)
+    await _check_patterns(change, wanted, repository, sides)
+    believed = None if trusted else await believed_base(repository, request, sides, base_branch=settings.base_branch)
+    selection = select.select_by_diff(change, rules)
     # An agent may read the working tree itself. One that is not trusted may hold links that lead out of it.
     is_readable = trusted and sides.side is Side.WORKING_TREE
-    paths = _existing(selection)
+    exporting = snapshots.exported(repository, sides, paths=_existing(selection))
     if with_tree and selection.files and not is_readable:
-        nearness = None if whole_tree else near_to(selection.files)
-        exporting = exported_tree(repository, sides, needed=paths, nearness=nearness)
-    else:
-        exporting = exported(repository, sides, paths=paths)
-    guiding = _guidance(repository, sides, selection if with_guidance else Selection((), ()), believed, trusted=trusted)
+        near = None if whole_tree else snapshots.near_to(selection.files)
+        exporting = snapshots.exported_tree(repository, sides, needed=_existing(selection), nearness=near)
+    guiding = _guidance(repository, sides, selection if with_guidance else None, believed, trusted=trusted)
     async with AsyncExitStack() as stack:
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
-        there = _without_missing(selection, snapshot, rules)
+        there = _without_missing(selection, snapshot.missing, rules)
         settled, beforehand = await settle(there, rules, root=snapshot.root, repository=repository)
         tree = None
         if with_tree and settled.files:
@@ -210,8 +148,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
             trusted=trusted,
             tree=tree,
             intent=intent,
-            guidance=tuple(one for one in guidance if not one.unused),
-            unused_guidance=tuple(one for one in guidance if one.unused),
+            **_by_use(guidance),
             beforehand=beforehand,
             believed=believed,
             repository=repository,
@@ -220,10 +157,19 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
         )
 
 
+async def _intent(repository: Repository, sides: Sides, context: str, *, with_messages: bool) -> Intent:
+    return await read_intent(repository, sides, context=context) if with_messages else Intent(context=context)
+
+
+def _by_use(guidance: Sequence[GuidanceFile]) -> dict[str, Any]:
+    used, unused = (tuple(one for one in guidance if bool(one.unused) is is_unused) for is_unused in (False, True))
+    return {"guidance": used, "unused_guidance": unused}
+
+
 async def _guidance(
-    repository: Repository, sides: Sides, selection: Selection, believed: str | None, *, trusted: bool
+    repository: Repository, sides: Sides, selection: Selection | None, believed: str | None, *, trusted: bool
 ) -> tuple[GuidanceFile, ...]:
-    if not selection.files or not (trusted or believed):
+    if not selection or not selection.files or not (trusted or believed):
         return ()
     names = [file.path for file in selection.files]
     return await read_guidance(repository, replace(sides, base=believed or sides.base), names, trusted=trusted)
@@ -231,39 +177,37 @@ async def _guidance(
 
 @asynccontextmanager
 async def _from_diff(
-    request: DiffScope, repo: Path, settings: Settings, *, with_guidance: bool, context: str
+    request: DiffScope, repo: Path, rules: SelectionRules, *, with_guidance: bool, wanted: Sequence[str]
 ) -> AsyncIterator[Prepared]:
-    rules, trusted = rules_of(settings), not settings.untrusted
     # That there is nothing to read is said: a command that failed before a pipe leaves nothing as well.
     emptiness = ", which is empty" if request.is_empty else ""
     scope = Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
     change = Change(scope, parse_diff(request.data))
-    selection = select_by_diff(change, rules)
+    selection = select.select_by_diff(change, rules)
     try:
         repository: Repository | None = await open_repository(repo)
     except NotARepository:
         repository = None  # a diff can be reviewed anywhere; what is missing is named below
     guidance: tuple[GuidanceFile, ...] = ()
-    # Nothing tells which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
-    if repository is not None and with_guidance and trusted:
+    # Nothing says which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
+    if repository is not None and with_guidance and rules.believe_content:
         guidance = await read_working_guidance(repository, [file.path for file in selection.files])
+    await _check_patterns(change, wanted, repository, None)
     existing = _existing(selection)
     times = Counter(file.new_path for file in selection.present)
     # Several diffs of one file in a row (a log) would have to be applied one after the other.
     single = [file for file in selection.present if file.new_path in existing and times[file.new_path] == 1]
-    with empty_directory() as root:
+    with snapshots.empty_directory() as root:
         # Only what can be known for certain is written.
-        missing = existing - await write_rebuilt(repository, single, root)
+        missing = existing - await snapshots.write_rebuilt(repository, single, root)
         settled, beforehand = await settle(selection, rules, root=root, repository=repository)
         yield Prepared(
             change=change,
             selection=settled,
             snapshot=root,
-            trusted=trusted,
+            trusted=rules.believe_content,
             without_content=frozenset(missing & {file.path for file in settled.files}),
-            intent=Intent(context=context),
-            guidance=tuple(one for one in guidance if not one.unused),
-            unused_guidance=tuple(one for one in guidance if one.unused),
+            **_by_use(guidance),
             beforehand=beforehand,
             repository=repository,
         )
@@ -274,24 +218,23 @@ def _existing(selection: Selection) -> set[str]:
     return {file.new_path for file in selection.present if file.new_path is not None and not file.is_submodule}
 
 
-def _without_missing(selection: Selection, snapshot: Snapshot, rules: SelectionRules) -> Selection:
-    gone = tuple(rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in snapshot.missing.items())
+def _without_missing(selection: Selection, missing: Mapping[str, str], rules: SelectionRules) -> Selection:
+    gone = tuple(rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in missing.items())
     kept, locks = (
-        tuple(file for file in files if file.path not in snapshot.missing)
-        for files in (selection.files, selection.lock_files)
+        tuple(file for file in files if file.path not in missing) for files in (selection.files, selection.lock_files)
     )
     return Selection(kept, selection.skipped + gone, locks)
 
 
 async def _check_patterns(
-    change: Change, rules: SelectionRules, repository: Repository | None, sides: Sides | None
+    change: Change, patterns: Sequence[str], repository: Repository | None, sides: Sides | None
 ) -> None:
     """Raise UsageError for an include pattern that fits nothing at all: a typo must not look like a clean review."""
     changed = {name for file in change.files for name in (file.old_path, file.new_path) if name}
     changed |= {name.rstrip("/") for name in (*dict(change.unreadable), *change.nested_repositories)}
-    wrong = unmatched(rules.include, changed)
+    wrong = unmatched(patterns, changed)
     if wrong and repository is not None:
-        changed |= set(await list_files(repository, sides))
+        changed |= set(await snapshots.list_files(repository, sides))
         wrong = unmatched(wrong, changed)
     if wrong:
         raise no_such_files(wrong[0], sorted(changed))
@@ -300,10 +243,7 @@ async def _check_patterns(
 async def settle(
     selection: Selection, rules: SelectionRules, *, root: Path | None, repository: Repository | None
 ) -> tuple[Selection, tuple[Finding, ...]]:
-    """Decide by content what is reviewed, and turn it into UTF-8, in `root` as well; also what lock files hold.
-
-    Without a `root` contents come from git, and only of those files that the diff does not show well enough.
-    """
+    """Decide by content, from git without a `root`, what is reviewed, as UTF-8, in `root` too; and read lock files."""
     whole = to_be_read(selection.files, rules)
     # Of those nothing is known yet, as of one that git takes for binary.
     files = tuple(replace(file, binary=True) if file.path in whole else file for file in selection.files)
@@ -313,20 +253,32 @@ async def settle(
         opaque = [file for file in files if file.binary and file.new_blob]
         blobs = await _blobs(repository, [file.new_blob for file in opaque])
         contents = {
-            file.path: FileContent(len(blob), blob[:HEAD_BYTES], blob)
+            file.path: FileContent(len(blob), blob[: select.HEAD_BYTES], blob)
             for file in opaque
             if (blob := blobs.get(file.new_blob or "")) is not None
         }
-    selection = select_by_content(replace(selection, files=files), contents, rules, whole)
-    decoded = await _decoded(selection.files, contents, root, repository, whole)
-    return await _with_lock_files(replace(selection, files=decoded), rules, root, repository)
+    selection = select.select_by_content(replace(selection, files=files), contents, rules, whole)
+    # Text becomes UTF-8, also below `root`; of what is to be read whole all lines are added ones.
+    wholes = {path: content.whole for path, content in contents.items() if content.whole is not None}
+    olds = (file.old_blob for file in selection.files if file.path in wholes and file.old_path)
+    blobs = await _blobs(repository, olds)
+    results: list[FileChange] = []
+    for file in selection.files:
+        text = wholes.get(file.path)
+        is_text = text is not None and not file.is_symlink
+        decoded = select.decoded_file(file, blobs.get(file.old_blob or ""), text or b"") if is_text else None
+        if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
+            place.write_bytes(decoded[1])
+        in_text, text = decoded or (file, text or b"")
+        results.append(shown_whole(in_text, text) if file.path in whole else in_text)
+    return await _with_lock_files(replace(selection, files=tuple(results)), rules, root, repository)
 
 
 async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> dict[str, bytes]:
     wanted = [name for name in dict.fromkeys(names) if name]
     if repository is None or not wanted:
         return {}
-    return await read_blobs(repository, wanted, max_bytes=_MOST_OLD_BYTES)
+    return await read_blobs(repository, wanted, max_bytes=2 * _MOST_CONTENT_BYTES)
 
 
 def _content(root: Path, file: FileChange) -> FileContent | None:
@@ -334,33 +286,10 @@ def _content(root: Path, file: FileChange) -> FileContent | None:
     if file.new_path is None or path is None or not path.is_file():
         return None
     with path.open("rb") as stream:
-        size, head = path.stat().st_size, stream.read(HEAD_BYTES)
+        size, head = path.stat().st_size, stream.read(select.HEAD_BYTES)
         is_needed = file.binary or encoding_of(head, file.path) is not None
         whole = head + stream.read(_MOST_CONTENT_BYTES) if is_needed and size <= _MOST_CONTENT_BYTES else None
     return FileContent(size, head, whole)
-
-
-async def _decoded(
-    files: tuple[FileChange, ...],
-    contents: Mapping[str, FileContent],
-    root: Path | None,
-    repository: Repository | None,
-    shown: frozenset[str],
-) -> tuple[FileChange, ...]:
-    """The files with text in UTF-8, also below `root`; all lines of those in `shown` are added ones."""
-    wholes = {path: content.whole for path, content in contents.items() if content.whole is not None}
-    blobs = await _blobs(repository, (file.old_blob for file in files if file.path in wholes and file.old_path))
-    results: list[FileChange] = []
-    for file in files:
-        whole = wholes.get(file.path)
-        decoded = (
-            None if whole is None or file.is_symlink else decoded_file(file, blobs.get(file.old_blob or ""), whole)
-        )
-        if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
-            place.write_bytes(decoded[1])
-        in_text, text = decoded or (file, whole or b"")
-        results.append(shown_whole(in_text, text) if file.path in shown else in_text)
-    return tuple(results)
 
 
 async def _with_lock_files(
@@ -372,14 +301,11 @@ async def _with_lock_files(
     if not files:
         return selection, ()
     blobs = await _blobs(repository, (name for file in files for name in (file.old_blob, file.new_blob)))
-
-    def new_content(file: FileChange) -> bytes | None:
-        if root is None:
-            return blobs.get(file.new_blob or "")
-        place = place_of(root, file.path)
-        return place.read_bytes() if file.new_path and place is not None and place.is_file() else None
-
-    found, unread = review_lock_files(files, blobs, {file.path: new_content(file) for file in files})
+    news = {file.path: blobs.get(file.new_blob or "") for file in files}
+    if root is not None:
+        places = ((file.path, place_of(root, file.path) if file.new_path else None) for file in files)
+        news = {path: place.read_bytes() if place and place.is_file() else None for path, place in places}
+    found, unread = review_lock_files(files, blobs, news)
     locks = tuple(file for file in selection.lock_files if file.path not in unread)
     # Of requirements the reviewers see the lines themselves, so nothing is missing there.
     names = {file.path for file in selection.lock_files}
@@ -404,35 +330,30 @@ def _what_happened(file: FileChange) -> str:
 
 
 def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
-    """Which moved, copied and newly executable files are to be read whole: none of a trusted change.
-
-    A stranger can make code of a text by its name or mode, so these count as a whole, under their new name.
-    """
+    """Which moved, copied and newly executable files to read whole: a stranger makes code of a text by its name."""
     if rules.believe_content:
         return frozenset()
     there = (file for file in files if file.old_path and file.new_path and not file.is_submodule)
     return frozenset(
         file.path
         for file in there
-        if file.old_path != file.new_path or (file.new_mode != file.old_mode and file.new_mode in (None, _EXECUTABLE))
+        if file.old_path != file.new_path or (file.new_mode != file.old_mode and file.new_mode in (None, "100755"))
     )
 
 
 def shown_whole(file: FileChange, text: bytes) -> FileChange:
     """The file with all lines of its new text as added ones, and its deleted ones where they were."""
-    lines = text.split(b"\n")
-    ends = [b"\n"] * (len(lines) - 1) + [b"\n\\ No newline at end of file\n"]
-    rows = [b"+" + line + end for line, end in zip(lines, ends, strict=True)][: len(lines) - (not lines[-1])]
+    rows = [b"+" + line for line in _LINE.findall(text)]
+    if rows and not rows[-1].endswith(b"\n"):
+        rows[-1] += b"\n\\ No newline at end of file\n"
     body: list[bytes] = []
     position = 0
     for hunk in file.hunks:
         for line in hunk.lines():
-            if line.new_number is not None:
-                body += rows[position : line.new_number]
-                position = max(position, line.new_number)
-            else:
-                body += rows[position : hunk.new_start - bool(hunk.new_lines)]
-                position = max(position, hunk.new_start - bool(hunk.new_lines))
+            end = hunk.new_start - bool(hunk.new_lines) if line.new_number is None else line.new_number
+            body += rows[position:end]
+            position = max(position, end)
+            if line.new_number is None:
                 body.append(b"-" + line.text + b"\n")
     body += rows[position:]
     if not body:
@@ -447,8 +368,7 @@ async def patterns_of(
 ) -> tuple[str, ...]:
     """The include patterns for files and folders that are named relative to `repo`; `paths` are certainly such.
 
-    A word may name a file of the working tree or of HEAD; of a diff or a pull request any. Raises UsageError for one
-    that is neither, and says what was probably meant, and for one outside of the repository.
+    Raises UsageError for a word that is no file of the working tree or of HEAD, and for one outside of the repository.
     """
     if not words and not paths:
         return ()
@@ -474,7 +394,7 @@ async def patterns_of(
         # Both sides of what is reviewed, so that a deleted file can be named; they need not be known yet.
         with suppress(RevisionError, NotARepository):
             sides = await resolve_scope(repository, scope, base_branch=None)
-        known = await list_files(repository, sides) + await list_head_files(repository)
+        known = await snapshots.list_files(repository, sides) + await snapshots.list_head_files(repository)
         for word, name in zip(words, inside, strict=False):
             if name in unsure and not any(file == name or file.startswith(f"{name}/") for file in known):
                 raise await unknown_word(repository, word, nearest_path(name, known))
@@ -482,7 +402,9 @@ async def patterns_of(
     return () if "" in inside else tuple(map(literal_pattern, inside))
 
 
-async def new_in_push(refs: Sequence[PushedRef], *, remote: str, repo: Path | str = ".") -> tuple[PushedRange, ...]:
+async def new_in_push(
+    refs: Sequence[scopes.PushedRef], *, remote: str, repo: Path | str = "."
+) -> tuple[scopes.PushedRange, ...]:
     """What a push of these refs would bring to a remote. Raises RevisionError for a ref that is not here."""
-    base = (await configure(DefaultScope(), repo=Path(repo))).settings.base_branch
+    base = (await configure(scopes.DefaultScope(), repo=Path(repo))).settings.base_branch
     return await pushed_ranges(await open_repository(Path(repo)), refs, remote=remote, base_branch=base)

@@ -13,30 +13,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.engine.prompt_material import (
-    PromptMaterial,
-    cut,
-    fenced,
-    has_hidden,
-    material_blocks,
-    one_line,
-    visible,
-)
-from codeloupe.model.change import DiffLine, FileChange, FileStatus, LineKind, Unit, UnitPart
+from codeloupe.engine.prompt_material import PromptMaterial, cut, fenced, has_hidden, material_blocks, one_line, visible
+from codeloupe.model.change import DiffLine, FileStatus, LineKind, Unit, UnitPart
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
 
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
 PROMPT_VERSION = "2"
-
-_RESOURCES = Path(__file__).with_name("prompts")
-_FEW_TOKENS = 800
-_ANSWER_HEAD_CHARACTERS = 16_000
-_ANSWER_TAIL_CHARACTERS = 8_000
-_PROBLEM_CHARACTERS = 300
+# Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
+MAX_LINE_BYTES = 8_000
 _CLAIM_BYTES = 4_000
-_EXCERPT_CONTEXT_LINES = 25
-_EXCERPT_LINES = 120
+_SIGNS: dict[LineKind, str] = {"context": " ", "added": "+", "deleted": "-"}
+_SEPARATOR = "; "
 
 
 def _schema(**properties: Any) -> Mapping[str, Any]:
@@ -69,10 +57,7 @@ VERIFY_SCHEMA = _schema(reason=_TEXT, proof={"type": "string", "enum": ["refuted
 
 
 class Prompt(Struct, frozen=True):
-    """The two texts of a call: the system's, the same for all units of a checklist, and the unit's own.
-
-    `notes` say in words what of the unit or its material is not in the text as it is.
-    """
+    """The system's text, the same for all units of a checklist, the unit's own, and what is not in that as it is."""
 
     system: str
     text: str
@@ -82,30 +67,23 @@ class Prompt(Struct, frozen=True):
 def review_prompt(unit: Unit, material: PromptMaterial) -> Prompt:
     """Asks for the defects of one unit."""
     blocks, notes = material_blocks(unit.files, material, unit_tokens=unit.tokens)
-    diff = light_diff(unit.parts)
-    system = _resource("review").replace("{reading}", _reading(material))
-    text = "\n\n".join((_about_data(material), *blocks, fenced(material.fence, "diff", diff.text)))
+    diff, cuts = light_diff(unit.parts)
     # The checklist for a line or two that are new since the last review need not be longer than they are.
-    listed = checklist(unit.experts, in_brief=material.is_follow_up and unit.tokens < _FEW_TOKENS)
+    listed = checklist(unit.experts, in_brief=material.is_follow_up and unit.tokens < 800)
     # Put in last: an expert's words are not ours, and must not be taken for one of our places to fill.
-    return Prompt(system.replace("{checklist}", listed), text, (*notes, *diff.notes))
+    system = _system("review", material).replace("{checklist}", listed)
+    return Prompt(system, _of_data(material, *blocks, fenced(material.fence, "diff", diff)), (*notes, *cuts))
 
 
 def repair_prompt(answer: str, problem: str, material: PromptMaterial) -> Prompt:
-    """Asks to say an answer that could not be read again as JSON of REPAIR_SCHEMA, inventing nothing.
-
-    A long answer loses its middle. An answer that is no review is to come back with `readable` false: it must count
-    as failed, not as one without findings.
-    """
+    """Asks to say an answer that could not be read again as JSON of REPAIR_SCHEMA; a long one loses its middle."""
     shown, notes = answer, tuple[str, ...]()
-    left_out = len(answer) - _ANSWER_HEAD_CHARACTERS - _ANSWER_TAIL_CHARACTERS
+    left_out = len(answer) - 24_000
     if left_out > 0:
-        head, tail = answer[:_ANSWER_HEAD_CHARACTERS], answer[-_ANSWER_TAIL_CHARACTERS:]
-        shown = f"{head}\n[cut: {left_out:,} more characters]\n{tail}"
+        shown = f"{answer[:16_000]}\n[cut: {left_out:,} more characters]\n{answer[-8_000:]}"
         notes = (f"the answer to repair was cut to {len(shown):,} characters",)
-    why = fenced(material.fence, "problem", visible(problem)[:_PROBLEM_CHARACTERS])
-    text = "\n\n".join((_about_data(material), why, fenced(material.fence, "answer", shown)))
-    return Prompt(_resource("repair"), text, notes)
+    why = fenced(material.fence, "problem", visible(problem)[:300])
+    return Prompt(_resource("repair"), _of_data(material, why, fenced(material.fence, "answer", shown)), notes)
 
 
 def verify_prompt(finding: Finding, excerpt: str, material: PromptMaterial) -> Prompt:
@@ -116,81 +94,64 @@ def verify_prompt(finding: Finding, excerpt: str, material: PromptMaterial) -> P
     claim = visible("\n\n".join(part for part in (finding.title, finding.evidence, finding.body) if part))
     shown = cut(claim, _CLAIM_BYTES)
     blocks = (fenced(material.fence, f"claim {place}", shown), fenced(material.fence, f"code {file}", excerpt))
-    system = _resource("verify").replace("{reading}", _reading(material))
     notes = () if shown == claim else (f"the claim to verify was cut to {_CLAIM_BYTES:,} bytes",)
-    return Prompt(system, "\n\n".join((_about_data(material), *blocks)), notes)
+    return Prompt(_system("verify", material), _of_data(material, *blocks), notes)
 
 
 def excerpt_around(lines: Sequence[str], start: int, end: int) -> str:
-    """Numbered lines of a file around those from `start` to `end`, which begin with `>`.
-
-    Places outside of the file are moved into it; of a very long one the first lines are shown.
-    """
+    """Numbered lines of a file around those from `start` to `end`, which begin with `>`; of very many the first."""
     start = max(1, min(start, len(lines)))
     end = max(start, min(end, len(lines)))
-    first = max(1, start - _EXCERPT_CONTEXT_LINES)
-    last = min(len(lines), end + _EXCERPT_CONTEXT_LINES, first + _EXCERPT_LINES - 1)
+    first = max(1, start - 25)
+    last = min(len(lines), end + 25, first + 119)
     shown = (shown_line(line.rstrip("\r\n").encode("utf-8", "surrogatepass")) for line in lines[first - 1 : last])
     rows = (f"{'>' if start <= number <= end else ' '}{number} {line}" for number, line in enumerate(shown, first))
     return "\n".join(rows)
 
 
-def _about_data(material: PromptMaterial) -> str:
-    return _resource("data").replace("{fence}", material.fence)
+def _of_data(material: PromptMaterial, *blocks: str) -> str:
+    return "\n\n".join((_resource("data").replace("{fence}", material.fence), *blocks))
 
 
-def _reading(material: PromptMaterial) -> str:
-    if not material.can_read_tree:
-        return _resource("reading_diff")
-    return _resource("reading_part" if material.tree_is_partial else "reading_tree")
+def _system(name: str, material: PromptMaterial) -> str:
+    in_tree = "reading_part" if material.tree_is_partial else "reading_tree"
+    return _resource(name).replace("{reading}", _resource(in_tree if material.can_read_tree else "reading_diff"))
 
 
 @cache
 def _resource(name: str) -> str:
     """One of our texts, as it was shipped."""
-    return (_RESOURCES / f"{name}.md").read_text(encoding="utf-8").strip()
-
-
-# A joined checklist is paid for in each call, so that its experts share this room; alone an expert says everything.
-_JOINED_CHARACTERS = 1_000
-_JOINED_CHARACTERS_IN_BRIEF = 640
-_FOCUS_SHARE = 0.75
-_SEPARATOR = "; "
+    return (Path(__file__).with_name("prompts") / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def checklist(experts: Sequence[Expert], *, in_brief: bool = False) -> str:
-    """The checklist of one expert whole; of several a line each, with the first of their points that fit.
-
-    What an expert is sceptical of, and its own guide to severity, it says only alone. `in_brief` makes
-    the lines shorter.
-    """
+    """The checklist of one expert whole; of several a line each, with the first of their points that fit."""
     if not experts:
         return "- correctness: anything that goes wrong when the code runs"
-    if len(experts) == 1:
-        return "\n".join(_whole(experts[0]))
-    room = (_JOINED_CHARACTERS_IN_BRIEF if in_brief else _JOINED_CHARACTERS) // len(experts)
     rows = []
+    if len(experts) == 1:
+        (expert,) = experts
+        rows.append(f"- {_plain(expert.name)}: {_plain(expert.description)}")
+        for title, points in (
+            ("Look for", expert.focus),
+            ("Be sceptical of", expert.sceptical_of),
+            ("Leave out here", expert.do_not_flag),
+            ("Severity here", [f"{label} = {words}" for label, words in expert.severity_guide.items()]),
+        ):
+            if points:
+                rows.append(f"{title}: {_joined(points)}")
+        return "\n".join(rows)
+    # A joined checklist is paid for in each call, so that its experts share this room; alone an expert says everything.
+    room = (640 if in_brief else 1_000) // len(experts)
     for expert in experts:
-        points = list(expert.focus)
+        focus = list(expert.focus)
         if in_brief:
-            points = [part for point in points for part in point.split(_SEPARATOR)]
-        points = points or [expert.description]
-        wanted = _joined([points[0], *_fitting(points[1:], room * _FOCUS_SHARE - len(points[0]))])
+            focus = [part for point in focus for part in point.split(_SEPARATOR)]
+        first, *others = focus or [expert.description]
+        wanted = _joined([first, *_fitting(others, room * 0.75 - len(first))])
         left_out = _joined(_fitting(expert.do_not_flag, room - len(wanted)))
         rows.append(f"- {_plain(expert.name)}: {wanted}" + (f" (not: {left_out})" if left_out else ""))
     return "\n".join(rows)
-
-
-def _whole(expert: Expert) -> Iterator[str]:
-    yield f"- {_plain(expert.name)}: {_plain(expert.description)}"
-    for title, points in (
-        ("Look for", expert.focus),
-        ("Be sceptical of", expert.sceptical_of),
-        ("Leave out here", expert.do_not_flag),
-        ("Severity here", [f"{label} = {words}" for label, words in expert.severity_guide.items()]),
-    ):
-        if points:
-            yield f"{title}: {_joined(points)}"
 
 
 def _fitting(points: Sequence[str], room: float) -> Iterator[str]:
@@ -211,28 +172,13 @@ def _plain(text: str) -> str:
     return one_line(" ".join(text.split()))
 
 
-# Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
-MAX_LINE_BYTES = 8_000
-_NUMBER_EVERY = 10
-# The hunk's header says where it begins; a number right after it would say the same again.
-_QUIET_LINES = 5
-_SIGNS: dict[LineKind, str] = {"context": " ", "added": "+", "deleted": "-"}
-
-
-class LightDiff(Struct, frozen=True):
-    """The text, and in words what of the diff is not in it as it is."""
-
-    text: str
-    notes: tuple[str, ...] = ()
-
-
-def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
+def light_diff(parts: Iterable[UnitPart]) -> tuple[str, list[str]]:
     """The parts of a unit, one after the other, as git shows them, with less around it and nothing hidden.
 
     Each file begins with `=== path`, each hunk with `@@ -a,b +c,d @@ section`, each line with `+`, `-` or a space.
     Before every tenth line of the new file is its number, as `:120` on a line of its own: no line of code can
-    begin with a colon here, and the quote decides the place, so more numbers would cost tokens for nothing. Linear in
-    the diff.
+    begin with a colon here, and the quote decides the place, so more numbers would cost tokens for nothing. Also
+    returns what of the diff is not in the text as it is. Linear in the diff.
     """
     rows: list[str] = []
     notes: list[str] = []
@@ -249,7 +195,8 @@ def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
             rows.append(f"@@ -{hunk.old_start},{hunk.old_lines} +{hunk.new_start},{hunk.new_lines} @@{section}")
             for line in of_hunk:
                 number = line.new_number
-                if number is not None and number % _NUMBER_EVERY == 0 and number - hunk.new_start >= _QUIET_LINES:
+                # The hunk's header says where it begins; a number right after it would say the same again.
+                if number is not None and number % 10 == 0 and number - hunk.new_start >= 5:
                     rows.append(f":{number}")
                 rows.append(_SIGNS[line.kind] + shown_line(line.text.removesuffix(end)))
                 if not line.ends_with_newline:
@@ -257,7 +204,7 @@ def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
         if long_lines := sum(len(line.text) > MAX_LINE_BYTES for line in lines):
             what = f"{long_lines} line(s) longer than {MAX_LINE_BYTES:,} bytes were sent without their ends"
             notes.append(f"{part.file.path}: {what}")
-    return LightDiff("\n".join(rows), tuple(notes))
+    return "\n".join(rows), notes
 
 
 def shown_line(text: bytes) -> str:
@@ -268,7 +215,7 @@ def shown_line(text: bytes) -> str:
 
 
 def _facts(part: UnitPart, lines: Sequence[DiffLine], end: bytes) -> Iterator[str]:
-    file: FileChange = part.file
+    file = part.file
     if file.status in (FileStatus.RENAMED, FileStatus.COPIED):
         yield f"{file.status.value} from {one_line(file.old_path or '')}"
     elif file.status is not FileStatus.MODIFIED:

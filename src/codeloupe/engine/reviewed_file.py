@@ -1,7 +1,4 @@
-"""The reviewed files: read without following any link out of the tree, and each with its lines, numbers and changes.
-
-What is not known whole is known by its hunks. Deleted lines have the number of the line that is there now.
-"""
+"""The reviewed files: read without following any link out of the tree, and each with its lines, numbers and changes."""
 
 from __future__ import annotations
 
@@ -11,25 +8,19 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
 
 from codeloupe.engine.quotes import SearchText
-from codeloupe.model.change import FileChange, Hunk
+from codeloupe.model.change import FileChange, Hunk, LineKind
 from codeloupe.model.ports import ReviewTask
 
 _MAX_BYTES = 32 * 1024 * 1024
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class TextReader:
-    """Reads the files of a task as they are after the change; others come from the reviewed tree, where there is one.
-
-    Paths may come from a model: nothing outside of the tree is read, nothing of git's own, no link is followed.
-    """
+    """Reads the files of a task as they are after the change, and others of its tree. No path leads out of that."""
 
     def __init__(self, task: ReviewTask) -> None:
         self._snapshot = task.snapshot
@@ -49,15 +40,15 @@ def _read_below(root: Path, path: str) -> bytes | None:
     *folders, name = path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in (*folders, name)):
         return None
+    inside = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened: list[int] = []
     try:
         opened.append(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         for folder in folders:
-            opened.append(os.open(folder, _FOLDER, dir_fd=opened[-1]))
+            opened.append(os.open(folder, inside | os.O_DIRECTORY, dir_fd=opened[-1]))
             os.close(opened.pop(-2))
-        opened.append(os.open(name, _FILE, dir_fd=opened[-1]))
-        status = os.fstat(opened[-1])
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+        opened.append(os.open(name, inside | os.O_NONBLOCK, dir_fd=opened[-1]))
+        if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
             return None
         with os.fdopen(opened[-1], "rb", closefd=False) as file:
             content = file.read(_MAX_BYTES + 1)
@@ -96,9 +87,9 @@ class WholeLines:
 
 
 class DiffRows(Struct, frozen=True):
-    """Lines of hunks, in order, each with its number, text and whether it was deleted."""
+    """Lines of hunks, in order, each with its number, text and kind."""
 
-    rows: Sequence[tuple[int, bytes, bool]]
+    rows: Sequence[tuple[int, bytes, LineKind]]
 
     def number(self, row: int) -> int:
         """The number of a row."""
@@ -114,7 +105,7 @@ class DiffRows(Struct, frozen=True):
 
     def has_deleted(self, first: int, last: int) -> bool:
         """Whether a line between two rows was deleted."""
-        return any(row[2] for row in self.rows[first : last + 1])
+        return any(kind == "deleted" for _, _, kind in self.rows[first : last + 1])
 
 
 class Side(Struct, frozen=True):
@@ -141,14 +132,10 @@ class ReviewedFile:
     @cached_property
     def new(self) -> Side:
         """The new side: the whole content when it is known, else what the hunks show of it."""
-        if self._content is None or self._whole is None:
-            return _side([[row for row in rows if not row[2]] for rows in self._diff_rows])
+        if self._content is None:
+            return self._side(without="deleted")
         texts = self._content.decode("utf-8", "replace").split("\n")
-        return Side(self._whole, SearchText([enumerate(texts)]))
-
-    @cached_property
-    def _whole(self) -> WholeLines | None:
-        return None if self._content is None else WholeLines(self._content)
+        return Side(WholeLines(self._content), SearchText([enumerate(texts)]))
 
     def sides_with_deletions(self) -> Iterator[Side]:
         """Where deleted lines are: the old side as far as hunks show it, then both sides in the order of the diff."""
@@ -158,27 +145,32 @@ class ReviewedFile:
 
     @cached_property
     def _old(self) -> Side:
-        kinds = ((line.kind for line in hunk.lines()) for hunk in self._hunks)
-        return _side(
-            [
-                [row for row, kind in zip(rows, of_rows, strict=True) if kind != "added"]
-                for rows, of_rows in zip(self._diff_rows, kinds, strict=True)
-            ]
-        )
+        return self._side(without="added")
 
     @cached_property
     def _both(self) -> Side:
-        return _side(self._diff_rows)
+        return self._side()
 
-    @cached_property
-    def _diff_rows(self) -> list[list[tuple[int, bytes, bool]]]:
+    def _side(self, *, without: LineKind | None = None) -> Side:
         is_gone = self.change is not None and self.change.new_path is None
-        return [list(_rows(hunk, is_gone=is_gone)) for hunk in self._hunks]
+        rows: list[tuple[int, bytes, LineKind]] = []
+        numbered: list[list[tuple[int, str]]] = []
+        for hunk in self._hunks:
+            run = [row for row in _rows(hunk, is_gone=is_gone) if row[2] != without]
+            texts = (text.decode("utf-8", "replace") for _, text, _ in run)
+            numbered.append(list(enumerate(texts, start=len(rows))))
+            rows += run
+        return Side(DiffRows(rows), SearchText(numbered))
 
     @cached_property
     def added(self) -> list[tuple[int, int]]:
         """Runs of added lines by their first and last number, in order."""
-        return list(chain.from_iterable(map(_added_runs, self._hunks)))
+        runs: list[tuple[int, int]] = []
+        for number in (line.new_number for hunk in self._hunks for line in hunk.lines() if line.kind == "added"):
+            if number is not None:
+                first = runs.pop()[0] if runs and runs[-1][1] == number - 1 else number
+                runs.append((first, number))
+        return runs
 
     @cached_property
     def shown(self) -> list[tuple[int, int]]:
@@ -191,40 +183,16 @@ class ReviewedFile:
     @property
     def last_line(self) -> int | None:
         """The number of the last line, where the whole content is known."""
-        return None if self._whole is None else self._whole.count
+        return self.new.lines.count if isinstance(self.new.lines, WholeLines) else None
 
 
-def _side(runs: list[list[tuple[int, bytes, bool]]]) -> Side:
-    numbered: list[list[tuple[int, str]]] = []
-    first = 0
-    for run in runs:
-        numbered.append([(row, text.decode("utf-8", "replace")) for row, (_, text, _) in enumerate(run, start=first)])
-        first += len(run)
-    return Side(DiffRows(list(chain.from_iterable(runs))), SearchText(numbered))
-
-
-def _rows(hunk: Hunk, *, is_gone: bool) -> Iterator[tuple[int, bytes, bool]]:
+def _rows(hunk: Hunk, *, is_gone: bool) -> Iterator[tuple[int, bytes, LineKind]]:
     """The lines of a hunk in the order of the diff; those of a file that is gone have their old numbers."""
     following = hunk.new_start if hunk.new_lines else hunk.new_start + 1
     last = max(following + hunk.new_lines - 1, hunk.new_start, 1)
     for line in hunk.lines():
         if line.new_number is not None:
             following = line.new_number + 1
-            yield line.new_number, line.text, False
+            yield line.new_number, line.text, line.kind
         else:
-            yield (line.old_number or 1 if is_gone else min(following, last)), line.text, True
-
-
-def _added_runs(hunk: Hunk) -> Iterator[tuple[int, int]]:
-    if hunk.added and hunk.added == hunk.new_lines:
-        yield hunk.new_start, hunk.new_start + hunk.new_lines - 1
-        return
-    first = last = 0
-    for line in hunk.lines() if hunk.added else ():
-        if line.kind == "added" and line.new_number is not None:
-            if first and line.new_number != last + 1:
-                yield first, last
-                first = 0
-            first, last = first or line.new_number, line.new_number
-    if first:
-        yield first, last
+            yield (line.old_number or 1 if is_gone else min(following, last)), line.text, line.kind

@@ -9,31 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.engine import ask
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
-from codeloupe.engine.ask import (
-    ECHOED_QUESTION,
-    INVALID_ANSWER,
-    QUOTED_ANSWER,
-    UNEXPECTED_ERROR,
-    Asker,
-    CallOptions,
-    CircuitOpen,
-    Failure,
-    Transcript,
-    failure_of,
-    for_each,
-    is_echo,
-    is_quoted,
-    shortened,
-    warn,
-)
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
@@ -53,24 +37,14 @@ from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 
 DROPPED_FINDING = "dropped_finding"
 OFFLINE = "offline"
-_RUN_FAILED = "the run failed"
-_NO_REVIEW = "invalid answer: it is no review"
-# Reading so much takes some milliseconds; more is read beside the event loop.
-_QUICK_CHARACTERS = 64 * 1024
-_MAX_KEPT_CHARACTERS = 64 * 1024
 _MAX_DROPPED = 20
 # More is no review of a few hunks, and placing each costs time.
 _MAX_FINDINGS = 200
-# Answers that cannot be read are kept to be looked into, but not all of thousands.
-_MAX_DETAILS = 50
 _log = logging.getLogger(__name__)
 
 
 async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-    """Let all review at the same time, and merge what they found.
-
-    One that fails leaves the others alone and the review incomplete; only cancellation is raised.
-    """
+    """Let all review at the same time, and merge what they found; one that fails makes the review incomplete."""
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_outcome(reviewer, task, emit)) for reviewer in reviewers]
     outcomes = [one.result() for one in running]
@@ -103,13 +77,12 @@ def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
 
 
 async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-    started = time.monotonic()
-    name = reviewer.info.type
+    started, name = time.monotonic(), reviewer.info.type
     try:
         return await reviewer.review(task, emit)
     except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this reviewer that failed
         _log.warning("the reviewer %s failed", name, exc_info=True)
-        reason = failure_of(error).reason
+        reason = ask.failure_of(error).reason
     files = tuple(dict.fromkeys(file.path for file in task.files))
     emit(LaneFinished(name, 0, time.monotonic() - started, reason))
     return ReviewerOutcome(
@@ -121,136 +94,89 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
 
 
 class AgentReviewOptions(Struct, frozen=True, kw_only=True):
-    """How an agent reviews.
+    """How an agent reviews: `apart` asks about each expert's checklist by itself; `passes` says how often all is asked.
 
-    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `call_timeout_seconds`
-    is for one unit. `units_at_once` is how many are asked about at a time. It should be the number of calls that may
-    run at a time, which is for `ask` to bound: with fewer some would not be used, and with more a broken answer would
-    be asked for again only after all other units, so that it would be late to be seen that none can be read.
+    `units_at_once` should be the number of calls that may run at a time: with more a broken answer would be asked for
+    again only after all other units, so that it would be late to be seen that none can be read.
     """
 
-    model: str | None = None
-    fallback_model: str | None = None
+    calls: ask.CallOptions = ask.CallOptions()
     effort: Effort = Effort.MEDIUM
     experts: tuple[Expert, ...] = ()
     apart: bool = False
     passes: int = 1
-    call_timeout_seconds: float = 600.0
-    idle_timeout_seconds: float | None = None
-    max_turns: int | None = None
     instructions: tuple[PathInstruction, ...] = ()
     units_at_once: int = 64
 
-    @property
-    def calls(self) -> CallOptions:
-        """What of it concerns a single call."""
-        return CallOptions(
-            model=self.model,
-            fallback_model=self.fallback_model,
-            timeout_seconds=self.call_timeout_seconds,
-            idle_timeout_seconds=self.idle_timeout_seconds,
-            max_turns=self.max_turns,
-        )
 
-
-class AgentReviewer:
-    """Reviews with one agent, asked through `ask`, which has `limits`. `name` is in each finding.
+class AgentReviewer(Struct):
+    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
 
     `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw answer, with
-    the secrets that are masked only when they are sent: whoever writes them anywhere redacts them first. Nothing of
-    them goes to the log.
+    the secrets that are masked only when they are sent: whoever writes them redacts them. Nothing of them is logged.
     """
 
-    def __init__(
-        self,
-        name: str,
-        ask: AskAgent,
-        *,
-        limits: AgentLimits,
-        info: ReviewerInfo,
-        options: AgentReviewOptions = AgentReviewOptions(),  # noqa: B008 - frozen
-        mask: Callable[[str], str] | None = None,
-        transcript: Transcript | None = None,
-    ) -> None:
-        self._name = name
-        self._ask = ask
-        self._limits = limits
-        self._info = info
-        self._options = options
-        self._mask = mask
-        self._transcript = transcript
-
-    @property
-    def info(self) -> ReviewerInfo:
-        """Its type, why it was chosen, and its model: once it has reviewed, the one that answered."""
-        return self._info
+    name: str
+    agent: AskAgent
+    limits: AgentLimits
+    info: ReviewerInfo
+    options: AgentReviewOptions = AgentReviewOptions()
+    mask: Callable[[str], str] = str
+    transcript: ask.Transcript | None = None
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
         started = time.monotonic()
-        options = self._options
+        options = self.options
         units = plan_units(
             task.files,
             effort=options.effort,
             experts=options.experts,
             passes=options.passes,
             apart=options.apart,
-            own_tokens=self._limits.own_tokens,
+            own_tokens=self.limits.own_tokens,
         )
-        emit(UnitsPlanned(self._name, len(units), sum(unit.tokens for unit in units)))
+        emit(UnitsPlanned(self.name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
-        asker = Asker(self._ask, task, limits=self._limits, calls=options.calls, transcript=self._transcript)
-        run = _Run(self._name, options, asker, emit, mask=self._mask)
-        await for_each(units, run.review, at_once=options.units_at_once)
+        asker = ask.Asker(self.agent, task, limits=self.limits, calls=options.calls, transcript=self.transcript)
+        run = _Run(self, asker, emit)
+        await ask.for_each(units, run.review, at_once=options.units_at_once)
         outcome = run.outcome(units)
         if asker.models:
-            self._info = replace(self._info, model="+".join(asker.models))
+            self.info = replace(self.info, model="+".join(asker.models))
         seconds = time.monotonic() - started
         failed = len(outcome.units_failed)
         failure = outcome.units_failed[0].reason if failed and failed == len(units) else None
-        emit(LaneFinished(self._name, len(outcome.findings), seconds, failure))
+        emit(LaneFinished(self.name, len(outcome.findings), seconds, failure))
         return replace(outcome, usage=replace(asker.usage, duration_seconds=seconds))
 
 
 class _UnitOutcome(Struct, frozen=True, kw_only=True):
-    """What a unit gave. With a `failure` it is not, or not wholly, reviewed, whatever was found.
-
-    `reviewed` says whether there was a whole answer about it. `dropped` names findings that could not be read;
-    `answer` is the text of an answer that could not be read.
-    """
+    """What a unit gave. With a `failure` it is not wholly `reviewed`; `dropped` and `answer` could not be read."""
 
     findings: tuple[Finding, ...] = ()
-    failure: Failure | None = None
+    failure: ask.Failure | None = None
     reviewed: bool = True
     dropped: tuple[str, ...] = ()
     from_ledger: bool = False
     answer: str = ""
 
 
-class _Heard(Struct, frozen=True):
+class _Heard(Struct, frozen=True, kw_only=True):
     """An answer as it was understood."""
 
     read: ReviewAnswer
     text: str
-    structured: Any = None
-    from_ledger: bool = False
-    cut_off: bool = False
+    from_ledger: bool
+    cut_off: bool
 
 
 class _Run:
     """The units of one review, and what became of them: asked, read, asked once more where that failed, and placed."""
 
-    def __init__(
-        self,
-        name: str,
-        options: AgentReviewOptions,
-        asker: Asker,
-        emit: EventSink,
-        *,
-        mask: Callable[[str], str] | None,
-    ) -> None:
-        self._name = name
-        self._options = options
+    def __init__(self, reviewer: AgentReviewer, asker: ask.Asker, emit: EventSink) -> None:
+        self._name = reviewer.name
+        self._options = reviewer.options
         self._asker = asker
         self._emit = emit
         task = asker.task
@@ -258,17 +184,17 @@ class _Run:
             fence=asker.fence,
             intent=task.intent,
             guidance=task.guidance,
-            instructions=options.instructions,
+            instructions=reviewer.options.instructions,
             earlier=task.earlier,
             can_read_tree=asker.can_read_tree,
             is_follow_up=task.is_follow_up,
             tree_is_partial=task.tree_is_partial,
         )
         text = TextReader(task)
-        self._anchorer = Anchorer(task.files, text.read, mask=mask)
-        self._lines = StatedLines(task, text, mask=mask or str, only_shown=True)
+        self._anchorer = Anchorer(task.files, text.read, mask=reviewer.mask)
+        self._lines = StatedLines(task, text, mask=reviewer.mask, only_shown=True)
         self._outcomes: dict[str, _UnitOutcome] = {}
-        self._not_started: dict[str, Failure] = {}
+        self._not_started: dict[str, ask.Failure] = {}
         self._details = 0
 
     async def review(self, unit: Unit) -> None:
@@ -276,21 +202,21 @@ class _Run:
         started = time.monotonic()
         try:
             outcome = await self._reviewed(unit)
-        except CircuitOpen as stopped:
+        except ask.CircuitOpen as stopped:
             self._not_started[unit.name] = stopped.failure
             return
+        # Answers that cannot be read are kept to be looked into, but not all of thousands.
         self._details += bool(outcome.answer)
-        self._outcomes[unit.name] = outcome if self._details <= _MAX_DETAILS else replace(outcome, answer="")
-        failure = outcome.failure.reason if outcome.failure else None
+        self._outcomes[unit.name] = outcome if self._details <= 50 else replace(outcome, answer="")
         for error in sorted(self._errors(unit, outcome), key=lambda error: error.kind == DROPPED_FINDING):
-            warn(error.message, self._emit)
+            ask.warn(error.message, self._emit)
         finished = UnitFinished(
             self._name,
             unit.name,
             outcome.findings,
             time.monotonic() - started,
             from_ledger=outcome.from_ledger,
-            failure=failure,
+            failure=outcome.failure.reason if outcome.failure else None,
         )
         self._emit(finished)
 
@@ -304,7 +230,7 @@ class _Run:
             # One error for all units that were not started: they may be thousands, for one reason.
             failure = next(iter(self._not_started.values()))
             message = f"{self._name} did not start {len(self._not_started):,} units: {failure.reason}"
-            warn(message, self._emit)
+            ask.warn(message, self._emit)
             errors.append(ReviewError(failure.kind, message))
         planned = {file for unit in units for file in unit.files}
         # A plan leaves out no changed file, and were there one, it must not look reviewed.
@@ -330,87 +256,94 @@ class _Run:
 
     async def _reviewed(self, unit: Unit) -> _UnitOutcome:
         """What became of a unit. Raises CircuitOpen when it was not asked about, and a cancellation; nothing else."""
+        heard = None
         try:
             prompt = review_prompt(unit, self._material)
             self._asker.warn_once(prompt.notes, self._emit)
             question = self._request(unit, prompt, FINDINGS_SCHEMA)
-            heard = _unless_quoted(await self._ask(question), unit, question)
-        except CircuitOpen:
+            heard = await self._ask(question, unit)
+            return await self._concluded(unit, question, heard)
+        except ask.CircuitOpen:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a unit trips over, it is this unit that failed
-            return self._failed(unit, error)
-        try:
-            return await self._concluded(unit, question, heard)
-        except Exception as error:  # noqa: BLE001 - as above; what was found first is kept
-            return self._failed(unit, error, heard)
+            failure = ask.failure_of(error)
+            is_bad = failure.kind == ask.UNEXPECTED_ERROR or isinstance(error, Crashed)
+            level = logging.WARNING if is_bad else logging.INFO
+            _log.log(level, "the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
+            self._asker.circuit.note_failure(error)
+        if heard is None:
+            return _UnitOutcome(failure=failure, reviewed=False)
+        # What was found first is kept.
+        problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
+        both = ask.Failure(failure.kind, ask.shortened(f"{problem}{failure.reason}"))
+        return replace(self._placed(unit, heard), failure=both, reviewed=False)
 
     async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
-        if heard.read.problem is None:
+        read, problem = heard.read, heard.read.problem
+        if problem is None:
             self._asker.circuit.note_answer()
             return self._placed(unit, heard)
-        again = self._second_question(unit, question, heard)
+        again: AgentRequest | None = None
+        # An answer that was cut off at a limit is not asked for again: the next one would be cut off too.
+        if not heard.cut_off:
+            # The same question where nothing, or not all, was said; else to say it again.
+            if not heard.text.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
+                again = question
+            elif not (prompt := repair_prompt(heard.text, problem, self._material)).notes:
+                again = self._request(unit, prompt, REPAIR_SCHEMA)
         if again is None:
             return self._unreadable(unit, heard)
-        problem = heard.read.problem
-        warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
+        ask.warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
         try:
             second = await self._ask(again)
-        except CircuitOpen:
+        except ask.CircuitOpen:
             # Why nothing more is asked is said once, for all units.
             return self._unreadable(unit, heard, "it was not asked for again, since nothing more is asked")
         # All findings of the second answer, and those of the first that it does not have.
         known = {_identity(claim) for claim in second.read.findings}
-        first = (claim for claim in heard.read.findings if _identity(claim) not in known)
+        first = (claim for claim in read.findings if _identity(claim) not in known)
         both = replace(second, read=replace(second.read, findings=(*second.read.findings, *first)))
         if both.read.problem is not None:
             return self._unreadable(unit, both)
-        read = heard.read
         said = read.verdict not in (None, "PASS") or bool(read.findings or read.dropped)
         if not both.read.findings and (said or claims_defects(problem) or is_alarming(heard.text)):
             return self._unreadable(unit, heard, "asked again, it named none")
         self._asker.circuit.note_answer()
         return self._placed(unit, both)
 
-    def _second_question(self, unit: Unit, question: AgentRequest, heard: _Heard) -> AgentRequest | None:
-        """The same question where nothing, or not all, was said; else to say it again.
-
-        Nothing for an answer that was cut off at a limit: the next one would be too.
-        """
-        problem = heard.read.problem or ""
-        if heard.cut_off:
-            return None
-        if not heard.text.strip() or problem == TRUNCATED_JSON or problem.startswith(_RUN_FAILED):
-            return question
-        prompt = repair_prompt(heard.text, problem, self._material)
-        return None if prompt.notes else self._request(unit, prompt, REPAIR_SCHEMA)
-
-    def _request(self, unit: Unit, prompt: Prompt, schema: Any) -> AgentRequest:
+    def _request(self, unit: Unit, prompt: Prompt, schema: Mapping[str, Any]) -> AgentRequest:
         request = self._asker.request(prompt, unit=unit.name, schema=schema, without_tools=schema is REPAIR_SCHEMA)
         if unit.pass_number == 1:
             return request
         # A further pass is bought anew: one answer for all passes would agree with itself.
         return replace(request, labels={**request.labels, "pass": str(unit.pass_number)})
 
-    async def _ask(self, request: AgentRequest) -> _Heard:
+    async def _ask(self, request: AgentRequest, unit: Unit | None = None) -> _Heard:
+        """The answer; with a `unit`, one that found nothing and may be quoted from it or the question is a problem."""
+        structured, from_ledger, cut_off = None, False, False
         try:
             result = await self._asker.answer(request, self._emit)
+            text, structured, from_ledger = result.output, result.structured, result.from_ledger
         except OutputInvalid as error:
             # What the model said, where the error knows that; else all that was printed, with its envelope.
-            text, structured, from_ledger, cut_off = error.output or error.raw_output, None, False, error.cut_off
-        else:
-            text, structured, from_ledger, cut_off = result.output, result.structured, result.from_ledger, False
-        if len(text) <= _QUICK_CHARACTERS:
+            text, cut_off = error.output or error.raw_output, error.cut_off
+        # Reading so much takes some milliseconds; more is read beside the event loop.
+        if len(text) <= 64 * 1024:
             read = read_review_answer(text, structured)
         else:
             read = await asyncio.to_thread(read_review_answer, text, structured)
-        if read.problem is None:
-            read = replace(read, problem=TRUNCATED_JSON if cut_off else read.lost)
-        if request.output_schema is REPAIR_SCHEMA and read.problem is None:
+        problem = read.problem or (TRUNCATED_JSON if cut_off else read.lost)
+        if request.output_schema is REPAIR_SCHEMA and problem is None:
             # Whether it was a review must be said in so many words, unless there are findings.
             readable = structured.get("readable") if isinstance(structured, dict) else None
             if readable is not True and (readable is not None or not read.findings):
-                read = replace(read, problem=_NO_REVIEW)
-        return _Heard(read, text, structured, from_ledger=from_ledger, cut_off=cut_off)
+                problem = "invalid answer: it is no review"
+        if unit is not None and structured is None and problem is None and not read.findings:
+            if ask.is_echo(text, request.system_prompt or ""):
+                problem = ask.ECHOED_QUESTION
+            elif ask.is_quoted(text, (hunk for part in unit.parts for hunk in part.hunks)):
+                problem = ask.QUOTED_ANSWER
+        return _Heard(read=replace(read, problem=problem), text=text, from_ledger=from_ledger, cut_off=cut_off)
 
     def _placed(self, unit: Unit, heard: _Heard) -> _UnitOutcome:
         findings: list[Finding] = []
@@ -425,19 +358,19 @@ class _Run:
                 dropped.append(f"{claim.title}: {type(error).__name__}: {error}")
         lost = None
         if len(claims) > _MAX_FINDINGS:
-            lost = f"{len(claims):,} findings in one answer, of which only the gravest {_MAX_FINDINGS} are kept"
+            lost = f"{len(claims):,} findings in one answer, of which only the most severe {_MAX_FINDINGS} are kept"
         elif dropped and not findings:
             lost = f"no finding could be read: {dropped[0]}"
-        named = [shortened(one) for one in dropped[:_MAX_DROPPED]]
+        named = [ask.shortened(one) for one in dropped[:_MAX_DROPPED]]
         if len(dropped) > _MAX_DROPPED:
             named.append(f"and {len(dropped) - _MAX_DROPPED:,} more")
         return _UnitOutcome(
             findings=tuple(findings),
-            failure=Failure(INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
+            failure=ask.Failure(ask.INVALID_ANSWER, ask.shortened(lost)) if lost else _hidden_part(unit),
             reviewed=lost is None,
             dropped=tuple(named),
             from_ledger=heard.from_ledger,
-            answer=heard.text[:_MAX_KEPT_CHARACTERS] if dropped or heard.read.problem else "",
+            answer=heard.text[: 64 * 1024] if dropped or heard.read.problem else "",
         )
 
     def _origin(self, claim: ClaimedFinding, unit: Unit) -> Origin:
@@ -445,49 +378,23 @@ class _Run:
         names = [expert.name for expert in unit.experts]
         category = claim.category.strip().lower().replace(" ", "_").replace("-", "_")
         alone = names[0] if len(names) == 1 else None
-        expert = alone or next((name for name in names if name == category), None)
         label = f"{self._name}/{alone}" if self._options.apart and alone else self._name
         if self._options.passes > 1:
             label = f"{label}#{unit.pass_number}"
-        return Origin(reviewer=self._name, expert=expert, label=label)
+        return Origin(reviewer=self._name, expert=alone or (category if category in names else None), label=label)
 
     def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
         reason = "; ".join(part for part in (heard.read.problem, more) if part)
         self._asker.circuit.note_failure(OutputInvalid(reason, agent=""))
-        failure = Failure(INVALID_ANSWER, shortened(reason))
+        failure = ask.Failure(ask.INVALID_ANSWER, ask.shortened(reason))
         return replace(self._placed(unit, heard), failure=failure, reviewed=False)
-
-    def _failed(self, unit: Unit, error: Exception, heard: _Heard | None = None) -> _UnitOutcome:
-        failure = failure_of(error)
-        if failure.kind == UNEXPECTED_ERROR or isinstance(error, Crashed):
-            _log.warning("the review of %s failed", unit.name, exc_info=error)
-        else:
-            _log.info("the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
-        self._asker.circuit.note_failure(error)
-        if heard is None:
-            return _UnitOutcome(failure=failure, reviewed=False)
-        problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
-        both = Failure(failure.kind, shortened(f"{problem}{failure.reason}"))
-        return replace(self._placed(unit, heard), failure=both, reviewed=False)
-
-
-def _unless_quoted(heard: _Heard, unit: Unit, question: AgentRequest) -> _Heard:
-    """The answer; one that found nothing, and may be quoted from the change or the question, has a problem."""
-    read = heard.read
-    if heard.structured is not None or read.problem is not None or read.findings:
-        return heard
-    if is_echo(heard.text, question.system_prompt or ""):
-        return replace(heard, read=replace(read, problem=ECHOED_QUESTION))
-    if is_quoted(heard.text, (hunk for part in unit.parts for hunk in part.hunks)):
-        return replace(heard, read=replace(read, problem=QUOTED_ANSWER))
-    return heard
 
 
 def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
     return claim.file, claim.line_start, "".join(claim.title.split()).lower()
 
 
-def _hidden_part(unit: Unit) -> Failure | None:
+def _hidden_part(unit: Unit) -> ask.Failure | None:
     """The failure of a unit whose changed lines are so long that they were not shown whole: their ends are unread."""
     files = dict.fromkeys(
         part.file.path
@@ -496,13 +403,11 @@ def _hidden_part(unit: Unit) -> Failure | None:
         if len(hunk.body) > MAX_LINE_BYTES
         and any(len(row) > MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
-    if not files:
-        return None
     reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
-    return Failure("line_too_long", shortened(reason), tuple(files))
+    return ask.Failure("line_too_long", ask.shortened(reason), tuple(files)) if files else None
 
 
-def _failed(unit: Unit, failure: Failure) -> FailedUnit:
+def _failed(unit: Unit, failure: ask.Failure) -> FailedUnit:
     """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
     if not failure.files or set(failure.files) == set(unit.files):
         return FailedUnit(unit.name, unit.files, failure.reason)

@@ -40,7 +40,7 @@ _VENDOR_FOLDERS = frozenset((
     "vendor", "vendored", "third_party", "third-party", "thirdparty", "node_modules", "bower_components",
     "site-packages",
 ))
-# Languages whose readers ignore or tolerate a NUL byte, behind which code could hide from a diff.
+# Languages whose readers ignore or tolerate a NUL byte, after which code could hide from a diff.
 _SOURCE_SUFFIXES = frozenset((
     ".py", ".pyi", ".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".go", ".java", ".kt", ".kts", ".scala", ".rs",
     ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".rb", ".php", ".sh", ".bash", ".zsh", ".ps1", ".pl", ".lua",
@@ -62,7 +62,6 @@ _MEDIA_SUFFIXES = frozenset((
     ".woff2",
 ))
 # fmt: on
-_MINIFIABLE_SUFFIXES = frozenset((".js", ".mjs", ".cjs", ".css"))
 _GENERATED_NAME = re.compile(
     r"(_pb2(_grpc)?\.pyi?|\.pb(\.gw)?\.go|_grpc\.pb\.go|\.pb\.(cc|h)|\.g\.dart|\.freezed\.dart|\.designer\.cs|\.g\.cs"
     r"|[._-]generated\.[a-z]+|\.snap|\.map)$",
@@ -73,15 +72,12 @@ _GENERATED_MARK = re.compile(
     re.IGNORECASE,
 )
 _MINIFIED_NAME = re.compile(r"[.-]min\.(m?js|css|cjs)$", re.IGNORECASE)
-_MINIFIED_LINE_BYTES = 5_000
 HEAD_BYTES = 4096
 # In SHA-1 and in SHA-256.
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
     "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
 )
-# So long a word does not come about by chance in text of any language.
-_LEAST_HIDDEN_BYTES = 24
 # What git keeps of a file whose content lies elsewhere, as Git LFS reads it, under its older names too.
 _LFS_POINTER = re.compile(
     rb"\s{0,999}version https?://(?:git-lfs\.github\.com/spec/v1|hawser\.github\.com/spec/v1|git-media\.io/v/2)\r?\n"
@@ -93,10 +89,7 @@ _UNKNOWN_FORMAT = "neither text nor of a known format"
 
 
 class SelectionRules(Struct, frozen=True, kw_only=True):
-    """What to leave out. `believe_content` is off for untrusted changes: no comment and no name may hide code.
-
-    `accept` names the classes of files that may stay unread all the same.
-    """
+    """What to leave out, and which classes to accept unread; untrusted content and names are not believed."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -109,15 +102,10 @@ class SelectionRules(Struct, frozen=True, kw_only=True):
     believe_content: bool = True
     accept: frozenset[SkipReason] = frozenset()
 
-    def accepts(self, reason: SkipReason) -> bool:
-        """Whether a file of this class may stay unread."""
-        if reason in self.accept or reason in _ALWAYS_ACCEPTED:
-            return True
-        return self.believe_content and reason not in NEVER_READ
-
     def skipped(self, file: str, reason: SkipReason, detail: str = "") -> SkippedFile:
-        """A file that is left out, with what these rules say about that."""
-        return SkippedFile(file, reason, detail, self.accepts(reason))
+        """A file that is left out, and whether a file of its class may stay unread."""
+        is_accepted = reason in self.accept or reason in _ALWAYS_ACCEPTED
+        return SkippedFile(file, reason, detail, is_accepted or (self.believe_content and reason not in NEVER_READ))
 
     def believes(self, reason: SkipReason) -> bool:
         """Whether a name or a mark is enough to leave a file out."""
@@ -161,23 +149,24 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
     kept: list[FileChange] = []
     locks: list[FileChange] = []
     skipped: list[SkippedFile] = []
-    for name, why in change.unreadable:
-        skipped.append(_unless_excluded(rules.skipped(name, SkipReason.UNREADABLE, why), globs))
-    for name in change.nested_repositories:
-        skip = rules.skipped(name, SkipReason.SUBMODULE, "a repository of its own")
-        skipped.append(_unless_excluded(skip, globs))
+    unread = [(name, SkipReason.UNREADABLE, why) for name, why in change.unreadable]
+    unread += [(name, SkipReason.SUBMODULE, "a repository of its own") for name in change.nested_repositories]
+    for name, reason, why in unread:
+        # Of a folder whose content is not known: whatever is below it, so that `folder/**` covers it as well.
+        unwanted = globs.unwanted(name.rstrip("/")) or (globs.unwanted(f"{name}-") if name.endswith("/") else None)
+        skipped.append(rules.skipped(name, SkipReason.EXCLUDED if unwanted else reason, unwanted or why))
     for file in change.files:
-        reason = _reason_by_diff(file, rules, globs)
-        if reason is not None:
-            skipped.append(reason)
+        if (unwanted := globs.unwanted(file.path)) is not None:
+            skipped.append(rules.skipped(file.path, SkipReason.EXCLUDED, unwanted))
+        elif (skip := _reason_by_diff(file, rules)) is not None:
+            skipped.append(skip)
         elif rules.skip_lock_files and PurePosixPath(file.path).name.lower() in _READABLE_LOCK_FILES:
             locks.append(file)
-        elif file.status is FileStatus.DELETED and file.hunks:
-            # Its content is nowhere but in the diff.
-            decoded = _decoded(file, _whole_by_diff(file), is_new=False)
-            kept.append(file if decoded is None else decoded[0])
         else:
-            kept.append(file)
+            # The content of a deleted file is nowhere but in the diff.
+            is_gone = file.status is FileStatus.DELETED and file.hunks
+            decoded = _decoded(file, _whole_by_diff(file), is_new=False) if is_gone else None
+            kept.append(file if decoded is None else decoded[0])
     return Selection(tuple(kept), tuple(skipped), tuple(locks))
 
 
@@ -185,14 +174,6 @@ def wanted_only(change: Change, rules: SelectionRules) -> Change:
     """The change without the files that the user leaves out."""
     globs = Globs(rules.include, rules.exclude)
     return replace(change, files=tuple(file for file in change.files if globs.unwanted(file.path) is None))
-
-
-def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
-    # Of a folder whose content is not known: whatever is below it, so that `folder/**` covers it as well.
-    unwanted = globs.unwanted(skip.file.rstrip("/"))
-    if skip.file.endswith("/") and unwanted is None:
-        unwanted = globs.unwanted(f"{skip.file}-")
-    return skip if unwanted is None else SkippedFile(skip.file, SkipReason.EXCLUDED, unwanted)
 
 
 def select_by_content(
@@ -206,32 +187,27 @@ def select_by_content(
     skipped = list(selection.skipped)
     for file in selection.files:
         content = contents.get(file.path)
-        reason = None
+        skip = None
         if content is None and file.path in whole:
-            reason = rules.skipped(file.path, SkipReason.NOT_SHOWN, "only its name or mode is known, and no content")
+            skip = rules.skipped(file.path, SkipReason.NOT_SHOWN, "only its name or mode is known, and no content")
         elif content and (not file.is_bare or file.path in whole):
-            reason = _reason_by_content(file, content, rules)
+            skip = _reason_by_content(file, content, rules)
         elif file.binary and not file.is_bare and not looks_like_text(b"".join(hunk.body for hunk in file.hunks)):
-            reason = rules.skipped(file.path, SkipReason.BINARY, _UNKNOWN_FORMAT)
-        if reason is None and content is not None and file.path in whole:
-            reason = _too_long((content.known or b"").count(b"\n"), file, rules)
-        if reason is None:
+            skip = rules.skipped(file.path, SkipReason.BINARY, _UNKNOWN_FORMAT)
+        if skip is None and content is not None and file.path in whole:
+            skip = _too_long((content.known or b"").count(b"\n"), file, rules)
+        if skip is None:
             kept.append(file)
         else:
-            skipped.append(reason)
+            skipped.append(skip)
     return replace(selection, files=tuple(kept), skipped=tuple(skipped))
 
 
 def decoded_file(file: FileChange, old: bytes | None, new: bytes) -> tuple[FileChange, bytes] | None:
-    """The file with its hunks in UTF-8, and its new content so; None where it is UTF-8 already, or nobody knows.
-
-    `old` is the old content, or None where that is not known: then all of the new one is shown as added.
-    """
-    before = b""
-    if old is not None:
-        encoding = encoding_of(old, file.old_path or file.path)
-        before = (old if encoding is None else in_utf8(old, encoding)) or old
-    return _decoded(file, new, is_new=True, other=before)
+    """The file with its hunks and new content in UTF-8, all added without an `old` one; None where there is no need."""
+    encoding = None if old is None else encoding_of(old, file.old_path or file.path)
+    before = old if old is None or encoding is None else in_utf8(old, encoding) or old
+    return _decoded(file, new, is_new=True, other=before or b"")
 
 
 def _decoded(file: FileChange, content: bytes, *, is_new: bool, other: bytes = b"") -> tuple[FileChange, bytes] | None:
@@ -246,9 +222,7 @@ def _decoded(file: FileChange, content: bytes, *, is_new: bool, other: bytes = b
     return replace(with_compared_texts(file, old, new), binary=False), text
 
 
-def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> SkippedFile | None:
-    if (unwanted := globs.unwanted(file.path)) is not None:
-        return rules.skipped(file.path, SkipReason.EXCLUDED, unwanted)
+def _reason_by_diff(file: FileChange, rules: SelectionRules) -> SkippedFile | None:
     if file.is_submodule:
         old, new = ((blob or "nothing")[:12] for blob in (file.old_blob, file.new_blob))
         commits = f"from {old} to {new}" if file.old_blob or file.new_blob else ""
@@ -272,10 +246,8 @@ def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> Sk
 
 
 def _too_long(changed: int, file: FileChange, rules: SelectionRules) -> SkippedFile | None:
-    if changed <= rules.max_file_lines:
-        return None
     detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
-    return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
+    return rules.skipped(file.path, SkipReason.TOO_LARGE, detail) if changed > rules.max_file_lines else None
 
 
 def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
@@ -310,14 +282,9 @@ def _is_unshown(file: FileChange) -> bool:
 
 def _whole_by_diff(file: FileChange) -> bytes:
     """The content that a diff adds or deletes whole."""
-    sign = b"-" if file.status is FileStatus.DELETED else b"+"
-    rows: list[bytes] = []
-    for row in (row for hunk in file.hunks for row in hunk.body.split(b"\n")):
-        if row[:1] == sign:
-            rows.append(row[1:] + b"\n")
-        elif row[:1] == b"\\" and rows:
-            rows[-1] = rows[-1][:-1]
-    return b"".join(rows)
+    kind = "deleted" if file.status is FileStatus.DELETED else "added"
+    lines = (line for hunk in file.hunks for line in hunk.lines() if line.kind == kind)
+    return b"".join(line.text + b"\n" * line.ends_with_newline for line in lines)
 
 
 def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionRules) -> SkippedFile | None:
@@ -334,10 +301,8 @@ def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionR
         return rules.skipped(file.path, SkipReason.LFS_POINTER, detail)
     if rules.skip_generated and rules.believes(SkipReason.GENERATED) and _GENERATED_MARK.search(content.head[:1024]):
         return rules.skipped(file.path, SkipReason.GENERATED, "by a mark in its first lines")
-    may_be_minified = PurePosixPath(file.path).suffix.lower() in _MINIFIABLE_SUFFIXES
-    has_long_lines = (
-        content.size > _MINIFIED_LINE_BYTES and len(content.head) == HEAD_BYTES and b"\n" not in content.head
-    )
+    may_be_minified = PurePosixPath(file.path).suffix.lower() in (".js", ".mjs", ".cjs", ".css")
+    has_long_lines = content.size > 5_000 and len(content.head) == HEAD_BYTES and b"\n" not in content.head
     if rules.skip_minified and rules.believes(SkipReason.MINIFIED) and may_be_minified and has_long_lines:
         return rules.skipped(file.path, SkipReason.MINIFIED, "by the length of its lines")
     return None
@@ -349,19 +314,19 @@ def _reason_by_whole(file: FileChange, content: bytes, rules: SelectionRules) ->
         return None
     encoding = encoding_of(content, file.path)
     if encoding is not None:
-        detail = ""
+        detail, name = "", encoding.name.upper().removesuffix("-LE").removesuffix("-BE")
         if not encoding.keeps_lines and in_utf8(content, encoding) is None:
-            detail = f"it is not the {encoding.label} that it says it is"
-        elif hides_text(content, encoding, least=_LEAST_HIDDEN_BYTES if rules.believe_content else 4):
-            detail = f"it is one text as {encoding.label} and another one byte by byte"
+            detail = f"it is not the {name} that it says it is"
+        # So long a word does not come about by chance in text of any language.
+        elif hides_text(content, encoding, least=24 if rules.believe_content else 4):
+            detail = f"it is one text as {name} and another one byte by byte"
         return rules.skipped(file.path, SkipReason.UNREADABLE, detail) if detail else None
     kind = kind_of_content(content) if file.binary else None
     if kind is None:
         return None
     # A picture or a sound can be a valid script at the same time: one that nobody would run is kept as such.
-    is_media = kind in (SkipReason.MEDIA, SkipReason.FONT)
     is_kept_so = PurePosixPath(file.path).suffix.lower() in _MEDIA_SUFFIXES and file.new_mode != "100755"
-    if is_media and not is_kept_so:
+    if kind in (SkipReason.MEDIA, SkipReason.FONT) and not is_kept_so:
         detail = "by its content media or a font, but not by its name or mode"
         return rules.skipped(file.path, SkipReason.BINARY, detail)
     return rules.skipped(file.path, kind, _UNKNOWN_FORMAT if kind is SkipReason.BINARY else "")

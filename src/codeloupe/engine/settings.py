@@ -9,15 +9,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from codeloupe.config.files import (
-    REPOSITORY_FILE_NAMES,
-    ConfigText,
-    decode_config,
-    mistaken_files,
-    read_repository_file,
-    repository_root,
-    user_file_path,
-)
+from codeloupe.config import files
+from codeloupe.config.files import ConfigText
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
 from codeloupe.git.repository import open_repository, read_file_at
 from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
@@ -40,7 +33,7 @@ async def configure(
     """
     variables = os.environ if environment is None else environment
     given = dict(flags or {})
-    user_file = user_file_path(variables)
+    user_file = files.user_file_path(variables)
 
     def load(repository_file: ConfigText | None) -> LoadedSettings:
         return load_settings(repository_file=repository_file, user_file=user_file, environment=variables, flags=given)
@@ -48,11 +41,11 @@ async def configure(
     trusting = of_user = load(None)
     if isinstance(scope, FetchedScope):
         trusting = _untrusting(trusting, _PULL_REQUEST)
-    root = repository_root(Path(repo))
+    root = files.repository_root(Path(repo))
     if not trusting.settings.untrusted:
-        trusting = load(read_repository_file(root))
+        trusting = load(files.read_repository_file(root))
     if not trusting.settings.untrusted:
-        return replace(trusting, notes=mistaken_files(root, user_file))
+        return replace(trusting, notes=files.mistaken_files(root, user_file))
     # The name of the base branch is the user's too: a reviewed file could name its own.
     of_base = load(await _believed_file(scope, Path(repo), of_user.settings.base_branch))
     # Whoever said it, the reviewed files cannot take it back.
@@ -60,26 +53,22 @@ async def configure(
 
 
 def _untrusting(loaded: LoadedSettings, why: Origin) -> LoadedSettings:
-    settings = replace(loaded.settings, untrusted=True)
-    return LoadedSettings(settings, MappingProxyType({**loaded.origins, "untrusted": why}))
+    origins = MappingProxyType({**loaded.origins, "untrusted": why})
+    return LoadedSettings(replace(loaded.settings, untrusted=True), origins)
 
 
 async def _believed_file(scope: ScopeRequest | None, repo: Path, base_branch: str | None) -> ConfigText | None:
     """The base's file. Without anything under review there need not be a base, and then no file is believed."""
     if isinstance(scope, DiffScope):
-        return None  # nothing tells which revision the diff belongs to
+        return None  # nothing says which revision the diff belongs to
     if scope is None:
-        if (found := await find_default_base(repo, base_branch=base_branch)) is None:
-            return None
-        repository, believed = found
+        found = await find_default_base(repo, base_branch=base_branch)
     else:
         repository = await open_repository(repo)
         sides = await resolve_scope(repository, scope, base_branch=base_branch)
         base = await believed_base(repository, scope, sides, base_branch=base_branch)
-        if base is None:
-            return None
-        believed = base
-    for name in REPOSITORY_FILE_NAMES:
-        if (content := await read_file_at(repository, believed, name)) is not None:
-            return decode_config(f"{believed[:12]}:{name}", content)
+        found = None if base is None else (repository, base)
+    for name in files.REPOSITORY_FILE_NAMES if found else ():
+        if found and (content := await read_file_at(*found, name)) is not None:
+            return files.decode_config(f"{found[1][:12]}:{name}", content)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from codeloupe.engine.plan import ExpertChoice, header_tokens, hunk_tokens, most_unit_tokens
+from codeloupe.engine.plan import MOST_FILL, ExpertChoice, header_tokens, hunk_tokens
 from codeloupe.model.change import DiffLine, Effort, FileChange, FileStatus, Hunk, Unit, UnitPart
 from codeloupe.model.expert import Expert
 
@@ -136,12 +136,11 @@ def _check_unit(unit: Unit, choice: ExpertChoice, effort: Effort, *, apart: bool
     )
     alone = len(unit.parts) == 1 and len(unit.parts[0].hunks) == 1
     header = 6 + 5 * len(unit.parts[0].file.path)
-    assert unit.tokens <= most_unit_tokens(effort) or (
-        alone and (own_rows <= 2 or unit.tokens <= most_unit_tokens(effort) + header)
-    )
+    most = int(effort.unit_tokens * MOST_FILL)
+    assert unit.tokens <= most or (alone and (own_rows <= 2 or unit.tokens <= most + header))
     if not apart:
         matching = frozenset().union(*(choice.matching(path) for path in unit.files))
-        assert unit.experts == choice.at(matching)
+        assert unit.experts == (tuple(choice.experts[place] for place in sorted(matching)) or choice.experts)
     assert bool(unit.experts) == bool(choice.experts)
 
 

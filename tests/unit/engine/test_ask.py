@@ -67,7 +67,7 @@ def test_what_waits_is_let_go_and_what_is_being_bought_goes_on() -> None:
             try:
                 async with circuit.call() as one:
                     for event in events:
-                        one.note(event)
+                        one(event)
                     begun.set()
                     await end.wait()
             except CircuitOpen:
@@ -100,7 +100,7 @@ def test_what_waits_when_the_budget_ends_is_left_to_the_budget() -> None:
     async def scene() -> str:
         circuit = Circuit()
         async with circuit.call() as one:
-            one.note(STARTED)
+            one(STARTED)
             circuit.note_failure(BudgetExhausted("spent", agent="scripted"))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -112,7 +112,7 @@ def test_what_waits_when_the_budget_ends_is_left_to_the_budget() -> None:
 def test_a_cancellation_from_outside_stays_one_even_when_the_circuit_opens_at_the_same_moment() -> None:
     async def call(circuit: Circuit, begun: asyncio.Event) -> None:
         async with circuit.call() as one:
-            one.note(STARTED)
+            one(STARTED)
             begun.set()
             await asyncio.Event().wait()
 

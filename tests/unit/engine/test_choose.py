@@ -36,9 +36,9 @@ def scripted(name: str, limits: AgentLimits = READS) -> ChosenReviewer:
 
 
 def options_of(reviewer: Reviewer) -> AgentReviewOptions:
-    agent = getattr(reviewer, "_agent", reviewer)  # it may have the secrets analyser beside it
+    agent = getattr(reviewer, "reviewer", reviewer)  # it may have the secrets analyser beside it
     assert isinstance(agent, AgentReviewer)
-    return agent._options
+    return agent.options
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_the_sdk_has_a_model_and_a_time_limit_of_its_own(tmp_path: Path) -> None
     assert [seat.info.model for seat in seats] == ["special", None]
     team = Reviewers(seats, settings, AgentCalls(), repo=tmp_path)
     options = [options_of(reviewer) for reviewer in team.make()]
-    assert [(one.model, one.call_timeout_seconds) for one in options] == [("special", 77), (None, 88)]
+    assert [(one.calls.model, one.calls.timeout_seconds) for one in options] == [("special", 77), (None, 88)]
 
 
 def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:

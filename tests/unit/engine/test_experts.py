@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from codeloupe.engine.experts import CHECKLISTS, builtin_names, default_experts, load_experts, read_shipped
+from codeloupe.engine.experts import CHECKLISTS, DEFAULT, builtin_names, load_experts
 from codeloupe.engine.plan import ExpertChoice, tokens_of
 from codeloupe.engine.prompt import checklist
 from codeloupe.errors import ConfigError
@@ -22,8 +21,8 @@ LABELS = [severity.label for severity in Severity]
 
 
 def for_file(path: str) -> tuple[Expert, ...]:
-    choice = ExpertChoice(default_experts())
-    return choice.at(choice.matching(path))
+    choice = ExpertChoice(load_experts([DEFAULT]))
+    return tuple(choice.experts[place] for place in sorted(choice.matching(path)))
 
 
 def names(experts: tuple[Expert, ...]) -> set[str]:
@@ -31,7 +30,7 @@ def names(experts: tuple[Expert, ...]) -> set[str]:
 
 
 def test_the_names_are_those_of_the_files() -> None:
-    assert sorted(builtin_names()) == sorted(path.stem for path in CHECKLISTS.glob("*.yaml"))
+    assert sorted(builtin_names()) == sorted(path.stem for path in CHECKLISTS.glob("*.json"))
     assert {"correctness", "security", "reliability", "performance", "concurrency", "api_compatibility"} < set(
         builtin_names()
     )
@@ -57,7 +56,7 @@ def test_a_built_in_expert_is_whole_and_short(name: str) -> None:
 
 @each("name", builtin_names())
 def test_a_checklist_is_no_character(name: str) -> None:
-    text = (CHECKLISTS / f"{name}.yaml").read_text().lower()
+    text = (CHECKLISTS / f"{name}.json").read_text().lower()
     assert not any(word in text for word in ("you are", "expert", "senior", "experienced", "act as", "imagine"))
 
 
@@ -96,20 +95,14 @@ def test_the_default_checklist_fits_the_file(path: str, there: str, not_there: s
 
 
 def test_the_default_checklist_says_one_line_each() -> None:
-    for expert in default_experts():
+    for expert in load_experts([DEFAULT]):
         assert len(expert.focus) == 1
         assert (expert.sceptical_of, expert.do_not_flag, dict(expert.severity_guide)) == ((), (), {})
 
 
-@each("name", builtin_names())
-def test_a_built_in_file_is_read_as_a_parser_of_yaml_reads_it(name: str) -> None:
-    path = CHECKLISTS / f"{name}.yaml"
-    assert read_shipped(path) == yaml.safe_load(path.read_text())
-
-
 def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
-    loading = "from codeloupe.engine.experts import default_experts"
-    program = f"import sys; {loading}; default_experts(); print(*sys.modules)"
+    loading = "from codeloupe.engine.experts import load_experts"
+    program = f"import sys; {loading}; load_experts(['default']); print(*sys.modules)"
     ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
     assert "yaml" not in ended.stdout.split()
 
@@ -181,12 +174,12 @@ class TestPrecedence:
 class TestDefault:
     def test_default_stands_for_the_experts_of_an_ordinary_review(self) -> None:
         experts = load_experts(["sql", "default"], own={"sql": SQL})
-        assert experts == (*default_experts(), *load_experts(["sql"], own={"sql": SQL}))
+        assert experts == (*load_experts([DEFAULT]), *load_experts(["sql"], own={"sql": SQL}))
 
     def test_an_expert_that_is_named_beside_default_is_whole(self) -> None:
         experts = load_experts(["default", "security"])
         assert load_experts(["security"])[0] in experts
-        assert len(experts) == len(default_experts())
+        assert len(experts) == len(load_experts([DEFAULT]))
 
     def test_ones_own_definition_replaces_an_expert_of_the_default(self) -> None:
         own: dict[str, dict[str, object]] = {
@@ -257,7 +250,7 @@ class TestFiles:
             (b"- focus\n", "expected lines of `key: value`"),
             (b"focus: [\n", "experts/x.yaml:2:1: a value is missing here"),
             (b"focus: a\n\tb: c\n", "experts/x.yaml:2:1: a tab is used for indentation"),
-            (b"focus: [a]\nfocus: [b]\n", "the key 'focus' is given twice"),
+            (b"focus: [a]\nfocus: [b]\n", "focus: already given on line 1"),
             (b"focus: !!python/object/apply:os.system [id]\n", "the tag '!!python/object/apply:os.system' is not"),
             (b"focus: [[[[a]]]]\n", "nested more than 3 levels deep"),
             (b"focus: [" + b"a, " * 2_000 + b"]\n", "more than 40 entries"),

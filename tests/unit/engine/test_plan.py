@@ -9,13 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.plan import (
-    Bond,
+    BONDS,
+    MOST_FILL,
     Piece,
-    Weight,
     cut_hunk,
     header_tokens,
     hunk_tokens,
-    most_unit_tokens,
     pack,
     plan_units,
     related_blocks,
@@ -148,7 +147,7 @@ def test_sizes() -> None:
     assert {hunk.added for unit in units for part in unit.parts for hunk in part.hunks} == set(range(20, 100))
     # A hunk a little too large stays whole and alone.
     large = added_file("large.py", 95)
-    assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < most_unit_tokens(Effort.HIGH)
+    assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < Effort.HIGH.unit_tokens * MOST_FILL
     assert unit_of("large.py", plan(added_file("a.py", 60), large, effort=Effort.HIGH)).name == "large.py"
     # An enormous hunk comes in pieces that say what they repeat.
     units = plan(added_file("large.py", 3_000))
@@ -440,7 +439,7 @@ def test_odd_hunks_are_cut_too() -> None:
 
 
 def blocks(*paths: str, pass_number: int = 1) -> list[tuple[str, ...]]:
-    return [tuple(paths[place] for place in block.members) for block in related_blocks(paths, pass_number=pass_number)]
+    return [tuple(paths[place] for place in places) for _, places in related_blocks(paths, pass_number=pass_number)]
 
 
 def test_related_files_are_near() -> None:
@@ -504,13 +503,14 @@ def test_very_many_files_of_one_name_are_put_in_order() -> None:
     assert len(blocks(*paths)) == 30_000
 
 
-def packed(*pieces: tuple[int, Bond] | int, header: int = 0) -> list[tuple[int, ...]]:
+STRANGER, SAME_FOLDER, SAME_BLOCK, SAME_FILE, SAME_SECTION = BONDS
+
+
+def packed(*pieces: tuple[int, float] | int, header: int = 0) -> list[tuple[int, ...]]:
     """The tokens of the pieces of each unit, packed for a target of 1,000."""
-    weights = [
-        Weight(piece, header, Bond.STRANGER) if isinstance(piece, int) else Weight(piece[0], header, piece[1])
-        for piece in pieces
-    ]
-    return [tuple(weights[place].tokens for place in unit) for unit in pack(weights, 1_000)]
+    given = [(piece, STRANGER) if isinstance(piece, int) else piece for piece in pieces]
+    weights = [(tokens, header, bond) for tokens, bond in given]
+    return [tuple(weights[place][0] for place in unit) for unit in pack(weights, 1_000)]
 
 
 def test_units_are_filled_in_order() -> None:
@@ -530,18 +530,18 @@ def test_units_are_filled_in_order() -> None:
     assert packed(520, 1_200, 540) == [(520, 540), (1_200,)]
     assert packed(600, 1_200, 620) == [(600,), (1_200,), (620,)]
     # A unit ends where the bond is weakest.
-    near = [(500, Bond.STRANGER), (400, Bond.FILE)]
+    near = [(500, STRANGER), (400, SAME_FILE)]
     for weak, strong in (
-        (Bond.STRANGER, Bond.FOLDER),
-        (Bond.FOLDER, Bond.BLOCK),
-        (Bond.BLOCK, Bond.FILE),
-        (Bond.FILE, Bond.SECTION),
+        (STRANGER, SAME_FOLDER),
+        (SAME_FOLDER, SAME_BLOCK),
+        (SAME_BLOCK, SAME_FILE),
+        (SAME_FILE, SAME_SECTION),
     ):
-        assert packed(*near, (350, weak), (350, strong), (600, Bond.SECTION))[0] == (500, 400)
-        assert packed(*near, (350, strong), (350, weak), (600, Bond.SECTION))[0] == (500, 400, 350)
+        assert packed(*near, (350, weak), (350, strong), (600, SAME_SECTION))[0] == (500, 400)
+        assert packed(*near, (350, strong), (350, weak), (600, SAME_SECTION))[0] == (500, 400, 350)
     # The header of a file counts once a unit.
-    assert packed(600, (200, Bond.FILE), (200, Bond.FILE), header=300) == [(600, 200, 200)]
-    assert packed(600, (200, Bond.FOLDER), (200, Bond.FOLDER), header=300) == [(600,), (200, 200)]
+    assert packed(600, (200, SAME_FILE), (200, SAME_FILE), header=300) == [(600, 200, 200)]
+    assert packed(600, (200, SAME_FOLDER), (200, SAME_FOLDER), header=300) == [(600,), (200, 200)]
     # Pieces that come together from afar keep their order.
     assert packed(100, 1_290, 101, 1_290, 102) == [(100, 101, 102), (1_290,), (1_290,)]
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.agents.calls.schemas import check_output, strict_schema, without_fillers
-from codeloupe.engine.experts import default_experts
+from codeloupe.engine.experts import load_experts
 from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
@@ -18,7 +18,6 @@ from codeloupe.engine.prompt import (
     PROMPT_VERSION,
     REPAIR_SCHEMA,
     VERIFY_SCHEMA,
-    LightDiff,
     checklist,
     excerpt_around,
     light_diff,
@@ -205,7 +204,7 @@ def test_the_instructions_are_cheap_and_so_is_the_light_form() -> None:
 @pytest.mark.defect("U1")
 def test_the_fixed_part_of_a_prompt_asks_for_new_code_within_850_tokens() -> None:
     """The longest that an ordinary review can send: all default experts, and an agent that may read the tree."""
-    unit = unit_of(modified("+x\n"), experts=default_experts())
+    unit = unit_of(modified("+x\n"), experts=load_experts(["default"]))
     prompt = review_prompt(unit, material(can_read_tree=True))
     assert "replacement = the new code for exactly the quoted lines" in prompt.system
     assert "replacement" in FINDINGS_SCHEMA["properties"]["findings"]["items"]["properties"]
@@ -318,8 +317,8 @@ def test_the_forms_are_small_in_order_and_can_be_said_in_strict_mode() -> None:
     assert len(json.dumps(FINDINGS_SCHEMA, separators=(",", ":"))) / 3.5 < 170
 
 
-def _light(*files: FileChange) -> LightDiff:
-    return light_diff(UnitPart(file, file.hunks) for file in files)
+def _light(*files: FileChange) -> str:
+    return light_diff(UnitPart(file, file.hunks) for file in files)[0]
 
 
 def test_a_change_is_shown_as_git_does_with_less_around_it_and_a_number_at_every_tenth_line() -> None:
@@ -327,24 +326,24 @@ def test_a_change_is_shown_as_git_does_with_less_around_it_and_a_number_at_every
         "diff --git a/a.py b/a.py\nindex 1111111..2222222 100644\n--- a/a.py\n+++ b/a.py\n"
         "@@ -1,3 +1,3 @@ def f():\n one\n-two\n+TWO\n three\n"
     )
-    assert _light(file) == LightDiff("=== a.py\n@@ -1,3 +1,3 @@ def f():\n one\n-two\n+TWO\n three")
+    assert _light(file) == "=== a.py\n@@ -1,3 +1,3 @@ def f():\n one\n-two\n+TWO\n three"
     light = _light(modified("+x\n", path="a.py"), modified("+y\n", path="b.py"))
-    assert light.text == "=== a.py\n@@ -1,0 +1,1 @@\n+x\n=== b.py\n@@ -1,0 +1,1 @@\n+y"
+    assert light == "=== a.py\n@@ -1,0 +1,1 @@\n+x\n=== b.py\n@@ -1,0 +1,1 @@\n+y"
     body = (
         "".join(f" {number}\n" for number in range(7, 22)) + "-gone\n" * 9 + "".join(f"+{n}\n" for n in range(22, 32))
     )
-    rows = _light(modified(body, start=7)).text.split("\n")
+    rows = _light(modified(body, start=7)).split("\n")
     numbered = [(row, rows[place + 1]) for place, row in enumerate(rows) if row.startswith(":")]
     assert numbered == [(":20", " 20"), (":30", "+30")]
-    rows = _light(modified("".join(f"+{n}\n" for n in range(6, 22)), start=6)).text.split("\n")
+    rows = _light(modified("".join(f"+{n}\n" for n in range(6, 22)), start=6)).split("\n")
     assert [row for row in rows if row.startswith(":")] == [":20"]
-    rows = _light(modified("+:120\n+=== b.py\n+@@ -1 +1 @@\n+\\ no newline\n")).text.split("\n")
+    rows = _light(modified("+:120\n+=== b.py\n+@@ -1 +1 @@\n+\\ no newline\n")).split("\n")
     assert rows[2:] == ["+:120", "+=== b.py", "+@@ -1 +1 @@", "+\\ no newline"]
 
 
 def test_the_head_of_a_file_says_what_happened_to_it() -> None:
     def check(file: FileChange, header: str) -> None:
-        assert _light(file).text.split("\n")[0] == f"=== {header}"
+        assert _light(file).split("\n")[0] == f"=== {header}"
 
     each_row(
         [
@@ -364,33 +363,34 @@ def test_the_head_of_a_file_says_what_happened_to_it() -> None:
         check,
     )
     file = modified("+a\n+b\n")
-    light = light_diff([UnitPart(file, file.hunks, repeated_rows=1)])
-    assert light.text.startswith("=== src/a.py (the first 1 lines are reviewed elsewhere)\n")
+    light, _ = light_diff([UnitPart(file, file.hunks, repeated_rows=1)])
+    assert light.startswith("=== src/a.py (the first 1 lines are reviewed elsewhere)\n")
     light = _light(FileChange("a\n+evil", "b\n=== c\udcff\u202e", FileStatus.RENAMED))
-    assert light.text == ("=== b<U+000A>=== c<0xFF><U+202E> (renamed from a<U+000A>+evil; content not changed)")
+    assert light == ("=== b<U+000A>=== c<0xFF><U+202E> (renamed from a<U+000A>+evil; content not changed)")
 
 
 def test_ends_of_lines_and_of_files_are_seen() -> None:
     light = _light(modified("-x\n\\ No newline at end of file\n+x\n"))
-    assert light.text.endswith("\n-x\n\\ no newline at the end\n+x")
+    assert light.endswith("\n-x\n\\ no newline at the end\n+x")
     light = _light(modified(" a\r\n-b\r\n+c\r\n"))
-    assert light.text == "=== src/a.py (lines end with CR LF)\n@@ -1,2 +1,2 @@\n a\n-b\n+c"
+    assert light == "=== src/a.py (lines end with CR LF)\n@@ -1,2 +1,2 @@\n a\n-b\n+c"
     light = _light(modified("-a\n+a\r\n"))
-    assert light.text.endswith("\n-a\n+a<U+000D>")
+    assert light.endswith("\n-a\n+a<U+000D>")
 
 
 def test_hidden_characters_and_other_bytes_are_shown_and_their_form_is_explained() -> None:
     light = _light(modified("+if admin\u202e: # \u2066\n"))
-    assert light.text.startswith("=== src/a.py (hidden characters shown as <U+code>, other bytes as <0xcode>)\n")
-    assert "+if admin<U+202E>: # <U+2066>" in light.text
-    assert _light(modified(b"+caf\xe9 \x00\n")).text.endswith("\n+caf<0xE9> <U+0000>")
+    assert light.startswith("=== src/a.py (hidden characters shown as <U+code>, other bytes as <0xcode>)\n")
+    assert "+if admin<U+202E>: # <U+2066>" in light
+    assert _light(modified(b"+caf\xe9 \x00\n")).endswith("\n+caf<0xE9> <U+0000>")
 
 
 def test_an_endless_line_is_cut_and_that_is_told() -> None:
-    light = _light(modified("+" + "x" * (MAX_LINE_BYTES + 1_234) + "\n+short\n"))
-    assert "x [cut: 1,234 more bytes]\n+short" in light.text
-    assert len(light.text) < MAX_LINE_BYTES + 200
-    assert light.notes == ("src/a.py: 1 line(s) longer than 8,000 bytes were sent without their ends",)
+    file = modified("+" + "x" * (MAX_LINE_BYTES + 1_234) + "\n+short\n")
+    light, notes = light_diff([UnitPart(file, file.hunks)])
+    assert "x [cut: 1,234 more bytes]\n+short" in light
+    assert len(light) < MAX_LINE_BYTES + 200
+    assert notes == ["src/a.py: 1 line(s) longer than 8,000 bytes were sent without their ends"]
     assert shown_line(b"x" * MAX_LINE_BYTES) == "x" * MAX_LINE_BYTES
 
 
@@ -398,4 +398,4 @@ def test_an_endless_line_is_cut_and_that_is_told() -> None:
 def test_a_great_diff_has_every_line() -> None:
     file = modified("+value = compute(1)\n\tpass\n".replace("\n\t", "\n+\t") * 50_000)
     light = _light(file)
-    assert light.text.count("\n+") == 100_000
+    assert light.count("\n+") == 100_000

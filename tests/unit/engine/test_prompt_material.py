@@ -29,12 +29,12 @@ _OTHER = GuidanceFile("docs/AGENTS.md", "other agents")
 
 
 def _text(files: list[str], **fields: object) -> str:
-    return "\n".join(material_blocks(files, material(**fields), unit_tokens=3_000).pieces)
+    return "\n".join(material_blocks(files, material(**fields), unit_tokens=3_000)[0])
 
 
 def test_of_each_name_the_nearest_guidance_applies_once() -> None:
     blocks = material_blocks(["a.py"], material(), unit_tokens=3_000)
-    assert (blocks.pieces, blocks.notes) == ((), ())
+    assert blocks == ([], [])
     guidance = (_REVIEW, _ROOT, _OTHER, _NEAR)
     assert guidance_for(["src/deep/a.py"], guidance) == (_NEAR, _REVIEW)
     assert guidance_for(["a.py"], guidance) == (_REVIEW, _ROOT)
@@ -68,7 +68,7 @@ def _guidance(unit_tokens: int, *guidance: GuidanceFile, is_follow_up: bool = Fa
     blocks = material_blocks(
         ["src/shop/a.py"], material(guidance=guidance, is_follow_up=is_follow_up), unit_tokens=unit_tokens
     )
-    return "\n".join(blocks.pieces), blocks.notes
+    return "\n".join(blocks[0]), tuple(blocks[1])
 
 
 @pytest.mark.defect("V9")
@@ -105,8 +105,8 @@ def test_guidance_without_any_form_is_cut_and_rules_of_the_configuration_go_whol
     assert len(notes) == 1
     rules = (PathInstruction((), "r" * 6_000), PathInstruction((), "s" * 6_000))
     blocks = material_blocks(["a.py"], material(instructions=rules), unit_tokens=100)
-    assert "r" * 6_000 in blocks.pieces[1]
-    assert [note.partition(" were cut")[0] for note in blocks.notes] == ["instructions"]
+    assert "r" * 6_000 in blocks[0][1]
+    assert [note.partition(" were cut")[0] for note in blocks[1]] == ["instructions"]
 
 
 def test_intent_is_the_title_and_the_messages_as_data_within_limits() -> None:
@@ -123,8 +123,8 @@ def test_intent_is_the_title_and_the_messages_as_data_within_limits() -> None:
     assert len(_text(["a.py"], intent=Intent(messages=("m" * 9_000,)))) < 1_200
     assert f"<{FENCE} context>\nticket 7\n</{FENCE}>" in _text(["a.py"], intent=Intent(context="ticket 7"))
     blocks = material_blocks(["a.py"], material(intent=Intent(context="c" * 9_000)), unit_tokens=3_000)
-    assert "[cut: 5,000 more bytes]" in blocks.pieces[-1]
-    assert len(blocks.notes) == 1
+    assert "[cut: 5,000 more bytes]" in blocks[0][-1]
+    assert len(blocks[1]) == 1
 
 
 def test_earlier_findings_of_these_files_are_told_with_their_state_within_a_limit() -> None:
@@ -141,10 +141,10 @@ def test_earlier_findings_of_these_files_are_told_with_their_state_within_a_limi
     assert len(text) < 900
     closed = tuple(finding(title=f"closed {number}", status=FindingStatus.REFUTED) for number in range(40))
     blocks = material_blocks(["a.py"], material(earlier=(*closed, finding(title="open one"))), unit_tokens=3_000)
-    assert "1. open, high, correctness, a.py:1: open one\n" in blocks.pieces[-1]
-    assert "30. refuted" in blocks.pieces[-1]
-    assert "31. " not in blocks.pieces[-1]
-    assert blocks.notes == ("11 earlier finding(s) were not told: at most 30 go into a call",)
+    assert "1. open, high, correctness, a.py:1: open one\n" in blocks[0][-1]
+    assert "30. refuted" in blocks[0][-1]
+    assert "31. " not in blocks[0][-1]
+    assert blocks[1] == ["11 earlier finding(s) were left out: at most 30 go into a call"]
 
 
 SHOP = Path(bench.lifelike.__file__).with_name("shop_guidance.md").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine import reviewer as engine_reviewer
 from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.ask import CallOptions
 from codeloupe.engine.calls import review_key
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, PROMPT_VERSION, REPAIR_SCHEMA
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
@@ -87,7 +88,7 @@ def warnings(events: list[Event]) -> str:
 
 def request_for(task: ReviewTask, *, limits: AgentLimits = LIMITS) -> AgentRequest:
     agent = ScriptedAgent([answer()])
-    review(agent, task, limits=limits, model="some-model", max_turns=7, call_timeout_seconds=33.0)
+    review(agent, task, limits=limits, calls=CallOptions(model="some-model", timeout_seconds=33.0))
     return agent.requests[0]
 
 
@@ -184,7 +185,7 @@ def test_the_question_carries_all_that_the_call_needs(tmp_path: Path) -> None:
     request = request_for(task)
     assert request.output_schema == FINDINGS_SCHEMA
     assert request.permission_mode is PermissionMode.DONT_ASK
-    assert (request.model, request.max_turns, request.timeout_seconds) == ("some-model", 7, 33.0)
+    assert (request.model, request.timeout_seconds) == ("some-model", 33.0)
     assert request.working_dir == task.snapshot
     assert "+x = 1" in request.prompt
     assert request.system_prompt
@@ -213,7 +214,6 @@ def test_tools_are_given_only_with_a_tree_and_for_untrusted_code_only_when_confi
         limits = AgentLimits(schema=True, tools=can_use_tools, confined=confined)
         request = request_for(task, limits=limits)
         assert request.tools == tools
-        assert request.max_turns is None
         assert ("working directory" in (request.system_prompt or "")) is (tools is None)
 
 
@@ -308,7 +308,7 @@ def test_a_timeout_fails_its_unit_alone_and_is_told(tmp_path: Path, caplog: pyte
 
     def reviewed(seconds: float) -> tuple[ReviewerOutcome, list[Event]]:
         caplog.clear()
-        return review(agent, make_task(tmp_path, FILES), call_timeout_seconds=seconds)
+        return review(agent, make_task(tmp_path, FILES), calls=CallOptions(timeout_seconds=seconds))
 
     # The others answer at once, which on a busy machine may take a while.
     outcome, events = with_enough_time(

@@ -55,7 +55,8 @@ def test_what_a_name_or_a_kind_keeps_from_review_can_be_switched_off() -> None:
     # A binary is skipped but code with a nul byte is not.
     assert reason_by_content("logo.png", bytes(range(256)) * 9, binary=True) == "binary"
     assert (
-        reason_for("logo.png", b"+\x89PNG\r\n\x1a\n\0 echo hidden behind the mark of a picture\n", binary=True) is None
+        reason_for("logo.png", b"+\x89PNG\r\n+\x1a\n+\0 echo hidden behind the mark of a picture\n", binary=True)
+        is None
     )
     assert reason_for("evil.php", b"+<?php\0 system('x');\n", binary=True) is None
     assert reason_for("tool", b"+#!/bin/sh\n+\0\n", binary=True) is None
