@@ -28,8 +28,7 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.reports import Layout, ShownDiff, render
-from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
-from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
+from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from codeloupe.reports.text import svg
 from codeloupe.system.untrusted import (
     code_span,
@@ -222,7 +221,7 @@ def check_kept_review(data: bytes) -> None:
         (check_xml, partial(render_sweep_xml, swept)),
         (check_json, partial(render_sweep_json, swept)),
         (check_markdown, partial(render_sweep_markdown, swept)),
-        (check_text, partial(render_sweep_text, swept, width=layout.width, color=False)),
+        (check_text, partial(render_sweep_text, swept, layout)),
     ]
     # The first byte of an input chose the format it was found with; some others come along.
     for check, make in documents[(data[0] if data else 0) % 4 :: 4]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,13 +15,14 @@ from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFindin
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError
 from codeloupe.reports.markdown import (
     SEVERITY_SIGNS,
+    TABLE_HEAD,
     Room,
     finding_block,
     finding_row,
-    fitted,
     fix_block,
     labelled,
     not_reviewed,
+    section,
     summary_block,
     title_line,
 )
@@ -250,9 +250,6 @@ def _fix(finding: Finding, place: Place) -> str:
     return "\n\n".join(part for part in (labelled("Fix", fenced(fix.words)), block) if part)
 
 
-_Item = TypeVar("_Item")
-
-_TABLE_HEAD = "| severity | finding | where |\n|---|---|---|\n"
 # Together with the head they stay below what a comment may hold.
 _TABLE = Room(items=100, size_bytes=16_000)
 _BLOCKS = Room(items=50, size_bytes=20_000)
@@ -263,7 +260,7 @@ _LONGEST_PLACE = 300
 # GitHub cuts a status at 140 characters, and refuses a longer one.
 LONGEST_STATUS = 140
 _LONGEST_CHECK_TITLE = 200
-_EVERYTHING = "the saved review has them all"
+_SAVED = "the saved review"
 
 
 def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marker) -> str:
@@ -274,10 +271,10 @@ def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marke
     parts = [
         summary_block(review),
         f"Commit: {code_span(head)}",
-        _section(_TABLE_HEAD, opened, _row, room=_TABLE, between="\n"),
+        section(TABLE_HEAD, opened, _row, room=_TABLE, whole=_SAVED),
         _without_comment((*plan.without_comment, *refused)),
-        _section("## Dismissed on this pull request\n\n", plan.dismissed, _dismissed, room=_DISMISSED, between="\n"),
-        _section("## Notes\n\n", plan.notes, _note, room=_NOTES, between="\n"),
+        section("## Dismissed on this pull request\n\n", plan.dismissed, _dismissed, room=_DISMISSED, whole=_SAVED),
+        section("## Notes\n\n", plan.notes, _note, room=_NOTES, whole=_SAVED),
         not_reviewed(review, _LISTS),
     ]
     text = "\n\n".join(part for part in parts if part)
@@ -312,7 +309,7 @@ def _without_comment(items: Sequence[WithoutComment]) -> str:
     if not items:
         return ""
     head = f"## Without a comment of their own\n\n<details><summary>{_counted(len(items))}</summary>\n\n"
-    return _section(head, items, _reasoned_block, room=_BLOCKS, between="\n\n") + "\n\n</details>"
+    return section(head, items, _reasoned_block, room=_BLOCKS, between="\n\n", whole=_SAVED) + "\n\n</details>"
 
 
 def _counted(count: int) -> str:
@@ -339,14 +336,3 @@ def _dismissed(item: DismissedFinding) -> str:
 
 def _note(note: str) -> str:
     return f"- {markdown_line(note, longest=_LONGEST_NOTE)}"
-
-
-def _section(head: str, items: Iterable[_Item], show: Callable[[_Item], str], *, room: Room, between: str) -> str:
-    """Items under a head, as many as there is room for; nothing without any."""
-    listed = tuple(items)
-    if not listed:
-        return ""
-    shown = fitted(map(show, listed), room)
-    rest = len(listed) - len(shown)
-    body = head + between.join(shown)
-    return f"{body}\n\nand {rest:,} more; {_EVERYTHING}" if rest else body

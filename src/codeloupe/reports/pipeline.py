@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,7 +50,6 @@ _LOOKS = {
     StageState.CANCELLED: ("dim", "-", "-"),
     StageState.INTERRUPTED: ("yellow", "!", "!"),
 }
-_STYLES = {state: style for state, (style, *_) in _LOOKS.items()}
 _VERDICT_STYLES = {CriticVerdict.PASS: "green", CriticVerdict.REWORK: "yellow", CriticVerdict.FAIL: "red"}
 # An attempt is under way that is not in the list of those that produced a result.
 _ATTEMPT_UNDER_WAY = frozenset({StageState.RUNNING, StageState.RECOVERING, StageState.REWORKING})
@@ -62,12 +60,11 @@ _STEPS = {
     RecoveryStep.RESUME: "resumed session",
     RecoveryStep.FRESH: "fresh start",
 }
-_LONGEST_NAME_CELLS, _SHORTEST_NAME_CELLS, _NARROWEST = 32, 8, 20
+_NARROWEST = 20
 _POINTS_SHOWN = 5
 _DETAIL_INDENT = 3
 # The branch, the sign, and the gaps between name, state and facts.
 _HEAD_CELLS = 9
-_ROOM_BESIDE_A_VERDICT, _LEAST_OF_A_SUMMARY = 30, 8
 _LABEL_CELLS = 10
 _NOTE = "add --note to say what to do differently"
 _COLUMNS = (
@@ -141,7 +138,7 @@ def render_runs(
             Cell(sheet.clean(run.run_id), "cyan"),
             Cell(moment(run.started_at)),
             Cell(sheet.clean(run.pipeline)),
-            Cell(state_in_words(run.state), _STYLES[run.state]),
+            Cell(state_in_words(run.state), _LOOKS[run.state][0]),
             Cell(f"{sum(stage.state is StageState.COMPLETED for stage in run.stages)}/{len(run.stages)}"),
             Cell(spent_on(run.usage).removeprefix("cost ") or "-"),
             Cell(duration(run_seconds(run, now or datetime.now(UTC)))),
@@ -194,14 +191,6 @@ def _answers(run: RunRecord, option: str) -> list[tuple[str, str]]:
     return answers
 
 
-class _Columns(NamedTuple):
-    """How many cells the names and states of stages take, and whether the facts are beside them."""
-
-    name: int
-    state: int
-    with_facts: bool
-
-
 class Tree(Struct, frozen=True, kw_only=True):
     """How to draw a run: where, at what moment, and how much. A `brief` one has at most two lines for each stage."""
 
@@ -220,52 +209,48 @@ class Tree(Struct, frozen=True, kw_only=True):
             for before, stage in zip((None, *run.stages), run.stages, strict=False)
         ]
         taken = name_cells + state_cells + max(map(cells, facts), default=0)
-        columns = _Columns(name_cells, state_cells, with_facts=self.brief or taken + _HEAD_CELLS <= sheet.width)
+        are_beside = self.brief or taken + _HEAD_CELLS <= sheet.width
         rows = list(self._run(run))
-        # What one of its stages says already is not said twice.
-        is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
-        if run.reason and not self.brief and not is_said:
-            rows += [((line, _STYLES[run.state]),) for line in _wrapped(sheet.clean(run.reason), sheet.width)]
         for position, stage in enumerate(run.stages):
             is_last = position == len(run.stages) - 1
             branch, stem = ("╰─ " if is_last else "├─ "), ("   " if is_last else "│  ")
             if sheet.ascii_only:
                 branch, stem = ("`- " if is_last else "|- "), ("   " if is_last else "|  ")
-            rows += self._stage(stage, facts[position], columns=columns, branch=branch, stem=stem)
+            style, *signs = _LOOKS[stage.state]
+            name, state, about = names[position], state_in_words(stage.state), facts[position]
+            head: Row = (
+                (branch, "dim"),
+                (f"{signs[sheet.ascii_only]} ", style),
+                (name + " " * (name_cells - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
+                ("  ", ""),
+                (f"{state:<{state_cells}}" if about and are_beside else state, style),
+            )
+            indent = (stem + " " * _DETAIL_INDENT, "dim")
+            if are_beside:
+                rows.append((*head, (f"  {about}" if about else "", "dim")))
+            else:
+                rows += [head, *((indent, (line, "dim")) for line in self._lines(about, stem) if line)]
+            rows += [(indent, *detail) for detail in self._details(stage)]
         return rows
 
     def _run(self, run: RunRecord) -> Iterator[Row]:
-        state, width = state_in_words(run.state), self.sheet.width
+        state, width, style = state_in_words(run.state), self.sheet.width, _LOOKS[run.state][0]
         name = self.sheet.cut(self.sheet.clean(run.pipeline), max(width - len(state) - 2, _NARROWEST))
         facts = self._joined([run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage)])
-        head: Row = ((name, "bold"), ("  ", ""), (state, _STYLES[run.state]))
+        head: Row = ((name, "bold"), ("  ", ""), (state, style))
         if self.brief or cells(name) + len(state) + cells(facts) + 4 <= width:
             yield (*head, (f"  {facts}", "dim"))
         else:
             yield head
             yield from (((line, "dim"),) for line in _wrapped(facts, width))
-
-    def _stage(self, stage: StageRecord, facts: str, *, columns: _Columns, branch: str, stem: str) -> Iterator[Row]:
-        name, state = self._name(stage), state_in_words(stage.state)
-        style, *signs = _LOOKS[stage.state]
-        head: Row = (
-            (branch, "dim"),
-            (f"{signs[self.sheet.ascii_only]} ", style),
-            (name + " " * (columns.name - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
-            ("  ", ""),
-            (f"{state:<{columns.state}}" if facts and columns.with_facts else state, style),
-        )
-        indent = (stem + " " * _DETAIL_INDENT, "dim")
-        if columns.with_facts:
-            yield (*head, (f"  {facts}" if facts else "", "dim"))
-        else:
-            yield head
-            yield from ((indent, (line, "dim")) for line in self._lines(facts, stem) if line)
-        yield from ((indent, *detail) for detail in self._details(stage))
+        # What one of its stages says already is not said twice.
+        is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
+        if run.reason and not self.brief and not is_said:
+            yield from (((line, style),) for line in _wrapped(self.sheet.clean(run.reason), width))
 
     def _name(self, stage: StageRecord) -> str:
         # Beside it is a state, of which the longest has 17 cells.
-        room = max(min(self.sheet.width - _HEAD_CELLS - 17, _LONGEST_NAME_CELLS), _SHORTEST_NAME_CELLS)
+        room = max(min(self.sheet.width - _HEAD_CELLS - 17, 32), 8)
         return self.sheet.cut(self.sheet.clean(stage.name), room)
 
     def _facts(self, stage: StageRecord, previous: str | None) -> str:
@@ -287,7 +272,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         )
 
     def _details(self, stage: StageRecord) -> Iterator[Row]:
-        style, is_done = _STYLES[stage.state], stage.state is StageState.COMPLETED
+        style, is_done = _LOOKS[stage.state][0], stage.state is StageState.COMPLETED
         if self.brief:
             # What a person who waits wants to know: why it does not go on, or what the last gate missed.
             if stage.reason and not is_done:
@@ -302,18 +287,17 @@ class Tree(Struct, frozen=True, kw_only=True):
         if outdated := stage.outdated_in_words:
             yield from self._prose(f"made before {outdated} changed", "yellow")
         yield from self._failures(stage.failures if self.verbose else open_ones, stage)
-        counted_one = counted_attempt(stage)
         for attempt in stage.attempts:
             label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
-            yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_one)
+            yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_attempt(stage))
 
     def _failures(self, failures: Sequence[FailedTry], stage: StageRecord) -> Iterator[Row]:
         """Why it does not go on; what has worked since is only counted."""
         shown = failures if self.verbose else failures[-_POINTS_SHOWN:]
-        calls, told = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
-        if rest := calls - told:
+        calls, named = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
+        if rest := calls - named:
             yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
-        # What failed alike several times is told once.
+        # What failed alike several times is said once.
         alike: dict[str, list[FailedTry]] = {}
         for failure in shown:
             kind = "" if failure.kind == WORKSPACE_ERROR else f"{failure.kind}: "
@@ -341,9 +325,9 @@ class Tree(Struct, frozen=True, kw_only=True):
         beside = cells(label) + len(words) + 2
         room = self.sheet.width - 2 * _DETAIL_INDENT - beside
         if not summary or self.brief or not whole:
-            shown = summary if self.brief else self.sheet.cut(summary, room) if room >= _LEAST_OF_A_SUMMARY else ""
+            shown = summary if self.brief else self.sheet.cut(summary, room) if room >= 8 else ""
             yield (*head, (f": {shown}" if shown else "", ""))
-        elif room < _ROOM_BESIDE_A_VERDICT:
+        elif room < 30:
             yield head
             yield from (((f"  {line}", ""),) for line in self._lines(summary, " " * (_DETAIL_INDENT + 2)))
         else:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from codeloupe.reports.page import Page
-from codeloupe.reports.text import source_lines
+from codeloupe.reports.text import finding_lines
+from tests.unit.reports.examples import finding
 
 
 def shown(
     evidence: str, *, first_line: int | None = 9, width: int = 60, verbose: bool = False, ascii_only: bool = False
 ) -> list[str]:
     page = Page(width=width, verbose=verbose, ascii_only=ascii_only)
-    return [line.plain for line in source_lines(page, evidence, first_line=first_line, style="red", indent=2)]
+    one = finding(file="a.py", title="t", body="", suggestion=None, evidence=evidence, line_start=first_line)
+    return [line.plain for line in finding_lines(page, one)][2:]
 
 
 def test_lines_are_numbered_from_the_first_and_share_no_indentation() -> None:
