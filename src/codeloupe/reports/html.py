@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -26,7 +27,6 @@ from codeloupe.reports.markup import (
     inline,
     joined,
     prose,
-    trusted_block,
 )
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
@@ -59,15 +59,6 @@ _ICON = (
     "stroke-width='2.5' stroke-linecap='round'%3E%3Cpath d='M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21'/%3E"
     "%3C/svg%3E"
 )
-_KEYS = (
-    ("jk", "next and previous finding"),
-    ("/", "search"),
-    ("1234", "only critical, high, medium, low"),
-    ("x", "clear the filter"),
-    ("o", "open or fold all files"),
-    ("t", "light or dark"),
-    ("?", "these keys"),
-)
 
 
 def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
@@ -81,51 +72,26 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     if diff is not None:
         masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
         diff = ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
-    keys = [
-        element("div", element("dt", joined(element("kbd", key) for key in keys)), element("dd", words))
-        for keys, words in _KEYS
-    ]
-    body = element(
-        "body",
-        _top_bar(),
-        element(
-            "div",
-            _filter_panel(shown.findings),
-            element("main", _report(shown, diff, left_out=len(ordered) - len(shown.findings)), id="report"),
-            class_="layout",
-        ),
-        element(
-            "dialog",
-            element("h2", "Keys"),
-            element("dl", joined(keys)),
-            element("button", "Close", type="button", id="close-help"),
-            id="keys",
-            aria_label="Keys",
-        ),
-        element("p", id="said", role="status", class_="unseen"),
-        trusted_block("script", _asset("report.js")),
-    )
-    return f"<!doctype html>\n{element('html', _head(review), body, lang='en').text}\n"
-
-
-def _head(review: Review) -> Html:
     style, script = _asset("report.css"), _asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("meta", name="robots", content="noindex"),
-        element("title", f"{outcome_of(review).word}: {review.scope.description[:200]} | codeloupe"),
-        element("link", rel="icon", href=_ICON),
-        trusted_block("style", style),
-    )
+    counting = [finding for finding in shown.findings if standing_of(finding) is Standing.OPEN]
+    parts = {
+        "policy": joined([policy]),
+        "title": joined([f"{outcome_of(review).word}: {review.scope.description[:200]} | codeloupe"]),
+        "icon": joined([_ICON]),
+        "hidden": Html("" if shown.findings else " hidden"),
+        "shown": joined([f"{len(counting)} of {len(counting)}"]),
+        "filters": _filters(shown.findings, counting),
+        "report": _report(shown, diff, left_out=len(ordered) - len(shown.findings)),
+        "style": Html(style),
+        "script": Html(script),
+    }
+    page = "".join(map(str.strip, _asset("report.html").split("\n")))
+    # In one pass, so that nothing in a part can name another.
+    return f"<!doctype html>\n{re.sub(r'{{([a-z]+)}}', lambda place: parts[place[1]].text, page)}\n"
 
 
 @cache
@@ -267,31 +233,12 @@ def _copy_button(label: str) -> Html:
     return element("button", "Copy", type="button", class_="copy", title=label, aria_label=label)
 
 
-def _top_bar() -> Html:
-    def icon(shape: str, *more: Html) -> Html:
-        return element("svg", element("path", d=shape), *more, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
-
-    loupe = icon("M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21")
-    filled = element("path", d="M12 3a9 9 0 0 1 0 18z", class_="filled")
-    half_moon = icon("M12 3a9 9 0 1 0 0 18a9 9 0 1 0 0-18M12 3v18", filled)
-    return element(
-        "header",
-        element("a", loupe, element("span", "codeloupe"), class_="brand", href="#report"),
-        element("span", class_="space"),
-        element("button", "Filter", id="open-filters", type="button", aria_expanded="false", aria_controls="filters"),
-        element("button", half_moon, id="theme", type="button", title="Light or dark (t)", aria_label="Theme"),
-        element("button", "?", id="help", type="button", title="Keys (?)", aria_label="Keys"),
-        class_="bar",
-    )
-
-
-def _filter_panel(findings: Sequence[Finding]) -> Html:
-    """Search, severities, experts and files, with the number of open findings of each; then what is listed apart."""
-    counting = [finding for finding in findings if standing_of(finding) is Standing.OPEN]
+def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
+    """Severities, experts and files, with the number of open findings of each; then what is listed apart."""
     severities = Counter(finding.severity for finding in counting)
     experts = sorted(Counter(map(_expert_of, counting)).items(), key=lambda one: (-one[1], one[0]))
     standings = Counter(map(standing_of, findings))
-    paths = by_file(counting)
+    paths = sorted(by_file(counting).items())
 
     def choice(kind: str, value: str, count: int, *, dot: str = "count", label: str = "") -> Html:
         return element(
@@ -312,31 +259,16 @@ def _filter_panel(findings: Sequence[Finding]) -> Html:
             return None
         return element("div", element("h2", title), element("div", *choices, class_="choices"), class_="group")
 
-    return element(
-        "aside",
-        element("input", type="search", id="search", placeholder="Search findings", aria_label="Search findings"),
-        element(
-            "p",
-            element("output", f"{len(counting)} of {len(counting)}", id="shown"),
-            element("button", "Clear", type="button", id="clear", hidden=True),
-            class_="tally",
-        ),
-        group(
-            "Severity", [choice("severity", s.label, severities[s], label=s.label) for s in Severity if severities[s]]
-        ),
-        group("Expert", [choice("expert", *one) for one in experts]),
-        group("Status", [choice("standing", s.value, standings[s]) for s in Standing if standings[s]], least=2),
-        group(
-            "File",
-            [
-                choice("file", path, len(found), dot=f"dot {worst_first(found)[0].severity.label}")
-                for path, found in sorted(paths.items())
-            ],
-        ),
-        id="filters",
-        class_="filters",
-        aria_label="Filters",
-        hidden=not findings,
+    severity = [choice("severity", s.label, severities[s], label=s.label) for s in Severity if severities[s]]
+    standing = [choice("standing", s.value, standings[s]) for s in Standing if standings[s]]
+    file = [choice("file", p, len(found), dot=f"dot {worst_first(found)[0].severity.label}") for p, found in paths]
+    return joined(
+        [
+            group("Severity", severity),
+            group("Expert", [choice("expert", *one) for one in experts]),
+            group("Status", standing, least=2),
+            group("File", file),
+        ]
     )
 
 

@@ -59,13 +59,6 @@ def element(name: str, /, *children: Child, **attributes: str | int | bool | Non
     return Html(f"<{name}{shown}>" + ("" if name in _VOID else f"{joined(children).text}</{name}>"))
 
 
-def trusted_block(name: str, content: str) -> Html:
-    """A `script` or `style` element around a file of ours. Raises ValueError when the content would end it early."""
-    if "</" in content or "<!--" in content:
-        raise ValueError(f"the content of <{name}> would end it")
-    return Html(f"<{name}>{content}</{name}>")
-
-
 def prose(words: str) -> Html | None:
     """The text as blocks; None for a blank one. Of an endless text only the beginning, and the cut is said."""
     rows = words[:_LONGEST].replace("\r\n", "\n").expandtabs(4).strip("\n").rstrip().split("\n")

@@ -66,7 +66,6 @@ _DETAIL_INDENT = 3
 # The branch, the sign, and the gaps between name, state and facts.
 _HEAD_CELLS = 9
 _LABEL_CELLS = 10
-_NOTE = "add --note to say what to do differently"
 _COLUMNS = (
     Column("RUN"),
     # The name of a run begins with it.
@@ -149,46 +148,38 @@ def render_runs(
     return finished([*lines, *(sheet.clean(problems[name]) for name in sorted(problems))])
 
 
-def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
+def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
     """Commands that a person may want next, each with what it does."""
-    resume = f"codeloupe pipeline resume {run.run_id}"
-    failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
-    retries = [(f"{resume} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
+    verb, resume = "codeloupe pipeline", f"codeloupe pipeline resume {run.run_id}"
+    waits, failed, outdated = [], [], []
+    for stage in run.stages:
+        retry = (f"{resume} --retry {quote(stage.name)}", "tries it again; add --note to say what to do differently")
+        if stage.state is StageState.FAILED:
+            failed.append(retry)
+        elif stage.state is StageState.COMPLETED and stage.outdated:
+            outdated.append((f"{resume} --retry {stage.name}", "runs it again as it is defined now"))
+        elif stage.state is StageState.AWAITING_APPROVAL:
+            words = f"{run.run_id} {quote(stage.name)}"
+            words += " --resume" if run.state is StageState.AWAITING_APPROVAL else ""
+            advised = advised_command(stage)
+            waits += [(f"{verb} approve {words}", "accepts its work and continues")] if has_work(stage) else []
+            waits.append((advised, "continues, once you have done what is said above") if advised else retry)
+            waits.append((f"{verb} reject {words}", "fails the stage"))
     match run.state:
         case StageState.COMPLETED:
-            apply = [(f"git apply {quote(str(places.patch))}", "puts the result into your working tree")]
+            apply = (f"git apply {quote(str(places.patch))}", "puts the result into your working tree")
             is_patch = places.patch is not None and run.workspace is WorkspaceKind.WORKTREE
-            outdated = [stage.name for stage in run.stages if stage.outdated and stage.state is StageState.COMPLETED]
-            again = [(f"{resume} --retry {stage}", "runs it again as it is defined now") for stage in outdated]
-            return [*(apply if is_patch else []), *again, *retries]
+            return [*([apply] if is_patch else []), *outdated, *failed]
         case StageState.AWAITING_APPROVAL:
-            return _answers(run, " --resume")
+            return waits
         case StageState.INTERRUPTED:
             return [(resume, "continues; finished work is not paid for again")]
         case StageState.FAILED:
-            return retries
+            return failed
         case StageState.RUNNING | StageState.PENDING:
-            follow = f"codeloupe pipeline status {run.run_id} --follow"
-            return [*_answers(run, ""), (follow, "follows it until it stops")]
+            return [*waits, (f"{verb} status {run.run_id} --follow", "follows it until it stops")]
         case _:
             return []
-
-
-def _answers(run: RunRecord, option: str) -> list[tuple[str, str]]:
-    """What a person may say about each stage that waits."""
-    answers: list[tuple[str, str]] = []
-    for stage in run.stages:
-        if stage.state is StageState.AWAITING_APPROVAL:
-            verb, words = "codeloupe pipeline", f"{run.run_id} {quote(stage.name)}{option}"
-            if has_work(stage):
-                answers.append((f"{verb} approve {words}", "accepts its work and continues"))
-            if advised := advised_command(stage):
-                answers.append((advised, "continues, once you have done what is said above"))
-            else:
-                retry = f"{verb} resume {run.run_id} --retry {quote(stage.name)}"
-                answers.append((retry, f"tries it again; {_NOTE}"))
-            answers.append((f"{verb} reject {words}", "fails the stage"))
-    return answers
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -304,7 +295,14 @@ class Tree(Struct, frozen=True, kw_only=True):
             reason = f"{kind}{failure.message}{f' ({failure.hint})' if failure.hint else ''}"
             alike.setdefault(reason, []).append(failure)
         for reason, same in alike.items():
-            yield from self._prose(f"{_failed_in_words(same)}{reason}", "yellow")
+            steps = list(dict.fromkeys(_STEPS[failure.step] for failure in same))
+            which = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
+            words = f"{which} failed{'' if len(same) == len(steps) else f', {len(same)} times in all'}: "
+            if same[0].kind == WORKSPACE_ERROR:
+                words = ""
+            elif (gate := same[0].gate) is not None:
+                words = f"gate {gate + 1} could not decide{'' if len(same) == 1 else f', {len(same)} times'}: "
+            yield from self._prose(f"{words}{reason}", "yellow")
 
     def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
         for critique in attempt.critiques:
@@ -383,18 +381,6 @@ def _wrapped(text: str, room: int) -> list[str]:
             lines.append(line[:length])
             line = line[length:]
     return [*lines, line] if line else lines or [""]
-
-
-def _failed_in_words(failures: Sequence[FailedTry]) -> str:
-    """`retry failed`; of several for the same reason `call, retry and fresh start failed`."""
-    gate, count = failures[0].gate, len(failures)
-    if failures[0].kind == WORKSPACE_ERROR:
-        return ""
-    if gate is not None:
-        return f"gate {gate + 1} could not decide{'' if count == 1 else f', {count} times'}: "
-    steps = list(dict.fromkeys(_STEPS[failure.step] for failure in failures))
-    words = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
-    return f"{words} failed{'' if count == len(steps) else f', {count} times in all'}: "
 
 
 def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:

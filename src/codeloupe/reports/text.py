@@ -7,6 +7,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from html import unescape
+from importlib.resources import files
 
 from rich.cells import cell_len
 from rich.terminal_theme import TerminalTheme
@@ -398,27 +399,6 @@ def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -
 
 _ASPECT = 0.6
 _TEXT_ELEMENT = re.compile(r'(?P<before><text [^<>]*?)textLength="[^"]*"(?P<after>[^<>]*>)(?P<content>[^<]*)</text>')
-_FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-_PICTURE = (
-    '<svg class="codeloupe-report" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">\n'
-    "<style>\n"
-    f".{{unique_id}}-matrix {{{{ font-family: {_FONTS};"
-    " font-size: {char_height}px; line-height: {line_height}px; white-space: pre; }}\n"
-    f".{{unique_id}}-title {{{{ font-family: {_FONTS}; font-size: 16px; }}}}\n"
-    "{styles}\n"
-    "</style>\n"
-    "<defs>\n"
-    '<clipPath id="{unique_id}-clip-terminal">'
-    '<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>\n'
-    "{lines}\n"
-    "</defs>\n"
-    "{chrome}\n"
-    '<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">\n'
-    "{backgrounds}\n"
-    '<g class="{unique_id}-matrix">{matrix}</g>\n'
-    "</g>\n"
-    "</svg>\n"
-)
 _COLORS = (0x30363D, 0xDA3633, 0x3FB950, 0xD29922, 0x58A6FF, 0xBC8CFF, 0x39C5CF, 0xF0F6FC)
 _DARK = TerminalTheme(
     (22, 27, 34), (230, 237, 243), [(color >> 16, color >> 8 & 255, color & 255) for color in _COLORS]
@@ -432,8 +412,9 @@ def svg(review: Review, *, title: str, width: int = 100) -> str:
     # The blank line at the end keeps the last one off the frame.
     for line in [*_report(page, review), Text(" ")]:
         console.print(line, soft_wrap=True)
+    frame = files("codeloupe.reports").joinpath("assets", "terminal.svg").read_text(encoding="utf-8")
     picture = console.export_svg(
-        title=terminal(title), theme=_DARK, code_format=_PICTURE, unique_id="codeloupe", font_aspect_ratio=_ASPECT
+        title=terminal(title), theme=_DARK, code_format=frame, unique_id="codeloupe", font_aspect_ratio=_ASPECT
     )
     return _TEXT_ELEMENT.sub(_with_true_length, picture)
 
