@@ -175,6 +175,18 @@ def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
         assert rendered(name, whole) == text
 
 
+@given(whole=REVIEWS, width=st.integers(40, 150))
+def test_every_title_is_in_the_text_however_it_is_wrapped_and_what_is_incomplete_is_no_pass(
+    whole: Review, width: int
+) -> None:
+    text = render(whole, "text", Layout(width=width))
+    for each in whole.findings:
+        assert "".join(terminal(each.title).split()) in "".join(text.split())
+    assert whole.complete or "\nPASS ✔" not in text
+    check_text(render(whole, "text", Layout(width=width // 8, color=True, verbose=True)))
+    assert render(whole, "text", Layout(width=60, ascii_only=True, verbose=True)).isascii()
+
+
 def kept_review(data: bytes) -> Review:
     """A review that holds the texts of an input, between `\\x1e`, where a stranger's text may stand."""
     head, *texts = data.decode("utf-8", "surrogateescape").split("\x1e")
