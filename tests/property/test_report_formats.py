@@ -28,8 +28,7 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.reports import Layout, ShownDiff, render
-from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
-from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
+from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from codeloupe.reports.text import svg
 from codeloupe.system.untrusted import (
     code_span,
@@ -176,6 +175,18 @@ def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
         assert rendered(name, whole) == text
 
 
+@given(whole=REVIEWS, width=st.integers(40, 150))
+def test_every_title_is_in_the_text_however_it_is_wrapped_and_what_is_incomplete_is_no_pass(
+    whole: Review, width: int
+) -> None:
+    text = render(whole, "text", Layout(width=width))
+    for each in whole.findings:
+        assert "".join(terminal(each.title).split()) in "".join(text.split())
+    assert whole.complete or "\nPASS ✔" not in text
+    check_text(render(whole, "text", Layout(width=width // 8, color=True, verbose=True)))
+    assert render(whole, "text", Layout(width=60, ascii_only=True, verbose=True)).isascii()
+
+
 def kept_review(data: bytes) -> Review:
     """A review that holds the texts of an input, between `\\x1e`, where a stranger's text may stand."""
     head, *texts = data.decode("utf-8", "surrogateescape").split("\x1e")
@@ -222,7 +233,7 @@ def check_kept_review(data: bytes) -> None:
         (check_xml, partial(render_sweep_xml, swept)),
         (check_json, partial(render_sweep_json, swept)),
         (check_markdown, partial(render_sweep_markdown, swept)),
-        (check_text, partial(render_sweep_text, swept, width=layout.width, color=False)),
+        (check_text, partial(render_sweep_text, swept, layout)),
     ]
     # The first byte of an input chose the format it was found with; some others come along.
     for check, make in documents[(data[0] if data else 0) % 4 :: 4]:

@@ -1,11 +1,10 @@
-"""What stands in a comment on a pull request. All that a reviewer or a repository wrote passes the sanitiser."""
+"""What a comment on a pull request says, and where. All that a reviewer or a repository wrote passes the sanitiser."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,44 +12,59 @@ from msgspec.structs import replace
 from codeloupe.forges.marker import Mark, Marker, MarkKind, key_of, word_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
-from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError
+from codeloupe.model.review import FailedUnit, Review, ReviewError
 from codeloupe.reports.markdown import (
     SEVERITY_SIGNS,
+    TABLE_HEAD,
     Room,
     finding_block,
     finding_row,
-    fitted,
     fix_block,
     labelled,
     not_reviewed,
+    origin_line,
+    section,
     summary_block,
     title_line,
 )
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import Standing, counted, origin_of, outcome_of, place_in_words, standing_so
+from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
+# GitHub counts characters. It cuts a status at 140, and refuses a longer one.
+LONGEST_BODY = 65_536
+LONGEST_STATUS = 140
+_CUT = "\n\n… cut here: GitHub takes no more than 65,536 characters; the saved review has the rest."
+_LONGEST_NOTE = 600
+_HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or react with 👎.</sub>"
+# Together with the head the sections stay below what a comment may hold.
+_LISTS = Room(items=20, size_bytes=4_000)
+_SAVED = "the saved review"
 _HUNK = re.compile(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
+_ANSWERS = {
+    AnswerKind.GONE: "No longer found",
+    AnswerKind.BACK: "Found again",
+    AnswerKind.ASIDE: "No longer counts",
+}
+_OPINIONS = {
+    Opinion.COMMENT: "",
+    Opinion.APPROVE: "nothing blocks this change",
+    Opinion.REQUEST_CHANGES: "findings block this change",
+}
 
 
 class Place(Struct, frozen=True):
     """Lines `first` to `last` of a file.
 
-    `takes_edit` tells that these are all lines of the finding, and that no deleted line stands between them: GitHub
-    shows an edit there, and then refuses to apply it.
+    `takes_edit` tells that these are all lines of the finding, and that no deleted line is between them: GitHub shows
+    an edit there, and then refuses to apply it.
     """
 
     path: str
     first: int
     last: int
     takes_edit: bool
-
-
-class Nowhere(Struct, frozen=True):
-    """No place, and why."""
-
-    reason: str
 
 
 class Hunk(Struct, frozen=True):
@@ -65,26 +79,24 @@ class DiffPlaces:
     """The lines that the diff of a pull request shows on its new side."""
 
     def __init__(self, files: Sequence[ChangedFile]) -> None:
-        self._hunks: Mapping[str, tuple[Hunk, ...] | None] = {
-            file.path: None if file.patch is None else hunks_of(file.patch) for file in files
-        }
+        self._hunks = {file.path: None if file.patch is None else hunks_of(file.patch) for file in files}
 
     def __contains__(self, path: object) -> bool:
         return path in self._hunks
 
-    def find(self, finding: Finding) -> Place | Nowhere:
-        """Where the comment can stand. Of a finding that reaches over a hunk's edge, the part within the hunk."""
+    def find(self, finding: Finding) -> Place | str:
+        """Where the comment can be, or why nowhere. Of a finding over a hunk's edge, the part within the hunk."""
         if not finding.anchored or finding.first_line < 1:
-            return Nowhere("it has no place in the code")
+            return "it has no place in the code"
         if finding.file not in self._hunks:
-            return Nowhere("its file is not in the pull request's diff")
+            return "its file is not in the pull request's diff"
         hunks = self._hunks[finding.file]
         if hunks is None:
-            return Nowhere("GitHub shows no diff of its file")
+            return "GitHub shows no diff of its file"
         last_line = max(finding.last_line, finding.first_line)
         at = bisect_left(hunks, finding.first_line, key=lambda hunk: hunk.last)
         if at == len(hunks) or hunks[at].first > last_line:
-            return Nowhere("its lines are not in the pull request's diff")
+            return "its lines are not in the pull request's diff"
         first, last = max(hunks[at].first, finding.first_line), min(hunks[at].last, last_line)
         is_whole = (first, last) == (finding.first_line, last_line)
         cuts = hunks[at].below_deleted
@@ -103,129 +115,89 @@ def hunks_of(patch: str) -> tuple[Hunk, ...]:
         header = _HUNK.match(row)
         if header is None:
             continue
-        first, count = int(header[2]), int(header[3] or 1)
-        cuts = _below_deleted(rows, old=int(header[1] or 1), new=count, first=first)
-        if count:
-            hunks.append(Hunk(first, first + count - 1, cuts))
+        first, old, new = int(header[2]), int(header[1] or 1), int(header[3] or 1)
+        cuts: list[int] = []
+        line, end, after_deleted = first, first + new, False
+        while (old > 0 or line < end) and (text := next(rows, None)) is not None:
+            sign = text[:1] or " "
+            old -= sign in "- "
+            if sign in "+ ":
+                cuts += [line] if after_deleted else []
+                line += 1
+            if sign in "-+ ":
+                after_deleted = sign == "-"
+        if new:
+            hunks.append(Hunk(first, end - 1, tuple(cuts)))
     return tuple(hunks)
 
 
-def _below_deleted(rows: Iterator[str], *, old: int, new: int, first: int) -> tuple[int, ...]:
-    """Read the rows of one hunk, and tell which lines stand right below deleted ones."""
-    cuts: list[int] = []
-    line, after_deleted = first, False
-    while old > 0 or new > 0:
-        row = next(rows, None)
-        if row is None:
-            break
-        sign = row[:1] or " "
-        old -= sign in "- "
-        if sign in "+ ":
-            if after_deleted:
-                cuts.append(line)
-            new, line = new - 1, line + 1
-        if sign in "-+ ":
-            after_deleted = sign == "-"
-    return tuple(cuts)
-
-
-# More than any page shows of a text, and more than an edit may have.
-_LONGEST_TEXT = 50_000
-_LONGEST_LINE = 1_000
-
-
-def redacted(finding: Finding) -> Finding:
+def _redacted(finding: Finding) -> Finding:
     """The finding without secrets. What was masked in a fix, or cut off it, keeps it from being an edit."""
-    suppression = finding.suppression
-    return replace(
-        finding,
-        title=_text(finding.title),
-        body=_text(finding.body),
-        evidence=_text(finding.evidence),
-        suggestion=None if finding.suggestion is None else _text(finding.suggestion),
-        replacement=None if finding.replacement is None else _text(finding.replacement),
-        verification=_text(finding.verification),
-        suppression=None if suppression is None else replace(suppression, reason=_line(suppression.reason)),
-    )
+    names = ("title", "body", "evidence", "suggestion", "replacement", "verification")
+    # More than any page shows of a text, and more than an edit may have.
+    texts = {name: redact(text[:50_000]) for name in names if (text := getattr(finding, name)) is not None}
+    if finding.suppression is not None:
+        reason = _line(finding.suppression.reason)
+        return replace(finding, **texts, suppression=replace(finding.suppression, reason=reason))
+    return replace(finding, **texts)
 
 
-def redacted_review(review: Review) -> Review:
+def _redacted_review(review: Review) -> Review:
     """The review without secrets in what it says beside its findings, which stay as they are."""
-    coverage = review.coverage
+    failed = review.coverage.units_failed
     return replace(
         review,
         scope=replace(review.scope, description=_line(review.scope.description)),
         reviewer=replace(review.reviewer, why=_line(review.reviewer.why)),
         summary=_line(review.summary),
         errors=tuple(ReviewError(error.kind, _line(error.message)) for error in review.errors),
-        coverage=Coverage(
-            files_total=coverage.files_total,
-            files_reviewed=coverage.files_reviewed,
-            skipped=tuple(replace(skip, detail=_line(skip.detail)) for skip in coverage.skipped),
-            units_total=coverage.units_total,
-            units_failed=tuple(
-                FailedUnit(_line(failed.unit), failed.files, _line(failed.reason)) for failed in coverage.units_failed
-            ),
+        coverage=replace(
+            review.coverage,
+            skipped=tuple(replace(skip, detail=_line(skip.detail)) for skip in review.coverage.skipped),
+            units_failed=tuple(FailedUnit(_line(each.unit), each.files, _line(each.reason)) for each in failed),
         ),
     )
 
 
-def _text(text: str) -> str:
-    return redact(text[:_LONGEST_TEXT])
-
-
 def _line(text: str) -> str:
-    return redact(text[:_LONGEST_LINE])
-
-
-# GitHub counts characters.
-LONGEST_BODY = 65_536
-_CUT = "\n\n… cut here: GitHub takes no more than 65,536 characters; the saved review has the rest."
-_LONGEST_PROSE = 6_000
-_LONGEST_NOTE = 600
-_SHORT_COMMIT = 12
-_HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or react with 👎.</sub>"
+    return redact(text[:1_000])
 
 
 def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker) -> str:
     """A finding as a comment on its lines, without secrets, with its fix as an edit where it is one."""
-    finding = redacted(found)
-    severity = f"{SEVERITY_SIGNS[finding.severity]} **{finding.severity.label} P{finding.severity.priority}**"
-    origin = " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding))
+    finding = _redacted(found)
+    severity = finding.severity
+    fix = fix_of(finding)
+    advice = fix_block(finding)
+    if (edit := fix.edit) and place.takes_edit and (edit.line_start, edit.line_end) == (place.first, place.last):
+        fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", edit.text)), default=0))
+        words = labelled("Fix", fenced(fix.words))
+        advice = "\n\n".join(filter(None, (words, f"{fence}suggestion\n{edit.text}\n{fence}")))
     parts = [
         marker.line(Mark(MarkKind.FINDING, key_of(found), word_of(review.reviewer.type))),
-        f"{severity} · {title_line(finding)}",
-        markdown_prose(finding.body, longest=_LONGEST_PROSE),
-        _fix(finding, place),
+        f"{SEVERITY_SIGNS[severity]} **{severity.label} P{severity.priority}** · {title_line(finding)}",
+        markdown_prose(finding.body, longest=6_000),
+        advice,
         labelled("Verification", finding.verification.strip(": \n")),
-        origin,
+        origin_line(finding),
         _HOW_TO_DISMISS,
     ]
-    return fitted_body("\n\n".join(part for part in parts if part))
+    return fitted_body("\n\n".join(filter(None, parts)))
 
 
 def answer_body(kind: AnswerKind, key: str, *, head: str, why: str, marker: Marker) -> str:
     """What is said in a thread of ours; `why` is plain text."""
-    words = {
-        AnswerKind.GONE: "No longer found",
-        AnswerKind.BACK: "Found again",
-        AnswerKind.ASIDE: "No longer counts",
-    }[kind]
     reason = f": {markdown_line(redact(why), longest=_LONGEST_NOTE)}" if why else "."
-    return f"{marker.line(Mark(MarkKind(kind.value), key))}\n{words} at {code_span(head[:_SHORT_COMMIT])}{reason}"
+    return f"{marker.line(Mark(MarkKind(kind.value), key))}\n{_ANSWERS[kind]} at {code_span(head[:12])}{reason}"
 
 
 def review_body(opinion: Opinion, comments: int, *, head: str, marker: Marker) -> str:
-    """What stands above the new comments of one run."""
+    """What is above the new comments of one run."""
     new = counted(comments, "new finding", "new findings") if comments else ""
-    said = {
-        Opinion.COMMENT: "",
-        Opinion.APPROVE: "nothing blocks this change",
-        Opinion.REQUEST_CHANGES: "findings block this change",
-    }[opinion]
-    told = "; ".join(part for part in (said, new) if part) or "reviewed"
-    words = f"{told[:1].upper()}{told[1:]} at {code_span(head[:_SHORT_COMMIT])}. The summary comment has the details."
-    return f"{marker.line(Mark(MarkKind.REVIEW, head))}\n**codeloupe**: {words}"
+    words = "; ".join(filter(None, (_OPINIONS[opinion], new))) or "reviewed"
+    mark = marker.line(Mark(MarkKind.REVIEW, head))
+    sentence = f"{words[:1].upper()}{words[1:]} at {code_span(head[:12])}. The summary comment has the details."
+    return f"{mark}\n**codeloupe**: {sentence}"
 
 
 def fitted_body(body: str) -> str:
@@ -239,114 +211,81 @@ def fitted_body(body: str) -> str:
     return f"{kept}{closing}{_CUT}"
 
 
-def _fix(finding: Finding, place: Place) -> str:
-    fix = fix_of(finding)
-    edit = fix.edit if place.takes_edit else None
-    if edit is None or (edit.line_start, edit.line_end) != (place.first, place.last):
-        return fix_block(finding)
-    runs = re.findall(r"`+", edit.text)
-    fence = "`" * max(3, max(map(len, runs), default=0) + 1)
-    block = f"{fence}suggestion\n{edit.text}\n{fence}"
-    return "\n\n".join(part for part in (labelled("Fix", fenced(fix.words)), block) if part)
-
-
-_Item = TypeVar("_Item")
-
-_TABLE_HEAD = "| severity | finding | where |\n|---|---|---|\n"
-# Together with the head they stay below what a comment may hold.
-_TABLE = Room(items=100, size_bytes=16_000)
-_BLOCKS = Room(items=50, size_bytes=20_000)
-_DISMISSED = Room(items=30, size_bytes=5_000)
-_NOTES = Room(items=15, size_bytes=4_000)
-_LISTS = Room(items=20, size_bytes=4_000)
-_LONGEST_PLACE = 300
-# GitHub cuts a status at 140 characters, and refuses a longer one.
-LONGEST_STATUS = 140
-_LONGEST_CHECK_TITLE = 200
-_EVERYTHING = "the saved review has them all"
-
-
 def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marker) -> str:
     """The whole comment: verdict, coverage, cost, findings, what has no comment, what could not be reviewed."""
-    review = redacted_review(plan.review)
-    head = plan.pull_request.head
-    opened = standing_so(review.findings, Standing.OPEN)
+    review, head = _redacted_review(plan.review), plan.pull_request.head
+    table, blocks = Room(items=100, size_bytes=16_000), Room(items=50, size_bytes=20_000)
+    items = (*plan.without_comment, *refused)
+    summary = f"<details><summary>{counted(len(items), 'finding', 'findings')}</summary>"
+    without = section(
+        f"## Without a comment of their own\n\n{summary}\n\n",
+        items,
+        _without_comment,
+        room=blocks,
+        between="\n\n",
+        whole=_SAVED,
+    )
     parts = [
         summary_block(review),
         f"Commit: {code_span(head)}",
-        _section(_TABLE_HEAD, opened, _row, room=_TABLE, between="\n"),
-        _without_comment((*plan.without_comment, *refused)),
-        _section("## Dismissed on this pull request\n\n", plan.dismissed, _dismissed, room=_DISMISSED, between="\n"),
-        _section("## Notes\n\n", plan.notes, _note, room=_NOTES, between="\n"),
+        section(
+            TABLE_HEAD,
+            standing_so(review.findings, Standing.OPEN),
+            lambda finding: finding_row(_redacted(finding)),
+            room=table,
+            whole=_SAVED,
+        ),
+        f"{without}\n\n</details>" if items else "",
+        section(
+            "## Dismissed on this pull request\n\n",
+            plan.dismissed,
+            _dismissed,
+            room=Room(items=30, size_bytes=5_000),
+            whole=_SAVED,
+        ),
+        section(
+            "## Notes\n\n",
+            plan.notes,
+            lambda note: f"- {markdown_line(note, longest=_LONGEST_NOTE)}",
+            room=Room(items=15, size_bytes=4_000),
+            whole=_SAVED,
+        ),
         not_reviewed(review, _LISTS),
     ]
-    text = "\n\n".join(part for part in parts if part)
+    text = "\n\n".join(filter(None, parts))
     return fitted_body(f"{marker.line(Mark(MarkKind.SUMMARY, head))}\n{text}\n")
+
+
+def _without_comment(item: WithoutComment) -> str:
+    reason = markdown_line(item.reason, longest=_LONGEST_NOTE)
+    return f"{finding_block(_redacted(item.finding))}\n\nNo comment: {reason}."
+
+
+def _dismissed(item: DismissedFinding) -> str:
+    place = code_span(place_in_words(item.finding)[:300])
+    reason = markdown_line(redact(item.reason), longest=_LONGEST_NOTE)
+    by = f"by {code_span(item.who)}{f': {reason}' if reason else ''}"
+    return f"- {title_line(_redacted(item.finding))} — {place} — {by}"
 
 
 def check_title(review: Review) -> str:
     """The verdict in one line of plain text."""
-    outcome = outcome_of(review)
-    return _plain(f"{outcome.word}: {outcome.why}", _LONGEST_CHECK_TITLE)
+    return _verdict(review, 200)
 
 
 def check_summary(review: Review) -> str:
     """Verdict, coverage and cost, and what could not be reviewed, as Markdown."""
-    clean = redacted_review(review)
+    clean = _redacted_review(review)
     parts = [summary_block(clean), not_reviewed(clean, _LISTS)]
-    return "\n\n".join(part for part in parts if part)[: LONGEST_BODY - 1]
+    return "\n\n".join(filter(None, parts))[: LONGEST_BODY - 1]
 
 
 def status_description(review: Review) -> str:
     """The verdict in the few characters of a commit status."""
+    return _verdict(review, LONGEST_STATUS)
+
+
+def _verdict(review: Review, longest: int) -> str:
     outcome = outcome_of(review)
-    return _plain(f"{outcome.word}: {outcome.why}", LONGEST_STATUS)
-
-
-def _plain(text: str, longest: int) -> str:
-    shown = terminal(redact(text))
+    shown = terminal(redact(f"{outcome.word}: {outcome.why}"))
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
-
-
-def _without_comment(items: Sequence[WithoutComment]) -> str:
-    if not items:
-        return ""
-    head = f"## Without a comment of their own\n\n<details><summary>{_counted(len(items))}</summary>\n\n"
-    return _section(head, items, _reasoned_block, room=_BLOCKS, between="\n\n") + "\n\n</details>"
-
-
-def _counted(count: int) -> str:
-    return counted(count, "finding", "findings")
-
-
-def _row(finding: Finding) -> str:
-    return finding_row(redacted(finding))
-
-
-def _reasoned_block(item: WithoutComment) -> str:
-    return (
-        f"{finding_block(redacted(item.finding))}\n\nNo comment: {markdown_line(item.reason, longest=_LONGEST_NOTE)}."
-    )
-
-
-def _dismissed(item: DismissedFinding) -> str:
-    place = code_span(place_in_words(item.finding)[:_LONGEST_PLACE])
-    reason = markdown_line(redact(item.reason), longest=_LONGEST_NOTE)
-    return (
-        f"- {title_line(redacted(item.finding))} — {place} — by {code_span(item.who)}{f': {reason}' if reason else ''}"
-    )
-
-
-def _note(note: str) -> str:
-    return f"- {markdown_line(note, longest=_LONGEST_NOTE)}"
-
-
-def _section(head: str, items: Iterable[_Item], show: Callable[[_Item], str], *, room: Room, between: str) -> str:
-    """Items under a head, as many as there is room for; nothing without any."""
-    listed = tuple(items)
-    if not listed:
-        return ""
-    shown = fitted(map(show, listed), room)
-    rest = len(listed) - len(shown)
-    body = head + between.join(shown)
-    return f"{body}\n\nand {rest:,} more; {_EVERYTHING}" if rest else body

@@ -1,7 +1,7 @@
 """What a forge must be able to do for a review to be published there: one pull request, behind one protocol.
 
 What to post, change and resolve is decided in `plan` and done in `publish`; neither knows a vendor. A forge is a folder
-with a client that has these methods, each of which raises ForgeError in words. Those that make something new may raise
+with a client that has these methods, each of which raises ForgeError. Those that make something new may raise
 ForgeUncertain, when nobody knows whether it was made.
 """
 
@@ -15,8 +15,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from codeloupe.errors import ForgeError
-from codeloupe.forges.marker import SigningKey
+from codeloupe.errors import ForgeError, ForgeUncertain
+from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.model.publication import (
     Conclusion,
     InlineComment,
@@ -31,12 +31,11 @@ from codeloupe.reports.wording import duration
 
 # The statuses of what is not there, or not for us to see.
 GONE = (404, 410)
-
-
 MOST_LIMITED = 6
-
-
-_FIRST_PAUSE_SECONDS = 1.0
+_MOST_ATTEMPTS = 3
+# Forges ask for a second between requests that make something; a few at once do no harm.
+_AT_ONCE = 10
+_AGAIN = "run it again; what was posted is known then and not posted twice"
 
 
 class Patience(Struct):
@@ -51,24 +50,49 @@ class Patience(Struct):
         """Wait as a forge asks. Raises ForgeError when that is too long, or too often."""
         if times >= MOST_LIMITED or self.waited_seconds + seconds > self.most_seconds:
             raise ForgeError(
-                f"{whose}'s rate limit is reached; it asks to wait {duration(seconds)} more",
-                status=status,
-                hint="run it again later; what was posted is known then and not posted twice",
+                f"{whose}'s rate limit is reached; it asks to wait {duration(seconds)} more", status=status, hint=_AGAIN
             )
-        await self._wait(seconds)
+        await self.pause(seconds)
 
     async def after_failure(self, attempt: int) -> None:
         """Wait before the next attempt: a second, doubling, with some chance in it."""
         spread = 0.5 + random.random()  # noqa: S311 - to spread requests, not to keep a secret
-        await self._wait(_FIRST_PAUSE_SECONDS * (1 << (attempt - 1)) * spread)
+        await self.pause((1 << (attempt - 1)) * spread)
 
     async def pause(self, seconds: float) -> None:
         """Wait between two requests."""
-        await self._wait(seconds)
-
-    async def _wait(self, seconds: float) -> None:
         self.waited_seconds += seconds
         await self.sleep(seconds)
+
+
+class Sending(Struct):
+    """How requests that change something are sent: with pauses, and none twice. All steps of a run share it."""
+
+    forge: Forge
+    marker: Marker
+    patience: Patience
+    sent: int = 0
+
+    async def breathe(self) -> None:
+        """To be called before each request that changes something."""
+        self.sent += 1
+        if self.sent > _AT_ONCE:
+            await self.patience.pause(1.0)
+
+    async def once(self, send: Callable[[], Awaitable[object]], is_done: Callable[[], Awaitable[bool]]) -> None:
+        """Send it; when it is not known whether it went through, look before it is sent again. Raises ForgeError."""
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            await self.breathe()
+            try:
+                await send()
+                return
+            except ForgeUncertain as cut:
+                # What was done a moment ago may need another to be seen.
+                await self.patience.after_failure(attempt)
+                if await is_done():
+                    return
+                if attempt == _MOST_ATTEMPTS:
+                    raise ForgeError(f"{cut.message}, {attempt} times", status=cut.status, hint=_AGAIN) from cut
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -81,16 +105,6 @@ class Status(Struct, frozen=True, kw_only=True):
     title: str
     summary: str
     description: str
-
-
-class Sender(Protocol):
-    """How requests that change something are sent: with pauses, and none twice."""
-
-    async def breathe(self) -> None:
-        """To be called before each request that changes something."""
-
-    async def once(self, send: Callable[[], Awaitable[object]], is_done: Callable[[], Awaitable[bool]]) -> None:
-        """Send it; when it is not known whether it went through, look before it is sent again."""
 
 
 class Forge(Protocol):
@@ -138,5 +152,5 @@ class Forge(Protocol):
     async def delete_comment(self, comment_id: int) -> None:
         """Delete a comment of ours on the whole; one that is gone already is no error."""
 
-    async def set_status(self, status: Status, sender: Sender) -> None:
+    async def set_status(self, status: Status, sending: Sending) -> None:
         """Show the outcome beside the commit, once for each commit and outcome."""

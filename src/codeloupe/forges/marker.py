@@ -14,28 +14,16 @@ from codeloupe.model import Confidential
 from codeloupe.model.finding import Finding
 
 _PREFIX = "<!-- codeloupe:1 "
-
-
 _DIGITS = 32
-
-
-_LONGEST_LINE = 400
-
-
-_SHORTEST_SECRET = 16
-
-
-_MARKER_WORD = r"[0-9A-Za-z._+-]{1,128}"
-
-
-_MARK = re.compile(rf"<!-- codeloupe:1 ([a-z]{{1,16}}) ({_MARKER_WORD}) ({_MARKER_WORD}) ([0-9a-f]{{{_DIGITS}}}) -->")
-
-
-_FINGERPRINT = re.compile(r"[0-9A-Za-z._+-]{8,128}")
+_LETTERS = "0-9A-Za-z._+-"
+_MARK = re.compile(
+    rf"{_PREFIX}([a-z]{{1,16}}) ([{_LETTERS}]{{1,128}}) ([{_LETTERS}]{{1,128}}) ([0-9a-f]{{{_DIGITS}}}) -->"
+)
+_FINGERPRINT = re.compile(rf"[{_LETTERS}]{{8,128}}")
 
 
 class MarkKind(StrEnum):
-    """What a mark stands on."""
+    """What a mark is on."""
 
     SUMMARY = "summary"
     REVIEW = "review"
@@ -67,9 +55,9 @@ class SigningKey(Confidential, frozen=True):
     @classmethod
     def from_secret(cls, secret: str) -> SigningKey:
         """Raises UsageError for a secret that is too short to be one."""
-        if len(secret.strip()) < _SHORTEST_SECRET:
+        if len(secret.strip()) < 16:
             raise UsageError(
-                f"the signing key has fewer than {_SHORTEST_SECRET} characters",
+                "the signing key has fewer than 16 characters",
                 hint="give a long random text, such as that of `openssl rand -hex 32`",
             )
         return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest(), is_secret=True)
@@ -93,9 +81,7 @@ class Marker(Struct, frozen=True):
 
     def read(self, body: str) -> Mark | None:
         """The mark on a comment, or None when it has none of ours."""
-        if not body.startswith(_PREFIX):
-            return None
-        found = _MARK.fullmatch(body[:_LONGEST_LINE].split("\n", 1)[0].rstrip())
+        found = _MARK.fullmatch(body[:400].split("\n", 1)[0].rstrip())
         if found is None or found[1] not in MarkKind.__members__.values():
             return None
         mark = Mark(MarkKind(found[1]), found[2], found[3])
@@ -111,7 +97,7 @@ class Marker(Struct, frozen=True):
 
 
 def key_of(finding: Finding) -> str:
-    """The name under which a finding is known on the pull request: its fingerprint, or what stands in for one."""
+    """The name under which a finding is known on the pull request: its fingerprint, or a digest in place of one."""
     if _FINGERPRINT.fullmatch(finding.fingerprint):
         return finding.fingerprint
     parts = (finding.fingerprint, finding.file, finding.category, finding.title, finding.evidence)
@@ -121,4 +107,4 @@ def key_of(finding: Finding) -> str:
 
 def word_of(text: str) -> str:
     """A text as one word of a mark."""
-    return re.sub(r"[^0-9A-Za-z._+-]", "_", text[:100]) or "-"
+    return re.sub(rf"[^{_LETTERS}]", "_", text[:100]) or "-"

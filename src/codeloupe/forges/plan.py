@@ -1,31 +1,21 @@
-"""From a saved review and a pull request as it stands to what is to be done there. Pure."""
+"""From a saved review and a pull request as it is to what is to be done there. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
-from codeloupe.forges.comments import DiffPlaces, Nowhere, Place, finding_body
+from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
 from codeloupe.forges.marker import Marker, key_of, word_of
-from codeloupe.forges.threads import (
-    Answering,
-    LookedAt,
-    OwnThread,
-    Subject,
-    _names,
-    answers_to,
-    matched,
-    own_threads,
-    standing_threads,
-    untold,
-    with_other_signature,
-)
+from codeloupe.forges.threads import OwnThread, own_threads
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.publication import (
+    AnswerKind,
     Conclusion,
     DismissedFinding,
     InlineComment,
@@ -33,173 +23,48 @@ from codeloupe.model.publication import (
     Plan,
     PublishOptions,
     PullRequest,
-    StandingOpinion,
+    ThreadAnswer,
     WithoutComment,
 )
-from codeloupe.model.review import FailedUnit, Policy, Review, Verdict, unsettled_claims
-from codeloupe.reports.wording import blocks, counted, gaps_of
-
-_PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
+from codeloupe.model.review import FailedUnit, Review, Verdict, unsettled_claims
+from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
 
 
-def judged_without(review: Review, dismissed: Collection[Finding]) -> Review:
-    """The review with these findings of it as dismissed, its verdict and exit code from what is left.
+class _Subject(Struct, frozen=True):
+    """A finding of the review, as it counts now, and the threads about it, the oldest first.
 
-    A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
+    One that is not shown is below the review's `min_severity`: it is there, and nothing is said about it.
     """
-    findings = tuple(_dismissed(finding) if finding in dismissed else finding for finding in review.findings)
-    complete = _saw_everything(review) and not unsettled_claims(findings, review.policy)
-    was_blocked_by_hidden = review.exit_code == _BLOCKED and not any(blocks(review, each) for each in review.findings)
-    judged = replace(
-        review, findings=findings, complete=complete, verdict=_verdict(findings, review.policy, complete=complete)
-    )
-    if was_blocked_by_hidden or any(blocks(judged, finding) for finding in findings):
-        return replace(judged, exit_code=_BLOCKED)
-    return _without_a_block(judged)
+
+    finding: Finding
+    threads: tuple[OwnThread, ...]
+    is_shown: bool
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it is open again, and we said last that it is not, or it was fixed by what the review knows."""
+        if not self.threads or not self.finding.is_open or not self.is_shown:
+            return False
+        newest = self.threads[-1]
+        regressed = self.finding.status is FindingStatus.REGRESSED and newest.thread.is_resolved
+        return newest.is_told_closed or (regressed and newest.last_word is None)
 
 
-def judged_as_a_part(review: Review) -> Review:
-    """The review as one that did not see all of the pull request: it may block, and cannot let pass."""
-    missing = FailedUnit("the pull request", (), "only a part of it was reviewed")
-    coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, missing))
-    verdict = _verdict(review.findings, review.policy, complete=False)
-    judged = replace(review, complete=False, coverage=coverage, verdict=verdict)
-    return judged if review.exit_code == _BLOCKED else _without_a_block(judged)
+class _Seen(Struct, frozen=True):
+    """What a review saw of a pull request. `why_not` says why it can tell of nothing, or is empty."""
+
+    why_not: str
+    unseen_files: frozenset[str]
+    reviewers: frozenset[str]
+
+    def can_tell(self, own: OwnThread) -> bool:
+        """Whether the finding of a thread would have been found again, had it still been there."""
+        same_eyes = _names(own.reviewer) <= self.reviewers
+        return not self.why_not and own.thread.path not in self.unseen_files and same_eyes
 
 
-def _without_a_block(review: Review) -> Review:
-    passes = review.complete or review.policy.pass_when_incomplete
-    return replace(review, exit_code=_PASSED if passes else _INCOMPLETE)
-
-
-def conclusion_of(review: Review) -> Conclusion:
-    """Failure when something blocks, neutral when not everything could be reviewed, else success."""
-    if review.exit_code == _BLOCKED:
-        return Conclusion.FAILURE
-    return Conclusion.SUCCESS if review.complete and review.exit_code == _PASSED else Conclusion.NEUTRAL
-
-
-def opinion_of(
-    conclusion: Conclusion, pull_request: PullRequest, *, options: PublishOptions, is_whole: bool = True
-) -> Opinion:
-    """What to say now; COMMENT also when the same was said on this commit before.
-
-    Without `is_whole` something of the pull request was perhaps not looked at, and nothing is approved.
-    """
-    wanted = Opinion.COMMENT
-    if options.approve and conclusion is Conclusion.SUCCESS and is_whole:
-        wanted = Opinion.APPROVE
-    elif options.request_changes and conclusion is Conclusion.FAILURE:
-        wanted = Opinion.REQUEST_CHANGES
-    said = any(standing.opinion is wanted and standing.head == pull_request.head for standing in pull_request.opinions)
-    return Opinion.COMMENT if said else wanted
-
-
-def to_withdraw(
-    conclusion: Conclusion, pull_request: PullRequest, *, is_whole: bool = True
-) -> tuple[StandingOpinion, ...]:
-    """Earlier opinions of ours that do not hold any more: an approval unless it passes, a request when all does."""
-    if conclusion is Conclusion.SUCCESS and not is_whole:
-        return ()
-    wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
-    return tuple(standing for standing in pull_request.opinions if standing.opinion is wrong)
-
-
-def _dismissed(finding: Finding) -> Finding:
-    return replace(finding, status=FindingStatus.DISMISSED) if finding.is_open else finding
-
-
-def _saw_everything(review: Review) -> bool:
-    """Whether all was reviewed, unsettled claims aside: those are for a person to settle."""
-    return review.coverage.complete and (review.complete or bool(review.unsettled))
-
-
-def _verdict(findings: Collection[Finding], policy: Policy, *, complete: bool) -> Verdict:
-    severities = {finding.severity for finding in findings if finding.can_block}
-    if any(severity.at_least(Severity.HIGH) for severity in severities):
-        return Verdict.FAIL
-    if not complete and not any(severity.at_least(policy.fail_on) for severity in severities):
-        return Verdict.INCOMPLETE
-    return Verdict.NEEDS_WORK if severities else Verdict.PASS
-
-
-def looked_at(review: Review, pull_request: PullRequest) -> LookedAt:
-    """What the review saw: all of the pull request or a part of it, which files not, through whose eyes."""
-    gaps = gaps_of(review)
-    skipped = {skip.file for skip in review.coverage.skipped}
-    unseen = frozenset(skipped.union(*(gap.files for gap in gaps)))
-    reviewers = _names(word_of(review.reviewer.type))
-    if any(not gap.files for gap in gaps):
-        return LookedAt("not everything could be reviewed", unseen, reviewers)
-    if not _is_whole(review, pull_request):
-        return LookedAt("only a part of the pull request was reviewed", unseen, reviewers)
-    return LookedAt("", unseen, reviewers)
-
-
-def is_surely_a_part(review: Review, pull_request: PullRequest) -> bool:
-    """Whether the review left out commits or files of the pull request for certain.
-
-    Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
-    """
-    return _is_one_of_many(review, pull_request) or 2 * review.coverage.files_total < pull_request.changed_files
-
-
-def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
-    return review.scope.kind is ScopeKind.COMMIT and pull_request.commits > 1
-
-
-def _is_whole(review: Review, pull_request: PullRequest) -> bool:
-    return not _is_one_of_many(review, pull_request) and review.coverage.files_total >= pull_request.changed_files
-
-
-class Sorted(Struct, frozen=True):
-    """Findings with a comment and without one."""
-
-    comments: tuple[InlineComment, ...] = ()
-    without: tuple[WithoutComment, ...] = ()
-
-
-def sort_out(
-    findings: Sequence[Finding],
-    *,
-    places: DiffPlaces,
-    limit: int,
-    already: int,
-    review: Review,
-    marker: Marker,
-) -> Sorted:
-    """Comments for new findings, the worst first. `already` threads of ours are open and count towards `limit`."""
-    comments: list[InlineComment] = []
-    without: list[WithoutComment] = []
-    keys: set[tuple[str, str]] = set()
-    for finding in findings:
-        place = places.find(finding)
-        key = key_of(finding)
-        if isinstance(place, Nowhere):
-            without.append(WithoutComment(finding, place.reason))
-        elif (key, finding.file) in keys:
-            without.append(WithoutComment(finding, "another finding of its file has the same fingerprint"))
-        elif already + len(comments) >= limit:
-            most = counted(limit, "comment is", "comments are")
-            without.append(WithoutComment(finding, f"no more than {most} open at a time"))
-        else:
-            keys.add((key, finding.file))
-            comments.append(_comment(finding, place, review=review, marker=marker))
-    return Sorted(tuple(comments), tuple(without))
-
-
-def _comment(finding: Finding, place: Place, *, review: Review, marker: Marker) -> InlineComment:
-    return InlineComment(
-        key=key_of(finding),
-        finding=finding,
-        path=place.path,
-        line=place.last,
-        start_line=place.first if place.first < place.last else None,
-        body=finding_body(finding, place, review=review, marker=marker),
-    )
-
-
-_SHORT_COMMIT = 12
+def _names(reviewer: str) -> frozenset[str]:
+    return frozenset(filter(None, reviewer.split("+")))
 
 
 def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> Plan:
@@ -208,41 +73,64 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     places = DiffPlaces(pull_request.files)
     threads = own_threads(pull_request.threads, marker, maintainers=pull_request.maintainers)
     # A thread on a finding that is hidden by its severity is not about something that is gone.
-    pairs = matched(threads, (*review.findings, *review.hidden), places=places)
-    dismissed = tuple(_planning_dismissed(review.findings, pairs))
-    judged = judged_without(review, frozenset(one.finding for one in dismissed))
-    seen = looked_at(judged, pull_request)
-    if is_surely_a_part(judged, pull_request):
-        judged = judged_as_a_part(judged)
+    pairs = _matched(threads, (*review.findings, *review.hidden), places)
+    dismissed: dict[int, DismissedFinding] = {}
+    for at, finding in enumerate(review.findings):
+        said = [own.dismissed for own in pairs[at] if own.dismissed is not None]
+        if said and finding.is_open:
+            dismissed[at] = DismissedFinding(finding, said[-1].who, said[-1].reason)
+    judged = _judged_without(review, dismissed)
+    seen = _seen(judged, pull_request)
+    # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
+    if _is_one_of_many(judged, pull_request) or 2 * judged.coverage.files_total < pull_request.changed_files:
+        judged = _judged_as_a_part(judged)
+    every = (*judged.findings, *judged.hidden)
     subjects = [
-        Subject(one, pairs.get(at, ()), is_shown=at < len(judged.findings))
-        for at, one in enumerate((*judged.findings, *judged.hidden))
+        _Subject(one, about, at < len(judged.findings))
+        for at, (one, about) in enumerate(zip(every, pairs, strict=True))
     ]
-    shown = sorted(filter(_counts, subjects), key=_worst_first)
-    new = sort_out(
-        [subject.finding for subject in shown if not subject.threads],
+    shown = sorted((each for each in subjects if each.is_shown and each.finding.is_open), key=_worst_first)
+    open_threads = sum(
+        each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
+        for each in subjects
+    )
+    comments, without = _new_comments(
+        [each.finding for each in shown if not each.threads],
+        judged,
         places=places,
         limit=options.max_comments,
-        already=sum(1 for _ in standing_threads(subjects)),
-        review=judged,
+        already=open_threads,
         marker=marker,
     )
-    answering = Answering(head=pull_request.head, marker=marker, seen=seen, resolve=options.resolve)
-    conclusion = conclusion_of(judged)
-    left = untold(threads, subjects, seen=seen)
+    about = {own.thread.thread_id: each for each in subjects for own in each.threads}
+    left = [
+        own
+        for own in threads
+        if own.thread.thread_id not in about
+        and not own.thread.is_resolved
+        and own.dismissed is None
+        and not own.is_told_closed
+        and not seen.can_tell(own)
+    ]
+    conclusion = Conclusion.SUCCESS if judged.complete else Conclusion.NEUTRAL
+    if judged.exit_code == 1:
+        conclusion = Conclusion.FAILURE
     is_whole = not seen.why_not and not left
+    # An approval holds as long as it passes, a request until all does; of what was not seen nothing is known.
+    wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
+    is_known = is_whole or conclusion is not Conclusion.SUCCESS
     return Plan(
         pull_request=pull_request,
         review=judged,
         options=options,
         conclusion=conclusion,
-        opinion=opinion_of(conclusion, pull_request, options=options, is_whole=is_whole),
-        comments=new.comments,
-        answers=answers_to(threads, subjects, answering=answering),
-        withdrawn=to_withdraw(conclusion, pull_request, is_whole=is_whole),
-        known=tuple(subject.finding for subject in shown if subject.threads),
-        without_comment=new.without,
-        dismissed=dismissed,
+        opinion=_opinion(conclusion, pull_request, options, is_whole=is_whole),
+        comments=comments,
+        answers=tuple(_answers(threads, about, seen=seen, head=pull_request.head, marker=marker, options=options)),
+        withdrawn=tuple(each for each in pull_request.opinions if each.opinion is wrong and is_known),
+        known=tuple(each.finding for each in shown if each.threads),
+        without_comment=without,
+        dismissed=tuple(dismissed.values()),
         notes=tuple(_notes(pull_request, marker, left=left, seen=seen)),
     )
 
@@ -259,47 +147,191 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
             hint="review the commits, such as codeloupe review origin/main...HEAD",
         )
     if reviewed != pull_request.head:
+        hint = "review the newest commit; a run for it may be under way"
+        if reviewed == pull_request.merge_commit:
+            hint = (
+                "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
+                " actions/checkout the ref github.event.pull_request.head.sha"
+            )
         raise HeadMoved(
-            f"{name} is at {pull_request.head[:_SHORT_COMMIT]}, the review is for {reviewed[:_SHORT_COMMIT]};"
-            " nothing was posted",
-            hint=_how_to_meet(reviewed, pull_request),
+            f"{name} is at {pull_request.head[:12]}, the review is for {reviewed[:12]}; nothing was posted", hint=hint
         )
     if not pull_request.is_open:
         raise ForgeError(f"{name} is closed; nothing was posted", hint="reopen it, or leave it")
 
 
-def _how_to_meet(reviewed: str, pull_request: PullRequest) -> str:
-    if reviewed == pull_request.merge_commit:
-        return (
-            "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give actions/checkout"
-            " the ref github.event.pull_request.head.sha"
-        )
-    return "review the newest commit; a run for it may be under way"
+def _matched(
+    threads: Sequence[OwnThread], findings: Sequence[Finding], places: DiffPlaces
+) -> list[tuple[OwnThread, ...]]:
+    """The threads about each finding, the oldest first.
+
+    A fingerprint may come back in another file when code was copied. So a thread on another file is taken for a
+    finding's only when its own file is not in the diff any more: then it was renamed.
+    """
+    by_key: dict[str, list[OwnThread]] = defaultdict(list)
+    for own in threads:
+        by_key[own.key].append(own)
+    found = []
+    for finding in findings:
+        candidates = by_key.get(key_of(finding), ())
+        here = tuple(own for own in candidates if own.thread.path == finding.file)
+        found.append(here or tuple(own for own in candidates if own.thread.path not in places))
+    return found
 
 
-def _planning_dismissed(
-    findings: Sequence[Finding], pairs: dict[int, tuple[OwnThread, ...]]
-) -> Iterator[DismissedFinding]:
-    for at, finding in enumerate(findings):
-        said = [own.dismissed for own in pairs.get(at, ()) if own.dismissed is not None]
-        if said and finding.is_open:
-            yield DismissedFinding(finding, said[-1].who, said[-1].reason)
+def _judged_without(review: Review, dismissed: dict[int, DismissedFinding]) -> Review:
+    """The review with these findings of it as dismissed, its verdict and exit code from what is left.
+
+    A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
+    """
+    findings = tuple(
+        replace(finding, status=FindingStatus.DISMISSED) if at in dismissed else finding
+        for at, finding in enumerate(review.findings)
+    )
+    # Unsettled claims are for a person to settle, and do not make it incomplete by themselves.
+    saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled))
+    complete = saw_everything and not unsettled_claims(findings, review.policy)
+    by_hidden = review.exit_code == 1 and not any(blocks(review, each) for each in review.findings)
+    judged = _with_verdict(replace(review, findings=findings), complete=complete)
+    blocked = by_hidden or any(blocks(judged, finding) for finding in findings)
+    return replace(judged, exit_code=1) if blocked else judged
 
 
-def _counts(subject: Subject) -> bool:
-    return subject.is_shown and subject.finding.is_open
+def _judged_as_a_part(review: Review) -> Review:
+    """The review as one that did not see all of the pull request: it may block, and cannot let pass."""
+    missing = FailedUnit("the pull request", (), "only a part of it was reviewed")
+    coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, missing))
+    judged = _with_verdict(replace(review, coverage=coverage), complete=False)
+    return replace(judged, exit_code=1) if review.exit_code == 1 else judged
 
 
-def _worst_first(subject: Subject) -> tuple[int, bool, str, int, str]:
+def _with_verdict(review: Review, *, complete: bool) -> Review:
+    """The review with the verdict of its findings, and the exit code of one that nothing blocks."""
+    severities = {finding.severity for finding in review.findings if finding.can_block}
+    verdict = Verdict.NEEDS_WORK if severities else Verdict.PASS
+    if any(severity.at_least(Severity.HIGH) for severity in severities):
+        verdict = Verdict.FAIL
+    elif not complete and not any(severity.at_least(review.policy.fail_on) for severity in severities):
+        verdict = Verdict.INCOMPLETE
+    passes = complete or review.policy.pass_when_incomplete
+    return replace(review, complete=complete, verdict=verdict, exit_code=0 if passes else 3)
+
+
+def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
+    return review.scope.kind is ScopeKind.COMMIT and pull_request.commits > 1
+
+
+def _seen(review: Review, pull_request: PullRequest) -> _Seen:
+    """What the review saw: all of the pull request or a part of it, which files not, through whose eyes."""
+    gaps, why_not = gaps_of(review), ""
+    if any(not gap.files for gap in gaps):
+        why_not = "not everything could be reviewed"
+    elif _is_one_of_many(review, pull_request) or review.coverage.files_total < pull_request.changed_files:
+        why_not = "only a part of the pull request was reviewed"
+    unseen = {skip.file for skip in review.coverage.skipped}.union(*(gap.files for gap in gaps))
+    return _Seen(why_not, frozenset(unseen), _names(word_of(review.reviewer.type)))
+
+
+def _worst_first(subject: _Subject) -> tuple[int, bool, str, int, str]:
     finding = subject.finding
     return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
 
 
-def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], seen: LookedAt) -> Iterator[str]:
+def _new_comments(
+    findings: Sequence[Finding], review: Review, *, places: DiffPlaces, limit: int, already: int, marker: Marker
+) -> tuple[tuple[InlineComment, ...], tuple[WithoutComment, ...]]:
+    """Comments for new findings, and those without. `already` threads of ours are open and count towards `limit`."""
+    comments: dict[tuple[str, str], InlineComment] = {}
+    without: list[WithoutComment] = []
+    for finding in findings:
+        place, key = places.find(finding), key_of(finding)
+        if isinstance(place, str):
+            without.append(WithoutComment(finding, place))
+        elif (key, finding.file) in comments:
+            without.append(WithoutComment(finding, "another finding of its file has the same fingerprint"))
+        elif already + len(comments) >= limit:
+            most = counted(limit, "comment is", "comments are")
+            without.append(WithoutComment(finding, f"no more than {most} open at a time"))
+        else:
+            comments[key, finding.file] = InlineComment(
+                key=key,
+                finding=finding,
+                path=place.path,
+                line=place.last,
+                start_line=place.first if place.first < place.last else None,
+                body=finding_body(finding, place, review=review, marker=marker),
+            )
+    return tuple(comments.values()), tuple(without)
+
+
+def _opinion(conclusion: Conclusion, pull_request: PullRequest, options: PublishOptions, *, is_whole: bool) -> Opinion:
+    """What to say now; COMMENT also when the same was said on this commit before."""
+    wanted = Opinion.COMMENT
+    if options.approve and conclusion is Conclusion.SUCCESS and is_whole:
+        wanted = Opinion.APPROVE
+    elif options.request_changes and conclusion is Conclusion.FAILURE:
+        wanted = Opinion.REQUEST_CHANGES
+    said = any(each.opinion is wanted and each.head == pull_request.head for each in pull_request.opinions)
+    return Opinion.COMMENT if said else wanted
+
+
+def _answers(
+    threads: Sequence[OwnThread],
+    about: dict[str, _Subject],
+    *,
+    seen: _Seen,
+    head: str,
+    marker: Marker,
+    options: PublishOptions,
+) -> Iterator[ThreadAnswer]:
+    """What there is to say and do, in the order of the threads. What was said before is not said again."""
+    for own in threads:
+        thread = own.thread
+        answer = _answer(own, about.get(thread.thread_id), seen)
+        if answer is None:
+            continue
+        kind, why = answer
+        wanted = kind is not AnswerKind.BACK
+        resolved = wanted if options.resolve and thread.is_resolved is not wanted else None
+        body = None if why is None else answer_body(kind, own.key, head=head, why=why, marker=marker)
+        if body is not None or resolved is not None:
+            yield ThreadAnswer(
+                thread_id=thread.thread_id,
+                comment_id=thread.comments[0].comment_id,
+                kind=kind,
+                path=thread.path,
+                body=body,
+                resolved=resolved,
+            )
+
+
+def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[AnswerKind, str | None] | None:
+    """What became of the finding of a thread, and why, which is None when it needs no word; None for no answer."""
+    if own.dismissed is not None:
+        # The maintainer's word is there already.
+        return AnswerKind.ASIDE, None
+    if subject is not None and subject.finding.is_open:
+        return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else None
+    kind, why = AnswerKind.GONE, ""
+    if subject is None and not seen.can_tell(own) and not own.is_told_closed:
+        return None
+    if subject and (subject.finding.status is not FindingStatus.FIXED or subject.finding.suppression is not None):
+        kind, why = AnswerKind.ASIDE, why_not_counted(subject.finding)
+    if own.is_told_closed and own.was_contradicted:
+        # Somebody opened it again and said why.
+        return None
+    return kind, None if own.is_told_closed or own.thread.is_resolved else why
+
+
+def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], seen: _Seen) -> Iterator[str]:
     if left:
         why = seen.why_not or "the file was not reviewed, or not by the reviewer that found it"
         yield f"{counted(len(left), 'earlier finding stays', 'earlier findings stay')} open: {why}"
-    if others := with_other_signature(pull_request, marker):
+    firsts = [
+        (thread.comments[0].is_ours, thread.comments[0].body) for thread in pull_request.threads if thread.comments
+    ]
+    bodies = [*firsts, *((comment.is_ours, comment.body) for comment in pull_request.comments)]
+    if others := sum(is_ours and marker.looks_marked(body) for is_ours, body in bodies):
         which = counted(others, "comment", "comments")
         yield f"{which} of this account bear a mark that was signed with another key, and were left alone"
     if pull_request.unasked:

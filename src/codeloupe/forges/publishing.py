@@ -9,7 +9,7 @@ import os
 import string
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
 from codeloupe.errors import ForgeRefused, UsageError
-from codeloupe.forges.forge import Patience
+from codeloupe.forges.forge import Patience, Sending
 from codeloupe.forges.github.address import (
     Endpoints,
     Target,
@@ -30,7 +30,7 @@ from codeloupe.forges.github.address import (
 from codeloupe.forges.github.connecting import AppLogin, Login, TokenLogin, connected
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.plan import make_plan
-from codeloupe.forges.publish import Sending, execute
+from codeloupe.forges.publish import execute
 from codeloupe.forges.review_file import read_review
 from codeloupe.git.command import try_git
 from codeloupe.git.identity import find_identity, same_address
@@ -38,15 +38,9 @@ from codeloupe.git.repository import open_repository
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Review
 
-SIGNING_KEY = "CODELOUPE_PUBLISH_KEY"
-APP_ID = "CODELOUPE_APP_ID"
-APP_KEY_FILE = "CODELOUPE_APP_KEY_FILE"
-_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _STANDARD_INPUT = "-"
 # JSON that a stranger wrote may take thirty times as much in memory.
-_MOST_REPORT_BYTES = 32 * 1024**2
-_MOST_EVENT_BYTES = 32 * 1024**2
-_MOST_KEY_BYTES = 64 * 1024
+_MOST_JSON_BYTES = 32 * 1024**2
 
 
 class PublishRequest(Struct, frozen=True, kw_only=True):
@@ -82,7 +76,10 @@ async def publish_github(
     endpoints = endpoints_of(environment)
     target = await _target(request, endpoints, environment)
     login = _login(request, environment)
-    key = _signing_key(login, environment)
+    secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip()
+    if not secret and isinstance(login, AppLogin):
+        secret = login.private_key
+    key = SigningKey.from_secret(secret) if secret else SigningKey.public()
     review = await _review(request, opened)
     # What a job of a fork left behind may claim anything: it must be about the commit that GitHub says it ran on.
     if target.head and review.scope.head != target.head:
@@ -109,35 +106,29 @@ async def _target(request: PublishRequest, endpoints: Endpoints, environment: Ma
             raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
         target = replace(named, number=target.number)
     if path := environment.get("GITHUB_EVENT_PATH", ""):
-        event = _content(Path(path), _MOST_EVENT_BYTES, "the event file of GitHub Actions")
+        event = _content(Path(path), _MOST_JSON_BYTES, "the event file of GitHub Actions")
         target = target.completed(read_event(event.decode("utf-8", "replace")))
     if name := environment.get("GITHUB_REPOSITORY", ""):
         target = target.completed(parse_repository(name))
     if not target.owner:
-        target = target.completed(await _clone(request.repo, endpoints))
+        with suppress(UsageError):
+            repository = await open_repository(request.repo)
+            origin = await try_git(repository.place, "config", "--get", "remote.origin.url")
+            address = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
+            target = target.completed(repository_at(address, endpoints)) if address else target
     target.check()
     return target
 
 
-async def _clone(repo: Path, endpoints: Endpoints) -> Target:
-    try:
-        repository = await open_repository(repo)
-    except UsageError:
-        return Target()
-    origin = await try_git(repository.place, "config", "--get", "remote.origin.url")
-    address = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
-    return repository_at(address, endpoints) if address else Target()
-
-
 def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
-    app_id = request.app_id or environment.get(APP_ID, "").strip()
-    named = environment.get(APP_KEY_FILE, "").strip()
+    app_id = request.app_id or environment.get("CODELOUPE_APP_ID", "").strip()
+    named = environment.get("CODELOUPE_APP_KEY_FILE", "").strip()
     key_file = request.app_key_file or (Path(named) if named else None)
     if bool(app_id) != (key_file is not None):
         raise UsageError("a GitHub App needs both its id and its private key", hint="give --app-id and --app-key FILE")
     if key_file is not None:
-        return AppLogin(app_id, _content(key_file, _MOST_KEY_BYTES, "the App's private key").decode("utf-8", "replace"))
-    token = next((environment[name].strip() for name in _TOKENS if environment.get(name, "").strip()), "")
+        return AppLogin(app_id, _content(key_file, 64 * 1024, "the App's private key").decode("utf-8", "replace"))
+    token = environment.get("GITHUB_TOKEN", "").strip() or environment.get("GH_TOKEN", "").strip()
     if not token:
         raise ForgeRefused(
             "no token for GitHub is set", hint="set GITHUB_TOKEN or GH_TOKEN, or give --app-id and --app-key FILE"
@@ -147,29 +138,17 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
     return TokenLogin(token)
 
 
-def _signing_key(login: Login, environment: Mapping[str, str]) -> SigningKey:
-    secret = environment.get(SIGNING_KEY, "").strip()
-    if not secret and isinstance(login, AppLogin):
-        secret = login.private_key
-    return SigningKey.from_secret(secret) if secret else SigningKey.public()
-
-
 async def _review(request: PublishRequest, opened: OpenedHistory) -> Review:
     word = request.review
-    if _is_file(word):
-        return read_review(_content(Path(word), _MOST_REPORT_BYTES, "the report"), name=word)
+    # A word that names no entry of the history may name a file: an id has digits and the letters a to f.
+    is_id = word == LAST or set(word.lower()) <= set(string.hexdigits.lower())
+    is_file = word == _STANDARD_INPUT or word.endswith(".json") or os.sep in word
+    if is_file or (not is_id and os.path.isfile(word)):  # noqa: PTH113 - Path.is_file raises for an impossible name
+        return read_review(_content(Path(word), _MOST_JSON_BYTES, "the report"), name=word)
     with opened() as history:
         identity = await find_identity(request.repo, history)
         record = find_review(history, word, here=lambda: identity)
     return judged(record, record.review.policy)
-
-
-def _is_file(word: str) -> bool:
-    """Whether a word names a file and no entry of the history: an id has digits and the letters a to f."""
-    if word == _STANDARD_INPUT or word.endswith(".json") or os.sep in word:
-        return True
-    is_id = word == LAST or set(word.lower()) <= set(string.hexdigits.lower())
-    return not is_id and os.path.isfile(word)  # noqa: PTH113 - Path.is_file raises for a name that no file can have
 
 
 def _content(path: Path, most_bytes: int, what: str) -> bytes:

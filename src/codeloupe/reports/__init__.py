@@ -123,20 +123,17 @@ def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901, PLR
 
 def render_sweep(sweep: CommitSweep, name: str, layout: Layout) -> str:
     """The sweep in one of SWEEP_FORMATS."""
-    from codeloupe.reports import sweep as people
-    from codeloupe.reports import sweep_data as programs
+    from codeloupe.reports import sweep as formats
 
     match name:
         case "text":
-            return people.render_sweep_text(
-                sweep, width=layout.width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only
-            )
+            return formats.render_sweep_text(sweep, layout)
         case "markdown":
-            return people.render_sweep_markdown(sweep)
+            return formats.render_sweep_markdown(sweep)
         case "json":
-            return programs.render_sweep_json(sweep)
+            return formats.render_sweep_json(sweep)
         case "xml":
-            return programs.render_sweep_xml(sweep)
+            return formats.render_sweep_xml(sweep)
     raise ValueError(f"no format {name!r}")
 
 
@@ -144,6 +141,4 @@ def render_preview(preview: Preview, name: str, layout: Layout) -> str:
     """The preview in one of PREVIEW_FORMATS."""
     from codeloupe.reports import preview as formats
 
-    if name == "json":
-        return formats.render_preview_json(preview)
-    return formats.render_preview_text(preview, width=layout.width, color=layout.color, ascii_only=layout.ascii_only)
+    return formats.render_preview_json(preview) if name == "json" else formats.render_preview_text(preview, layout)

@@ -1,6 +1,6 @@
 """The HTML report: one file that needs nothing else, shows every finding in its code, and runs only our own script.
 
-The page forbids itself everything that does not stand in it: a policy in its head names its style and its script by
+The page forbids itself everything that is not in it: a policy in its head names its style and its script by
 their hashes. Without script it is whole and readable; the script filters, and listens to the keyboard.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter, defaultdict
+import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -26,12 +27,11 @@ from codeloupe.reports.markup import (
     inline,
     joined,
     prose,
-    trusted_block,
 )
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
-    Gap,
     Standing,
+    by_file,
     check_name,
     counted,
     counts_in_words,
@@ -51,8 +51,80 @@ from codeloupe.reports.wording import (
 from codeloupe.system.untrusted import is_masked
 
 _LONGEST_TITLE = 600
-_LONGEST_TAG = 200
-_LONGEST_CODE = 20_000
+_MOST_FINDINGS = 2_000
+_MOST_UNFOLDED = 50
+_MOST_ITEMS = 2_000
+_ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='%236366f1' "
+    "stroke-width='2.5' stroke-linecap='round'%3E%3Cpath d='M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21'/%3E"
+    "%3C/svg%3E"
+)
+
+
+def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
+    """The review as a page. With `diff`, findings are shown among the lines of the change around them.
+
+    A file in which something was masked is shown by its quotes alone, since other lines may hold the same secret.
+    """
+    # As many as a browser shows at ease, those that count before the others, the worst first.
+    ordered = [finding for standing in Standing for finding in standing_so(review.findings, standing)]
+    shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
+    if diff is not None:
+        masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
+        diff = ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
+    style, script = _asset("report.css"), _asset("report.js")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+    counting = [finding for finding in shown.findings if standing_of(finding) is Standing.OPEN]
+    parts = {
+        "policy": joined([policy]),
+        "title": joined([f"{outcome_of(review).word}: {review.scope.description[:200]} | codeloupe"]),
+        "icon": joined([_ICON]),
+        "hidden": Html("" if shown.findings else " hidden"),
+        "shown": joined([f"{len(counting)} of {len(counting)}"]),
+        "filters": _filters(shown.findings, counting),
+        "report": _report(shown, diff, left_out=len(ordered) - len(shown.findings)),
+        "style": Html(style),
+        "script": Html(script),
+    }
+    page = "".join(map(str.strip, _asset("report.html").split("\n")))
+    # In one pass, so that nothing in a part can name another.
+    return f"<!doctype html>\n{re.sub(r'{{([a-z]+)}}', lambda place: parts[place[1]].text, page)}\n"
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("codeloupe.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _digest(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode('utf-8')).digest()).decode('ascii')}"
+
+
+def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
+    found = review.findings
+    cards = _Cards(diff, folded=len(found) > _MOST_UNFOLDED)
+    opened, unplaced, refuted, closed = (standing_so(found, standing) for standing in Standing)
+    more = f"{left_out:,} more findings are left out here; the JSON report has them all."
+    return joined(
+        [
+            _verdict_panel(review),
+            _numbers(review),
+            element("p", f"Findings: {counts_in_words(review)}.", class_="note counts"),
+            _gaps_panel(review),
+            element("p", more, class_="gaps") if left_out else None,
+            element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
+            element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
+            *(cards.of_file(path, findings) for path, findings in by_file(opened).items()),
+            cards.of_kind("Without a place", "Their quotes are not in the code, so no line is known.", unplaced),
+            cards.of_kind("Refuted", "Shown to be wrong; not counted.", refuted),
+            cards.of_kind("Set aside", "Suppressed, dismissed or fixed; not counted.", closed),
+            _remarks(review),
+            element("footer", f"codeloupe {__version__}", element("span", f"review {review.review_id}")),
+        ]
+    )
 
 
 class _Cards:
@@ -64,24 +136,30 @@ class _Cards:
         self._names: Counter[str] = Counter()
 
     def of_file(self, path: str, findings: Sequence[Finding]) -> Html:
-        """The findings of one file, the worst first, under its name."""
+        """The findings of one file, the worst first, under its name, with a dot and a number for each severity."""
         folder, slash, name = path.rpartition("/")
         heading = element(
             "h2", element("span", f"{folder}{slash}", class_="folder") if slash else None, element("bdi", name or "?")
         )
-        return self._section(joined([heading, _severity_counts(findings)]), worst_first(findings), kind="file")
+        counts = Counter(finding.severity for finding in findings)
+        dots = [
+            element("span", str(counts[step]), class_=f"dot {step.label}", title=f"{counts[step]} {step.label}")
+            for step in Severity
+            if counts[step]
+        ]
+        return self._section([heading, element("span", *dots, class_="dots")], worst_first(findings), kind="file")
 
     def of_kind(self, title: str, note: str, findings: Sequence[Finding]) -> Html | None:
         """Findings of a kind that is listed apart, with a word on why; None without any."""
-        heading = joined([element("h2", title), element("span", note, class_="note")])
+        heading = [element("h2", title), element("span", note, class_="note")]
         return self._section(heading, findings, kind="file apart") if findings else None
 
-    def _section(self, heading: Html, findings: Sequence[Finding], *, kind: str) -> Html:
+    def _section(self, heading: Sequence[Html], findings: Sequence[Finding], *, kind: str) -> Html:
         cards = joined(_card(finding, self._excerpts, name=self._name(finding)) for finding in findings)
         if self._folded:
-            inside = element("details", element("summary", heading), cards)
+            inside = element("details", element("summary", *heading), cards)
         else:
-            inside = joined([element("header", heading), cards])
+            inside = joined([element("header", *heading), cards])
         return element("section", inside, class_=kind, data_group=True)
 
     def _name(self, finding: Finding) -> str:
@@ -92,28 +170,18 @@ class _Cards:
         return name if self._names[name] == 1 else f"{name}-{self._names[name]}"
 
 
-def _severity_counts(findings: Sequence[Finding]) -> Html:
-    """A dot and a number for each severity that is there."""
-    counts = Counter(finding.severity for finding in findings)
-    dots = [
-        element("span", str(counts[step]), class_=f"dot {step.label}", title=f"{counts[step]} {step.label}")
-        for step in Severity
-        if counts[step]
-    ]
-    return element("span", joined(dots), class_="dots")
-
-
 def _expert_of(finding: Finding) -> str:
     return finding.expert or finding.reviewer or "?"
 
 
 def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
-    counted, severity = finding.is_open, finding.severity
+    counts, severity, standing = finding.is_open, finding.severity, standing_of(finding)
     title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
     has_more = finding.anchored and finding.last_line > finding.first_line > 0
-    tags = [*origin_of(finding), *(["without a place"] if standing_of(finding) is Standing.UNPLACED else [])]
-    proof = finding.verification.strip(": \n") if counted else ""
-    is_sure = proof.startswith(Proof.CONFIRMED)
+    tags = [*origin_of(finding), *(["without a place"] if standing is Standing.UNPLACED else [])]
+    proof = prose(finding.verification.strip(": \n")) if counts else None
+    is_sure = finding.verification.startswith(Proof.CONFIRMED)
+    verified = element("h4", "Verified" if is_sure else "Verification")
     return element(
         "article",
         element(
@@ -129,41 +197,35 @@ def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
             _copy_button("Copy the path"),
             class_="place",
         ),
-        None if counted else element("p", inline(why_not_counted(finding)), class_="aside"),
+        None if counts else element("p", inline(why_not_counted(finding)), class_="aside"),
         excerpts.table(finding),
         element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
         _fix(finding),
-        element(
-            "div",
-            element("h4", "Verified" if is_sure else "Verification"),
-            prose(proof),
-            class_=f"labelled prose proof{' sure' if is_sure else ''}",
-        )
-        if proof
-        else None,
-        element("ul", joined(element("li", tag[:_LONGEST_TAG]) for tag in tags), class_="tags"),
-        class_=f"finding {severity.label}{'' if counted else ' closed'}",
+        element("div", verified, proof, class_=f"labelled prose proof{' sure' if is_sure else ''}") if proof else None,
+        element("ul", *(element("li", tag[:200]) for tag in tags), class_="tags"),
+        class_=f"finding {severity.label}{'' if counts else ' closed'}",
         id=name,
         tabindex=-1,
         data_severity=severity.label,
         data_file=finding.file or "?",
         data_expert=_expert_of(finding),
-        data_standing=standing_of(finding).value,
+        data_standing=standing.value,
     )
 
 
 def _fix(finding: Finding) -> Html | None:
     """The advice, and the new code for the quoted lines with a button that copies it."""
     fix = fix_of(finding)
-    words = prose(fenced(fix.words))
-    rows = [
-        joined((highlighted(part, path=finding.file) for part in row.split("\t")), between="\t")
-        for row in fix.code[:_LONGEST_CODE].split("\n")
-    ]
-    code = element("pre", joined(rows, between="\n"), class_="new", tabindex=0) if fix.code.strip() else None
+    words, code, button = prose(fenced(fix.words)), None, None
+    if fix.code.strip():
+        rows = [
+            joined((highlighted(part, path=finding.file) for part in row.split("\t")), between="\t")
+            for row in fix.code[:20_000].split("\n")
+        ]
+        code = element("pre", joined(rows, between="\n"), class_="new", tabindex=0)
+        button = _copy_button("Copy the fix")
     if words is None and code is None:
         return None
-    button = _copy_button("Copy the fix") if code else None
     return element("div", element("h4", "Fix"), words, code, button, class_="labelled prose fix")
 
 
@@ -171,42 +233,12 @@ def _copy_button(label: str) -> Html:
     return element("button", "Copy", type="button", class_="copy", title=label, aria_label=label)
 
 
-_KEYS = (
-    (("j", "k"), "next and previous finding"),
-    (("/",), "search"),
-    (("1", "2", "3", "4"), "only critical, high, medium, low"),
-    (("x",), "clear the filter"),
-    (("o",), "open or fold all files"),
-    (("t",), "light or dark"),
-    (("?",), "these keys"),
-)
-
-
-def _top_bar() -> Html:
-    def icon(shape: str, *more: Html) -> Html:
-        return element("svg", element("path", d=shape), *more, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
-
-    loupe = icon("M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21")
-    filled = element("path", d="M12 3a9 9 0 0 1 0 18z", class_="filled")
-    half_moon = icon("M12 3a9 9 0 1 0 0 18a9 9 0 1 0 0-18M12 3v18", filled)
-    return element(
-        "header",
-        element("a", loupe, element("span", "codeloupe"), class_="brand", href="#report"),
-        element("span", class_="space"),
-        element("button", "Filter", id="open-filters", type="button", aria_expanded="false", aria_controls="filters"),
-        element("button", half_moon, id="theme", type="button", title="Light or dark (t)", aria_label="Theme"),
-        element("button", "?", id="help", type="button", title="Keys (?)", aria_label="Keys"),
-        class_="bar",
-    )
-
-
-def _filter_panel(findings: Sequence[Finding]) -> Html:
-    """Search, severities, experts and files, with the number of open findings of each; then what is listed apart."""
-    counting = [finding for finding in findings if standing_of(finding) is Standing.OPEN]
+def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
+    """Severities, experts and files, with the number of open findings of each; then what is listed apart."""
     severities = Counter(finding.severity for finding in counting)
-    experts = Counter(map(_expert_of, counting))
+    experts = sorted(Counter(map(_expert_of, counting)).items(), key=lambda one: (-one[1], one[0]))
     standings = Counter(map(standing_of, findings))
-    by_file = _by_file(counting)
+    paths = sorted(by_file(counting).items())
 
     def choice(kind: str, value: str, count: int, *, dot: str = "count", label: str = "") -> Html:
         return element(
@@ -225,63 +257,19 @@ def _filter_panel(findings: Sequence[Finding]) -> Html:
     def group(title: str, choices: Sequence[Html], *, least: int = 1) -> Html | None:
         if len(choices) < least:
             return None
-        return element("div", element("h2", title), element("div", joined(choices), class_="choices"), class_="group")
+        return element("div", element("h2", title), element("div", *choices, class_="choices"), class_="group")
 
-    return element(
-        "aside",
-        element("input", type="search", id="search", placeholder="Search findings", aria_label="Search findings"),
-        element(
-            "p",
-            element("output", f"{len(counting)} of {len(counting)}", id="shown"),
-            element("button", "Clear", type="button", id="clear", hidden=True),
-            class_="tally",
-        ),
-        group(
-            "Severity", [choice("severity", s.label, severities[s], label=s.label) for s in Severity if severities[s]]
-        ),
-        group("Expert", [choice("expert", *one) for one in sorted(experts.items(), key=lambda one: (-one[1], one[0]))]),
-        group("Status", [choice("standing", s.value, standings[s]) for s in Standing if standings[s]], least=2),
-        group(
-            "File", [choice("file", p, len(by_file[p]), dot=f"dot {_worst(by_file[p]).label}") for p in sorted(by_file)]
-        ),
-        id="filters",
-        class_="filters",
-        aria_label="Filters",
-        hidden=not findings,
+    severity = [choice("severity", s.label, severities[s], label=s.label) for s in Severity if severities[s]]
+    standing = [choice("standing", s.value, standings[s]) for s in Standing if standings[s]]
+    file = [choice("file", p, len(found), dot=f"dot {worst_first(found)[0].severity.label}") for p, found in paths]
+    return joined(
+        [
+            group("Severity", severity),
+            group("Expert", [choice("expert", *one) for one in experts]),
+            group("Status", standing, least=2),
+            group("File", file),
+        ]
     )
-
-
-def _by_file(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    by_file: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_file[finding.file or "?"].append(finding)
-    return by_file
-
-
-def _worst(findings: Sequence[Finding]) -> Severity:
-    return min((finding.severity for finding in findings), key=lambda severity: severity.priority)
-
-
-def _help_dialog() -> Html:
-    rows = [
-        element("div", element("dt", joined(element("kbd", key) for key in keys)), element("dd", words))
-        for keys, words in _KEYS
-    ]
-    return element(
-        "dialog",
-        element("h2", "Keys"),
-        element("dl", joined(rows)),
-        element("button", "Close", type="button", id="close-help"),
-        id="keys",
-        aria_label="Keys",
-    )
-
-
-_GAPS_OPEN = 8
-_MOST_FILES = 12
-_MOST_ITEMS = 2_000
-_SHORT_SHA = 10
-_SHORTEST_SHA = 7
 
 
 def _verdict_panel(review: Review) -> Html:
@@ -290,8 +278,8 @@ def _verdict_panel(review: Review) -> Html:
     scope = review.scope
     shas = [sha for sha in (scope.base, scope.head) if sha]
     # Many descriptions name them already.
-    known = all(sha[:_SHORTEST_SHA] in scope.description for sha in shas)
-    ends = "" if known else " → ".join(sha[:_SHORT_SHA] for sha in shas)
+    known = all(sha[:7] in scope.description for sha in shas)
+    ends = "" if known else " → ".join(sha[:10] for sha in shas)
     return element(
         "section",
         element("h1", outcome.word, class_="word"),
@@ -343,31 +331,28 @@ def _numbers(review: Review) -> Html:
 
 def _gaps_panel(review: Review) -> Html | None:
     """What an incomplete review could not look at; before everything else, since no finding says as much."""
-    gaps = gaps_of(review)
-    if not gaps:
+    items = []
+    for gap in gaps_of(review):
+        others = [file for file in gap.files if file != gap.name and not gap.name.startswith(file)]
+        named = ", ".join(others[:12]) + (f" and {len(others) - 12:,} more" if len(others) > 12 else "")
+        items.append(
+            element(
+                "li",
+                element("code", gap.name or "?"),
+                element("span", gap.reason or "not reviewed"),
+                element("span", named, class_="note") if named else None,
+            )
+        )
+    if not items:
         return None
-    first = element("ul", joined(map(_gap, gaps[:_GAPS_OPEN])))
-    rest = gaps[_GAPS_OPEN:]
     return element(
         "section",
         element("h2", "Could not be reviewed"),
         element("p", "This review is incomplete: what is listed here may hold anything.", class_="note"),
-        first,
-        _folded(f"{counted(len(rest), 'more', 'more')}", [_gap(gap) for gap in rest]),
+        element("ul", *items[:8]),
+        _folded(f"{len(items) - 8:,} more", items[8:]),
         class_="gaps",
         aria_label="Not reviewed",
-    )
-
-
-def _gap(gap: Gap) -> Html:
-    others = [file for file in gap.files if file != gap.name and not gap.name.startswith(file)]
-    more = len(others) - _MOST_FILES
-    named = ", ".join(others[:_MOST_FILES]) + (f" and {more:,} more" if more > 0 else "")
-    return element(
-        "li",
-        element("code", gap.name or "?"),
-        element("span", gap.reason or "not reviewed"),
-        element("span", named, class_="note") if named else None,
     )
 
 
@@ -386,8 +371,7 @@ def _remarks(review: Review) -> Html | None:
         _folded(counted(len(problems), "problem", "problems"), problems, is_open=True),
         _folded(f"{counted(len(left_out), 'file', 'files')} left out on purpose", left_out),
     ]
-    shown = [part for part in parts if part is not None]
-    return element("section", joined(shown), class_="remarks", aria_label="Remarks") if shown else None
+    return element("section", *parts, class_="remarks", aria_label="Remarks") if problems or left_out else None
 
 
 def _folded(title: str, items: Sequence[Html], *, is_open: bool = False) -> Html | None:
@@ -395,100 +379,4 @@ def _folded(title: str, items: Sequence[Html], *, is_open: bool = False) -> Html
         return None
     rest = len(items) - _MOST_ITEMS
     more = element("li", f"and {rest:,} more; the JSON report has them all") if rest > 0 else None
-    listed = element("ul", joined([*items[:_MOST_ITEMS], more]))
-    return element("details", element("summary", title), listed, open=is_open)
-
-
-_MOST_FINDINGS = 2_000
-_MOST_UNFOLDED = 50
-_ICON = (
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='%236366f1' "
-    "stroke-width='2.5' stroke-linecap='round'%3E%3Cpath d='M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21'/%3E"
-    "%3C/svg%3E"
-)
-
-
-def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
-    """The review as a page. With `diff`, findings are shown among the lines of the change around them.
-
-    A file in which something was masked is shown by its quotes alone, since other lines may hold the same secret.
-    """
-    # As many as a browser shows at ease, those that count before the others, the worst first.
-    ordered = [finding for standing in Standing for finding in standing_so(review.findings, standing)]
-    shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
-    if diff is not None:
-        masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
-        diff = ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
-    left_out = len(review.findings) - len(shown.findings)
-    body = element(
-        "body",
-        _top_bar(),
-        element(
-            "div",
-            _filter_panel(shown.findings),
-            element("main", _report(shown, diff, left_out=left_out), id="report"),
-            class_="layout",
-        ),
-        _help_dialog(),
-        element("p", id="said", role="status", class_="unseen"),
-        trusted_block("script", _asset("report.js")),
-    )
-    page = element("html", _head(review), body, lang="en")
-    return f"<!doctype html>\n{page.text}\n"
-
-
-def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
-    found = review.findings
-    cards = _Cards(diff, folded=len(found) > _MOST_UNFOLDED)
-    by_file = _by_file(standing_so(found, Standing.OPEN))
-    # The files with the worst findings come first.
-    ranked = sorted(by_file, key=lambda path: (_worst(by_file[path]).priority, path))
-    unplaced = "Their quotes are not in the code, so no line is known."
-    closed = "Suppressed, dismissed or fixed; not counted."
-    more = f"{left_out:,} more findings are left out here; the JSON report has them all."
-    parts = [
-        _verdict_panel(review),
-        _numbers(review),
-        element("p", f"Findings: {counts_in_words(review)}.", class_="note counts"),
-        _gaps_panel(review),
-        element("p", more, class_="gaps") if left_out else None,
-        element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
-        element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
-        *(cards.of_file(path, by_file[path]) for path in ranked),
-        cards.of_kind("Without a place", unplaced, standing_so(found, Standing.UNPLACED)),
-        cards.of_kind("Refuted", "Shown to be wrong; not counted.", standing_so(found, Standing.REFUTED)),
-        cards.of_kind("Set aside", closed, standing_so(found, Standing.SET_ASIDE)),
-        _remarks(review),
-        element("footer", f"codeloupe {__version__}", element("span", f"review {review.review_id}")),
-    ]
-    return joined(parts)
-
-
-def _head(review: Review) -> Html:
-    outcome = outcome_of(review)
-    style, script = _asset("report.css"), _asset("report.js")
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
-    )
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("meta", name="robots", content="noindex"),
-        element("title", f"{outcome.word}: {review.scope.description[:200]} | codeloupe"),
-        element("link", rel="icon", href=_ICON),
-        trusted_block("style", style),
-    )
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("codeloupe.reports").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _digest(content: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode('utf-8')).digest()).decode('ascii')}"
+    return element("details", element("summary", title), element("ul", *items[:_MOST_ITEMS], more), open=is_open)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import PurePosixPath
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from codeloupe.model.change import Hunk, LineKind
 from codeloupe.model.finding import Finding
 from codeloupe.reports import ShownDiff
 from codeloupe.reports.markup import Child, Html, element, joined
-from codeloupe.reports.wording import counted
+from codeloupe.reports.wording import counted, dedented
 
 _HASH_COMMENTS = frozenset(
     {".py", ".sh", ".bash", ".rb", ".yml", ".yaml", ".toml", ".pl", ".r", ".tf", ".cfg", ".ini", ".mk", ".conf", ""}
@@ -39,51 +36,39 @@ _TOKENS = r"""
     |(?P<number>\b(?:0[xXbBoO][0-9a-fA-F_]{1,40}|[0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\b)
     |(?P<word>[^\W\d]\w*)
 """
-_SLASH = r"|(?P<comment>//.*|/\*.*)"
-_HASH = r"|(?P<comment>(?<![^\s;])\#.*)"
-_DASH = r"|(?P<comment>--.*)"
+_CLASSES = {"string": "s", "number": "n", "word": "k", "comment": "c"}
+_AROUND = 4
+_MOST_ROWS = 40
+_LONGEST_ROW = 1_000
+_SIGNS: dict[LineKind, str] = {"context": "", "added": "+", "deleted": "-"}
 
 
 def highlighted(line: str, *, path: str) -> Html:
     """One line of code as markup."""
     pieces: list[Child] = []
     at = 0
-    for match in _pattern(_comments(path)).finditer(line):
-        kind = match.lastgroup
+    for match in _pattern(PurePosixPath(path).suffix.lower()).finditer(line):
+        kind = match.lastgroup or "word"
         if kind == "word" and match[0] not in _KEYWORDS:
             continue
-        pieces += [line[at : match.start()], element("span", match[0], class_=_CLASSES[kind or "word"])]
+        pieces += [line[at : match.start()], element("span", match[0], class_=_CLASSES[kind])]
         at = match.end()
     return joined([*pieces, line[at:]])
 
 
-_CLASSES = {"string": "s", "number": "n", "word": "k", "comment": "c"}
-
-
-def _comments(path: str) -> str:
-    suffix = PurePosixPath(path).suffix.lower()
+@lru_cache(maxsize=100)
+def _pattern(suffix: str) -> re.Pattern[str]:
+    comment = r"--.*" if suffix in _DASH_COMMENTS else r"//.*|/\*.*"
     if suffix in _HASH_COMMENTS:
-        return _HASH
-    return _DASH if suffix in _DASH_COMMENTS else _SLASH
+        comment = r"(?<![^\s;])\#.*"
+    return re.compile(f"{_TOKENS}|(?P<comment>{comment})", re.VERBOSE)
 
 
-@cache
-def _pattern(comments: str) -> re.Pattern[str]:
-    return re.compile(_TOKENS + comments, re.VERBOSE)
-
-
-_AROUND = 4
-_MOST_ROWS = 40
-_LONGEST_ROW = 1_000
-_TAB_CELLS = 4
-_SIGNS: dict[LineKind, str] = {"context": "", "added": "+", "deleted": "-"}
-
-
-class _Row(Struct, frozen=True):
+class _Row(NamedTuple):
     kind: LineKind
     number: int | None
     text: str
-    hit: bool = False
+    is_hit: bool = False
 
 
 class Excerpts:
@@ -92,7 +77,7 @@ class Excerpts:
     def __init__(self, diff: ShownDiff | None) -> None:
         self._files = {} if diff is None else diff.files
         self._mask = str if diff is None else diff.mask
-        self._read: dict[tuple[str, int], _HunkRows] = {}
+        self._read: dict[tuple[str, int], list[_Row]] = {}
 
     def table(self, finding: Finding) -> Html | None:
         """The annotated lines; None when nothing was quoted."""
@@ -100,7 +85,8 @@ class Excerpts:
         rows = around or _quoted_rows(finding)
         if not rows:
             return None
-        shown = [_row(row, finding.file, with_sign=bool(around)) for row in _dedented(rows[:_MOST_ROWS])]
+        texts = dedented([row.text for row in rows[:_MOST_ROWS]])
+        shown = [_row(row, text, finding.file, with_sign=bool(around)) for row, text in zip(rows, texts, strict=False)]
         if len(rows) > _MOST_ROWS:
             rest = f"… {counted(len(rows) - _MOST_ROWS, 'more line', 'more lines')}"
             shown.append(element("tr", element("td", colspan=3 if around else 2, class_="rest", data_note=rest)))
@@ -108,76 +94,56 @@ class Excerpts:
         return element("div", table, class_="excerpt", tabindex=0, role="group", aria_label="Code")
 
     def _around(self, finding: Finding) -> list[_Row]:
-        """The lines of the hunk around the finding; none when it is not in one, or when a secret is near."""
+        """The lines of the finding, and a few on both sides; none when no hunk has it, or when a secret is near."""
         change = self._files.get(finding.file)
         if change is None or not finding.anchored:
             return []
+        start, end = finding.first_line, max(finding.first_line, finding.last_line)
         for index, hunk in enumerate(change.hunks):
-            if hunk.new_start <= finding.first_line < hunk.new_start + hunk.new_lines:
-                rows = self._read.get((finding.file, index)) or _HunkRows.of(hunk, self._mask)
-                self._read[finding.file, index] = rows
-                return rows.around(finding.first_line, max(finding.first_line, finding.last_line))
+            if hunk.new_start <= start < hunk.new_start + hunk.new_lines:
+                if (finding.file, index) not in self._read:
+                    self._read[finding.file, index] = self._rows(hunk)
+                rows = self._read[finding.file, index]
+                places = [at for at, row in enumerate(rows) if row.number is not None and start <= row.number <= end]
+                if not places or rows[places[0]].number != start:
+                    return []
+                last = places[min(len(places), _MOST_ROWS + 1) - 1]
+                return [
+                    row._replace(is_hit=row.number is not None and start <= row.number <= end)
+                    for row in rows[max(places[0] - _AROUND, 0) : last + _AROUND + 1]
+                ]
         return []
 
-
-class _HunkRows(Struct, frozen=True):
-    """The rows of a hunk, and where each line of the new file is among them."""
-
-    rows: tuple[_Row, ...]
-    places: Mapping[int, int]
-
-    @classmethod
-    def of(cls, hunk: Hunk, mask: Callable[[str], str]) -> _HunkRows:
-        """Without any row when there is something to mask in them."""
-        rows = tuple(
+    def _rows(self, hunk: Hunk) -> list[_Row]:
+        """The rows of a hunk; none when there is something to mask in them."""
+        rows = [
             _Row(line.kind, line.new_number, line.text.decode("utf-8", "replace").rstrip("\r")) for line in hunk.lines()
-        )
+        ]
         for is_deleted in (True, False):
             side = "\n".join(row.text for row in rows if (row.kind == "deleted") is is_deleted)
-            if mask(side) != side:
-                return cls((), {})
-        return cls(rows, {row.number: index for index, row in enumerate(rows) if row.number is not None})
-
-    def around(self, start: int, end: int) -> list[_Row]:
-        """Lines `start` to `end`, as far as they are here, and a few on both sides."""
-        first = self.places.get(start)
-        if first is None:
-            return []
-        reach = min(end, start + _MOST_ROWS)
-        last = max(self.places.get(number, first) for number in range(start, reach + 1))
-        return [
-            replace(row, hit=row.number is not None and start <= row.number <= end)
-            for row in self.rows[max(first - _AROUND, 0) : last + _AROUND + 1]
-        ]
+            if self._mask(side) != side:
+                return []
+        return rows
 
 
-def _row(row: _Row, path: str, *, with_sign: bool) -> Html:
-    cut = "…" if len(row.text) > _LONGEST_ROW else None
-    classes = " ".join(word for word in (row.kind if with_sign else "", "hit" if row.hit else "") if word)
+def _row(row: _Row, text: str, path: str, *, with_sign: bool) -> Html:
+    cut = "…" if len(text) > _LONGEST_ROW else None
+    classes = " ".join(filter(None, (row.kind if with_sign else "", "hit" if row.is_hit else "")))
     # Numbers and signs are drawn from attributes, so that only code is copied.
     return element(
         "tr",
         element("td", class_="number", data_note="" if row.number is None else str(row.number)),
         element("td", class_="sign", data_note=_SIGNS[row.kind]) if with_sign else None,
-        element("td", highlighted(row.text[:_LONGEST_ROW], path=path), cut, class_="line"),
+        element("td", highlighted(text[:_LONGEST_ROW], path=path), cut, class_="line"),
         class_=classes or None,
     )
-
-
-def _dedented(rows: Sequence[_Row]) -> list[_Row]:
-    """Tabs as spaces, and without the indentation that all rows share: a phone has no room for it."""
-    expanded = [replace(row, text=row.text.expandtabs(_TAB_CELLS)) for row in rows]
-    indents = [len(row.text) - len(row.text.lstrip(" ")) for row in expanded if row.text.strip(" ")]
-    common = min(indents, default=0)
-    return [replace(row, text=row.text[common:]) for row in expanded]
 
 
 def _quoted_rows(finding: Finding) -> list[_Row]:
     if not finding.evidence.strip():
         return []
-    lines = finding.evidence.rstrip("\n").split("\n")
-    placed = finding.first_line > 0
+    first = finding.first_line
     return [
-        _Row("context", finding.first_line + offset if placed else None, line.rstrip("\r"), hit=placed)
-        for offset, line in enumerate(lines)
+        _Row("context", first + offset if first > 0 else None, line, is_hit=first > 0)
+        for offset, line in enumerate(finding.evidence.rstrip("\n").split("\n"))
     ]

@@ -5,23 +5,21 @@ A reader must expect fields that it does not know: later versions add some.
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
-from datetime import date
+from datetime import UTC, date, datetime
 from enum import Enum
 from functools import cache
+from pathlib import PurePath
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from codeloupe import __version__
-from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Source, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.system.untrusted import json_document
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
 
@@ -32,14 +30,19 @@ def schema_of(document: type) -> dict[str, Any]:
     """
     parts: dict[str, Any] = {}
     whole = _group(document, parts)
-    return {"$schema": _DIALECT, "title": document.__name__, **whole, "$defs": parts}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": document.__name__,
+        **whole,
+        "$defs": parts,
+    }
 
 
 def _group(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
     fields = get_type_hints(kind, include_extras=True)
     return {
         "type": "object",
-        "description": inspect.getdoc(kind) or "",
+        "description": "\n".join(map(str.strip, (kind.__doc__ or "").strip().split("\n"))),
         "properties": {name: _schema(field, parts) for name, field in fields.items()},
         "required": list(fields),
     }
@@ -78,15 +81,38 @@ class UsageV1(TypedDict):
     unknown_costs: int
 
 
+TOOL = {"name": "codeloupe", "version": __version__}
+
+
+def json_text(content: object, *, indent: int | None = 2) -> str:
+    """A JSON document with a newline at its end, valid and encodable as UTF-8 whatever its texts hold."""
+    return json_document(json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
 def document(kind: Any, value: Any, **given: Any) -> dict[str, Any]:
     """What a TypedDict wants to know of an object: its attributes of the same names, and what is given apart.
 
-    An enumeration becomes its word, what JSON cannot write becomes None, or 0 where the type has no None.
+    An empty text becomes None where the type has None; a number that JSON cannot write becomes 0 where it has not.
     """
-    return {
-        name: given[name] if name in given else _plain(getattr(value, name), allows_none=allows_none, group=group)
-        for name, allows_none, group in _fields(kind)
-    }
+    made: dict[str, Any] = {}
+    for name, allows_none, group in _fields(kind):
+        found = given[name] if name in given else getattr(value, name)
+        if name in given:
+            made[name] = found
+        elif found is None or (found == "" and allows_none):
+            made[name] = None
+        elif group is not None:
+            made[name] = (
+                [document(group, each) for each in found] if isinstance(found, tuple) else document(group, found)
+            )
+        else:
+            made[name] = _plain(found, unknown=None if allows_none else 0.0)
+    return made
+
+
+def fields_of(value: Any, names: str) -> dict[str, Any]:
+    """Some attributes of an object, with `names` between spaces."""
+    return {name: _plain(getattr(value, name)) for name in names.split()}
 
 
 @cache
@@ -99,30 +125,19 @@ def _fields(kind: Any) -> list[tuple[str, bool, Any]]:
     return found
 
 
-def _plain(value: Any, *, allows_none: bool, group: Any) -> Any:
-    if isinstance(value, Severity):
-        return value.label
+def _plain(value: Any, *, unknown: float | None = None) -> Any:
+    """A value as JSON has it; `unknown` is for a number that it cannot write."""
     if isinstance(value, Enum):
-        return value.value
+        return value.label if isinstance(value, Severity) else value.value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, tuple):
-        return [_plain(item, allows_none=False, group=group) for item in value]
-    if value == "" and allows_none:
-        return None
+        return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None if allows_none else 0.0
-    return value if group is None or value is None else document(group, value)
-
-
-def usage_v1(usage: Usage) -> UsageV1:
-    """The usage as JSON has it."""
-    return cast("UsageV1", document(UsageV1, usage))
-
-
-def finite(number: float) -> float:
-    """JSON has no word for infinity; a number that cannot be written counts as not known, which is 0."""
-    return number if math.isfinite(number) else 0.0
+        return unknown
+    return str(value) if isinstance(value, PurePath) else value
 
 
 SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
@@ -277,9 +292,5 @@ def json_schema() -> dict[str, Any]:
 
 
 def render_json(review: Review) -> str:
-    """The review as a JSON document: two spaces of indent, keys in a fixed order, a newline at the end.
-
-    Always valid JSON that can be encoded as UTF-8, whatever the findings and paths hold.
-    """
-    data = document(ReviewV1, review, schema_version=1, tool={"name": "codeloupe", "version": __version__})
-    return json_document(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    """The review as a JSON document: two spaces of indent, keys in a fixed order, a newline at the end."""
+    return json_text(document(ReviewV1, review, schema_version=1, tool=TOOL))

@@ -11,7 +11,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
-from typing import Literal
 
 from msgspec import Struct
 
@@ -42,11 +41,10 @@ _NO_FILE = "?"
 
 
 class _Case(Struct, frozen=True, kw_only=True):
-    """One test: `why` is the headline of a result that is not a pass, `text` all there is to say."""
+    """One test. `result` is passed, failure, error or skipped; `why` is its headline, `text` all there is to say."""
 
-    group: str
     name: str
-    result: Literal["passed", "failure", "error", "skipped"] = "passed"
+    result: str
     kind: str = ""
     why: str = ""
     text: str = ""
@@ -54,43 +52,40 @@ class _Case(Struct, frozen=True, kw_only=True):
 
 def render_junit(review: Review) -> str:
     """The review as JUnit XML: well-formed whatever the findings hold, and never without a test."""
-    suites = [(_REVIEW, [_verdict(review), *_gaps(review), *_left_out(review)]), *_file_suites(review)]
-    every = [case for _, cases in suites for case in cases]
+    by_file: dict[str, list[Finding]] = defaultdict(list)
+    for finding in review.findings:
+        by_file[plain_path(finding.file) or _NO_FILE].append(finding)
+    suites = [
+        (_REVIEW, _review_cases(review)),
+        *((path, [_finding_case(review, one) for one in worst_first(by_file[path])]) for path in sorted(by_file)),
+    ]
     seconds = review.usage.duration_seconds
-    time = _attributes(time=f"{seconds if math.isfinite(seconds) else 0:.3f}")
+    time = f"{seconds if math.isfinite(seconds) else 0:.3f}"
+    head = _attributes(name=_REVIEW, **_counts([case for _, cases in suites for case in cases]), time=time)
     body = "".join(_suite(name, cases) for name, cases in suites)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f"<testsuites{_attributes(name=_REVIEW)}{_counts(every)}{time}>\n{body}</testsuites>\n"
-    )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{head}>\n{body}</testsuites>\n'
 
 
-def _verdict(review: Review) -> _Case:
-    """The review as a whole. Its findings and gaps fail for themselves; what blocks and is hidden fails here."""
+def _review_cases(review: Review) -> list[_Case]:
+    """The verdict, the gaps and what was left out. Findings and gaps fail for themselves; what is hidden fails here."""
     outcome = outcome_of(review)
     hidden = review.exit_code == 1 and not any(blocks(review, finding) for finding in review.findings)
-    problems = [f"{error.kind}: {error.message}" for error in errors_beside_gaps(review)]
-    told = [
+    lines = [
         reviewer_in_words(review.reviewer),
         review.scope.description,
         f"{outcome.word}: {outcome.why}",
         f"Findings: {counts_in_words(review)}",
-        *problems,
+        *(f"{error.kind}: {error.message}" for error in errors_beside_gaps(review)),
     ]
-    return _Case(
-        group=_REVIEW,
+    verdict = _Case(
         name="verdict",
         result="failure" if hidden else "passed",
         kind=outcome.word,
         why=outcome.why,
-        text="\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in told),
+        text="\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in lines),
     )
-
-
-def _gaps(review: Review) -> list[_Case]:
-    return [
+    gaps = [
         _Case(
-            group=_REVIEW,
             name=plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE),
             result="error",
             kind=gap.kind.value,
@@ -99,12 +94,8 @@ def _gaps(review: Review) -> list[_Case]:
         )
         for gap in gaps_of(review)
     ]
-
-
-def _left_out(review: Review) -> list[_Case]:
-    return [
+    left_out = [
         _Case(
-            group=_REVIEW,
             name=f"left out: {plain_path(skip.file)}",
             result="skipped",
             why=plain_line(skip.in_words(), longest=_LONGEST_LINE),
@@ -112,35 +103,15 @@ def _left_out(review: Review) -> list[_Case]:
         for skip in review.coverage.skipped
         if not skip.is_gap
     ]
+    return [verdict, *gaps, *left_out]
 
 
-def _file_suites(review: Review) -> list[tuple[str, list[_Case]]]:
-    by_file: dict[str, list[Finding]] = defaultdict(list)
-    for finding in review.findings:
-        by_file[plain_path(finding.file) or _NO_FILE].append(finding)
-    return [
-        (path, [_finding(review, finding, path) for finding in worst_first(by_file[path])]) for path in sorted(by_file)
-    ]
-
-
-def _finding(review: Review, finding: Finding, path: str) -> _Case:
+def _finding_case(review: Review, finding: Finding) -> _Case:
     title = plain_line(finding.title, longest=_LONGEST_LINE) or check_name(finding)
     place = f" (line {finding.line_start})" if finding.first_line > 0 else ""
     label = finding.severity.label
-    skipped = why_not_counted(finding)
-    if standing_of(finding) is Standing.UNPLACED:
-        skipped = "could not be placed in the code"
-    return _Case(
-        group=path,
-        name=f"{label} {check_name(finding)}: {title}{place}",
-        result="skipped" if skipped else "failure" if blocks(review, finding) else "passed",
-        kind=f"{label} P{finding.severity.priority}",
-        why=plain_line(skipped, longest=_LONGEST_TEXT) or title,
-        text=_details(finding, title),
-    )
-
-
-def _details(finding: Finding, title: str) -> str:
+    unplaced = standing_of(finding) is Standing.UNPLACED
+    skipped = "could not be placed in the code" if unplaced else why_not_counted(finding)
     fix = fix_of(finding)
     words = plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT)
     code = plain_code(fix.code, longest=_LONGEST_TEXT)
@@ -154,38 +125,36 @@ def _details(finding: Finding, title: str) -> str:
         f"Verification: {verification}" if verification else "",
         plain_line(", ".join(origin_of(finding)), longest=_LONGEST_TEXT),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return _Case(
+        name=f"{label} {check_name(finding)}: {title}{place}",
+        result="skipped" if skipped else "failure" if blocks(review, finding) else "passed",
+        kind=f"{label} P{finding.severity.priority}",
+        why=plain_line(skipped, longest=_LONGEST_TEXT) or title,
+        text="\n\n".join(filter(None, parts)),
+    )
 
 
 def _suite(name: str, cases: Sequence[_Case]) -> str:
-    skipped = _attributes(skipped=str(sum(case.result == "skipped" for case in cases)))
-    body = "".join(map(_case, cases))
-    return f"  <testsuite{_attributes(name=name)}{_counts(cases)}{skipped}>\n{body}  </testsuite>\n"
+    skipped = str(sum(case.result == "skipped" for case in cases))
+    file = {"file": name} if is_inside(name) and name not in (_REVIEW, _NO_FILE) else {}
+    body = ""
+    for case in cases:
+        inside = f"      <skipped{_attributes(message=case.why)}/>\n" if case.result == "skipped" else ""
+        if case.result in ("failure", "error"):
+            head = _attributes(type=case.kind, message=case.why)
+            inside = f"      <{case.result}{head}>{escape(case.text)}</{case.result}>\n"
+        elif case.text:
+            inside += f"      <system-out>{escape(case.text)}</system-out>\n"
+        body += f"    <testcase{_attributes(classname=name, name=case.name, **file)}>\n{inside}    </testcase>\n"
+    return f"  <testsuite{_attributes(name=name, **_counts(cases), skipped=skipped)}>\n{body}  </testsuite>\n"
 
 
-def _case(case: _Case) -> str:
-    file = {"file": case.group} if is_inside(case.group) and case.group not in (_REVIEW, _NO_FILE) else {}
-    head = f"    <testcase{_attributes(classname=case.group, name=case.name, **file)}>"
-    return f"{head}\n{_inside(case)}    </testcase>\n"
-
-
-def _inside(case: _Case) -> str:
-    if case.result in ("failure", "error"):
-        return _element(case.result, case.text, type=case.kind, message=case.why)
-    skipped = f"      <skipped{_attributes(message=case.why)}/>\n" if case.result == "skipped" else ""
-    return skipped + (_element("system-out", case.text) if case.text else "")
-
-
-def _element(name: str, text: str, **attributes: str) -> str:
-    return f"      <{name}{_attributes(**attributes)}>{escape(text)}</{name}>\n"
-
-
-def _counts(cases: Sequence[_Case]) -> str:
-    return _attributes(
-        tests=str(len(cases)),
-        failures=str(sum(case.result == "failure" for case in cases)),
-        errors=str(sum(case.result == "error" for case in cases)),
-    )
+def _counts(cases: Sequence[_Case]) -> dict[str, str]:
+    return {
+        "tests": str(len(cases)),
+        "failures": str(sum(case.result == "failure" for case in cases)),
+        "errors": str(sum(case.result == "error" for case in cases)),
+    }
 
 
 def _attributes(**values: str) -> str:

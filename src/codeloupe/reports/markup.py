@@ -12,12 +12,12 @@ from msgspec import Struct
 from codeloupe.system.untrusted import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})
-
-
 _NAME = re.compile(r"[a-z][a-z0-9]{0,20}")
-
-
 _ATTRIBUTE = re.compile(r"(?!on)[a-z][a-zA-Z-]{0,30}")
+_LONGEST = 20_000
+_MOST_ROWS = 1_000
+_INLINE = re.compile(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
+_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
 
 
 class Html(Struct, frozen=True):
@@ -29,68 +29,43 @@ class Html(Struct, frozen=True):
 Child = Html | str | None
 
 
-AttributeValue = str | int | bool | None
-
-
-def text(words: str) -> Html:
-    """Untrusted text: characters that act or hide are shown escaped, and nothing in it is markup."""
-    return Html(escape(terminal(words, keep_newlines=True)))
-
-
 def joined(children: Iterable[Child], between: str = "") -> Html:
-    """Several pieces as one; None stands for nothing."""
-    pieces = [child if isinstance(child, Html) else text(child) for child in children if child is not None]
-    return Html(escape(between).join(piece.text for piece in pieces))
+    """Several pieces as one; None is left out. In text, what acts or hides is shown escaped, and nothing is markup."""
+    return Html(
+        escape(between).join(
+            child.text if isinstance(child, Html) else escape(terminal(child, keep_newlines=True))
+            for child in children
+            if child is not None
+        )
+    )
 
 
-def element(name: str, /, *children: Child, **attributes: AttributeValue) -> Html:
-    """`<name …>children</name>`. An attribute that is None or False is left out; `_` stands for `-` in its name.
+def element(name: str, /, *children: Child, **attributes: str | int | bool | None) -> Html:
+    """`<name …>children</name>`. An attribute that is None or False is left out; `_` in its name becomes `-`.
 
     Raises ValueError for a name that is none, and for an attribute that could run code.
     """
     if not _NAME.fullmatch(name) or name in ("script", "style"):
         raise ValueError(f"not an element to build: {name!r}")
-    shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
-    start = f"<{name}{shown}>"
-    return Html(start if name in _VOID else f"{start}{joined(children).text}</{name}>")
-
-
-def trusted_block(name: str, content: str) -> Html:
-    """A `script` or `style` element around a file of ours. Raises ValueError when the content would end it early."""
-    if "</" in content or "<!--" in content:
-        raise ValueError(f"the content of <{name}> would end it")
-    return Html(f"<{name}>{content}</{name}>")
-
-
-def _attribute(key: str, value: AttributeValue) -> str:
-    name = key.rstrip("_").replace("_", "-")
-    if not _ATTRIBUTE.fullmatch(name) or name == "style":
-        raise ValueError(f"not an attribute to set: {key!r}")
-    if isinstance(value, bool):
-        return f" {name}" if value else ""
-    return f' {name}="{escape(terminal(str(value)))}"'
-
-
-_LONGEST = 20_000
-
-
-_MOST_ROWS = 1_000
-
-
-_INLINE = re.compile(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
-
-
-_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
+    shown = ""
+    for key, value in attributes.items():
+        attribute = key.rstrip("_").replace("_", "-")
+        if not _ATTRIBUTE.fullmatch(attribute) or attribute == "style":
+            raise ValueError(f"not an attribute to set: {key!r}")
+        if value is True:
+            shown += f" {attribute}"
+        elif value is not None and value is not False:
+            shown += f' {attribute}="{escape(terminal(str(value)))}"'
+    return Html(f"<{name}{shown}>" + ("" if name in _VOID else f"{joined(children).text}</{name}>"))
 
 
 def prose(words: str) -> Html | None:
     """The text as blocks; None for a blank one. Of an endless text only the beginning, and the cut is said."""
-    cut = len(words) > _LONGEST
     rows = words[:_LONGEST].replace("\r\n", "\n").expandtabs(4).strip("\n").rstrip().split("\n")
     if not any(row.strip() for row in rows):
         return None
     blocks = list(_blocks(rows[:_MOST_ROWS]))
-    if cut or len(rows) > _MOST_ROWS:
+    if len(words) > _LONGEST or len(rows) > _MOST_ROWS:
         blocks.append(element("p", "… cut here; the JSON report has it whole", class_="note"))
     return joined(blocks)
 
@@ -110,41 +85,29 @@ def inline(words: str) -> Html:
 def _blocks(rows: list[str]) -> Iterator[Html]:
     index = 0
     while index < len(rows):
-        fence = _fence(rows[index])
-        if fence:
+        if fence := _fence(rows[index]):
             end = next((at for at in range(index + 1, len(rows)) if rows[at].strip() == fence), len(rows))
             yield element("pre", dedent("\n".join(rows[index + 1 : end])))
             index = end + 1
             continue
         end = next((at for at in range(index, len(rows)) if not rows[at].strip() or _fence(rows[at])), len(rows))
-        if end > index:
-            yield from _paragraphs(rows[index:end])
+        yield from _paragraphs(rows[index:end])
         index = end + (end < len(rows) and not _fence(rows[end]))
 
 
 def _paragraphs(rows: list[str]) -> Iterator[Html]:
     """Rows without a blank one among them: items become a list, with the rows that continue them."""
-    plain: list[str] = []
+    first = next((at for at, row in enumerate(rows) if _ITEM.match(row)), len(rows))
+    if first:
+        yield element("p", inline("\n".join(rows[:first])))
     items: list[str] = []
-    for row in rows:
-        item = _ITEM.match(row)
-        if item:
-            if plain:
-                yield _paragraph(plain)
-                plain = []
+    for row in rows[first:]:
+        if item := _ITEM.match(row):
             items.append(row[item.end() :])
-        elif items:
-            items[-1] += f"\n{row.strip()}"
         else:
-            plain.append(row)
-    if plain:
-        yield _paragraph(plain)
+            items[-1] += f"\n{row.strip()}"
     if items:
         yield element("ul", joined(element("li", inline(item)) for item in items))
-
-
-def _paragraph(rows: list[str]) -> Html:
-    return element("p", inline("\n".join(rows)))
 
 
 def _fence(row: str) -> str:

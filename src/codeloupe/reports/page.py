@@ -20,35 +20,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NARROWEST = 20
-_LONGEST_PROSE_LINE = 100
-# Longer than any path that a system can open.
-_LONGEST_TEXT = 5_000
 DIM = "dim"
 BOLD = "bold"
-
+_SIGNS_IN_ASCII = {"─": "-", "━": "=", "│": "|", "▸": ">", "·": "-", "✖": "x", "✔": "OK", "…": "..."}
 # rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
 # takes longer than to lay out a report.
 _NO_CONSOLE = cast("Console", None)
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
-
-
-class Signs(Struct, frozen=True):
-    """The few signs a report draws with."""
-
-    rule: str = "─"
-    heavy_rule: str = "━"
-    gutter: str = "│"
-    marker: str = "▸"
-    bullet: str = "·"
-    gap: str = "✖"
-    passed: str = "✔"
-    more: str = "…"
-    dash: str = "—"
-
-
-ASCII_SIGNS = Signs(
-    rule="-", heavy_rule="=", gutter="|", marker=">", bullet="-", gap="x", passed="OK", more="...", dash="-"
-)
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -62,20 +40,17 @@ class Page(Struct, frozen=True, kw_only=True):
     @property
     def measure(self) -> int:
         """How wide prose and rules run: lines that are longer are hard to read; only code uses the whole width."""
-        return min(self.width, _LONGEST_PROSE_LINE)
+        return min(self.width, 100)
 
-    @property
-    def signs(self) -> Signs:
-        """The signs this page can show."""
-        return ASCII_SIGNS if self.ascii_only else Signs()
+    def sign(self, sign: str) -> str:
+        """The sign as this page can show it."""
+        return _SIGNS_IN_ASCII[sign] if self.ascii_only else sign
 
-    def clean(self, text: str, *, keep_newlines: bool = False, longest: int = _LONGEST_TEXT) -> str:
+    def clean(self, text: str, *, keep_newlines: bool = False, longest: int = 5_000) -> str:
         """Untrusted text, made safe and showable on this page; of an endless one, the beginning and an ellipsis."""
-        cut = self.signs.more if len(text) > longest else ""
+        cut = self.sign("…") if len(text) > longest else ""
         shown = terminal(text[:longest], keep_newlines=keep_newlines) + cut
-        if not self.ascii_only or shown.isascii():
-            return shown
-        return in_ascii(shown)
+        return in_ascii(shown) if self.ascii_only and not shown.isascii() else shown
 
     def wrap(self, text: Text, *, indent: int = 0, hang: int = 0, first: Text | None = None) -> list[Text]:
         """Lines of at most the page's width, indented; all but the first hang further in.
@@ -90,13 +65,21 @@ class Page(Struct, frozen=True, kw_only=True):
         lines = text.wrap(_NO_CONSOLE, room, tab_size=1)
         return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, lines, strict=False)]
 
+    def item(self, sign: str, style: str, text: Text, *, hang: int = 2) -> list[Text]:
+        """An item of a list, wrapped beside its sign."""
+        return self.wrap(text, indent=4, hang=hang, first=Text.assemble("  ", (sign, style), " "))
+
+    def row(self, label: str, value: Text) -> list[Text]:
+        """A value wrapped beside its label."""
+        return self.wrap(value, indent=10, first=Text(f"{label:<10}", style=DIM))
+
     def cut(self, text: str, cells: int) -> str:
         """The text in at most so many cells, its end replaced by an ellipsis when it is longer."""
         # A cell shows a few code points at most; what is longer need not be measured to be cut.
         bounded = text[: cells * 4 + 1]
         if len(bounded) == len(text) and cell_len(text) <= cells:
             return text
-        more = self.signs.more
+        more = self.sign("…")
         return set_cell_size(bounded, max(cells - cell_len(more), 0)).rstrip() + more
 
     def badge(self, word: str, style: str) -> Text:
@@ -105,7 +88,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 def prose(text: str) -> Text:
-    """Cleaned prose; what stands in backticks is set apart when there is colour."""
+    """Cleaned prose; what is in backticks is set apart when there is colour."""
     shown = Text(text)
     for match in _INLINE_CODE.finditer(text):
         shown.stylize("cyan", match.start(), match.end())
@@ -141,6 +124,4 @@ def print_lines(page: Page, lines: list[Text]) -> str:
     console = console_for(page)
     for line in lines:
         console.print(line, soft_wrap=True)
-    output = console.file
-    assert isinstance(output, StringIO)  # noqa: S101 - see console_for
-    return without_log_commands(output.getvalue())
+    return without_log_commands(cast("StringIO", console.file).getvalue())

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,7 +50,6 @@ _LOOKS = {
     StageState.CANCELLED: ("dim", "-", "-"),
     StageState.INTERRUPTED: ("yellow", "!", "!"),
 }
-_STYLES = {state: style for state, (style, *_) in _LOOKS.items()}
 _VERDICT_STYLES = {CriticVerdict.PASS: "green", CriticVerdict.REWORK: "yellow", CriticVerdict.FAIL: "red"}
 # An attempt is under way that is not in the list of those that produced a result.
 _ATTEMPT_UNDER_WAY = frozenset({StageState.RUNNING, StageState.RECOVERING, StageState.REWORKING})
@@ -62,14 +60,12 @@ _STEPS = {
     RecoveryStep.RESUME: "resumed session",
     RecoveryStep.FRESH: "fresh start",
 }
-_LONGEST_NAME_CELLS, _SHORTEST_NAME_CELLS, _NARROWEST = 32, 8, 20
+_NARROWEST = 20
 _POINTS_SHOWN = 5
 _DETAIL_INDENT = 3
 # The branch, the sign, and the gaps between name, state and facts.
 _HEAD_CELLS = 9
-_ROOM_BESIDE_A_VERDICT, _LEAST_OF_A_SUMMARY = 30, 8
 _LABEL_CELLS = 10
-_NOTE = "add --note to say what to do differently"
 _COLUMNS = (
     Column("RUN"),
     # The name of a run begins with it.
@@ -141,7 +137,7 @@ def render_runs(
             Cell(sheet.clean(run.run_id), "cyan"),
             Cell(moment(run.started_at)),
             Cell(sheet.clean(run.pipeline)),
-            Cell(state_in_words(run.state), _STYLES[run.state]),
+            Cell(state_in_words(run.state), _LOOKS[run.state][0]),
             Cell(f"{sum(stage.state is StageState.COMPLETED for stage in run.stages)}/{len(run.stages)}"),
             Cell(spent_on(run.usage).removeprefix("cost ") or "-"),
             Cell(duration(run_seconds(run, now or datetime.now(UTC)))),
@@ -152,54 +148,38 @@ def render_runs(
     return finished([*lines, *(sheet.clean(problems[name]) for name in sorted(problems))])
 
 
-def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
+def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
     """Commands that a person may want next, each with what it does."""
-    resume = f"codeloupe pipeline resume {run.run_id}"
-    failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
-    retries = [(f"{resume} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
+    verb, resume = "codeloupe pipeline", f"codeloupe pipeline resume {run.run_id}"
+    waits, failed, outdated = [], [], []
+    for stage in run.stages:
+        retry = (f"{resume} --retry {quote(stage.name)}", "tries it again; add --note to say what to do differently")
+        if stage.state is StageState.FAILED:
+            failed.append(retry)
+        elif stage.state is StageState.COMPLETED and stage.outdated:
+            outdated.append((f"{resume} --retry {stage.name}", "runs it again as it is defined now"))
+        elif stage.state is StageState.AWAITING_APPROVAL:
+            words = f"{run.run_id} {quote(stage.name)}"
+            words += " --resume" if run.state is StageState.AWAITING_APPROVAL else ""
+            advised = advised_command(stage)
+            waits += [(f"{verb} approve {words}", "accepts its work and continues")] if has_work(stage) else []
+            waits.append((advised, "continues, once you have done what is said above") if advised else retry)
+            waits.append((f"{verb} reject {words}", "fails the stage"))
     match run.state:
         case StageState.COMPLETED:
-            apply = [(f"git apply {quote(str(places.patch))}", "puts the result into your working tree")]
+            apply = (f"git apply {quote(str(places.patch))}", "puts the result into your working tree")
             is_patch = places.patch is not None and run.workspace is WorkspaceKind.WORKTREE
-            outdated = [stage.name for stage in run.stages if stage.outdated and stage.state is StageState.COMPLETED]
-            again = [(f"{resume} --retry {stage}", "runs it again as it is defined now") for stage in outdated]
-            return [*(apply if is_patch else []), *again, *retries]
+            return [*([apply] if is_patch else []), *outdated, *failed]
         case StageState.AWAITING_APPROVAL:
-            return _answers(run, " --resume")
+            return waits
         case StageState.INTERRUPTED:
             return [(resume, "continues; finished work is not paid for again")]
         case StageState.FAILED:
-            return retries
+            return failed
         case StageState.RUNNING | StageState.PENDING:
-            follow = f"codeloupe pipeline status {run.run_id} --follow"
-            return [*_answers(run, ""), (follow, "follows it until it stops")]
+            return [*waits, (f"{verb} status {run.run_id} --follow", "follows it until it stops")]
         case _:
             return []
-
-
-def _answers(run: RunRecord, option: str) -> list[tuple[str, str]]:
-    """What a person may say about each stage that waits."""
-    answers: list[tuple[str, str]] = []
-    for stage in run.stages:
-        if stage.state is StageState.AWAITING_APPROVAL:
-            verb, words = "codeloupe pipeline", f"{run.run_id} {quote(stage.name)}{option}"
-            if has_work(stage):
-                answers.append((f"{verb} approve {words}", "accepts its work and continues"))
-            if advised := advised_command(stage):
-                answers.append((advised, "continues, once you have done what is said above"))
-            else:
-                retry = f"{verb} resume {run.run_id} --retry {quote(stage.name)}"
-                answers.append((retry, f"tries it again; {_NOTE}"))
-            answers.append((f"{verb} reject {words}", "fails the stage"))
-    return answers
-
-
-class _Columns(NamedTuple):
-    """How many cells the names and states of stages take, and whether the facts are beside them."""
-
-    name: int
-    state: int
-    with_facts: bool
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -220,52 +200,48 @@ class Tree(Struct, frozen=True, kw_only=True):
             for before, stage in zip((None, *run.stages), run.stages, strict=False)
         ]
         taken = name_cells + state_cells + max(map(cells, facts), default=0)
-        columns = _Columns(name_cells, state_cells, with_facts=self.brief or taken + _HEAD_CELLS <= sheet.width)
+        are_beside = self.brief or taken + _HEAD_CELLS <= sheet.width
         rows = list(self._run(run))
-        # What one of its stages says already is not said twice.
-        is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
-        if run.reason and not self.brief and not is_said:
-            rows += [((line, _STYLES[run.state]),) for line in _wrapped(sheet.clean(run.reason), sheet.width)]
         for position, stage in enumerate(run.stages):
             is_last = position == len(run.stages) - 1
             branch, stem = ("╰─ " if is_last else "├─ "), ("   " if is_last else "│  ")
             if sheet.ascii_only:
                 branch, stem = ("`- " if is_last else "|- "), ("   " if is_last else "|  ")
-            rows += self._stage(stage, facts[position], columns=columns, branch=branch, stem=stem)
+            style, *signs = _LOOKS[stage.state]
+            name, state, about = names[position], state_in_words(stage.state), facts[position]
+            head: Row = (
+                (branch, "dim"),
+                (f"{signs[sheet.ascii_only]} ", style),
+                (name + " " * (name_cells - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
+                ("  ", ""),
+                (f"{state:<{state_cells}}" if about and are_beside else state, style),
+            )
+            indent = (stem + " " * _DETAIL_INDENT, "dim")
+            if are_beside:
+                rows.append((*head, (f"  {about}" if about else "", "dim")))
+            else:
+                rows += [head, *((indent, (line, "dim")) for line in self._lines(about, stem) if line)]
+            rows += [(indent, *detail) for detail in self._details(stage)]
         return rows
 
     def _run(self, run: RunRecord) -> Iterator[Row]:
-        state, width = state_in_words(run.state), self.sheet.width
+        state, width, style = state_in_words(run.state), self.sheet.width, _LOOKS[run.state][0]
         name = self.sheet.cut(self.sheet.clean(run.pipeline), max(width - len(state) - 2, _NARROWEST))
         facts = self._joined([run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage)])
-        head: Row = ((name, "bold"), ("  ", ""), (state, _STYLES[run.state]))
+        head: Row = ((name, "bold"), ("  ", ""), (state, style))
         if self.brief or cells(name) + len(state) + cells(facts) + 4 <= width:
             yield (*head, (f"  {facts}", "dim"))
         else:
             yield head
             yield from (((line, "dim"),) for line in _wrapped(facts, width))
-
-    def _stage(self, stage: StageRecord, facts: str, *, columns: _Columns, branch: str, stem: str) -> Iterator[Row]:
-        name, state = self._name(stage), state_in_words(stage.state)
-        style, *signs = _LOOKS[stage.state]
-        head: Row = (
-            (branch, "dim"),
-            (f"{signs[self.sheet.ascii_only]} ", style),
-            (name + " " * (columns.name - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
-            ("  ", ""),
-            (f"{state:<{columns.state}}" if facts and columns.with_facts else state, style),
-        )
-        indent = (stem + " " * _DETAIL_INDENT, "dim")
-        if columns.with_facts:
-            yield (*head, (f"  {facts}" if facts else "", "dim"))
-        else:
-            yield head
-            yield from ((indent, (line, "dim")) for line in self._lines(facts, stem) if line)
-        yield from ((indent, *detail) for detail in self._details(stage))
+        # What one of its stages says already is not said twice.
+        is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
+        if run.reason and not self.brief and not is_said:
+            yield from (((line, style),) for line in _wrapped(self.sheet.clean(run.reason), width))
 
     def _name(self, stage: StageRecord) -> str:
         # Beside it is a state, of which the longest has 17 cells.
-        room = max(min(self.sheet.width - _HEAD_CELLS - 17, _LONGEST_NAME_CELLS), _SHORTEST_NAME_CELLS)
+        room = max(min(self.sheet.width - _HEAD_CELLS - 17, 32), 8)
         return self.sheet.cut(self.sheet.clean(stage.name), room)
 
     def _facts(self, stage: StageRecord, previous: str | None) -> str:
@@ -287,7 +263,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         )
 
     def _details(self, stage: StageRecord) -> Iterator[Row]:
-        style, is_done = _STYLES[stage.state], stage.state is StageState.COMPLETED
+        style, is_done = _LOOKS[stage.state][0], stage.state is StageState.COMPLETED
         if self.brief:
             # What a person who waits wants to know: why it does not go on, or what the last gate missed.
             if stage.reason and not is_done:
@@ -302,25 +278,31 @@ class Tree(Struct, frozen=True, kw_only=True):
         if outdated := stage.outdated_in_words:
             yield from self._prose(f"made before {outdated} changed", "yellow")
         yield from self._failures(stage.failures if self.verbose else open_ones, stage)
-        counted_one = counted_attempt(stage)
         for attempt in stage.attempts:
             label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
-            yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_one)
+            yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_attempt(stage))
 
     def _failures(self, failures: Sequence[FailedTry], stage: StageRecord) -> Iterator[Row]:
         """Why it does not go on; what has worked since is only counted."""
         shown = failures if self.verbose else failures[-_POINTS_SHOWN:]
-        calls, told = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
-        if rest := calls - told:
+        calls, named = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
+        if rest := calls - named:
             yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
-        # What failed alike several times is told once.
+        # What failed alike several times is said once.
         alike: dict[str, list[FailedTry]] = {}
         for failure in shown:
             kind = "" if failure.kind == WORKSPACE_ERROR else f"{failure.kind}: "
             reason = f"{kind}{failure.message}{f' ({failure.hint})' if failure.hint else ''}"
             alike.setdefault(reason, []).append(failure)
         for reason, same in alike.items():
-            yield from self._prose(f"{_failed_in_words(same)}{reason}", "yellow")
+            steps = list(dict.fromkeys(_STEPS[failure.step] for failure in same))
+            which = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
+            words = f"{which} failed{'' if len(same) == len(steps) else f', {len(same)} times in all'}: "
+            if same[0].kind == WORKSPACE_ERROR:
+                words = ""
+            elif (gate := same[0].gate) is not None:
+                words = f"gate {gate + 1} could not decide{'' if len(same) == 1 else f', {len(same)} times'}: "
+            yield from self._prose(f"{words}{reason}", "yellow")
 
     def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
         for critique in attempt.critiques:
@@ -341,9 +323,9 @@ class Tree(Struct, frozen=True, kw_only=True):
         beside = cells(label) + len(words) + 2
         room = self.sheet.width - 2 * _DETAIL_INDENT - beside
         if not summary or self.brief or not whole:
-            shown = summary if self.brief else self.sheet.cut(summary, room) if room >= _LEAST_OF_A_SUMMARY else ""
+            shown = summary if self.brief else self.sheet.cut(summary, room) if room >= 8 else ""
             yield (*head, (f": {shown}" if shown else "", ""))
-        elif room < _ROOM_BESIDE_A_VERDICT:
+        elif room < 30:
             yield head
             yield from (((f"  {line}", ""),) for line in self._lines(summary, " " * (_DETAIL_INDENT + 2)))
         else:
@@ -399,18 +381,6 @@ def _wrapped(text: str, room: int) -> list[str]:
             lines.append(line[:length])
             line = line[length:]
     return [*lines, line] if line else lines or [""]
-
-
-def _failed_in_words(failures: Sequence[FailedTry]) -> str:
-    """`retry failed`; of several for the same reason `call, retry and fresh start failed`."""
-    gate, count = failures[0].gate, len(failures)
-    if failures[0].kind == WORKSPACE_ERROR:
-        return ""
-    if gate is not None:
-        return f"gate {gate + 1} could not decide{'' if count == 1 else f', {count} times'}: "
-    steps = list(dict.fromkeys(_STEPS[failure.step] for failure in failures))
-    words = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
-    return f"{words} failed{'' if count == len(steps) else f', {count} times in all'}: "
 
 
 def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:

@@ -5,20 +5,14 @@ The JSON Schemas are made of these types, and what is said here is said there.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import Enum
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict
 
-from codeloupe import __version__
-from codeloupe.model.agent import Usage
-from codeloupe.model.pipeline import AttemptRecord, Critique, FailedTry, RunRecord, StageRecord, StageState
-from codeloupe.reports.json_v1 import UsageV1, schema_of, usage_v1
+from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
+from codeloupe.reports.json_v1 import TOOL, UsageV1, document, json_text, schema_of
 from codeloupe.reports.pipeline import Places, counted_attempt, exit_code_of, run_seconds, stage_seconds
-from codeloupe.system.untrusted import json_document
 
 State = Annotated[str, {"enum": [state.value for state in StageState]}]
 _MOMENT = {"format": "date-time", "description": "a moment in UTC, in the form of ISO 8601"}
@@ -205,86 +199,59 @@ def run_json(
     exit_code: int | None = None,
     now: datetime | None = None,
 ) -> str:
-    """One run, with every attempt. Always valid JSON that can be encoded as UTF-8, whatever agents wrote.
-
-    `exit_code` is for a run that was stopped by an error of its own.
-    """
+    """One run, with every attempt. `exit_code` is for a run that was stopped by an error of its own."""
     moment = now or datetime.now(UTC)
-    own = {
-        "inputs": [{"name": name, "value": value} for name, value in run.inputs.items()],
-        "stages": [_stage(stage, moment) for stage in run.stages],
-        "directory": str(places.directory),
-        "result": _plain(places.result),
-        "patch": _plain(places.patch),
-        "process_id": process_id,
-    }
-    code = exit_code_of(run) if exit_code is None else exit_code
-    return _written(_run(RunV1, run, moment, busy=busy, exit_code=code, **own))
+    whole = document(
+        RunV1,
+        run,
+        schema_version=1,
+        tool=TOOL,
+        exit_code=exit_code_of(run) if exit_code is None else exit_code,
+        busy=busy,
+        process_id=process_id,
+        inputs=[{"name": name, "value": value} for name, value in run.inputs.items()],
+        duration_seconds=run_seconds(run, moment),
+        directory=str(places.directory),
+        result=places.result and str(places.result),
+        patch=places.patch and str(places.patch),
+        stages=[_stage(stage, moment) for stage in run.stages],
+    )
+    return json_text(whole)
+
+
+def _stage(stage: StageRecord, now: datetime) -> dict[str, Any]:
+    counted, seconds = counted_attempt(stage), stage_seconds(stage, now)
+    return document(
+        StageV1,
+        stage,
+        max_attempts=stage.max_attempts or None,
+        score=counted and counted.score,
+        agent=counted.agent if counted else "",
+        model=counted and counted.model,
+        duration_seconds=seconds if seconds is not None and math.isfinite(seconds) else None,
+        attempts=[document(AttemptV1, attempt) for attempt in (*stage.earlier, *stage.attempts)],
+    )
 
 
 def runs_json(
     runs: Sequence[RunRecord], problems: Mapping[str, str], *, busy: frozenset[str], now: datetime | None = None
 ) -> str:
     """A list of runs; `busy` names those that a process works on."""
-    moment = now or datetime.now(UTC)
-    entries = []
-    for run in runs:
-        completed = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-        own = {
-            "stages": {"total": len(run.stages), "completed": completed},
-            "cost_usd": _plain(run.usage.cost_usd) or 0.0,
-            "unknown_costs": run.usage.unknown_costs,
-        }
-        entries.append(_run(RunEntryV1, run, moment, busy=run.run_id in busy, exit_code=exit_code_of(run), **own))
+    entries = [
+        document(
+            RunEntryV1,
+            run,
+            exit_code=exit_code_of(run),
+            busy=run.run_id in busy,
+            duration_seconds=run_seconds(run, now or datetime.now(UTC)),
+            stages={
+                "total": len(run.stages),
+                "completed": sum(stage.state is StageState.COMPLETED for stage in run.stages),
+            },
+            cost_usd=run.usage.cost_usd if math.isfinite(run.usage.cost_usd) else 0.0,
+            unknown_costs=run.usage.unknown_costs,
+        )
+        for run in runs
+    ]
     unreadable = [{"name": name, "reason": problems[name]} for name in sorted(problems)]
-    return _written({"schema_version": 1, "tool": _tool(), "runs": entries, "problems": unreadable})
-
-
-def _written(document: object) -> str:
-    return json_document(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def _tool() -> dict[str, str]:
-    return {"name": "codeloupe", "version": __version__}
-
-
-def _run(kind: type, run: RunRecord, now: datetime, **own: Any) -> dict[str, Any]:
-    return _group(kind, run, schema_version=1, tool=_tool(), duration_seconds=run_seconds(run, now), **own)
-
-
-def _stage(stage: StageRecord, now: datetime) -> dict[str, Any]:
-    counted = counted_attempt(stage)
-    return _group(
-        StageV1,
-        stage,
-        max_attempts=stage.max_attempts or None,
-        score=None if counted is None else counted.score,
-        agent="" if counted is None else counted.agent,
-        model=None if counted is None else counted.model,
-        duration_seconds=_plain(stage_seconds(stage, now)),
-        attempts=_plain((*stage.earlier, *stage.attempts)),
-    )
-
-
-def _group(kind: type, record: object, **own: Any) -> dict[str, Any]:
-    """The fields of a document's type: what is given, else what the record has under that name."""
-    return {name: own[name] if name in own else _plain(getattr(record, name)) for name in get_type_hints(kind)}
-
-
-def _plain(value: Any) -> Any:
-    for kind, made in _MADE.items():
-        if isinstance(value, kind):
-            return made(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-_MADE: Mapping[type, Callable[[Any], Any]] = {
-    Enum: lambda value: value.value,
-    tuple: lambda value: [_plain(each) for each in value],
-    datetime: lambda value: value.astimezone(UTC).isoformat(),
-    Path: str,
-    Usage: usage_v1,
-    AttemptRecord: lambda value: _group(AttemptV1, value, duration_seconds=_plain(value.duration_seconds) or 0.0),
-    Critique: lambda value: _group(CritiqueV1, value),
-    FailedTry: lambda value: _group(FailureV1, value),
-}
+    return json_text({"schema_version": 1, "tool": TOOL, "runs": entries, "problems": unreadable})

@@ -10,16 +10,7 @@ from msgspec import Struct
 
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
-_STYLES = {
-    "bold": "1",
-    "dim": "2",
-    "red": "1;31",
-    "yellow": "1;33",
-    "green": "1;32",
-    "blue": "1;94",
-    "cyan": "36",
-}
-_LONGEST_TEXT = 2_000
+_STYLES = {"bold": "1", "dim": "2", "red": "1;31", "yellow": "1;33", "green": "1;32", "blue": "1;94", "cyan": "36"}
 _GAP = 2
 
 
@@ -50,11 +41,9 @@ class Sheet(Struct, frozen=True, kw_only=True):
     ascii_only: bool = False
 
     def clean(self, text: str) -> str:
-        """Untrusted text as one safe line."""
-        shown = terminal(text[:_LONGEST_TEXT].replace("\n", " "))
-        if not self.ascii_only or shown.isascii():
-            return shown
-        return in_ascii(shown)
+        """Untrusted text as one line that is safe and can be shown here."""
+        shown = terminal(text[:2_000].replace("\n", " "))
+        return in_ascii(shown) if self.ascii_only and not shown.isascii() else shown
 
     def paint(self, text: str, style: str) -> str:
         """The text in a style, where there is colour."""
@@ -62,14 +51,6 @@ class Sheet(Struct, frozen=True, kw_only=True):
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
         """A heading and a line for each row, within the width as far as columns can shrink or be left out."""
-        columns, rows = self._fitting(columns, rows)
-        widths = self._widths(columns, rows)
-        heading = [Cell(column.title, "dim") for column in columns]
-        return [self._line(columns, row, widths) for row in (heading, *rows)]
-
-    def _fitting(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-    ) -> tuple[Sequence[Column], Sequence[Sequence[Cell]]]:
         for column in [column for column in columns if column.drops]:
             widths = self._widths(columns, rows)
             if sum(widths) + _GAP * (len(widths) - 1) <= self.width:
@@ -77,7 +58,17 @@ class Sheet(Struct, frozen=True, kw_only=True):
             index = columns.index(column)
             columns = [*columns[:index], *columns[index + 1 :]]
             rows = [[*row[:index], *row[index + 1 :]] for row in rows]
-        return columns, rows
+        widths = self._widths(columns, rows)
+        lines = []
+        for row in ([Cell(column.title, "dim") for column in columns], *rows):
+            parts = []
+            for column, cell, width in zip(columns, row, widths, strict=True):
+                text = self.cut(cell.text, width)
+                room = " " * (width - cells(text))
+                painted = self.paint(text, cell.style)
+                parts.append(room + painted if column.right else painted + room)
+            lines.append((" " * _GAP).join(parts).rstrip())
+        return lines
 
     def _widths(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
         widths = [
@@ -90,27 +81,15 @@ class Sheet(Struct, frozen=True, kw_only=True):
                 widths[index] = max(widths[index] - excess, cells(column.title), 8)
         return widths
 
-    def _line(self, columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int]) -> str:
-        parts = []
-        for column, cell, width in zip(columns, row, widths, strict=True):
-            text = self.cut(cell.text, width)
-            room = " " * (width - cells(text))
-            painted = self.paint(text, cell.style)
-            parts.append(room + painted if column.right else painted + room)
-        return (" " * _GAP).join(parts).rstrip()
-
     def cut(self, text: str, width: int) -> str:
         """The text in at most so many cells, its end replaced by an ellipsis when it is longer."""
-        if len(text) <= width and text.isascii():
-            return text
         if cells(text) <= width:
             return text
         more = "..." if self.ascii_only else "…"
         room = width - len(more)
-        taken = 0
         for index, character in enumerate(text):
-            taken += _character_cells(character)
-            if taken > room:
+            room -= _character_cells(character)
+            if room < 0:
                 return text[:index].rstrip() + more
         return text
 

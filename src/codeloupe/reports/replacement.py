@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -16,9 +17,6 @@ from codeloupe.system.untrusted import is_masked, terminal
 
 _LONGEST = 20_000
 _WORD = re.compile(r"\w+")
-# Of the words of both texts together, how many they must share to be two versions of one thing.
-_SHARED = 0.5
-_SUGGESTION_FENCE = "suggestion"
 _ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
 _INDENTED = re.compile(r"(?: {2}|\t)[ \t]*\S")
 # How a line of code begins or ends, where no sentence does.
@@ -59,8 +57,8 @@ def fix_of(finding: Finding) -> Fix:
     code = edit.text if edit is not None else offered if _is_visible(offered) else ""
     suggestion = finding.suggestion or ""
     suggested = _code_of(suggestion)
-    said = suggested is not None and suggested.text.strip() == code.strip()
-    return Fix("" if said else suggestion, code, edit)
+    is_said = suggested is not None and suggested[0].strip() == code.strip()
+    return Fix("" if is_said else suggestion, code, edit)
 
 
 def exact_replacement(finding: Finding) -> Replacement | None:
@@ -71,21 +69,18 @@ def exact_replacement(finding: Finding) -> Replacement | None:
     code: a fenced block, or lines indented as the quoted ones. A block that is marked as `suggestion` must keep the
     indentation; any other must also be as long as the quote and share half of its words.
     """
-    if not _quote_is_whole(finding):
+    quote, first, last = finding.evidence.rstrip("\n"), finding.first_line, finding.last_line
+    lines = quote.count("\n") + 1 if quote.strip() else 0
+    if not finding.anchored or first < 1 or lines != last - first + 1 or is_masked(quote):
         return None
-    quote = finding.evidence.rstrip("\n")
     if finding.replacement is not None and finding.replacement.strip():
         text = finding.replacement.replace("\r\n", "\n").rstrip("\n")
-        is_edit = text != quote and len(text) <= _LONGEST and _is_plain(text)
-        return Replacement(finding.first_line, finding.last_line, text) if is_edit else None
-    code = _code_of(finding.suggestion or "")
-    if code is None or not _is_plain(code.text):
-        return None
-    if code.text == quote or _indent(code.text) != _indent(quote):
-        return None
-    if not code.is_marked and not _is_version_of(code.text, quote):
-        return None
-    return Replacement(finding.first_line, finding.last_line, code.text)
+        is_edit = len(text) <= _LONGEST
+    else:
+        text, is_marked = _code_of(finding.suggestion or "") or ("", False)
+        is_edit = bool(text) and _indent(text) == _indent(quote) and (is_marked or _is_version_of(text, quote))
+    is_edit = is_edit and text != quote and not is_masked(text) and _is_visible(text)
+    return Replacement(first, last, text) if is_edit else None
 
 
 def fenced(words: str) -> str:
@@ -120,14 +115,10 @@ def _code_rows(rows: list[str]) -> list[bool]:
         is_indented = _INDENTED.match(row) is not None
         in_list = bool(_ITEM.match(row)) or (in_list and is_indented)
         marks.append(not in_list and bool(row.strip()) and (is_indented or _looks_like_code(row)))
-    # Blank rows between two of code are code too.
-    last: int | None = None
-    for at, row in enumerate(rows):
-        if not row.strip():
-            continue
-        if last is not None and marks[last] and marks[at]:
+    filled = [at for at, row in enumerate(rows) if row.strip()]
+    for last, at in pairwise(filled):
+        if marks[last] and marks[at]:
             marks[last:at] = [True] * (at - last)
-        last = at
     return marks
 
 
@@ -138,48 +129,28 @@ def _looks_like_code(row: str) -> bool:
     return bool(_CODE_START.match(text)) and bool(_CODE_END.search(text) or not _SENTENCE.match(text))
 
 
-class _Code(Struct, frozen=True):
-    text: str
-    is_marked: bool
-
-
-def _code_of(suggestion: str) -> _Code | None:
+def _code_of(suggestion: str) -> tuple[str, bool] | None:
+    """The code that a suggestion consists of, and whether it is marked as an edit; None when it is anything else."""
     if not suggestion.strip() or len(suggestion) > _LONGEST:
         return None
-    text = suggestion.replace("\r\n", "\n")
-    rows = text.strip("\n").rstrip().split("\n")
-    fence = _fence(rows[0])
-    if fence:
+    rows = suggestion.replace("\r\n", "\n").strip("\n").rstrip().split("\n")
+    if fence := _fence(rows[0]):
         is_whole = len(rows) > 2 and rows[-1].strip() == fence and not any(_fence(row) for row in rows[1:-1])
-        marked = rows[0].strip()[len(fence) :].strip().lower() == _SUGGESTION_FENCE
-        return _Code("\n".join(rows[1:-1]), marked) if is_whole else None
+        is_marked = rows[0].strip()[len(fence) :].strip().lower() == "suggestion"
+        return ("\n".join(rows[1:-1]), is_marked) if is_whole else None
     # Prose is not indented.
-    return _Code("\n".join(rows), is_marked=False) if rows[0][:1] in (" ", "\t") else None
+    return ("\n".join(rows), False) if rows[0][:1] in (" ", "\t") else None
 
 
 def _fence(row: str) -> str:
     mark = row.lstrip()
-    for character in "`~":
-        run = mark[: len(mark) - len(mark.lstrip(character))]
-        if len(run) >= 3:
-            return run
-    return ""
-
-
-def _quote_is_whole(finding: Finding) -> bool:
-    quoted = finding.evidence.rstrip("\n").count("\n") + 1 if finding.evidence.strip() else 0
-    lines = finding.last_line - finding.first_line + 1
-    return finding.anchored and finding.first_line > 0 and quoted == lines and not is_masked(finding.evidence)
-
-
-def _is_plain(text: str) -> bool:
-    return not is_masked(text) and _is_visible(text)
+    runs = [mark[: len(mark) - len(mark.lstrip(character))] for character in "`~"]
+    return next((run for run in runs if len(run) >= 3), "")
 
 
 def _is_visible(text: str) -> bool:
     """Whether nothing in it is invisible or acts on a terminal: nobody would see what the edit brings in."""
-    rows = text.replace("\r\n", "\n").replace("\t", " ").split("\n")
-    return all(terminal(row) == row for row in rows)
+    return all(terminal(row) == row for row in text.replace("\r\n", "\n").replace("\t", " ").split("\n"))
 
 
 def _indent(text: str) -> str:
@@ -188,6 +159,7 @@ def _indent(text: str) -> str:
 
 
 def _is_version_of(text: str, quote: str) -> bool:
+    """Whether it is as long, and of the words of both together they share half."""
     new, old = Counter(_WORD.findall(text)), Counter(_WORD.findall(quote))
     shared, both = (new & old).total(), (new | old).total()
-    return text.count("\n") == quote.count("\n") and bool(both) and shared / both >= _SHARED
+    return text.count("\n") == quote.count("\n") and bool(both) and shared / both >= 0.5

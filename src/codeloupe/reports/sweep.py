@@ -1,21 +1,27 @@
-"""A sweep as text: who reviewed, each commit with its verdict and what was found, the plan, and the summary."""
+"""A sweep as text, Markdown, JSON and XML: each commit with its verdict and findings, the plan, and the summary.
+
+JSON and XML are of version 1: fields are added, never changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import indent
+from typing import Any
+from xml.etree import ElementTree as ET
 
 from msgspec.structs import replace
 from rich.text import Text
 
+from codeloupe import __version__
 from codeloupe.model.change import Commit
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.review import Verdict
+from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
-from codeloupe.reports.closing import counts_by_severity
+from codeloupe.reports import Layout
+from codeloupe.reports.json_v1 import TOOL, ReviewV1, UsageV1, document, json_text
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.text import code_lines, finding_in_short, finding_lines
+from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
 from codeloupe.system.untrusted import (
     code_span,
@@ -23,98 +29,17 @@ from codeloupe.system.untrusted import (
     markdown_code,
     markdown_line,
     markdown_prose,
+    plain_code,
+    plain_line,
+    plain_path,
+    plain_text,
     without_log_commands,
 )
 
-SHORT_SHA = 10
-INCOMPLETE = Verdict.INCOMPLETE.value
-NOTHING = "There are no commits to review."
-_CAUSES = {FindingStatus.REFUTED: "refuted"}
-
-
-def verdict_in_words(commit: CommitReview) -> str:
-    """`LEAVE`, `FIX`, `REVERT`, or `INCOMPLETE` for one that could not be reviewed."""
-    return INCOMPLETE if commit.verdict is None else commit.verdict.value
-
-
-def score_in_words(score: float | None) -> str:
-    """`0.85`, or a dash where there is none."""
-    return "-" if score is None else f"{score:.2f}"
-
-
-def lines_in_words(commit: Commit) -> str:
-    """`+12 -3`."""
-    return f"+{commit.insertions:,} -{commit.deletions:,}"
-
-
-def size_in_words(commit: Commit) -> str:
-    """`+12 -3 in 2 files`."""
-    return f"{lines_in_words(commit)} in {counted(len(commit.files), 'file', 'files')}"
-
-
-def note_on_coverage(reviewed: CommitReview) -> str:
-    """That nothing was looked at, since there was nothing to look at; empty for any other commit."""
-    coverage = reviewed.review.coverage if reviewed.review is not None else None
-    if coverage is None or reviewed.failure or coverage.files_reviewed:
-        return ""
-    return "none reviewed" if coverage.files_total else "no changes"
-
-
-def time_in_words(commit: Commit) -> str:
-    """`2024-05-31 12:30 UTC`."""
-    return f"{commit.time:%Y-%m-%d %H:%M} UTC"
-
-
-def findings_of(commit: CommitReview) -> tuple[Finding, ...]:
-    """What was found, also by a review that is not complete."""
-    return commit.review.findings if commit.review is not None else ()
-
-
-def description_of(finding: Finding) -> str:
-    """The defect in one text: what it is, and why."""
-    return "\n\n".join(part for part in (finding.title.strip(), finding.body.strip()) if part)
-
-
-def evidence_of(finding: Finding) -> str:
-    """Where it is: `file:line`."""
-    return place_in_words(finding)
-
-
-def expert_of(finding: Finding) -> str:
-    """Who found it: the expert, or the reviewer that has none, such as an analyser."""
-    return finding.expert or finding.reviewer
-
-
-def why_not_counted(finding: Finding) -> str:
-    """Why a finding costs its commit nothing; empty for one that counts."""
-    if finding.can_block:
-        return ""
-    if finding.is_open:
-        return "could not be placed in the code"
-    if finding.suppression is not None:
-        return f"suppressed: {finding.suppression.reason}"
-    return finding.verification or _CAUSES.get(finding.status, finding.status.value)
-
-
-def ending_in_words(sweep: CommitSweep) -> str:
-    """What the exit code says."""
-    match sweep.exit_code:
-        case 1:
-            return "there are findings of high or above, and --strict fails on them"
-        case 3:
-            return "not every commit could be reviewed"
-        case _ if any(commit.verdict is None for commit in sweep.commits):
-            return "not every commit could be reviewed; accepted, since on_incomplete is pass"
-        case _:
-            return ""
-
-
+_NOTHING = "There are no commits to review."
 _BLANK = Text("")
 _INDENT = 2
-_LABEL_CELLS = 10
 _PHASE_CELLS = 10
-_VERDICT_CELLS = max(map(len, CommitVerdict))
-_LONGEST_SUBJECT = 500
 _STYLES = {
     CommitVerdict.LEAVE: "bold green",
     CommitVerdict.FIX: "bold yellow",
@@ -122,273 +47,408 @@ _STYLES = {
     None: "bold yellow",
 }
 _PHASE_STYLES = {"red": "bold red", "green": "bold green", "refactor": "bold cyan"}
+_COLUMNS = ("Commit", "Verdict", "Score", "Category", "Experts", "Lines", "Files", "Author", "Time", "Subject")
+_LONGEST_LINE = 1_000
+_LONGEST_TEXT = 6_000
+_LONGEST_XML_TEXT = 50_000
 
 
-def render_sweep_text(
-    sweep: CommitSweep, *, width: int, color: bool, verbose: bool = False, ascii_only: bool = False
-) -> str:
-    """The report for a person, in lines of at most `width` cells; only `path:line` and the summary may be longer.
+def _verdict(commit: CommitReview) -> str:
+    return "INCOMPLETE" if commit.verdict is None else commit.verdict.value
 
-    Without `color` there is no escape sequence in it; with `ascii_only` no character outside ASCII.
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else f"{score:.2f}"
+
+
+def _lines(commit: Commit) -> str:
+    return f"+{commit.insertions:,} -{commit.deletions:,}"
+
+
+def _size(commit: Commit) -> str:
+    return f"{_lines(commit)} in {counted(len(commit.files), 'file', 'files')}"
+
+
+def _time(commit: Commit) -> str:
+    return f"{commit.time:%Y-%m-%d %H:%M} UTC"
+
+
+def _note_on_coverage(reviewed: CommitReview) -> str:
+    """That nothing was looked at, since there was nothing to look at; empty for any other commit."""
+    if reviewed.review is None or reviewed.failure or reviewed.review.coverage.files_reviewed:
+        return ""
+    return "none reviewed" if reviewed.review.coverage.files_total else "no changes"
+
+
+def _findings(commit: CommitReview) -> tuple[Finding, ...]:
+    """What was found, also by a review that is not complete."""
+    return commit.review.findings if commit.review is not None else ()
+
+
+def _description(finding: Finding) -> str:
+    return "\n\n".join(filter(None, (finding.title.strip(), finding.body.strip())))
+
+
+def _expert(finding: Finding) -> str:
+    """Who found it: the expert, or the reviewer that has none, such as an analyser."""
+    return finding.expert or finding.reviewer
+
+
+def _why_not_counted(finding: Finding) -> str:
+    """Why a finding costs its commit nothing; empty for one that counts."""
+    if finding.can_block:
+        return ""
+    if finding.is_open:
+        return "could not be placed in the code"
+    if finding.suppression is not None:
+        return f"suppressed: {finding.suppression.reason}"
+    return finding.verification or finding.status.value
+
+
+def _ending(sweep: CommitSweep) -> str:
+    """What the exit code says, as a sentence; empty when all is well."""
+    if sweep.exit_code == 1:
+        return "There are findings of high or above, and --strict fails on them."
+    if sweep.exit_code == 3:
+        return "Not every commit could be reviewed."
+    has_gaps = any(commit.verdict is None for commit in sweep.commits)
+    return "Not every commit could be reviewed; accepted, since on_incomplete is pass." if has_gaps else ""
+
+
+def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:
+    """The report for a person, in lines of at most the layout's width; only `path:line` and the summary may be longer.
+
+    Without colour there is no escape sequence in it; with `ascii_only` no character outside ASCII.
     """
-    page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
-    return print_lines(page, [*_opening(page, sweep), *_commits(page, sweep.commits), *_closing(page, sweep)])
-
-
-def _opening(page: Page, sweep: CommitSweep) -> list[Text]:
-    who: list[Text] = []
-    if sweep.reviewer is not None:
-        name, colon, rest = page.clean(reviewer_in_words(sweep.reviewer)).partition(":")
-        who = page.wrap(Text.assemble((name, BOLD), colon, rest))
-    return [*who, *page.wrap(Text(page.clean(sweep.description), style=DIM))]
-
-
-def _commits(page: Page, commits: Sequence[CommitReview]) -> list[Text]:
-    """Commits without findings close together, the others with room around them."""
-    cells = max((len(_standing(commit)) for commit in commits), default=0)
-    lines: list[Text] = []
-    roomy = True
-    for commit in commits:
+    width = max(layout.width, NARROWEST)
+    page = Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
+    who = reviewer_in_words(sweep.reviewer) if sweep.reviewer is not None else ""
+    description = page.wrap(Text(page.clean(sweep.description), style=DIM))
+    lines = [*(opening_lines(page, who, "") if sweep.reviewer is not None else []), *description]
+    cells = max((len(_standing(commit)) for commit in sweep.commits), default=0)
+    # Commits without findings close together, the others with room around them.
+    is_roomy = True
+    for commit in sweep.commits:
         details = _details(page, commit)
-        if roomy or details:
+        if is_roomy or details:
             lines.append(_BLANK)
-        lines += [*_headline(page, commit, cells), *_about(page, commit), *details]
-        roomy = bool(details)
-    return lines
+        lines += [*_headline(page, commit, cells), *details]
+        is_roomy = bool(details)
+    return print_lines(page, [*lines, *_closing(page, sweep)])
 
 
 def _standing(reviewed: CommitReview) -> str:
     if reviewed.verdict is None:
-        return verdict_in_words(reviewed)
-    return f"{reviewed.verdict.value:<{_VERDICT_CELLS}}  {score_in_words(reviewed.score)}"
+        return _verdict(reviewed)
+    return f"{reviewed.verdict.value:<{max(map(len, CommitVerdict))}}  {_score(reviewed.score)}"
 
 
 def _headline(page: Page, reviewed: CommitReview, cells: int) -> list[Text]:
     commit = reviewed.commit
-    subject = page.clean(commit.subject, longest=_LONGEST_SUBJECT)
     line = Text.assemble(
         (f"{_standing(reviewed):<{cells}}", _STYLES[reviewed.verdict]),
         "  ",
-        (commit.sha[:SHORT_SHA], "cyan"),
+        (commit.sha[:10], "cyan"),
         "  ",
-        (subject, BOLD),
+        (page.clean(commit.subject, longest=500), BOLD),
     )
-    return page.wrap(line, hang=_INDENT)
-
-
-def _about(page: Page, reviewed: CommitReview) -> list[Text]:
-    commit = reviewed.commit
-    parts = [
+    facts = (
         commit.author,
-        time_in_words(commit),
+        _time(commit),
         reviewed.category.value,
         ", ".join(reviewed.experts),
-        size_in_words(commit),
-        note_on_coverage(reviewed),
-    ]
-    told = f" {page.signs.bullet} ".join(page.clean(part) for part in parts if part)
-    return page.wrap(Text(told, style=DIM), indent=_INDENT)
+        _size(commit),
+        _note_on_coverage(reviewed),
+    )
+    about = f" {page.sign('·')} ".join(page.clean(fact) for fact in facts if fact)
+    return [*page.wrap(line, hang=_INDENT), *page.wrap(Text(about, style=DIM), indent=_INDENT)]
 
 
 def _details(page: Page, reviewed: CommitReview) -> list[Text]:
     """Why it could not be reviewed, what was found, and what to do about it; nothing for a clean commit."""
-    findings = sorted(findings_of(reviewed), key=lambda one: (one.severity.priority, one.file, one.first_line))
-    counting = [finding for finding in findings if finding.can_block]
-    others = [finding for finding in findings if not finding.can_block]
+    failure = Text(page.clean(reviewed.failure))
+    ordered = sorted(_findings(reviewed), key=lambda one: (one.severity.priority, one.file, one.first_line))
+    # The commit of a finding is named above it.
+    findings = [replace(finding, commit_sha=None) for finding in ordered]
     sections = [
-        _failure(page, reviewed),
-        *(finding_lines(page, _bare(finding)) for finding in counting),
+        page.item(page.sign("✖"), "bold yellow", failure, hang=0) if reviewed.failure else [],
+        *(finding_lines(page, finding) for finding in findings if finding.can_block),
         *(
-            finding_in_short(page, _bare(finding), note=f"not counted: {why_not_counted(finding)}")
-            for finding in others
+            finding_in_short(page, finding, note=f"not counted: {_why_not_counted(finding)}")
+            for finding in findings
+            if not finding.can_block
         ),
         _plan(page, reviewed),
     ]
     return [line for section in sections if section for line in (_BLANK, *section)]
 
 
-def _bare(finding: Finding) -> Finding:
-    """Without its commit, under which it stands."""
-    return replace(finding, commit_sha=None)
-
-
-def _failure(page: Page, reviewed: CommitReview) -> list[Text]:
-    if not reviewed.failure:
-        return []
-    sign = Text.assemble(" " * _INDENT, (page.signs.gap, "bold yellow"), " ")
-    return page.wrap(Text(page.clean(reviewed.failure)), indent=_INDENT + 2, first=sign)
-
-
 def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
-    if not reviewed.plan:
-        return []
-    lines = [Text(f"{' ' * _INDENT}Plan, test first", style=BOLD)]
+    lines = [Text(f"{' ' * _INDENT}Plan, test first", style=BOLD)] if reviewed.plan else []
     for step in reviewed.plan:
         first = Text.assemble(" " * _INDENT, (f"{step.phase:<{_PHASE_CELLS}}", _PHASE_STYLES.get(step.phase, BOLD)))
+        text = Text(page.clean(step.text))
         if page.measure >= 2 * NARROWEST:
-            lines += page.wrap(Text(page.clean(step.text)), indent=_INDENT + _PHASE_CELLS, first=first)
+            lines += page.wrap(text, indent=_INDENT + _PHASE_CELLS, first=first)
         else:
-            lines += [first, *page.wrap(Text(page.clean(step.text)), indent=_INDENT)]
+            lines += [first, *page.wrap(text, indent=_INDENT)]
         if step.code:
             lines += code_lines(page, step.code, sign="+", style="green", indent=_INDENT + _PHASE_CELLS)
     return lines
 
 
 def _closing(page: Page, sweep: CommitSweep) -> list[Text]:
-    style = "red" if sweep.exit_code == 1 else "yellow" if sweep.exit_code or _has_gaps(sweep) else "green"
-    findings = [finding for commit in sweep.commits for finding in findings_of(commit) if finding.can_block]
-    counts = counts_by_severity(findings)
-    ending = ending_in_words(sweep)
+    ending = _ending(sweep)
+    style = "red" if sweep.exit_code == 1 else "yellow" if sweep.exit_code or ending else "green"
+    counts = counts_by_severity(one for commit in sweep.commits for one in _findings(commit) if one.can_block)
     rows = [
-        ("Score", Text(score_in_words(sweep.score))),
+        ("Score", Text(_score(sweep.score))),
         ("Findings", counts if counts.plain else Text("none")),
         ("Spent", Text(spent_in_words(sweep.usage))),
         ("Time", Text(duration(sweep.usage.duration_seconds))),
     ]
     return [
         _BLANK,
-        *([] if sweep.commits else [*page.wrap(Text(NOTHING)), _BLANK]),
-        Text(page.signs.heavy_rule * page.measure, style=style),
+        *([] if sweep.commits else [*page.wrap(Text(_NOTHING)), _BLANK]),
+        Text(page.sign("━") * page.measure, style=style),
         # In one piece, whatever the width: it is what one looks for in a log.
         Text(page.clean(sweep.summary), style=BOLD),
-        *(page.wrap(Text(page.clean(f"{ending[:1].upper()}{ending[1:]}."), style=style)) if ending else []),
-        *(line for label, value in rows if value.plain for line in _row(page, label, value)),
+        *(page.wrap(Text(page.clean(ending), style=style)) if ending else []),
+        *(line for label, value in rows if value.plain for line in page.row(label, value)),
     ]
-
-
-def _has_gaps(sweep: CommitSweep) -> bool:
-    return any(commit.verdict is None for commit in sweep.commits)
-
-
-def _row(page: Page, label: str, value: Text) -> list[Text]:
-    return page.wrap(value, indent=_LABEL_CELLS, first=Text(f"{label:<{_LABEL_CELLS}}", style=DIM))
-
-
-_LONGEST_CELL = 200
-_LONGEST_LINE = 1_000
-_LONGEST_TEXT = 6_000
-_QUOTE_LINES = 12
-_COLUMNS = ("Commit", "Verdict", "Score", "Category", "Experts", "Lines", "Files", "Author", "Time", "Subject")
 
 
 def render_sweep_markdown(sweep: CommitSweep) -> str:
     """The sweep as Markdown of the kind that forges show."""
-    # It may be printed to the log of a CI system, which obeys lines of certain forms wherever they stand.
-    return without_log_commands("\n".join(_document(sweep)) + "\n")
+    # It may be printed to the log of a CI system, which obeys lines of certain forms wherever they are.
+    return without_log_commands("\n".join(_markdown(sweep)) + "\n")
 
 
-def _document(sweep: CommitSweep) -> Iterator[str]:
-    yield "# Commit review"
-    yield ""
-    yield f"**{markdown_line(sweep.summary, longest=_LONGEST_LINE)}**"
-    yield ""
-    ending = ending_in_words(sweep)
+def _markdown(sweep: CommitSweep) -> Iterator[str]:
     score = "" if sweep.score is None else f"Score {sweep.score:.2f}. "
-    yield f"{score}{ending[:1].upper()}{ending[1:]}".rstrip() + ("." if ending else "")
-    yield ""
-    yield f"{markdown_line(sweep.description, longest=_LONGEST_LINE)}  "
+    spent = ", ".join(filter(None, (spent_in_words(sweep.usage), duration(sweep.usage.duration_seconds))))
+    yield from ("# Commit review", "", f"**{_line(sweep.summary)}**", "")
+    yield from (f"{score}{_ending(sweep)}".rstrip(), "", f"{_line(sweep.description)}  ")
     if sweep.reviewer is not None:
-        yield f"{markdown_line(reviewer_in_words(sweep.reviewer), longest=_LONGEST_LINE)}  "
-    spent = spent_in_words(sweep.usage)
-    yield markdown_line(", ".join(filter(None, (spent, duration(sweep.usage.duration_seconds)))), longest=_LONGEST_LINE)
-    yield ""
+        yield f"{_line(reviewer_in_words(sweep.reviewer))}  "
+    yield from (_line(spent), "")
     if not sweep.commits:
-        yield NOTHING
+        yield _NOTHING
         return
-    yield f"| {' | '.join(_COLUMNS)} |"
-    yield f"|{'---|' * len(_COLUMNS)}"
-    for commit in sweep.commits:
-        yield _sweep_markdown_row(commit)
-    for commit in sweep.commits:
-        if commit.failure or findings_of(commit):
-            yield from _section(commit)
+    yield from (f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}")
+    for reviewed in sweep.commits:
+        commit = reviewed.commit
+        cells = (
+            code_span(commit.sha[:10]),
+            f"**{_verdict(reviewed)}**",
+            _score(reviewed.score),
+            reviewed.category.value.replace("_", "\\_"),
+            _cell(", ".join(reviewed.experts)),
+            _lines(commit),
+            ", ".join(filter(None, (f"{len(commit.files):,}", _note_on_coverage(reviewed)))),
+            _cell(commit.author),
+            _time(commit),
+            _cell(commit.subject),
+        )
+        yield f"| {' | '.join(cell or ' ' for cell in cells)} |"
+    for reviewed in sweep.commits:
+        if reviewed.failure or _findings(reviewed):
+            yield from _markdown_commit(reviewed)
 
 
-def _sweep_markdown_row(reviewed: CommitReview) -> str:
-    commit = reviewed.commit
-    cells = (
-        code_span(commit.sha[:SHORT_SHA]),
-        f"**{verdict_in_words(reviewed)}**",
-        score_in_words(reviewed.score),
-        reviewed.category.value.replace("_", "\\_"),
-        _cell(", ".join(reviewed.experts)),
-        lines_in_words(commit),
-        ", ".join(filter(None, (f"{len(commit.files):,}", note_on_coverage(reviewed)))),
-        _cell(commit.author),
-        time_in_words(commit),
-        _cell(commit.subject),
-    )
-    return f"| {' | '.join(cell or ' ' for cell in cells)} |"
+def _line(text: str) -> str:
+    return markdown_line(text, longest=_LONGEST_LINE)
 
 
 def _cell(text: str) -> str:
-    return markdown_cell(text, longest=_LONGEST_CELL)
+    return markdown_cell(text, longest=200)
 
 
-def _section(reviewed: CommitReview) -> Iterator[str]:
+def _markdown_commit(reviewed: CommitReview) -> Iterator[str]:
     commit = reviewed.commit
     score = "" if reviewed.score is None else f" {reviewed.score:.2f}"
-    yield ""
-    yield f"## {verdict_in_words(reviewed)}{score} {code_span(commit.sha[:SHORT_SHA])}"
-    yield ""
-    yield f"{markdown_line(commit.subject, longest=_LONGEST_LINE)}  "
-    yield markdown_line(
-        f"{commit.author}, {time_in_words(commit)}, {reviewed.category.value}, {size_in_words(commit)}",
-        longest=_LONGEST_LINE,
-    )
+    yield from ("", f"## {_verdict(reviewed)}{score} {code_span(commit.sha[:10])}", "", f"{_line(commit.subject)}  ")
+    yield _line(f"{commit.author}, {_time(commit)}, {reviewed.category.value}, {_size(commit)}")
     if reviewed.failure:
-        yield ""
-        yield f"Could not be reviewed: {markdown_line(reviewed.failure, longest=_LONGEST_LINE)}"
-    for finding in worst_first(findings_of(reviewed)):
-        yield from _finding(finding)
+        yield from ("", f"Could not be reviewed: {_line(reviewed.failure)}")
+    for finding in worst_first(_findings(reviewed)):
+        yield from _markdown_finding(finding)
     if reviewed.plan:
-        yield ""
-        yield "Plan, test first:"
-        yield ""
+        yield from ("", "Plan, test first:", "")
         for number, step in enumerate(reviewed.plan, start=1):
-            yield f"{number}. **{step.phase}**: {markdown_line(step.text, longest=_LONGEST_LINE)}"
+            yield f"{number}. **{step.phase}**: {_line(step.text)}"
             if step.code:
-                yield ""
-                yield indent(markdown_code(step.code[:_LONGEST_TEXT]), "   ")
-                yield ""
+                yield from ("", indent(markdown_code(step.code[:_LONGEST_TEXT]), "   "), "")
 
 
-def _finding(finding: Finding) -> Iterator[str]:
-    severity = finding.severity
-    title = markdown_line(finding.title, longest=_LONGEST_LINE)
-    yield ""
-    yield f"### {severity.label.upper()} P{severity.priority}: {title}"
-    yield ""
-    about = " · ".join(
-        filter(
-            None, (code_span(evidence_of(finding)), _cell(finding.category), _cell(expert_of(finding)), _note(finding))
-        )
-    )
-    yield about
+def _markdown_finding(finding: Finding) -> Iterator[str]:
+    severity, why = finding.severity, _why_not_counted(finding)
+    note = f"not counted: {_cell(why)}" if why else ""
+    about = (code_span(place_in_words(finding)), _cell(finding.category), _cell(_expert(finding)), note)
+    yield from ("", f"### {severity.label.upper()} P{severity.priority}: {_line(finding.title)}", "")
+    yield " · ".join(filter(None, about))
     if finding.evidence.strip():
-        lines = finding.evidence.rstrip("\n")[:_LONGEST_TEXT].split("\n")
-        cut = ["…"] if len(lines) > _QUOTE_LINES else []
-        yield ""
-        yield markdown_code("\n".join([*lines[:_QUOTE_LINES], *cut]))
+        rows = finding.evidence.rstrip("\n")[:_LONGEST_TEXT].split("\n")
+        yield from ("", markdown_code("\n".join([*rows[:12], *(["…"] if len(rows) > 12 else [])])))
     if finding.body.strip():
-        yield ""
-        yield markdown_prose(finding.body, longest=_LONGEST_TEXT)
+        yield from ("", markdown_prose(finding.body, longest=_LONGEST_TEXT))
     fix = fix_of(finding)
-    parts = (
-        markdown_prose(fenced(fix.words), longest=_LONGEST_TEXT),
-        markdown_code(fix.code[:_LONGEST_TEXT]) if fix.code.strip() else "",
-    )
-    if any(parts):
-        yield ""
-        yield "**Fix**"
-    for part in filter(None, parts):
-        yield ""
-        yield part
+    code = markdown_code(fix.code[:_LONGEST_TEXT]) if fix.code.strip() else ""
+    parts = list(filter(None, (markdown_prose(fenced(fix.words), longest=_LONGEST_TEXT), code)))
+    for part in ["**Fix**", *parts] if parts else []:
+        yield from ("", part)
     if finding.verification:
-        yield ""
-        yield f"**Verified**: {markdown_line(finding.verification, longest=_LONGEST_LINE)}"
+        yield from ("", f"**Verified**: {_line(finding.verification)}")
 
 
-def _note(finding: Finding) -> str:
-    why = why_not_counted(finding)
-    return f"not counted: {_cell(why)}" if why else ""
+def render_sweep_json(sweep: CommitSweep) -> str:
+    """The sweep as a JSON document, valid and encodable as UTF-8 whatever the commits and findings hold."""
+    commits = [_json_commit(commit) for commit in sweep.commits]
+    reviewer = sweep.reviewer
+    return json_text(
+        {
+            "schema_version": 1,
+            "tool": TOOL,
+            "sweep_id": sweep.sweep_id,
+            "description": sweep.description,
+            "reviewer": reviewer and {"type": reviewer.type, "model": reviewer.model, "why": reviewer.why},
+            "summary": sweep.summary,
+            "score": sweep.score,
+            "exit_code": sweep.exit_code,
+            "strict": sweep.strict,
+            "usage": document(UsageV1, sweep.usage),
+            "commits": commits,
+            "findings": [finding for commit in commits for finding in commit["findings"]],
+        }
+    )
+
+
+def _json_commit(reviewed: CommitReview) -> dict[str, Any]:
+    commit, review = reviewed.commit, reviewed.review
+    # As `review --format json` has it, so that both have the same fields.
+    whole = {} if review is None else document(ReviewV1, review, schema_version=1, tool=None)
+    kept = ("review_id", "complete", "summary", "coverage", "usage", "errors", "hidden_findings")
+    return {
+        "sha": commit.sha,
+        "author": commit.author,
+        "email": commit.email,
+        "time": commit.time.isoformat(),
+        "subject": commit.subject,
+        "category": reviewed.category.value,
+        "experts": list(reviewed.experts),
+        "files": list(commit.files),
+        "insertions": commit.insertions,
+        "deletions": commit.deletions,
+        "verdict": _verdict(reviewed),
+        "score": reviewed.score,
+        "reviewed": reviewed.reviewed,
+        "failure": reviewed.failure or None,
+        "findings": [
+            _json_finding(finding, data)
+            for finding, data in zip(_findings(reviewed), whole.get("findings", ()), strict=True)
+        ],
+        "plan": [{"phase": step.phase, "text": step.text, "code": step.code or None} for step in reviewed.plan],
+        "review": review
+        and {"base": review.scope.base, "head": review.scope.head, **{key: whole[key] for key in kept}},
+    }
+
+
+def _json_finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
+    """In a sweep the evidence is a place, `file:line`; the lines themselves are the quote."""
+    return {
+        "commit_sha": finding.commit_sha,
+        "expert": _expert(finding),
+        "severity": finding.severity.label,
+        "category": finding.category,
+        "description": _description(finding),
+        "evidence": place_in_words(finding),
+        "quote": finding.evidence,
+        **{key: value for key, value in whole.items() if key not in ("commit_sha", "expert", "evidence")},
+    }
+
+
+def render_sweep_xml(sweep: CommitSweep) -> str:
+    """The sweep as a well-formed document in UTF-8, whatever the commits and findings hold."""
+    usage = sweep.usage
+    root = ET.Element("sweep")
+    _set(root, schema_version=1, tool="codeloupe", version=__version__, id=sweep.sweep_id)
+    _set(root, score=_xml_score(sweep.score), exit_code=sweep.exit_code, strict=sweep.strict)
+    _add(root, "description", sweep.description)
+    _add(root, "summary", sweep.summary)
+    if sweep.reviewer is not None:
+        reviewer = _add(root, "reviewer", sweep.reviewer.why)
+        _set(reviewer, type=sweep.reviewer.type, model=sweep.reviewer.model or None)
+    spent = _set(ET.SubElement(root, "usage"), requests=usage.requests, cached=usage.cached)
+    _set(spent, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    _set(spent, cost_usd=f"{usage.cost_usd:.6f}", duration_seconds=f"{usage.duration_seconds:.3f}")
+    commits = _set(ET.SubElement(root, "commits"), count=len(sweep.commits))
+    for commit in sweep.commits:
+        _xml_commit(ET.SubElement(commits, "commit"), commit)
+    ET.indent(root)
+    # As in Markdown.
+    return without_log_commands(f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n')
+
+
+def _xml_commit(element: ET.Element, reviewed: CommitReview) -> None:
+    commit = reviewed.commit
+    _set(element, sha=commit.sha, time=commit.time.isoformat(), category=reviewed.category.value)
+    _set(element, verdict=_verdict(reviewed), score=_xml_score(reviewed.score), reviewed=reviewed.reviewed)
+    _set(element, insertions=commit.insertions, deletions=commit.deletions)
+    _set(_add(element, "author", commit.author), email=commit.email)
+    _add(element, "subject", commit.subject)
+    if reviewed.failure:
+        _add(element, "failure", reviewed.failure)
+    experts = ET.SubElement(element, "experts")
+    for expert in reviewed.experts:
+        _add(experts, "expert", expert)
+    files = _set(ET.SubElement(element, "files"), count=len(commit.files))
+    for path in commit.files:
+        ET.SubElement(files, "file").text = plain_path(path)
+    findings = _set(ET.SubElement(element, "findings"), count=len(_findings(reviewed)))
+    for finding in _findings(reviewed):
+        _xml_finding(ET.SubElement(findings, "finding"), finding)
+    plan = ET.SubElement(element, "plan")
+    for step in reviewed.plan:
+        written = _set(_add(plan, "step", step.text), phase=step.phase)
+        if step.code:
+            ET.SubElement(written, "code").text = plain_code(step.code, longest=_LONGEST_XML_TEXT)
+
+
+def _xml_finding(element: ET.Element, finding: Finding) -> None:
+    severity = finding.severity
+    _set(element, commit_sha=finding.commit_sha or "", severity=severity.label, priority=severity.priority)
+    _set(element, category=finding.category, expert=_expert(finding), reviewer=finding.reviewer)
+    _set(element, fingerprint=finding.fingerprint, status=finding.status.value)
+    _set(element, anchored=finding.anchored, counts=finding.can_block)
+    texts = {
+        "description": plain_text(_description(finding), longest=_LONGEST_XML_TEXT),
+        "evidence": plain_path(place_in_words(finding)),
+        "quote": plain_code(finding.evidence, longest=_LONGEST_XML_TEXT),
+    }
+    if finding.suggestion:
+        texts["suggestion"] = plain_code(finding.suggestion, longest=_LONGEST_XML_TEXT)
+    if code := fix_of(finding).code:
+        texts["replacement"] = plain_code(code, longest=_LONGEST_XML_TEXT)
+    for name, text in texts.items():
+        ET.SubElement(element, name).text = text
+    if finding.verification:
+        _add(element, "verification", finding.verification)
+
+
+def _add(parent: ET.Element, name: str, text: str) -> ET.Element:
+    element = ET.SubElement(parent, name)
+    element.text = plain_line(text, longest=5_000)
+    return element
+
+
+def _set(element: ET.Element, **attributes: str | int | None) -> ET.Element:
+    """Set attributes, `_` in a name as `-`; None is left out."""
+    for name, value in attributes.items():
+        if value is not None:
+            word = str(value).lower() if isinstance(value, bool) else str(value)
+            element.set(name.replace("_", "-"), plain_line(word, longest=5_000))
+    return element
+
+
+def _xml_score(score: float | None) -> str | None:
+    return None if score is None else f"{score:.2f}"

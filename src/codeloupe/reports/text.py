@@ -1,111 +1,74 @@
-"""The text report: who reviewed, the findings by file, what was not reviewed, and the verdict."""
+"""The text report: who reviewed, the findings by file, what was not reviewed, the verdict, and what to do next."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from html import unescape
+from importlib.resources import files
 
 from rich.cells import cell_len
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, SuppressionKind
-from codeloupe.model.review import Review
-from codeloupe.reports.closing import SEVERITY_STYLES, closing_lines, counts_by_severity, next_lines, not_reviewed_lines
+from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
+from codeloupe.model.review import Review, SkippedFile
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, console_for, print_lines, prose
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import duration, reviewer_in_words, short_id, worst_first
+from codeloupe.reports.wording import (
+    NOTHING,
+    Tone,
+    by_file,
+    counted,
+    dedented,
+    duration,
+    is_piece,
+    origin_of,
+    outcome_of,
+    reviewer_in_words,
+    short_id,
+    skipped_in_words,
+    spent_in_words,
+    why_set_aside,
+    worst_first,
+)
 from codeloupe.system.untrusted import terminal
 
-_TAB_CELLS = 4
-_LINES_SHOWN = 6
-_LINES_SHOWN_VERBOSE = 40
-_LONGEST_LINE = 4_000
-
-
-def source_lines(page: Page, evidence: str, *, first_line: int | None, style: str, indent: int) -> list[Text]:
-    """The quote line by line: common indentation removed, cut to the page, a marker at the first line.
-
-    `style` colours the marker and the gutter. `first_line` is None for a quote that has no place in the file.
-
-    An empty quote gives no lines; what is left out is counted in a last line.
-    """
-    rows = evidence.rstrip("\n").split("\n") if evidence.strip() else []
-    shown = rows[: _LINES_SHOWN_VERBOSE if page.verbose else _LINES_SHOWN]
-    numbers = ["?" if first_line is None else str(first_line + offset) for offset in range(len(shown))]
-    digits = max(map(len, numbers), default=1)
-    room = max(page.width - indent - digits - 5, 8)
-    lines: list[Text] = []
-    for number, row in zip(numbers, _dedented([_expanded(row) for row in shown]), strict=True):
-        sign = " " if lines else page.signs.marker
-        line = Text(" " * indent)
-        line.append(f"{sign} ", style=style)
-        line.append(f"{number:>{digits}} ", style=DIM)
-        line.append(f"{page.signs.gutter} ", style=style)
-        line.append(page.cut(page.clean(row), room))
-        lines.append(line)
-    if len(rows) > len(shown):
-        rest = len(rows) - len(shown)
-        what = f"{page.signs.more} {rest:,} more {'line' if rest == 1 else 'lines'}"
-        lines.append(Text(" " * (indent + digits + 3) + what, style=DIM))
-    return lines
+_SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
+_TONE_STYLES = {Tone.GOOD: "green", Tone.CAUTION: "yellow", Tone.BAD: "red"}
+_INDENT = 2
+_LABEL_CELLS = 5
+_LONGEST_PROSE = 6_000
+_MOST_LINES = 40
+_BLANK = Text("")
 
 
 def code_lines(page: Page, code: str, *, sign: str, style: str, indent: int) -> list[Text]:
-    """Code line by line behind a sign, its indentation kept but for what all lines share; cut to the page."""
+    """Code line by line after a sign, its indentation kept but for what all lines share; cut to the page."""
     rows = code.strip("\n").rstrip().split("\n")
-    shown = rows[:_LINES_SHOWN_VERBOSE]
     room = max(page.width - indent - len(sign) - 1, 8)
     lines = [
         Text.assemble(" " * indent, (f"{sign} {page.cut(page.clean(row), room)}".rstrip(), style))
-        for row in _dedented([_expanded(row) for row in shown])
+        for row in dedented(rows[:_MOST_LINES])
     ]
-    if len(rows) > len(shown):
-        lines.append(Text(f"{' ' * indent}{page.signs.more} {len(rows) - len(shown):,} more lines", style=DIM))
+    if len(rows) > _MOST_LINES:
+        lines.append(Text(f"{' ' * indent}{page.sign('…')} {len(rows) - _MOST_LINES:,} more lines", style=DIM))
     return lines
-
-
-def _expanded(row: str) -> str:
-    """The row without its line end, tabs as spaces; of an endless row, only what a page could ever show."""
-    return row[:_LONGEST_LINE].rstrip("\r").expandtabs(_TAB_CELLS)
-
-
-def _dedented(rows: list[str]) -> list[str]:
-    indents = [len(row) - len(row.lstrip(" ")) for row in rows if row.strip(" ")]
-    common = min(indents, default=0)
-    return [row[common:] for row in rows]
-
-
-_CRITICAL_BADGE = "bold red reverse"
-_INDENT = 2
-_LABEL_CELLS = 5
-_LONGEST_TITLE = 1_000
-_LONGEST_PROSE = 6_000
-_PROSE_LINES = 40
-_LOOKS_NAMED = 4
-_SHORTEST_FENCE = 3
-# So much of a fingerprint tells findings apart; the verbs that take one take its beginning.
-_DIGITS = 12
-_HISTORY = {"open": "still open from an earlier review", "regressed": "back after it was fixed"}
 
 
 def finding_lines(page: Page, finding: Finding) -> list[Text]:
     """One finding in full; every string of it is untrusted and cleaned here."""
+    confirmed = finding.verification.startswith(Proof.CONFIRMED)
+    sign, style = (page.sign("✔"), "bold green") if confirmed else ("?", "bold yellow")
     return [
         *_headline(page, finding, style=BOLD),
-        *_place(page, finding, note=_origin(page, finding)),
-        *source_lines(
-            page,
-            finding.evidence,
-            first_line=finding.line_start if finding.first_line > 0 else None,
-            style=SEVERITY_STYLES[finding.severity],
-            indent=_INDENT,
-        ),
+        *_place(page, finding, note=f" {page.sign('·')} ".join(origin_of(finding, with_id=False))),
+        *_quote(page, finding),
         *_labelled(page, "Why", finding.body, style=BOLD),
         *_fix(page, finding),
-        *_verification(page, finding),
+        *_labelled(page, sign, finding.verification.rstrip(": "), style=style),
     ]
 
 
@@ -118,9 +81,10 @@ def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
     severity = finding.severity
     word = f"{severity.label.upper()} P{severity.priority}"
     urgent = severity is Severity.CRITICAL
-    badge = page.badge(word, _CRITICAL_BADGE) if urgent else Text(word, style=SEVERITY_STYLES[severity])
-    title = page.clean(finding.title, longest=_LONGEST_TITLE)
-    return page.wrap(Text.assemble(badge, "  ", (title, style)), indent=_INDENT, hang=2)
+    badge = page.badge(word, "bold red reverse") if urgent else Text(word, style=_SEVERITY_STYLES[severity])
+    return page.wrap(
+        Text.assemble(badge, "  ", (page.clean(finding.title, longest=1_000), style)), indent=_INDENT, hang=2
+    )
 
 
 def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
@@ -131,11 +95,36 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     if finding.last_line > finding.first_line > 0:
         place.append(f" to {finding.line_end}", style=DIM)
     identity = f"id {short_id(finding)}" if finding.fingerprint else ""
-    parts = [note, f"fingerprint {finding.fingerprint[:_DIGITS]}" if page.verbose and identity else identity]
-    shown = Text(page.clean(f" {page.signs.bullet} ".join(part for part in parts if part)), style=DIM)
+    if page.verbose and identity:
+        identity = f"fingerprint {finding.fingerprint[:12]}"
+    shown = Text(page.clean(f" {page.sign('·')} ".join(filter(None, (note, identity)))), style=DIM)
     if place.cell_len + 2 + shown.cell_len <= page.measure:
         return [Text.assemble(place, "  ", shown)]
     return [place, *page.wrap(shown, indent=_INDENT)]
+
+
+def _quote(page: Page, finding: Finding) -> list[Text]:
+    """The quote line by line, cut to the page, a marker at the first line; what is left out is counted."""
+    rows = finding.evidence.rstrip("\n").split("\n") if finding.evidence.strip() else []
+    shown = rows[: _MOST_LINES if page.verbose else 6]
+    first, style = finding.first_line, _SEVERITY_STYLES[finding.severity]
+    numbers = [str(first + offset) if first > 0 else "?" for offset in range(len(shown))]
+    digits = max(map(len, numbers), default=1)
+    room = max(page.width - _INDENT - digits - 5, 8)
+    lines = [
+        Text.assemble(
+            " " * _INDENT,
+            (f"{' ' if at else page.sign('▸')} ", style),
+            (f"{numbers[at]:>{digits}} ", DIM),
+            (f"{page.sign('│')} ", style),
+            page.cut(page.clean(row), room),
+        )
+        for at, row in enumerate(dedented(shown))
+    ]
+    if rest := len(rows) - len(shown):
+        more = f"{page.sign('…')} {counted(rest, 'more line', 'more lines')}"
+        lines.append(Text(" " * (_INDENT + digits + 3) + more, style=DIM))
+    return lines
 
 
 def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
@@ -143,17 +132,20 @@ def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
     shown = page.clean(text[:_LONGEST_PROSE].strip(), keep_newlines=True, longest=_LONGEST_PROSE)
     if not shown:
         return []
-    first = Text(" " * _INDENT)
-    first.append(f"{label:<{_LABEL_CELLS}}", style=style)
+    first = Text.assemble(" " * _INDENT, (f"{label:<{_LABEL_CELLS}}", style))
     lines = page.wrap(prose(shown), indent=_INDENT + _LABEL_CELLS, first=first)
-    if len(text) > _LONGEST_PROSE or len(lines) > _PROSE_LINES:
-        note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
-        lines = [*lines[:_PROSE_LINES], *page.wrap(note, indent=_INDENT + _LABEL_CELLS)]
+    if len(text) > _LONGEST_PROSE or len(lines) > _MOST_LINES:
+        return [*lines[:_MOST_LINES], *_cut_note(page)]
     return lines
 
 
+def _cut_note(page: Page) -> list[Text]:
+    note = Text(f"{page.sign('…')} cut here; the JSON report has it whole", style=DIM)
+    return page.wrap(note, indent=_INDENT + _LABEL_CELLS)
+
+
 def _fix(page: Page, finding: Finding) -> list[Text]:
-    """Advice behind the label, its code as code; then the new code for the quoted lines, each line behind a `+`."""
+    """Advice after the label, its code as code; then the new code for the quoted lines, each line after a `+`."""
     fix = fix_of(finding)
     lines: list[Text] = []
     for block, is_code in _blocks(fenced(fix.words[:_LONGEST_PROSE])):
@@ -162,8 +154,7 @@ def _fix(page: Page, finding: Finding) -> list[Text]:
         else:
             lines += _labelled(page, "" if lines else "Fix", block, style="bold green")
     if len(fix.words) > _LONGEST_PROSE:
-        note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
-        lines += page.wrap(note, indent=_INDENT + _LABEL_CELLS)
+        lines += _cut_note(page)
     if fix.code.strip():
         lines += code_lines(page, fix.code, sign="+", style="green", indent=_INDENT + _LABEL_CELLS)
     if lines and not lines[0].plain.startswith(f"{' ' * _INDENT}Fix"):
@@ -179,49 +170,13 @@ def _blocks(words: str) -> list[tuple[str, bool]]:
     for row in words.split("\n"):
         mark = row.strip()
         opening = mark[: len(mark) - len(mark.lstrip(mark[0]))] if mark[:1] in ("`", "~") else ""
-        if (fence and mark == fence) or (not fence and len(opening) >= _SHORTEST_FENCE):
+        if (fence and mark == fence) or (not fence and len(opening) >= 3):
             blocks.append(("\n".join(rows), bool(fence)))
             rows, fence = [], "" if fence else opening
         else:
             rows.append(row)
     blocks.append(("\n".join(rows), bool(fence)))
     return [block for block in blocks if block[0].strip()]
-
-
-def _verification(page: Page, finding: Finding) -> list[Text]:
-    """What the attempt to refute it showed."""
-    confirmed = finding.verification.startswith(Proof.CONFIRMED)
-    sign, style = (page.signs.passed, "bold green") if confirmed else ("?", "bold yellow")
-    return _labelled(page, sign, finding.verification.rstrip(": "), style=style)
-
-
-def _origin(page: Page, finding: Finding) -> str:
-    seen = _agreement(finding)
-    # Who saw it names the reviewer too.
-    reviewer = "" if seen and finding.seen_by else finding.reviewer
-    parts = [finding.category, finding.rule or "", reviewer, finding.expert or "", seen]
-    if finding.outside_change:
-        parts.append("outside the change")
-    parts.append(_HISTORY.get(finding.status.value, ""))
-    if finding.confidence is not None:
-        parts.append(f"confidence {finding.confidence:.0%}")
-    if finding.commit_sha:
-        parts.append(f"commit {finding.commit_sha[:10]}")
-    return f" {page.signs.bullet} ".join(dict.fromkeys(part for part in parts if part))
-
-
-def _agreement(finding: Finding) -> str:
-    if finding.agreement <= 1:
-        return ""
-    if not finding.seen_by:
-        return f"seen {finding.agreement} times"
-    named = ", ".join(finding.seen_by[:_LOOKS_NAMED])
-    rest = len(finding.seen_by) - _LOOKS_NAMED
-    return f"seen by {named}{f' and {rest:,} more' if rest > 0 else ''}"
-
-
-_BLANK = Text("")
-_SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 
 
 def render_text(
@@ -240,151 +195,213 @@ def render_text(
     escape sequence in it; with `ascii_only` no character outside ASCII.
     """
     page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
-    following = next_lines(page, review, saved_in=saved_in, untrusted=untrusted)
-    return print_lines(page, [*report_lines(page, review), *following])
+    lines = _report(page, review)
+    if saved_in is not None:
+        lines += _next_steps(page, review, saved_in=saved_in, untrusted=untrusted)
+    return print_lines(page, lines)
 
 
-def report_lines(page: Page, review: Review) -> list[Text]:
-    """The whole report as fitted lines."""
-    opening = opening_lines(page, review)
+def _report(page: Page, review: Review) -> list[Text]:
+    opening = opening_lines(page, reviewer_in_words(review.reviewer), review.scope.description)
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
-        return [*opening, *_nothing_changed(review)]
+        took = duration(review.usage.duration_seconds)
+        return [*opening, _BLANK, Text.assemble(("No changes to review", BOLD), (f" ({took})", DIM))]
+    findings, limit = review.findings, review.policy.fail_on
+    unplaced = [one for one in findings if one.is_open and not one.anchored and not one.is_unsettled(limit)]
+    refuted = [one for one in findings if one.status is FindingStatus.REFUTED]
+    closed = [one for one in findings if not one.is_open and one.status is not FindingStatus.REFUTED]
     sections = [
-        _unsettled(page, review.unsettled),
-        *_files(page, [finding for finding in review.findings if finding.can_block]),
-        _without_place(page, [finding for finding in review.findings if _is_merely_unplaced(finding, review)]),
-        _refuted(page, [finding for finding in review.findings if finding.status is FindingStatus.REFUTED]),
-        _set_aside(page, [finding for finding in review.findings if _is_set_aside(finding)]),
-        not_reviewed_lines(page, review),
-        closing_lines(page, review),
+        # Claims that would block are the first: the review cannot pass before a person has looked at them.
+        _section(page, "Needs a person", "not placed in the code, not refuted", review.unsettled),
+        *(
+            _section(page, page.clean(path), counts_by_severity(found), worst_first(found))
+            for path, found in by_file(one for one in findings if one.can_block).items()
+        ),
+        _section(page, "Without a place", "could not be placed in the code; never block", worst_first(unplaced)),
+        _in_short(page, "Refuted", refuted, note_of=lambda one: one.verification or "refuted"),
+        _in_short(page, "Set aside", closed, note_of=why_set_aside),
+        _not_reviewed(page, review),
+        _verdict(page, review),
     ]
     return [*opening, *(line for section in sections if section for line in (_BLANK, *section))]
 
 
-def opening_lines(page: Page, review: Review) -> list[Text]:
+def opening_lines(page: Page, who: str, what: str) -> list[Text]:
     """The reviewer and why, then what was reviewed."""
-    sentence = page.clean(reviewer_in_words(review.reviewer))
-    name, colon, rest = sentence.partition(":")
-    scope = Text(page.clean(review.scope.description), style=DIM)
+    name, colon, rest = page.clean(who).partition(":")
+    scope = Text(page.clean(what), style=DIM)
     return [*page.wrap(Text.assemble((name, BOLD), colon, rest)), *(page.wrap(scope) if scope.plain.strip() else [])]
 
 
-def _nothing_changed(review: Review) -> list[Text]:
-    took = duration(review.usage.duration_seconds)
-    return [_BLANK, Text.assemble(("No changes to review", BOLD), (f" ({took})", DIM))]
+def counts_by_severity(findings: Iterable[Finding]) -> Text:
+    """`1 critical, 2 low`: the worst first, each in its colour, steps without findings left out."""
+    counts = Counter(finding.severity for finding in findings)
+    parts = [Text(f"{counts[step]:,} {step.label}", style=_SEVERITY_STYLES[step]) for step in Severity if counts[step]]
+    return Text(", ").join(parts)
 
 
-def _files(page: Page, findings: Sequence[Finding]) -> list[list[Text]]:
-    by_file: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_file[finding.file].append(finding)
-    ranked = sorted(by_file.items(), key=lambda item: (min(f.severity.priority for f in item[1]), item[0]))
-    return [_file(page, path, found) for path, found in ranked]
-
-
-def _file(page: Page, path: str, findings: list[Finding]) -> list[Text]:
-    blocks = [finding_lines(page, finding) for finding in worst_first(findings)]
-    return [*_heading(page, page.clean(path), counts_by_severity(findings)), *_spaced(blocks)]
-
-
-def _heading(page: Page, title: str, note: Text) -> list[Text]:
-    """The title with a rule that runs up to the note at the right; in two lines when they do not fit in one."""
-    room = page.measure - cell_len(title) - note.cell_len - 2
-    if room < 2:
-        return [*page.wrap(Text(title, style=BOLD)), *page.wrap(note)]
-    return [Text.assemble((title, BOLD), " ", (page.signs.rule * room, DIM), " ", note)]
-
-
-def _unsettled(page: Page, claims: Sequence[Finding]) -> list[Text]:
-    """Claims that would block: first of all, since the review cannot pass before a person has looked at them."""
-    return _unplaced(page, "Needs a person", "not placed in the code, not refuted", claims)
-
-
-def _is_merely_unplaced(finding: Finding, review: Review) -> bool:
-    return finding.is_open and not finding.anchored and not finding.is_unsettled(review.policy.fail_on)
-
-
-def _without_place(page: Page, findings: Sequence[Finding]) -> list[Text]:
-    """Lesser findings whose quote is not in the file: listed apart, since they never block."""
-    return _unplaced(page, "Without a place", "could not be placed in the code; never block", worst_first(findings))
-
-
-def _unplaced(page: Page, title: str, note: str, findings: Sequence[Finding]) -> list[Text]:
+def _section(page: Page, title: str, note: Text | str, findings: Sequence[Finding]) -> list[Text]:
     if not findings:
         return []
-    blocks = [finding_lines(page, finding) for finding in findings]
-    return [*_heading(page, title, Text(note, style=DIM)), *_spaced(blocks)]
-
-
-def _refuted(page: Page, findings: Sequence[Finding]) -> list[Text]:
-    return _in_short(page, "Refuted", findings, note_of=lambda finding: finding.verification or "refuted")
-
-
-def _is_set_aside(finding: Finding) -> bool:
-    return not finding.is_open and finding.status is not FindingStatus.REFUTED
-
-
-def _set_aside(page: Page, findings: Sequence[Finding]) -> list[Text]:
-    return _in_short(page, "Set aside", findings, note_of=_why_set_aside)
-
-
-def _why_set_aside(finding: Finding) -> str:
-    if finding.suppression is None:
-        return finding.status.value
-    by = _SUPPRESSED_BY[finding.suppression.kind]
-    return f"suppressed by {by}: {finding.suppression.reason}".rstrip(": ")
+    blocks = [(_BLANK, *finding_lines(page, finding)) for finding in findings]
+    return [*_heading(page, title, note), *[line for block in blocks for line in block][1:]]
 
 
 def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: Callable[[Finding], str]) -> list[Text]:
     """Findings that count for nothing: what, where, and why they do not."""
-    if not findings:
-        return []
     blocks = [finding_in_short(page, finding, note=note_of(finding)) for finding in worst_first(findings)]
-    return [*_heading(page, title, Text("not counted", style=DIM)), *(line for block in blocks for line in block)]
+    return [*_heading(page, title, "not counted"), *(line for block in blocks for line in block)] if blocks else []
 
 
-def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
-    return [line for number, block in enumerate(blocks) for line in ([_BLANK, *block] if number else block)]
+def _heading(page: Page, title: str, note: Text | str) -> list[Text]:
+    """The title with a rule that runs up to the note at the right; in two lines when they do not fit in one."""
+    shown = Text(note, style=DIM) if isinstance(note, str) else note
+    room = page.measure - cell_len(title) - shown.cell_len - 2
+    if room < 2:
+        return [*page.wrap(Text(title, style=BOLD)), *page.wrap(shown)]
+    return [Text.assemble((title, BOLD), " ", (page.sign("─") * room, DIM), " ", shown)]
 
 
-_UNIQUE_ID = "codeloupe"
+def _not_reviewed(page: Page, review: Review) -> list[Text]:
+    """What was not reviewed, and the errors that do not tell of that."""
+    coverage = review.coverage
+    gaps = [skip for skip in coverage.skipped if skip.is_gap]
+    # One entry for all pieces of the change that failed for one reason, and one for each reviewer and reason.
+    pieces: dict[str, list[str]] = defaultdict(list)
+    others: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for failed in coverage.units_failed:
+        if is_piece(failed):
+            pieces[failed.reason].append(failed.unit)
+        else:
+            others[failed.unit, failed.reason] += failed.files
+    entries: list[tuple[str, str, Sequence[str]]] = [
+        *((f"{len(each):,} units", why, each) if len(each) > 1 else (each[0], why, ()) for why, each in pieces.items()),
+        *((name, why, files) for (name, why), files in others.items()),
+        *((skip.file, skip.in_words(), ()) for skip in gaps),
+    ]
+    lines = [line for entry in entries for line in _gap(page, *entry)]
+    lines += _left_out(page, [skip for skip in coverage.skipped if not skip.is_gap])
+    titled = [Text("Not reviewed", style=BOLD), *lines] if lines else []
+    # An error that ends with the reason of a gap tells nothing new.
+    reasons = {failed.reason for failed in coverage.units_failed} | {f"{one.file}: {one.in_words()}" for one in gaps}
+    known = tuple(filter(None, reasons))
+    errors = [error for error in review.errors if not error.message.endswith(known)]
+    shown = errors if page.verbose else errors[:10]
+    problems = [line for error in shown for line in _gap(page, error.kind, error.message)]
+    if rest := len(errors) - len(shown):
+        problems += page.wrap(Text(f"{page.sign('…')} {rest:,} more (-v shows them)", style=DIM), indent=_INDENT + 2)
+    titled_problems = [Text("Problems", style=BOLD), *problems] if problems else []
+    return [*titled, *([_BLANK] if titled and problems else []), *titled_problems]
+
+
+def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:
+    shown = Text.assemble((page.clean(name), BOLD), "  ", page.clean(reason))
+    if files:
+        named = files if page.verbose else files[:3]
+        more = f" and {len(files) - len(named):,} more" if len(files) > len(named) else ""
+        shown.append(f"  {', '.join(map(page.clean, named))}{more}", style=DIM)
+    return page.item(page.sign("✖"), "bold yellow", shown)
+
+
+def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
+    """What the settings leave out: counted, and named when asked."""
+    if not skipped:
+        return []
+    hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
+    words = skipped_in_words(skipped)
+    is_one_kind = len({skip.reason for skip in skipped}) == 1
+    summary = Text.assemble(f"{words} skipped" if is_one_kind else f"{len(skipped):,} skipped: {words}", (hint, DIM))
+    sign = Text(f"{' ' * _INDENT}{page.sign('·')} ", style=DIM)
+    lines = page.wrap(summary, indent=_INDENT + 2, first=sign)
+    for skip in sorted(skipped, key=lambda skip: (skip.reason.value, skip.file)) if page.verbose else ():
+        named = Text.assemble(page.clean(skip.file), (f"  {page.clean(skip.in_words())}", DIM))
+        lines += page.wrap(named, indent=_INDENT + 4, hang=2)
+    return lines
+
+
+def _verdict(page: Page, review: Review) -> list[Text]:
+    """The verdict with its reason, then findings, coverage, cost and time."""
+    outcome = outcome_of(review)
+    style, why = _TONE_STYLES[outcome.tone], Text(outcome.why)
+    word = f"PASS {page.sign('✔')}" if outcome.word == "PASS" else outcome.word
+    badge = page.badge(word, f"bold {style} reverse")
+    first = Text.assemble(badge, "  ")
+    if outcome.word == NOTHING:
+        headline = page.wrap(Text.assemble((f"{NOTHING}: ", "bold"), outcome.why))
+    elif first.cell_len > page.measure // 2:
+        headline = [badge, *page.wrap(why, indent=2)]
+    else:
+        headline = page.wrap(why, indent=first.cell_len, first=first)
+    rows = [
+        ("Findings", _counts(review)),
+        ("Coverage", Text(_coverage(page, review))),
+        ("Spent", Text(spent_in_words(review.usage))),
+        ("Time", Text(duration(review.usage.duration_seconds))),
+    ]
+    return [
+        Text(page.sign("━") * page.measure, style=style),
+        *headline,
+        *(line for label, value in rows if value.plain for line in page.row(label, value)),
+    ]
+
+
+def _counts(review: Review) -> Text:
+    findings = review.findings
+    counts = counts_by_severity(finding for finding in findings if finding.can_block)
+    unplaced = sum(finding.is_open and not finding.anchored for finding in findings)
+    refuted = sum(finding.status is FindingStatus.REFUTED for finding in findings)
+    closed = sum(not finding.is_open for finding in findings) - refuted
+    hidden = f"hidden below min_severity={review.policy.min_severity.label}"
+    notes = [
+        (unplaced, "without a place"),
+        (refuted, "refuted"),
+        (closed, "set aside"),
+        (review.hidden_findings, hidden),
+    ]
+    shown = [Text(f"{count:,} {note}") for count, note in notes if count]
+    return Text("; ").join([counts if counts.plain else Text("none"), *shown])
+
+
+def _coverage(page: Page, review: Review) -> str:
+    """How many files, and the gaps: pieces of the change by their number, reviewers such as an analyser by name."""
+    coverage = review.coverage
+    failed = sum(map(is_piece, coverage.units_failed))
+    names = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not is_piece(failed)))
+    if len(names) > 4:
+        failed, names = failed + len(names), []
+    units = f"{failed:,} of {counted(max(coverage.units_total, failed), 'unit', 'units')}" if failed else ""
+    unread = skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
+    gaps = ", ".join(filter(None, (units, *map(page.clean, names), unread)))
+    files = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"
+    return f"{files}; gaps: {gaps}" if gaps else files
+
+
+def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -> list[Text]:
+    """What to do about the worst open finding: the commands, each whole on its line."""
+    opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
+    if not opened:
+        return []
+    finding = next((one for one in opened if one.can_block), opened[0])
+    repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
+    commands = [
+        ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
+        ("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY"),
+        ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
+    ]
+    if untrusted:
+        # Only the baseline of its base holds for it, which an entry made now is not in.
+        del commands[1]
+    return [
+        Text.assemble((f"{'' if number else 'Next':<10}", DIM), f"{label:<10}", page.clean(command))
+        for number, (label, command) in enumerate(commands)
+    ]
+
+
 _ASPECT = 0.6
-_CELL_PIXELS = 20 * _ASPECT
 _TEXT_ELEMENT = re.compile(r'(?P<before><text [^<>]*?)textLength="[^"]*"(?P<after>[^<>]*>)(?P<content>[^<]*)</text>')
-_FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-_PICTURE = (
-    '<svg class="codeloupe-report" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">\n'
-    "<style>\n"
-    f".{{unique_id}}-matrix {{{{ font-family: {_FONTS};"
-    " font-size: {char_height}px; line-height: {line_height}px; white-space: pre; }}\n"
-    f".{{unique_id}}-title {{{{ font-family: {_FONTS}; font-size: 16px; }}}}\n"
-    "{styles}\n"
-    "</style>\n"
-    "<defs>\n"
-    '<clipPath id="{unique_id}-clip-terminal">'
-    '<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>\n'
-    "{lines}\n"
-    "</defs>\n"
-    "{chrome}\n"
-    '<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">\n'
-    "{backgrounds}\n"
-    '<g class="{unique_id}-matrix">{matrix}</g>\n'
-    "</g>\n"
-    "</svg>\n"
-)
+_COLORS = (0x30363D, 0xDA3633, 0x3FB950, 0xD29922, 0x58A6FF, 0xBC8CFF, 0x39C5CF, 0xF0F6FC)
 _DARK = TerminalTheme(
-    (22, 27, 34),
-    (230, 237, 243),
-    [
-        (48, 54, 61),
-        (218, 54, 51),
-        (63, 185, 80),
-        (210, 153, 34),
-        (88, 166, 255),
-        (188, 140, 255),
-        (57, 197, 207),
-        (240, 246, 252),
-    ],
+    (22, 27, 34), (230, 237, 243), [(color >> 16, color >> 8 & 255, color & 255) for color in _COLORS]
 )
 
 
@@ -393,10 +410,11 @@ def svg(review: Review, *, title: str, width: int = 100) -> str:
     page = Page(width=width, color=True)
     console = console_for(page, record=True)
     # The blank line at the end keeps the last one off the frame.
-    for line in [*report_lines(page, review), Text(" ")]:
+    for line in [*_report(page, review), Text(" ")]:
         console.print(line, soft_wrap=True)
+    frame = files("codeloupe.reports").joinpath("assets", "terminal.svg").read_text(encoding="utf-8")
     picture = console.export_svg(
-        title=terminal(title), theme=_DARK, code_format=_PICTURE, unique_id=_UNIQUE_ID, font_aspect_ratio=_ASPECT
+        title=terminal(title), theme=_DARK, code_format=frame, unique_id="codeloupe", font_aspect_ratio=_ASPECT
     )
     return _TEXT_ELEMENT.sub(_with_true_length, picture)
 
@@ -405,5 +423,5 @@ def _with_true_length(element: re.Match[str]) -> str:
     """rich draws line ends too, and states each character to be one cell long, which squeezes wide ones."""
     if element["content"] == "\n":
         return ""
-    cells = cell_len(unescape(element["content"]))
-    return f'{element["before"]}textLength="{cells * _CELL_PIXELS:g}"{element["after"]}{element["content"]}</text>'
+    pixels = cell_len(unescape(element["content"])) * 20 * _ASPECT
+    return f'{element["before"]}textLength="{pixels:g}"{element["after"]}{element["content"]}</text>'

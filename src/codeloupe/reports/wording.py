@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -24,79 +24,14 @@ from codeloupe.model.review import (
 )
 from codeloupe.system.untrusted import plain_line
 
-# Every agent call loads this module for its durations, and needs none of these.
-
-_MINUTE_SECONDS = 60
-_OFFLINE_PROMISE = "lint, security and hygiene; not an AI review"
+NOTHING = "Nothing to review"
 _REVIEWER_NAMES = {
     "offline": "Offline review",
     **{name: f"{facts.label} review" for name, facts in AGENTS.items()},
     "cerberus": "Cerberus review",
     "command": "Review by a command",
 }
-
-
-def counted(count: int, one: str, many: str) -> str:
-    """`1 file`, `1,200 files`."""
-    return f"{count:,} {one if count == 1 else many}"
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `2 min 5 s`."""
-    if seconds < _MINUTE_SECONDS:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), _MINUTE_SECONDS)
-    return f"{minutes:,} min {rest} s"
-
-
-def reviewer_in_words(reviewer: ReviewerInfo) -> str:
-    """Which reviewer and why, as one sentence; the offline one never passes for an AI review."""
-    model = f" with {reviewer.model}" if reviewer.model else ""
-    why = f": {reviewer.why}" if reviewer.why else ""
-    promise = f" ({_OFFLINE_PROMISE})" if reviewer.type == "offline" and "not an AI review" not in reviewer.why else ""
-    return f"{_reviewer_name(reviewer.type)}{model}{why}{promise}"
-
-
-def _reviewer_name(kind: str) -> str:
-    """`agent_sdk`, or several together: `agent_sdk+codex`."""
-    names = [name for name in kind.split("+") if name]
-    if len(names) > 1:
-        return f"Review by {', '.join(names[:-1])} and {names[-1]}"
-    return _REVIEWER_NAMES.get(kind, f"Review by {kind}")
-
-
-def place_in_words(finding: Finding) -> str:
-    """`a.py:12`; only the path where no line is known, and `?` where not even that is."""
-    path = finding.file or "?"
-    return f"{path}:{finding.line_start}" if finding.first_line > 0 else path
-
-
-def dollars(amount: float) -> str:
-    """`$1.20`; a small amount with as many digits as it needs, so that it does not look like nothing."""
-    return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${amount:.4f}"
-
-
-def spent_in_words(usage: Usage) -> str:
-    """Calls, tokens and cost: `9 calls (2 more from the ledger), 41,234 tokens, $0.31`; empty when there were none."""
-    if not usage.requests and not usage.cached:
-        return ""
-    calls = counted(usage.requests, "call", "calls")
-    ledger = f" ({usage.cached:,} more from the ledger)" if usage.cached else ""
-    if not usage.requests:
-        return f"no new calls, {counted(usage.cached, 'answer', 'answers')} from the ledger"
-    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-    return f"{calls}{ledger}, {tokens}, {_cost(usage)}"
-
-
-def _cost(usage: Usage) -> str:
-    if not usage.unknown_costs:
-        return dollars(usage.cost_usd)
-    if usage.unknown_costs >= usage.requests and not usage.cost_usd:
-        return "cost unknown"
-    return f"{dollars(usage.cost_usd)} and the unknown cost of {counted(usage.unknown_costs, 'call', 'calls')}"
-
-
-_NOUNS = {
+_SKIPPED_NOUNS = {
     SkipReason.MEDIA: ("media file", "media files"),
     SkipReason.FONT: ("font", "fonts"),
     SkipReason.ARCHIVE: ("archive", "archives"),
@@ -114,25 +49,75 @@ _NOUNS = {
     SkipReason.UNREADABLE: ("unreadable file", "unreadable files"),
     SkipReason.NOTHING_TO_READ: ("file without changed lines", "files without changed lines"),
 }
+_SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
+_HISTORY = {
+    FindingStatus.OPEN: "still open from an earlier review",
+    FindingStatus.REGRESSED: "back after it was fixed",
+}
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """`1 file`, `1,200 files`."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `2 min 5 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes:,} min {rest} s"
+
+
+def dollars(amount: float) -> str:
+    """`$1.20`; a small amount with as many digits as it needs, so that it does not look like nothing."""
+    return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${amount:.4f}"
+
+
+def spent_in_words(usage: Usage) -> str:
+    """Calls, tokens and cost: `9 calls (2 more from the ledger), 41,234 tokens, $0.31`; empty when there were none."""
+    if not usage.requests:
+        return f"no new calls, {counted(usage.cached, 'answer', 'answers')} from the ledger" if usage.cached else ""
+    ledger = f" ({usage.cached:,} more from the ledger)" if usage.cached else ""
+    cost = dollars(usage.cost_usd)
+    if usage.unknown_costs:
+        cost += f" and the unknown cost of {counted(usage.unknown_costs, 'call', 'calls')}"
+    if usage.unknown_costs >= usage.requests and not usage.cost_usd:
+        cost = "cost unknown"
+    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    return f"{counted(usage.requests, 'call', 'calls')}{ledger}, {tokens}, {cost}"
+
+
+def reviewer_in_words(reviewer: ReviewerInfo) -> str:
+    """Which reviewer and why, as one sentence; the offline one never passes for an AI review."""
+    names = [name for name in reviewer.type.split("+") if name]
+    name = _REVIEWER_NAMES.get(reviewer.type, f"Review by {reviewer.type}")
+    if len(names) > 1:
+        name = f"Review by {', '.join(names[:-1])} and {names[-1]}"
+    model = f" with {reviewer.model}" if reviewer.model else ""
+    why = f": {reviewer.why}" if reviewer.why else ""
+    if reviewer.type == "offline" and "not an AI review" not in reviewer.why:
+        why += " (lint, security and hygiene; not an AI review)"
+    return f"{name}{model}{why}"
 
 
 def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     """`2 lock files, 1 binary file`: the most common reason first."""
-    return ", ".join(counted(count, *_NOUNS[reason]) for reason, count in _by_reason(skipped))
-
-
-def _by_reason(skipped: Iterable[SkippedFile]) -> list[tuple[SkipReason, int]]:
     counts = Counter(skip.reason for skip in skipped)
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
+    return ", ".join(counted(count, *_SKIPPED_NOUNS[reason]) for reason, count in ordered)
 
 
 def is_piece(failed: FailedUnit) -> bool:
-    """Whether a unit is a piece of the change, named after its file, and not a lane such as an analyser."""
+    """Whether a unit is a piece of the change, named after its file, and not a reviewer such as an analyser."""
     return bool(failed.files) and failed.unit.startswith(failed.files[0])
 
 
-NOTHING = "Nothing to review"
-_PATTERNS_NAMED = 3
+def dedented(rows: Sequence[str]) -> list[str]:
+    """Rows of code without line ends and shared indentation, tabs as spaces; of an endless row, the beginning."""
+    shown = [row[:4_000].rstrip("\r").expandtabs(4) for row in rows]
+    common = min((len(row) - len(row.lstrip(" ")) for row in shown if row.strip(" ")), default=0)
+    return [row[common:] for row in shown]
 
 
 class Tone(StrEnum):
@@ -144,7 +129,7 @@ class Tone(StrEnum):
 
 
 class Outcome(Struct, frozen=True):
-    """The word a person remembers, its tone, and the sentence behind it."""
+    """The word a person remembers, its tone, and the sentence that explains it."""
 
     word: str
     tone: Tone
@@ -155,41 +140,32 @@ def outcome_of(review: Review) -> Outcome:
     """What to tell: a review with gaps is never a pass, and what does not block is not told as blocking."""
     blocking = sum(blocks(review, finding) for finding in review.findings)
     threshold = f"at or above fail_on={review.policy.fail_on.label}"
+    word = "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"
     if blocking:
-        why = f"{counted(blocking, 'finding', 'findings')} {threshold}"
-        return Outcome(
-            _word(review), Tone.BAD, why if review.complete else f"{why}; and not everything could be reviewed"
-        )
+        missing = "" if review.complete else "; and not everything could be reviewed"
+        return Outcome(word, Tone.BAD, f"{counted(blocking, 'finding', 'findings')} {threshold}{missing}")
     if review.exit_code == 1:
         hidden = f"findings {threshold} are hidden by min_severity={review.policy.min_severity.label}"
-        return Outcome(_word(review), Tone.BAD, hidden)
+        return Outcome(word, Tone.BAD, hidden)
     if not review.complete:
+        why = "could not review everything; nothing blocking found"
+        if claims := len(review.unsettled):
+            neither = (
+                f"{counted(claims, 'claim', 'claims')} {threshold} could be neither placed in the code nor refuted"
+            )
+            why = neither if review.coverage.complete else f"{neither}; {why}"
         accepted = "; accepted, since on_incomplete is pass" if review.policy.pass_when_incomplete else ""
-        return Outcome("INCOMPLETE", Tone.CAUTION, f"{_why_incomplete(review, threshold)}{accepted}")
+        return Outcome("INCOMPLETE", Tone.CAUTION, f"{why}{accepted}")
     if review.verdict is not Verdict.PASS:
-        why = f"findings to look at, none {threshold}, so nothing is blocked"
-        return Outcome(_word(review), Tone.CAUTION, why)
+        return Outcome(word, Tone.CAUTION, f"findings to look at, none {threshold}, so nothing is blocked")
     if review.nothing_to_review:
-        return Outcome(NOTHING, Tone.GOOD if not review.coverage.files_total else Tone.CAUTION, _why_nothing(review))
+        return Outcome(NOTHING, Tone.CAUTION if review.coverage.files_total else Tone.GOOD, _why_nothing(review))
     return Outcome("PASS", Tone.GOOD, _why_passed(review))
-
-
-def _why_incomplete(review: Review, threshold: str) -> str:
-    missing = "could not review everything; nothing blocking found"
-    claims = len(review.unsettled)
-    if not claims:
-        return missing
-    told = f"{counted(claims, 'claim', 'claims')} {threshold} could be neither placed in the code nor refuted"
-    return told if review.coverage.complete else f"{told}; {missing}"
 
 
 def blocks(review: Review, finding: Finding) -> bool:
     """Whether this finding is one that makes the review fail."""
     return finding.can_block and finding.severity.at_least(review.policy.fail_on)
-
-
-def _word(review: Review) -> str:
-    return "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"
 
 
 def _why_nothing(review: Review) -> str:
@@ -198,10 +174,10 @@ def _why_nothing(review: Review) -> str:
         return "no changes"
     files = counted(len(skipped), "file", "files")
     if all(skip.reason is SkipReason.EXCLUDED for skip in skipped):
-        if all(skip.detail == NOT_INCLUDED for skip in skipped):
-            return f"no include pattern or path matches a changed file ({files} changed)"
         patterns = sorted({skip.detail for skip in skipped} - {NOT_INCLUDED})
-        return f"the exclude patterns leave out every changed file ({files}, {', '.join(patterns[:_PATTERNS_NAMED])})"
+        if not patterns:
+            return f"no include pattern or path matches a changed file ({files} changed)"
+        return f"the exclude patterns leave out every changed file ({files}, {', '.join(patterns[:3])})"
     counts = Counter(skip.reason.value for skip in skipped)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
     return f"every changed file is left out ({kinds})"
@@ -215,11 +191,6 @@ def _why_passed(review: Review) -> str:
     if review.hidden_findings:
         return f"nothing found at or above min_severity={review.policy.min_severity.label}"
     return "nothing found"
-
-
-_SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
-_LOOKS_NAMED = 4
-_ID_DIGITS = 8
 
 
 class Standing(StrEnum):
@@ -244,35 +215,49 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.first_line, f.last_line, f.title))
 
 
-def short_id(finding: Finding) -> str:
-    """So much of the fingerprint that `history dismiss` and `baseline add` know the finding; empty without one."""
-    return plain_line(finding.fingerprint[:_ID_DIGITS], longest=_ID_DIGITS)
-
-
 def standing_so(findings: Iterable[Finding], standing: Standing) -> list[Finding]:
-    """Those that stand so, the worst first, then by place."""
+    """Those of one standing, the worst first, then by place."""
     return worst_first(finding for finding in findings if standing_of(finding) is standing)
 
 
+def by_file(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """By their files, those with the worst findings first; `?` for findings without a file."""
+    files: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        files[finding.file or "?"].append(finding)
+    return dict(sorted(files.items(), key=lambda item: (min(one.severity.priority for one in item[1]), item[0])))
+
+
+def short_id(finding: Finding) -> str:
+    """So much of the fingerprint that `history dismiss` and `baseline add` know the finding; empty without one."""
+    return plain_line(finding.fingerprint[:8], longest=8)
+
+
+def place_in_words(finding: Finding) -> str:
+    """`a.py:12`; only the path where no line is known, and `?` where not even that is."""
+    path = finding.file or "?"
+    return f"{path}:{finding.line_start}" if finding.first_line > 0 else path
+
+
 def why_not_counted(finding: Finding) -> str:
-    """Why a finding counts for nothing, in words; empty for one that counts."""
+    """Why a finding counts for nothing; empty for one that counts."""
     match standing_of(finding):
         case Standing.OPEN | Standing.UNPLACED:
             return ""
         case Standing.REFUTED:
             return finding.verification.strip(": \n") or "refuted"
         case Standing.SET_ASIDE:
-            return _why_set_aside(finding)
+            by = finding.suppression
+            owner = f", {by.owner}" if by is not None and by.owner else ""
+            until = f", until {by.expires.isoformat()}" if by is not None and by.expires else ""
+            return f"{why_set_aside(finding)}{owner}{until}"
 
 
-def _why_set_aside(finding: Finding) -> str:
-    suppression = finding.suppression
-    if suppression is None:
+def why_set_aside(finding: Finding) -> str:
+    """What closed a finding: a suppression, or its status."""
+    if finding.suppression is None:
         return finding.status.value
-    words = f"suppressed by {_SUPPRESSED_BY[suppression.kind]}: {suppression.reason}".rstrip(": ")
-    owner = f", {suppression.owner}" if suppression.owner else ""
-    until = f", until {suppression.expires.isoformat()}" if suppression.expires else ""
-    return f"{words}{owner}{until}"
+    return f"suppressed by {_SUPPRESSED_BY[finding.suppression.kind]}: {finding.suppression.reason}".rstrip(": ")
 
 
 def counts_in_words(review: Review) -> str:
@@ -285,9 +270,15 @@ def counts_in_words(review: Review) -> str:
     return "; ".join([open_ones or "none", *others, *([hidden] if review.hidden_findings else [])])
 
 
-def origin_of(finding: Finding) -> list[str]:
+def origin_of(finding: Finding, *, with_id: bool = True) -> list[str]:
     """Where a finding comes from and what else is known of it, each in a few words, none twice."""
-    seen = _seen_by(finding)
+    seen, sure = "", finding.confidence
+    if finding.agreement > 1:
+        rest = len(finding.seen_by) - 4
+        more = f" and {rest:,} more" if rest > 0 else ""
+        seen = (
+            f"seen by {', '.join(finding.seen_by[:4])}{more}" if finding.seen_by else f"seen {finding.agreement} times"
+        )
     parts = [
         finding.category,
         finding.rule or "",
@@ -297,31 +288,11 @@ def origin_of(finding: Finding) -> list[str]:
         seen,
         "outside the change" if finding.outside_change else "",
         _HISTORY.get(finding.status, ""),
-        _confidence(finding.confidence),
+        f"confidence {sure:.0%}" if sure is not None and math.isfinite(sure) else "",
         f"commit {finding.commit_sha[:10]}" if finding.commit_sha else "",
-        f"id {short_id(finding)}" if finding.fingerprint else "",
+        f"id {short_id(finding)}" if finding.fingerprint and with_id else "",
     ]
-    return list(dict.fromkeys(part for part in parts if part))
-
-
-_HISTORY = {
-    FindingStatus.OPEN: "still open from an earlier review",
-    FindingStatus.REGRESSED: "back after it was fixed",
-}
-
-
-def _confidence(confidence: float | None) -> str:
-    return f"confidence {confidence:.0%}" if confidence is not None and math.isfinite(confidence) else ""
-
-
-def _seen_by(finding: Finding) -> str:
-    if finding.agreement <= 1:
-        return ""
-    if not finding.seen_by:
-        return f"seen {counted(finding.agreement, 'time', 'times')}"
-    rest = len(finding.seen_by) - _LOOKS_NAMED
-    more = f" and {rest:,} more" if rest > 0 else ""
-    return f"seen by {', '.join(finding.seen_by[:_LOOKS_NAMED])}{more}"
+    return list(dict.fromkeys(filter(None, parts)))
 
 
 def check_name(finding: Finding) -> str:
@@ -329,20 +300,13 @@ def check_name(finding: Finding) -> str:
 
     Letters, digits and `._/-` alone, since a model may have chosen it; never empty.
     """
-    name = (finding.rule or finding.category)[:_LONGEST_NAME]
-    kept = "".join(character if _is_plain(character) else "-" for character in name)
-    return kept.strip("-./") or "general"
-
-
-_LONGEST_NAME = 80
-
-
-def _is_plain(character: str) -> bool:
-    return character.isascii() and (character.isalnum() or character in "._/-")
+    name = (finding.rule or finding.category)[:80]
+    plain = (each if each.isascii() and (each.isalnum() or each in "._/-") else "-" for each in name)
+    return "".join(plain).strip("-./") or "general"
 
 
 class GapKind(StrEnum):
-    """What is missing: the place of a grave claim, a piece of work, a file, or something that nobody named."""
+    """What is missing: the place of a claim that would block, a piece of work, a file, or something unnamed."""
 
     CLAIM = "unplaced-claim"
     UNIT = "unit-failed"
@@ -360,26 +324,31 @@ class Gap(Struct, frozen=True):
 
     def in_words(self) -> str:
         """`name: reason`; only one of them where they are the same or one is missing."""
-        return ": ".join(dict.fromkeys(part for part in (self.name, self.reason) if part)) or "not reviewed"
-
-
-_UNNAMED = Gap(GapKind.UNKNOWN, "the review", "not everything could be reviewed")
+        return ": ".join(dict.fromkeys(filter(None, (self.name, self.reason)))) or "not reviewed"
 
 
 def gaps_of(review: Review) -> tuple[Gap, ...]:
     """Everything that makes the review incomplete, claims for a person first; an incomplete one has at least one."""
     coverage = review.coverage
-    claims = [
-        Gap(GapKind.CLAIM, claim.file or "?", claim_in_words(claim), (claim.file,) if claim.file else ())
-        for claim in review.unsettled
-    ]
-    units = [Gap(GapKind.UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed]
-    files = [Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap]
-    known = (*claims, *units, *files)
-    return known if known or review.complete else (_UNNAMED,)
+    known = (
+        *(
+            Gap(GapKind.CLAIM, claim.file or "?", claim_in_words(claim), (claim.file,) if claim.file else ())
+            for claim in review.unsettled
+        ),
+        *(Gap(GapKind.UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed),
+        *(Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap),
+    )
+    if known or review.complete:
+        return known
+    return (Gap(GapKind.UNKNOWN, "the review", "not everything could be reviewed"),)
 
 
 def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
     """What else went wrong: errors that no gap tells already. One that does ends with the gap's reason."""
-    told = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.in_words()) if reason})
-    return tuple(error for error in review.errors if not error.message.endswith(told))
+    known = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.in_words()) if reason})
+    return tuple(error for error in review.errors if not error.message.endswith(known))
+
+
+def gaps_without_claims(review: Review) -> list[Gap]:
+    """The gaps without the claims, for formats that tell of each claim among the findings."""
+    return [gap for gap in gaps_of(review) if gap.kind is not GapKind.CLAIM]

@@ -411,6 +411,6 @@ def test_lists_without_an_end_are_given_up(
 ) -> None:
     for number in range(101):
         pull_of(server).comment_by("somebody", f"{number}")
-    monkeypatch.setattr("codeloupe.forges.github.client._READING_MOST_PAGES", 1)
+    monkeypatch.setattr("codeloupe.forges.github.client._MOST_PAGES", 1)
     with pytest.raises(ForgeError, match="there is too much of it"):
         publish(server, TWO, tmp_path)

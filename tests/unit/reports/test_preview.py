@@ -5,6 +5,7 @@ import os
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
+from codeloupe.reports import Layout
 from codeloupe.reports.preview import render_preview_json, render_preview_text
 
 HUNK = Hunk(3, 2, 3, 4, b"-a\n-b\n+c\n+d\n+e\n+f\n", added=4, deleted=2)
@@ -63,7 +64,7 @@ def test_the_json_has_files_hunks_and_reasons() -> None:
 def test_what_is_out_of_reach_is_told_and_is_not_an_empty_change() -> None:
     closed = SkippedFile("closed\x1b.py", SkipReason.UNREADABLE, "permission denied")
     unknown = Preview(scope=SCOPE, files=(), out_of_reach=(closed,))
-    text = render_preview_text(unknown, width=80, color=False)
+    text = render_preview_text(unknown, Layout(width=80, color=False))
     assert "Would be left out  1 file\n  ? closed\\x1b.py  unreadable: permission denied\n" in text
     assert "0 of 1 file would be reviewed" in text
     assert json.loads(render_preview_json(unknown))["out_of_reach"] == [
@@ -80,7 +81,7 @@ def test_the_json_keeps_a_path_that_is_not_utf_8() -> None:
 def test_the_text_says_what_would_be_reviewed_what_not_and_why() -> None:
     renamed = PreviewFile(FileChange("old.py", "new.py", FileStatus.RENAMED, hunks=(HUNK,)))
     text = render_preview_text(
-        preview(modified("a.py"), renamed, skipped("poetry.lock", SkipReason.LOCK_FILE)), width=80, color=False
+        preview(modified("a.py"), renamed, skipped("poetry.lock", SkipReason.LOCK_FILE)), Layout(width=80, color=False)
     )
     assert text.split("\n") == [
         "Preview: two commits of topic",
@@ -101,19 +102,19 @@ def test_the_text_says_what_would_be_reviewed_what_not_and_why() -> None:
 
 
 def test_a_single_unit_needs_no_word_about_effort() -> None:
-    assert "--effort" not in render_preview_text(preview(modified("a.py")), width=80, color=False)
+    assert "--effort" not in render_preview_text(preview(modified("a.py")), Layout(width=80, color=False))
 
 
 def test_an_empty_change_is_told_in_one_line() -> None:
-    text = render_preview_text(Preview(scope=SCOPE, files=()), width=80, color=False)
+    text = render_preview_text(Preview(scope=SCOPE, files=()), Layout(width=80, color=False))
     assert text == "Preview: two commits of topic\n\nNo changes to review. Nothing was run or spent.\n"
 
 
 def test_the_text_obeys_no_path_and_has_no_escapes_without_colour() -> None:
     hostile = preview(modified("\x1b[2Ja\u202eb\n::error::c.py"), skipped("日本.bin", SkipReason.BINARY, binary=True))
-    text = render_preview_text(hostile, width=40, color=False)
+    text = render_preview_text(hostile, Layout(width=40, color=False))
     assert "\x1b" not in text
     assert "\\x1b[2Ja\\u202eb\\x0a::error" in text
     assert "日本.bin  binary" in text
-    assert "\x1b[" in render_preview_text(hostile, width=40, color=True)
-    assert render_preview_text(hostile, width=40, color=False, ascii_only=True).isascii()
+    assert "\x1b[" in render_preview_text(hostile, Layout(width=40, color=True))
+    assert render_preview_text(hostile, Layout(width=40, color=False, ascii_only=True)).isascii()

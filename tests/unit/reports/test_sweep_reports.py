@@ -17,9 +17,9 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, ReviewerInfo
 from codeloupe.model.sweep import CommitSweep
+from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import FindingV1
-from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
-from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
+from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from tests.rows import each
 from tests.unit.sweep.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
 
@@ -45,7 +45,7 @@ HOSTILE = (
 
 
 def text(outcome: CommitSweep, *, width: int = 100, **changes: Any) -> str:
-    return render_sweep_text(outcome, width=width, color=False, **changes)
+    return render_sweep_text(outcome, Layout(width=width, **changes))
 
 
 def as_json(outcome: CommitSweep) -> Any:
@@ -216,7 +216,7 @@ def test_a_commit_with_nothing_to_review_says_so(name: str, total: int, words: s
 
 
 def test_colour_is_there_only_when_asked_for() -> None:
-    assert "\x1b[" in render_sweep_text(MIXED, width=80, color=True)
+    assert "\x1b[" in render_sweep_text(MIXED, Layout(color=True))
     assert "\x1b" not in text(MIXED)
 
 

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -15,14 +16,12 @@ from msgspec.structs import replace
 from codeloupe.errors import UsageError
 
 _DEFAULT_API = "https://api.github.com"
-_ENTERPRISE_PATH = "/api/v3"
 _OWNER = r"[A-Za-z0-9_-]{1,100}"
 _NAME = r"[A-Za-z0-9._-]{1,100}"
 _FULL_NAME = re.compile(rf"({_OWNER})/({_NAME})")
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,8})")
 _SHORT = re.compile(rf"({_OWNER})/({_NAME})#([1-9][0-9]{{0,8}})")
 _PAGE = re.compile(rf"/({_OWNER})/({_NAME})/pull/([1-9][0-9]{{0,8}})(?:/.*)?")
-_LONGEST_SHOWN = 200
 _HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
 
 
@@ -78,13 +77,11 @@ class Target(Struct, frozen=True):
 def endpoints_of(environment: Mapping[str, str]) -> Endpoints:
     """From GITHUB_API_URL and GITHUB_GRAPHQL_URL. Raises UsageError for an address that is not safe for a token."""
     api = _checked("GITHUB_API_URL", environment.get("GITHUB_API_URL", "").strip() or _DEFAULT_API)
-    named = environment.get("GITHUB_GRAPHQL_URL", "").strip()
-    if api.path == _ENTERPRISE_PATH:
-        default = api._replace(path="/api/graphql").geturl()
-    else:
-        default = api._replace(path=f"{api.path}/graphql").geturl()
-    graphql = _checked("GITHUB_GRAPHQL_URL", named or default)
-    return Endpoints(api.geturl(), graphql.geturl(), _page_host(api))
+    is_enterprise = api.path == "/api/v3"
+    default = api._replace(path="/api/graphql" if is_enterprise else f"{api.path}/graphql").geturl()
+    graphql = _checked("GITHUB_GRAPHQL_URL", environment.get("GITHUB_GRAPHQL_URL", "").strip() or default)
+    host = (api.hostname or "").lower()
+    return Endpoints(api.geturl(), graphql.geturl(), host if is_enterprise else host.removeprefix("api."))
 
 
 def _checked(name: str, text: str) -> SplitResult:
@@ -121,11 +118,6 @@ def _origin(address: SplitResult) -> tuple[str, str, int | None]:
         return "", "", None
 
 
-def _page_host(api: SplitResult) -> str:
-    host = (api.hostname or "").lower()
-    return host.removeprefix("api.") if api.path != _ENTERPRISE_PATH else host
-
-
 def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     """A number, `OWNER/NAME#NUMBER` or the address of a page. Raises UsageError."""
     word = text.strip()
@@ -133,12 +125,11 @@ def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
         return Target(number=int(found[1]))
     if found := _SHORT.fullmatch(word):
         return replace(parse_repository(f"{found[1]}/{found[2]}"), number=int(found[3]))
-    try:
+    page, host = None, ""
+    with suppress(ValueError):
         address = urlsplit(word)
         host = (address.hostname or "").lower()
-    except ValueError as error:
-        raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW) from error
-    page = _PAGE.fullmatch(address.path) if address.scheme in ("https", "http") else None
+        page = _PAGE.fullmatch(address.path) if address.scheme in ("https", "http") else None
     if page is None:
         raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW)
     if host != endpoints.page_host:
@@ -158,9 +149,9 @@ def parse_repository(text: str) -> Target:
 
 
 def _shown(text: str) -> str:
-    # What stands before an @ may be a password.
-    masked = re.sub(r"//[^/]*@", "//…@", text[:_LONGEST_SHOWN])
-    return repr(masked if len(text) <= _LONGEST_SHOWN else f"{masked}…")
+    # What is before an @ may be a password.
+    masked = re.sub(r"//[^/]*@", "//…@", text[:200])
+    return repr(masked if len(text) <= 200 else f"{masked}…")
 
 
 def repository_at(address: str, endpoints: Endpoints) -> Target:
@@ -184,29 +175,20 @@ def read_event(text: str) -> Target:
         return Target()
     name = _field(event, "repository", "full_name")
     target = parse_repository(name) if isinstance(name, str) else Target()
-    branch, head = _branch(event)
-    return Target(target.owner, target.repository, _number(event), branch, head)
-
-
-def _branch(event: dict[str, Any]) -> tuple[str, str]:
-    """`OWNER:BRANCH` and the commit of the finished workflow, when that was one of a pull request."""
-    run = _field(event, "workflow_run")
-    if not str(_field(event, "workflow_run", "event")).startswith("pull_request"):
-        return "", ""
-    owner, branch, head = _field(run, "head_repository", "owner", "login"), run.get("head_branch"), run.get("head_sha")
-    if not all(isinstance(each, str) and each for each in (owner, branch, head)):
-        return "", ""
-    return f"{owner}:{branch}", str(head)
-
-
-def _number(event: dict[str, Any]) -> int | None:
-    candidates = [_field(event, "pull_request", "number")]
+    numbers = [_field(event, "pull_request", "number")]
     if _field(event, "issue", "pull_request") is not None:
-        candidates.append(_field(event, "issue", "number"))
+        numbers.append(_field(event, "issue", "number"))
     finished = _field(event, "workflow_run", "pull_requests")
     if isinstance(finished, list) and len(finished) == 1 and isinstance(finished[0], dict):
-        candidates.append(finished[0].get("number"))
-    return next((each for each in candidates if type(each) is int and each > 0), None)
+        numbers.append(finished[0].get("number"))
+    number = next((each for each in numbers if type(each) is int and each > 0), None)
+    branch = head = ""
+    if str(_field(event, "workflow_run", "event")).startswith("pull_request"):
+        run = event["workflow_run"]
+        facts = (_field(run, "head_repository", "owner", "login"), run.get("head_branch"), run.get("head_sha"))
+        if all(isinstance(each, str) and each for each in facts):
+            branch, head = f"{facts[0]}:{facts[1]}", str(facts[2])
+    return Target(target.owner, target.repository, number, branch, head)
 
 
 def _field(event: dict[str, Any], *path: str) -> Any:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError
-from codeloupe.forges.forge import Sender, Status
+from codeloupe.forges.forge import Sending, Status
 from codeloupe.forges.github.answers import (
     CHECKS,
     CONTENTS,
@@ -43,20 +43,13 @@ if TYPE_CHECKING:
     from codeloupe.forges.github.transport import GitHubTransport
 
 Document = Mapping[str, Any]
-_MOST_PAGES = 100
-_NOT_THERE = 404
-_NOT_TAKEN = 422
 _NAME = "codeloupe"
 _EXTERNAL_ID = "codeloupe publish"
 _RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 _UNRESOLVE = "mutation($thread: ID!) { unresolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
-
-
 _Item = TypeVar("_Item")
-
-_READING_MOST_PAGES = 60
+_MOST_PAGES = 60
 _MOST_PEOPLE = 50
-_MAY_WRITE = ("admin", "maintain", "write")
 _OPINIONS = {"APPROVED": Opinion.APPROVE, "CHANGES_REQUESTED": Opinion.REQUEST_CHANGES}
 _PAGE = "pageInfo { hasNextPage endCursor }"
 _COMMENT_FIELDS = """
@@ -110,183 +103,30 @@ class GitHubClient:
         self._repository = f"/repos/{name.owner}/{name.repository}"
         self._pull = f"{self._repository}/pulls/{name.number}"
 
-    async def pull_request(self) -> Document:
-        """The pull request itself."""
-        with _doing(f"read {self.name}", READING):
-            return _document(await self._transport.getitem(self._pull))
-
-    async def files(self) -> list[Document]:
-        """Its files with their patches; GitHub gives three thousand at most."""
-        with _doing(f"read the files of {self.name}", READING):
-            return await self._listed(f"{self._pull}/files?per_page=100")
-
-    async def permission(self, login: str) -> str:
-        """What somebody may do with the repository: admin, write, read or none."""
-        with _doing(f"ask for the rights of {login}", "metadata: read"):
-            path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
-            return str(_document(await self._transport.getitem(path))["permission"])
-
-    async def query(self, text: str, *, what: str, **variables: Any) -> Document:
-        """Ask GraphQL. What it says beside the data is an error too: half an answer is none."""
-        return await self._graphql(text, Doing(what, READING), variables)
-
-    async def post_comment(self, body: str) -> PostedComment:
-        """Comment on the whole. May raise ForgeUncertain."""
-        with _doing("post the summary", PULL_REQUESTS):
-            path = f"{self._repository}/issues/{self.name.number}/comments"
-            made = _document(await self._transport.post(path, data={"body": body}))
-            url = str(made.get("html_url", ""))
-            return PostedComment(comment_id=int(made["id"]), body=body, is_ours=True, url=url)
-
-    async def edit_comment(self, comment_id: int, body: str) -> None:
-        """Change a comment of ours on the whole."""
-        with _doing("change the summary", PULL_REQUESTS):
-            path = f"{self._repository}/issues/comments/{comment_id}"
-            await self._transport.patch(path, data={"body": body})
-
-    async def delete_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on the whole; one that is gone already is no error."""
-        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
-
-    async def post_review(self, head: str, body: str, opinion: Opinion, comments: Sequence[InlineComment]) -> None:
-        """Post a review with its comments. May raise ForgeUncertain."""
-        listed = [
-            {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
-            | ({} if one.start_line is None else {"start_line": one.start_line, "start_side": "RIGHT"})
-            for one in comments
-        ]
-        data = {"commit_id": head, "body": body, "event": opinion.value, "comments": listed}
-        with _doing("post comments", PULL_REQUESTS):
-            await self._transport.post(f"{self._pull}/reviews", data=data)
-
-    def is_place_refused(self, error: ForgeError) -> bool:
-        """GitHub does not take a line that the diff has not, nor two pending reviews of one account."""
-        return error.status == _NOT_TAKEN and PENDING not in error.message.lower()
-
-    async def withdraw_review(self, review_id: int, message: str) -> None:
-        """Dismiss a review of ours."""
-        with _doing("withdraw an earlier review", PULL_REQUESTS):
-            data = {"message": message, "event": "DISMISS"}
-            await self._transport.put(f"{self._pull}/reviews/{review_id}/dismissals", data=data)
-
-    async def reply(self, comment_id: int, body: str) -> None:
-        """Answer in a thread. May raise ForgeUncertain."""
-        with _doing("answer in a thread", PULL_REQUESTS):
-            await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
-
-    async def delete_review_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on a line; one that is gone already is no error."""
-        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
-
-    async def _delete(self, what: str, path: str) -> None:
-        try:
-            with _doing(f"delete {what}", PULL_REQUESTS):
-                await self._transport.delete(f"{self._repository}/{path}")
-        except ForgeError as error:
-            if error.status != _NOT_THERE:
-                raise
-
-    async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
-        """Resolve a thread, or open it again."""
-        doing = Doing(
-            "resolve a thread" if resolved else "open a thread again",
-            f"{CONTENTS} and {PULL_REQUESTS}, or say --no-resolve",
-        )
-        await self._graphql(_RESOLVE if resolved else _UNRESOLVE, doing, {"thread": thread_id})
-
-    async def set_status(self, status: Status, sender: Sender) -> None:
-        """Make or change our check run, or set the commit's status."""
-        if status.kind is StatusKind.CHECK:
-            await self._set_check(status, sender)
-        else:
-            await self._set_commit_status(status, sender)
-
-    async def _set_check(self, status: Status, sender: Sender) -> None:
-        run: dict[str, Any] = {
-            "name": _NAME,
-            "status": "completed",
-            "conclusion": status.conclusion.value,
-            "external_id": _EXTERNAL_ID,
-            "output": {"title": status.title, "summary": status.summary},
-        }
-        runs = f"{self._repository}/check-runs"
-
-        async def own_run() -> int | None:
-            with _doing("read the checks", CHECKS):
-                path = f"{self._repository}/commits/{status.head}/check-runs?check_name={_NAME}&per_page=100"
-                found = await self._listed(path, within="check_runs")
-                return next((int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID), None)
-
-        async def make() -> None:
-            with _doing("make a check run", f"{CHECKS}, which only Actions and Apps can have: else --status commit"):
-                await self._transport.post(runs, data={**run, "head_sha": status.head})
-
-        async def is_done() -> bool:
-            return await own_run() is not None
-
-        known = await own_run()
-        if known is None:
-            await sender.once(make, is_done)
-            return
-        await sender.breathe()
-        with _doing("change the check run", CHECKS):
-            await self._transport.patch(f"{runs}/{known}", data=run)
-
-    async def _set_commit_status(self, status: Status, sender: Sender) -> None:
-        data = {"state": commit_state(status), "context": _NAME, "description": status.description}
-
-        async def make() -> None:
-            with _doing("set the commit's status", STATUSES):
-                await self._transport.post(f"{self._repository}/statuses/{status.head}", data=data)
-
-        async def is_done() -> bool:
-            """Whether the newest status of ours says the same."""
-            with _doing("read the commit's statuses", STATUSES):
-                path = f"{self._repository}/commits/{status.head}/statuses?per_page=100"
-                found = [_document(each) for each in await self._transport.getitem(path)]
-            newest = next((each for each in found if each.get("context") == _NAME), None)
-            return newest is not None and all(newest.get(name) == value for name, value in data.items())
-
-        if not await is_done():
-            await sender.once(make, is_done)
-
-    async def _listed(self, path: str, *, within: str = "items") -> list[Document]:
-        found: list[Document] = []
-        async for each in self._transport.getiter(path, iterable_key=within):
-            found.append(_document(each))
-            if len(found) >= _MOST_PAGES * 100:
-                break
-        return found
-
-    async def _graphql(self, text: str, doing: Doing, variables: Mapping[str, Any]) -> Document:
-        with _doing(doing.what, doing.permission):
-            data = {"query": text, "variables": dict(variables)}
-            answer = _document(await self._transport.post(self._graphql_url, data=data))
-            if answer.get("errors"):
-                raise query_failure(answer["errors"], doing)
-            return _document(answer["data"])
-
     async def read(self, key: SigningKey) -> PullRequest:
         """All that a plan needs. Raises ForgeError."""
         found = await self.read_head()
-        files = [_file(each) for each in await self.files()]
+        with doing(f"read the files of {self.name}", READING):
+            # GitHub gives three thousand at most.
+            files = [_file(each) for each in await self._listed(f"{self._pull}/files?per_page=100")]
         threads = await self.read_threads()
-        whole = replace(
+        comments, opinions = await self.read_comments(), await self.read_opinions()
+        ours = own_threads(threads, Marker(key, found.repository_id, found.name.number))
+        people = possible_maintainers(own.thread for own in ours)
+        return replace(
             found,
             files=tuple(files),
-            comments=await self.read_comments(),
+            comments=comments,
             threads=threads,
-            opinions=await self.read_opinions(),
+            opinions=opinions,
+            maintainers=frozenset([who for who in people[:_MOST_PEOPLE] if await self._may_write(who)]),
+            unasked=len(people[_MOST_PEOPLE:]),
         )
-        ours = own_threads(threads, Marker(key, whole.repository_id, whole.name.number))
-        people = possible_maintainers(own.thread for own in ours)
-        maintainers = await self._maintainers(people[:_MOST_PEOPLE])
-        return replace(whole, maintainers=maintainers, unasked=len(people[_MOST_PEOPLE:]))
 
     async def read_head(self) -> PullRequest:
         """What the pull request says of itself, without its files and comments."""
-        document = await self.pull_request()
-        try:
+        with doing(f"read {self.name}", READING):
+            document = _document(await self._transport.getitem(self._pull))
             return PullRequest(
                 name=self.name,
                 repository_id=int(document["base"]["repo"]["id"]),
@@ -296,8 +136,18 @@ class GitHubClient:
                 commits=int(document["commits"]),
                 merge_commit=document.get("merge_commit_sha"),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise unreadable(f"read {self.name}", error) from error
+
+    async def _may_write(self, login: str) -> bool:
+        """Whether somebody may write to the repository. Of whom that cannot be known, it is not believed."""
+        try:
+            with doing(f"ask for the rights of {login}", "metadata: read"):
+                path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
+                permission = _document(await self._transport.getitem(path))["permission"]
+        except ForgeError as error:
+            if error.status not in (403, 404):
+                raise
+            return False
+        return str(permission) in ("admin", "maintain", "write")
 
     async def read_comments(self) -> tuple[PostedComment, ...]:
         """The comments on the whole."""
@@ -312,67 +162,169 @@ class GitHubClient:
         """The threads on lines of the diff, each with all its comments."""
         threads: list[Thread] = []
         for thread, after in await self._all(_THREADS, "reviewThreads", _thread):
-            more = await self._rest(thread.thread_id, after) if after else ()
+            more: tuple[ThreadComment, ...] = ()
+            if after:
+                variables = {"thread": thread.thread_id, "after": after}
+                more = await self._pages(_MORE_OF_THREAD, ("node", "comments"), _thread_comment, variables)
             threads.append(replace(thread, comments=(*thread.comments, *more)))
         return tuple(threads)
 
-    async def _rest(self, thread_id: str, after: str) -> tuple[ThreadComment, ...]:
-        def connection(document: Document) -> Any:
-            return document["node"]["comments"]
-
-        return await self._pages(_MORE_OF_THREAD, connection, _thread_comment, after=after, thread=thread_id)
-
     async def _all(self, text: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
-        def connection(document: Document) -> Any:
-            return document["repository"]["pullRequest"][field]
-
-        name = self.name
-        variables = {"owner": name.owner, "name": name.repository, "number": name.number}
-        return await self._pages(text, connection, read, after=None, **variables)
+        variables = {"owner": self.name.owner, "name": self.name.repository, "number": self.name.number, "after": None}
+        return await self._pages(text, ("repository", "pullRequest", field), read, variables)
 
     async def _pages(
-        self,
-        text: str,
-        connection: Callable[[Document], Any],
-        read: Callable[[Any, str], _Item],
-        *,
-        after: str | None,
-        **variables: Any,
+        self, text: str, path: Sequence[str], read: Callable[[Any, str], _Item], variables: dict[str, Any]
     ) -> tuple[_Item, ...]:
         what = f"read what was said on {self.name}"
         found: list[_Item] = []
-        for _ in range(_READING_MOST_PAGES):
-            answer = await self.query(text, what=what, after=after, **variables)
-            try:
-                page, viewer = connection(answer), str(answer["viewer"]["login"])
-                found += [read(node, viewer) for node in page["nodes"] if node is not None]
+        for _ in range(_MOST_PAGES):
+            page = answer = await self._graphql(text, Doing(what, READING), variables)
+            with doing(what, READING):
+                for key in path:
+                    page = page[key]
+                found += [read(node, str(answer["viewer"]["login"])) for node in page["nodes"] if node is not None]
                 after = page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
-            except (KeyError, TypeError, ValueError) as error:
-                raise unreadable(what, error) from error
-            if after is None:
-                return tuple(found)
+                if after is None:
+                    return tuple(found)
+                variables = {**variables, "after": after}
         raise ForgeError(f"could not {what}: there is too much of it", hint="open another pull request for the change")
 
-    async def _maintainers(self, people: Sequence[str]) -> frozenset[str]:
-        """Those who may write to the repository. Of whom that cannot be known, it is not believed."""
-        found: set[str] = set()
-        for login in people:
-            try:
-                permission = await self.permission(login)
-            except ForgeError as error:
-                if error.status not in (403, 404):
-                    raise
-                continue
-            if permission in _MAY_WRITE:
-                found.add(login)
-        return frozenset(found)
+    async def post_comment(self, body: str) -> PostedComment:
+        """Comment on the whole. May raise ForgeUncertain."""
+        with doing("post the summary", PULL_REQUESTS):
+            path = f"{self._repository}/issues/{self.name.number}/comments"
+            made = _document(await self._transport.post(path, data={"body": body}))
+            url = str(made.get("html_url", ""))
+            return PostedComment(comment_id=int(made["id"]), body=body, is_ours=True, url=url)
 
+    async def edit_comment(self, comment_id: int, body: str) -> None:
+        """Change a comment of ours on the whole."""
+        with doing("change the summary", PULL_REQUESTS):
+            path = f"{self._repository}/issues/comments/{comment_id}"
+            await self._transport.patch(path, data={"body": body})
 
-def commit_state(status: Status) -> str:
-    """A commit status knows no neutral: what could not be reviewed is an error, unless the policy lets it pass."""
-    if status.conclusion is Conclusion.NEUTRAL:
-        return "success" if status.passed else "error"
-    return status.conclusion.value
+    async def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment of ours on the whole; one that is gone already is no error."""
+        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
+
+    async def delete_review_comment(self, comment_id: int) -> None:
+        """Delete a comment of ours on a line; one that is gone already is no error."""
+        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
+
+    async def _delete(self, what: str, path: str) -> None:
+        try:
+            with doing(f"delete {what}", PULL_REQUESTS):
+                await self._transport.delete(f"{self._repository}/{path}")
+        except ForgeError as error:
+            if error.status != 404:
+                raise
+
+    async def post_review(self, head: str, body: str, opinion: Opinion, comments: Sequence[InlineComment]) -> None:
+        """Post a review with its comments. May raise ForgeUncertain."""
+        listed = [
+            {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
+            | ({} if one.start_line is None else {"start_line": one.start_line, "start_side": "RIGHT"})
+            for one in comments
+        ]
+        data = {"commit_id": head, "body": body, "event": opinion.value, "comments": listed}
+        with doing("post comments", PULL_REQUESTS):
+            await self._transport.post(f"{self._pull}/reviews", data=data)
+
+    def is_place_refused(self, error: ForgeError) -> bool:
+        """GitHub does not take a line that the diff has not, nor two pending reviews of one account."""
+        return error.status == 422 and PENDING not in error.message.lower()
+
+    async def withdraw_review(self, review_id: int, message: str) -> None:
+        """Dismiss a review of ours."""
+        with doing("withdraw an earlier review", PULL_REQUESTS):
+            data = {"message": message, "event": "DISMISS"}
+            await self._transport.put(f"{self._pull}/reviews/{review_id}/dismissals", data=data)
+
+    async def reply(self, comment_id: int, body: str) -> None:
+        """Answer in a thread. May raise ForgeUncertain."""
+        with doing("answer in a thread", PULL_REQUESTS):
+            await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
+
+    async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
+        """Resolve a thread, or open it again."""
+        what = "resolve a thread" if resolved else "open a thread again"
+        task = Doing(what, f"{CONTENTS} and {PULL_REQUESTS}, or say --no-resolve")
+        await self._graphql(_RESOLVE if resolved else _UNRESOLVE, task, {"thread": thread_id})
+
+    async def set_status(self, status: Status, sending: Sending) -> None:
+        """Make or change our check run, or set the commit's status."""
+        await (self._set_check if status.kind is StatusKind.CHECK else self._set_commit_status)(status, sending)
+
+    async def _set_check(self, status: Status, sending: Sending) -> None:
+        run: dict[str, Any] = {
+            "name": _NAME,
+            "status": "completed",
+            "conclusion": status.conclusion.value,
+            "external_id": _EXTERNAL_ID,
+            "output": {"title": status.title, "summary": status.summary},
+        }
+        runs = f"{self._repository}/check-runs"
+
+        async def own_run() -> int | None:
+            with doing("read the checks", CHECKS):
+                path = f"{self._repository}/commits/{status.head}/check-runs?check_name={_NAME}&per_page=100"
+                found = await self._listed(path, within="check_runs")
+                return next((int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID), None)
+
+        async def make() -> None:
+            with doing("make a check run", f"{CHECKS}, which only Actions and Apps can have: else --status commit"):
+                await self._transport.post(runs, data={**run, "head_sha": status.head})
+
+        async def is_done() -> bool:
+            return await own_run() is not None
+
+        known = await own_run()
+        if known is None:
+            await sending.once(make, is_done)
+            return
+        await sending.breathe()
+        with doing("change the check run", CHECKS):
+            await self._transport.patch(f"{runs}/{known}", data=run)
+
+    async def _set_commit_status(self, status: Status, sending: Sending) -> None:
+        state = status.conclusion.value
+        if status.conclusion is Conclusion.NEUTRAL:
+            # A commit status knows no neutral: what could not be reviewed is an error, unless the policy lets it pass.
+            state = "success" if status.passed else "error"
+        data = {"state": state, "context": _NAME, "description": status.description}
+
+        async def make() -> None:
+            with doing("set the commit's status", STATUSES):
+                await self._transport.post(f"{self._repository}/statuses/{status.head}", data=data)
+
+        async def is_done() -> bool:
+            """Whether the newest status of ours says the same."""
+            with doing("read the commit's statuses", STATUSES):
+                path = f"{self._repository}/commits/{status.head}/statuses?per_page=100"
+                found = [_document(each) for each in await self._transport.getitem(path)]
+            newest = next((each for each in found if each.get("context") == _NAME), None)
+            return newest is not None and all(newest.get(name) == value for name, value in data.items())
+
+        if not await is_done():
+            await sending.once(make, is_done)
+
+    async def _listed(self, path: str, *, within: str = "items") -> list[Document]:
+        found: list[Document] = []
+        async for each in self._transport.getiter(path, iterable_key=within):
+            found.append(_document(each))
+            if len(found) >= 10_000:
+                break
+        return found
+
+    async def _graphql(self, text: str, task: Doing, variables: Mapping[str, Any]) -> Document:
+        """Ask GraphQL. What it says beside the data is an error too: half an answer is none."""
+        with doing(task.what, task.permission):
+            data = {"query": text, "variables": dict(variables)}
+            answer = _document(await self._transport.post(self._graphql_url, data=data))
+            if answer.get("errors"):
+                raise query_failure(answer["errors"], task)
+            return _document(answer["data"])
 
 
 def _document(value: Any) -> Document:
@@ -382,22 +334,17 @@ def _document(value: Any) -> Document:
 
 
 @contextmanager
-def _doing(what: str, permission: str) -> Iterator[None]:
+def doing(what: str, permission: str) -> Iterator[None]:
     """Turn what goes wrong inside into a ForgeError that says what was being done."""
     try:
         yield
     except BadAnswer as answer:
         raise explained(answer, Doing(what, permission)) from answer
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        raise unreadable(what, error) from error
-
-
-def unreadable(what: str, error: Exception) -> ForgeError:
-    """The error for an answer in another form than GitHub describes."""
-    return ForgeError(
-        f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
-        hint="look whether GITHUB_API_URL is the address of GitHub's API",
-    )
+        raise ForgeError(
+            f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
+            hint="look whether GITHUB_API_URL is the address of GitHub's API",
+        ) from error
 
 
 def _file(document: Document) -> ChangedFile:

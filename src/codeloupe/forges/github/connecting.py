@@ -10,15 +10,13 @@ from urllib.parse import quote
 from codeloupe.errors import HeadMoved, UsageError, install_command
 from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import Endpoints, Target
-from codeloupe.forges.github.answers import READING, BadAnswer, Doing, explained
-from codeloupe.forges.github.client import GitHubClient, unreadable
+from codeloupe.forges.github.answers import READING
+from codeloupe.forges.github.client import GitHubClient, doing
 from codeloupe.model import Confidential
 from codeloupe.model.publication import PullRequestName
 
 if TYPE_CHECKING:
     from codeloupe.forges.github.transport import GitHubTransport
-
-INSTALL = install_command("github")
 
 
 class TokenLogin(Confidential, frozen=True):
@@ -71,21 +69,16 @@ def _load() -> Any:
         if missing == "codeloupe":
             raise
         raise UsageError(
-            f"to publish, the package {missing} is needed, and it is not installed", hint=INSTALL
+            f"to publish, the package {missing} is needed, and it is not installed", hint=install_command("github")
         ) from error
     return transport
 
 
 async def _number(api: GitHubTransport, target: Target) -> int:
     """The open pull request of a branch that is at a commit."""
-    doing = Doing(f"look for the pull request of {target.branch}", READING)
-    try:
+    with doing(f"look for the pull request of {target.branch}", READING):
         path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
         found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
-    except BadAnswer as answer:
-        raise explained(answer, doing) from answer
-    except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(doing.what, error) from error
     if not found:
         raise HeadMoved(
             f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted",
@@ -97,13 +90,8 @@ async def _number(api: GitHubTransport, target: Target) -> int:
 async def _installation_token(api: GitHubTransport, proof: str, target: Target) -> str:
     """A token for this repository alone."""
     repository = f"{target.owner}/{target.repository}"
-    doing = Doing(f"log in as the GitHub App on {repository}", "an installation of the App there")
-    try:
+    with doing(f"log in as the GitHub App on {repository}", "an installation of the App there"):
         installation = await api.getitem(f"/repos/{repository}/installation", jwt=proof)
         path = f"/app/installations/{int(installation['id'])}/access_tokens"
         answer = await api.post(path, data={"repositories": [target.repository]}, jwt=proof)
         return cast("str", answer["token"])
-    except BadAnswer as answer:
-        raise explained(answer, doing) from answer
-    except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(doing.what, error) from error

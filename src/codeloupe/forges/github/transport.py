@@ -19,14 +19,9 @@ from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import Endpoints
 from codeloupe.forges.github.answers import MOST_ATTEMPTS, Reply, bad_answer, is_failure, is_limited, limit_seconds
 
-_REQUESTER = f"codeloupe/{__version__}"
-_API_VERSION = "2022-11-28"
-_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 # For a whole answer, however slowly it drips.
 _MOST_SECONDS = 120.0
 _MOST_BYTES = 64 * 1024**2
-_SUCCESS = (200, 201, 202, 204)
-_TOKEN_PATH = "/access_tokens"  # noqa: S105 - a path
 # Until one of these, nothing was sent.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
@@ -37,7 +32,7 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
     def __init__(
         self, client: httpx.AsyncClient, endpoints: Endpoints, *, token: str | None, patience: Patience
     ) -> None:
-        super().__init__(client, _REQUESTER, oauth_token=token, base_url=endpoints.api)
+        super().__init__(client, f"codeloupe/{__version__}", oauth_token=token, base_url=endpoints.api)
         self._endpoints = endpoints
         self._patience = patience
 
@@ -56,7 +51,7 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
                 limited += 1
                 seconds = limit_seconds(reply, times=limited, now=self._patience.clock())
                 await self._patience.after_limit(seconds, times=limited, whose="GitHub", status=reply.status)
-            elif reply.status in _SUCCESS:
+            elif reply.status in (200, 201, 202, 204):
                 return reply.status, reply.headers, reply.body
             else:
                 raise bad_answer(reply)
@@ -65,32 +60,28 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, attempt: int
     ) -> Reply | None:
         """What came back, or None when it is to be sent again. Raises ForgeUncertain and ForgeError."""
-        may_repeat = self._is_repeatable(method, url)
+        # To send it twice does the same as once, but for a POST that makes something. We ask GraphQL only to read,
+        # and to set a thread to one of two states.
+        may_repeat = method != "POST" or url == self._endpoints.graphql or url.endswith("/access_tokens")
         try:
             reply = await self._send(method, url, headers, body)
-        except _NOT_SENT as error:
-            if attempt < MOST_ATTEMPTS:
-                return None
-            raise _unreachable(error) from error
         except (httpx.HTTPError, TimeoutError) as error:
+            may_repeat = may_repeat or isinstance(error, _NOT_SENT)
             if may_repeat and attempt < MOST_ATTEMPTS:
                 return None
-            raise (_unreachable if may_repeat else _cut_off)(error) from error
+            kind = type(error).__name__
+            if not may_repeat:
+                raise ForgeUncertain(f"the line to GitHub was cut in the middle of a request ({kind})") from error
+            hint = "look at the network, GITHUB_API_URL and the proxy"
+            raise ForgeError(f"GitHub cannot be reached ({kind})", hint=hint) from error
         if not is_failure(reply):
             return reply
         if not may_repeat:
             raise ForgeUncertain(f"GitHub failed with {reply.status} in the middle of a request", status=reply.status)
         return None if attempt < MOST_ATTEMPTS else reply
 
-    def _is_repeatable(self, method: str, url: str) -> bool:
-        """Whether to send it twice does the same as once: all that is sent but a POST that makes something.
-
-        What we ask of GraphQL is to read, and to set a thread to one of two states.
-        """
-        return method != "POST" or url == self._endpoints.graphql or url.endswith(_TOKEN_PATH)
-
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        sent = {**headers, "x-github-api-version": _API_VERSION}
+        sent = {**headers, "x-github-api-version": "2022-11-28"}
         async with (
             asyncio.timeout(_MOST_SECONDS),
             self._client.stream(method, url, headers=sent, content=body) as response,
@@ -106,21 +97,13 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
             return Reply(response.status_code, names, b"".join(pieces))
 
 
-def _unreachable(error: Exception) -> ForgeError:
-    return ForgeError(
-        f"GitHub cannot be reached ({type(error).__name__})", hint="look at the network, GITHUB_API_URL and the proxy"
-    )
-
-
-def _cut_off(error: Exception) -> ForgeUncertain:
-    return ForgeUncertain(f"the line to GitHub was cut in the middle of a request ({type(error).__name__})")
-
-
 @asynccontextmanager
 async def opened(endpoints: Endpoints, token: str | None, *, patience: Patience) -> AsyncIterator[GitHubTransport]:
     """A transport with its connections, which are closed at the end."""
     trust = await asyncio.to_thread(_trust, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-    async with httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, verify=trust) as client:
+    async with httpx.AsyncClient(
+        timeout=httpx.Timeout(30.0, connect=10.0), follow_redirects=False, verify=trust
+    ) as client:
         yield GitHubTransport(client, endpoints, token=token, patience=patience)
 
 
