@@ -2,14 +2,14 @@
 
 Run as `python -I -m codeloupe.analysers.secrets_worker`. It reads one JSON object from stdin:
 
-    {"budget_seconds": 20.0, "line_seconds": 1.0, "files": [{"file": "a.py", "lines": [[1, "text"], …]}, …]}
+    {"budget_seconds": 20.0, "line_seconds": 1.0, "files": {"a.py": [[1, "text"], …], …}}
 
-and writes one to stdout:
+and writes a `Search` to stdout:
 
     {"hits": [{"file": "a.py", "line": 1, "kind": "Private Key", "values": ["…"]}, …],
      "slow": [["a.py", 3], …], "unfinished": ["b.py", …]}
 
-The output is for the parent alone, since `values` are the secrets themselves (see `search_file`).
+which is for the parent alone, since `values` are the secrets themselves.
 
 It is a process of its own because some of the patterns take quadratic time on a hostile line. A line that takes too
 long is given up and named in `slow`; when the budget ends, what is left is named in `unfinished`.
@@ -21,10 +21,12 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
-from codeloupe.analysers.secret_detectors import Hit, load_detectors, search_file
+from msgspec import to_builtins
+
+from codeloupe.analysers.secret_detectors import Finder, Search, search_file
 
 
 class _TooSlow(Exception):
@@ -38,36 +40,32 @@ def main() -> int:
     request = json.load(sys.stdin)
     deadline, line_seconds = time.monotonic() + float(request["budget_seconds"]), float(request["line_seconds"])
 
-    def guarded(find: Callable[[], list[Hit]], seconds_left: float) -> list[Hit] | None:
+    def guarded(find: Finder, seconds_left: float) -> Any:
         try:
             # The matcher of `re` looks for signals while it works, so this also ends a pattern that runs away. Only
             # time on a processor counts: a busy machine makes no line slow.
             signal.setitimer(signal.ITIMER_VIRTUAL, min(line_seconds, seconds_left))
-            hits = find()
+            found = find()
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         except _TooSlow:
             return None
-        return hits
+        return found
 
-    answer: dict[str, list[object]] = {"hits": [], "slow": [], "unfinished": []}
-    for entry in request["files"]:
-        lines = [(int(number), str(text)) for number, text in entry["lines"]]
-        found = search_file(load_detectors(), entry["file"], lines, deadline=deadline, guarded=guarded)
-        answer["hits"] += found.hits
-        answer["slow"] += [(entry["file"], number) for number in found.slow]
-        answer["unfinished"] += [] if found.is_finished else [entry["file"]]
-    json.dump(answer, sys.stdout)
+    search = Search([], [], [])
+    for file, lines in request["files"].items():
+        search_file(file, lines, search, deadline=deadline, guarded=guarded)
+    json.dump(to_builtins(search), sys.stdout)
     return 0
 
 
 def forbid_network() -> None:
     """Make every attempt to open a socket or to start a program fail, for the rest of this process."""
-    sys.addaudithook(_refuse)
 
+    def refuse(event: str, _arguments: tuple[object, ...]) -> None:
+        if event.startswith(("socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.system", "os.fork")):
+            raise PermissionError(f"{event} is not allowed while searching for secrets")
 
-def _refuse(event: str, _arguments: tuple[object, ...]) -> None:
-    if event.startswith(("socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.system", "os.fork")):
-        raise PermissionError(f"{event} is not allowed while searching for secrets")
+    sys.addaudithook(refuse)
 
 
 def _give_up(_number: int, _frame: FrameType | None) -> None:

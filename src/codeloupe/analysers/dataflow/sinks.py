@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -43,7 +44,7 @@ class Arguments(Struct):
 
     def pick(self, *which: int | str) -> list[Value]:
         """Those at these positions and with these names."""
-        known: dict[int | str, Value] = {**dict(enumerate(self.positional)), **self.named}
+        known: dict[Any, Value] = {**dict(enumerate(self.positional)), **self.named}
         return [known[key] for key in which if key in known]
 
     def first(self, *which: int | str) -> Value:
