@@ -1,4 +1,4 @@
-"""What the stand-in server can be told to do with a request: answers, failures, and silence."""
+"""What the stand-in server can do with a request: answers, failures, and silence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Hang(Struct, frozen=True):
 
 
 class Stall(Struct, frozen=True):
-    """The answer begins, and stops for ever behind this text. The connection stays open."""
+    """The answer begins, and stops for ever after this text. The connection stays open."""
 
     after_text: str = "The beginning of an answer"
 
@@ -98,7 +98,7 @@ class Empty(Struct, frozen=True):
 
 
 class Cut(Struct, frozen=True):
-    """The connection is closed in the middle of an answer: behind so many bytes of its body, or at once with 0."""
+    """The connection is closed in the middle of an answer: after so many bytes of its body, or at once with 0."""
 
     after_bytes: int = 0
     of: Text | Json | ToolUse = Text("An answer that is cut off.")
