@@ -11,6 +11,7 @@ import json
 import os
 import re
 import time
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,53 +25,24 @@ from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
 
-FOLDERS: dict[str, tuple[str, ...]] = {
-    "bash": ("Bash",),
-    "c": ("C",),
-    "c-and-cpp": ("C", "Cpp"),
-    "cpp": ("Cpp",),
-    "go": ("Go",),
-    "java": ("Java",),
-    "javascript": ("JavaScript", "TypeScript", "Tsx"),
-    "jsx": ("JavaScript", "Tsx"),
-    "php": ("Php",),
-    "python": ("Python",),
-    "ruby": ("Ruby",),
-    "rust": ("Rust",),
-    "typescript": ("TypeScript", "Tsx"),
-}
+_ROOT = Path(__file__).parent / "rules"
+_LANGUAGES = tomllib.loads((_ROOT / "languages.toml").read_text(encoding="utf-8"))
+FOLDERS = {folder: languages.split() for folder, languages in _LANGUAGES["folders"].items()}
 """Each folder of rules and the languages, in ast-grep's spelling, that it is for."""
 
-_SUFFIXES = {
-    "Bash": ".sh .bash .bats .ksh",
-    "C": ".c",
-    # Headers are read as C++: its grammar also takes what is only C, while C's would stumble over classes.
-    "Cpp": ".cpp .cc .cxx .c++ .h .hh .hpp .hxx .h++ .ipp .inl",
-    "Go": ".go",
-    "Java": ".java",
-    "JavaScript": ".js .jsx .mjs .cjs",
-    "Php": ".php .phtml .php5 .php7 .php8",
-    "Python": ".py .pyw",
-    "Ruby": ".rb .rake .gemspec .ru .jbuilder",
-    "Rust": ".rs",
-    "Tsx": ".tsx",
-    "TypeScript": ".ts .mts .cts",
-}
-EXTENSIONS = {language: suffixes.split()[0] for language, suffixes in _SUFFIXES.items()}
+EXTENSIONS = {language: suffixes.split()[0] for language, suffixes in _LANGUAGES["suffixes"].items()}
 """The suffix by which ast-grep knows each language."""
 
-_LANGUAGE_BY_SUFFIX = {suffix: language for language, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-_LANGUAGE_BY_NAME = {
-    **dict.fromkeys(("rakefile", "gemfile", "vagrantfile", "podfile", "fastfile", "capfile"), "Ruby"),
-    **dict.fromkeys((".bashrc", ".bash_profile", ".bash_aliases", ".profile", "pkgbuild"), "Bash"),
-}
-_ROOT = Path(__file__).parent / "rules"
+_BY_SUFFIX, _BY_NAME = (
+    {word: language for language, words in _LANGUAGES[table].items() for word in words.split()}
+    for table in ("suffixes", "names")
+)
 
 
 def language_of(path: str) -> str | None:
     """The language a file's name says it is written in, or None when the pack has no rules for it."""
     name = PurePosixPath(path).name.lower()
-    return _LANGUAGE_BY_NAME.get(name) or _LANGUAGE_BY_SUFFIX.get(PurePosixPath(name).suffix)
+    return _BY_NAME.get(name) or _BY_SUFFIX.get(PurePosixPath(name).suffix)
 
 
 def rule_files(folder: str) -> list[Path]:
@@ -163,6 +135,7 @@ class AstGrepAnalyser:
     """Runs the rule pack. `program` is the ast-grep to start; by default the one installed beside codeloupe."""
 
     name = "ast-grep"
+    needs_only_added_lines = False
 
     def __init__(self, program: str | None = None) -> None:
         self._program = program

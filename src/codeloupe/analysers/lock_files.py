@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from codeloupe.model.finding import Finding, Severity, Source
 from codeloupe.system.redaction import redact
 
 _MAX_BYTES = 32 * 1024**2
+_REQUIREMENTS = re.compile(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", re.IGNORECASE)
 
 
 class Package(Struct, frozen=True, kw_only=True):
@@ -28,48 +29,37 @@ class Package(Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    source: str = ""
-    hashes: frozenset[str] = frozenset()
-    script: bool = False
-    local: bool = False
+    source: str
+    hashes: frozenset[str]
+    script: bool
+    local: bool
 
 
-def read_lock_file(name: str, content: bytes) -> tuple[Package, ...]:
+def read_lock_file(name: str, content: bytes, *, is_requirements: bool = False) -> tuple[Package, ...]:
     """The packages of a lock file with this base name. Raises ValueError when it cannot be read for certain."""
     if len(content) > _MAX_BYTES:
         raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
     text = content.decode("utf-8")
     try:
-        return tuple(_READERS[name.lower()](text))
+        return tuple(_requirements(text) if is_requirements else _READERS[name.lower()](text))
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it does not have the form of such a file ({type(error).__name__}: {error})") from error
 
 
-def is_hashed_requirements(name: str, content: bytes) -> bool:
-    """Whether this is a requirements file of pip that pins hashes."""
-    return re.fullmatch(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", name.lower()) is not None and (
-        b"--hash=" in content
-    )
-
-
-def read_requirements(text: str) -> Iterator[Package]:
+def _requirements(text: str) -> Iterator[Package]:
     """The pinned packages of pip's own format; an index or a find-links line is an entry without a version."""
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).split()
-        if not words:
-            continue
-        if words[0].startswith("-"):
+        if words and words[0].startswith("-"):
             option, _, value = " ".join(words).replace("=", " ", 1).partition(" ")
             if re.fullmatch(r"-i|-f|--find[-]links|--(?:extra-)?index[-]url", option):
-                yield Package(name=option, version="", source=value.strip())
-            continue
-        hashes = frozenset(word.removeprefix("--hash=") for word in words if word.startswith("--hash="))
-        stated = " ".join(word for word in words if not word.startswith("--hash="))
-        name, _, version = re.split(r"[;@]", stated, maxsplit=1)[0].partition("==")
-        url = re.search(r"(?:git\+|hg\+|svn\+)?[a-z+]+://\S+", stated)
-        yield Package(
-            name=name.strip().lower() or stated, version=version.strip(), source=url[0] if url else "", hashes=hashes
-        )
+                yield _package(option, "", value.strip())
+        elif words:
+            hashes = [word.removeprefix("--hash=") for word in words if word.startswith("--hash=")]
+            stated = " ".join(word for word in words if not word.startswith("--hash="))
+            name, _, version = re.split(r"[;@]", stated, maxsplit=1)[0].partition("==")
+            url = re.search(r"(?:git\+|hg\+|svn\+)?[a-z+]+://\S+", stated)
+            yield _package(name.strip().lower() or stated, version.strip(), url[0] if url else "", hashes)
 
 
 def _package(
@@ -261,18 +251,16 @@ def _composer(text: str) -> Iterator[Package]:
 
 
 def _json(text: str) -> dict[str, Any]:
-    document = json.loads(text, object_pairs_hook=_without_doubles)
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):  # which of two equal keys counts depends on the reader
+            raise ValueError("it has the same key twice")
+        return found
+
+    document = json.loads(text, object_pairs_hook=collect)
     if not isinstance(document, dict):
         raise TypeError("no object")
     return document
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Which of two equal keys counts depends on the reader, so a file with such is not read."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("it has the same key twice")
-    return found
 
 
 def _yaml(text: str) -> dict[str, Any]:
@@ -326,16 +314,21 @@ _USUAL_HOSTS = frozenset(
 _NPM_ADDRESS = re.compile(rf"https?://(?:{'|'.join(map(re.escape, _NPM_HOSTS))})/(.+)/-/(.+)\.tgz")
 
 
-class _Remark(Struct, frozen=True):
-    """One thing about one package; remarks with the same rule and `about` become one finding."""
+_RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-    rule: str
+
+class _Remark(Struct, frozen=True):
+    """One thing about one package; remarks of the same `kind` and `about` become one finding.
+
+    `needle` is what shows it in the file, `words` fill the title and the reason.
+    """
+
+    kind: str
     package: Package
     needle: str
-    about: str
-    why: str
-    title: str
-    severity: Severity = Severity.HIGH
+    about: str = ""
+    words: Mapping[str, str] = {}
+    severity: Severity | None = None
 
 
 def review_lock_files(
@@ -370,17 +363,14 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     `added` are the numbers of its added lines. Raises ValueError when it cannot be read.
     """
     name = PurePosixPath(path).name
-    if is_hashed_requirements(name, new):
-        after = tuple(read_requirements(new.decode("utf-8")))
-        before = () if old is None else tuple(read_requirements(old.decode("utf-8", "replace")))
-    else:
-        after, before = read_lock_file(name, new), ()
-        # What could not be read then says nothing about what is there now.
-        with contextlib.suppress(ValueError):
-            before = () if old is None else read_lock_file(name, old)
+    is_requirements = _REQUIREMENTS.fullmatch(name) is not None and b"--hash=" in new
+    after = read_lock_file(name, new, is_requirements=is_requirements)
+    before: tuple[Package, ...] = ()
+    with contextlib.suppress(ValueError):  # what could not be read then says nothing about what is there now
+        before = () if old is None else read_lock_file(name, old, is_requirements=is_requirements)
     groups: dict[tuple[str, str], list[_Remark]] = defaultdict(list)
     for remark in _remarks(before, after):
-        groups[remark.rule, remark.about].append(remark)
+        groups[remark.kind, remark.about].append(remark)
     lines = new.decode("utf-8").split("\n")
     secrets = _secrets(path, lines, added if old is not None else range(1, len(lines) + 1))
     return (*(_summed_up(path, remarks, lines, added) for remarks in groups.values()), *secrets)
@@ -429,10 +419,8 @@ def _remarks(before: Sequence[Package], after: Sequence[Package]) -> Iterator[_R
         yield from _about_source(package, earlier, known.hosts)
         yield from _about_hashes(package, earlier, known.owner, is_hashed=hashed)
         if package.script and not any(one.script for one in earlier):
-            about, severity = ("old", Severity.MEDIUM) if earlier else ("new", Severity.LOW)
-            why = "it runs code of its author on every machine that installs it"
-            title = "A package runs a script when it is installed"
-            yield _Remark("install-script", package, "hasInstallScript", about, why, title, severity)
+            severity = None if earlier else Severity.LOW
+            yield _Remark("install-script", package, "hasInstallScript", str(severity), severity=severity)
 
 
 class _Known:
@@ -458,37 +446,29 @@ def _hosts(package: Package) -> list[tuple[str, str]]:
 
 def _about_source(package: Package, earlier: Sequence[Package], known_hosts: set[str]) -> Iterator[_Remark]:
     before = [place for one in earlier for place in _hosts(one)]
-    hosts_before = sorted({host for _, host in before})
+    hosts_before = ", ".join(sorted({host for _, host in before}))
     for scheme, host in _hosts(package):
+        words = {"host": host, "before": hosts_before}
         if scheme.rpartition("+")[2] in ("http", "git", "ftp") and host not in ("localhost", "127.0.0.1"):
-            why = "whoever is between can replace it"
-            yield _Remark("insecure-source", package, host, host, why, "A package is fetched without encryption")
-        if hosts_before and host not in hosts_before:
-            moved = f"from {', '.join(hosts_before)} to {host}"
-            why = f"it moved {moved}: another host may serve other code under the same name"
-            yield _Remark("source-moved", package, host, moved, why, f"A package moved to {host}")
+            yield _Remark("insecure-source", package, host, host, words)
+        if before and host not in {host for _, host in before}:
+            yield _Remark("source-moved", package, host, f"{hosts_before} {host}", words)
         elif host not in known_hosts and host not in _USUAL_HOSTS:
-            why = f"no package of this lock file came from {host} before"
-            yield _Remark("new-source", package, host, host, why, f"A package comes from {host}")
+            yield _Remark("new-source", package, host, host, words)
         elif scheme.startswith("git") and not any(scheme.startswith("git") for scheme, _ in before):
-            why = "its content is that of a repository, which no registry has checked or kept"
-            title = "A package comes from a git repository"
-            yield _Remark("git-source", package, host, host, why, title, Severity.MEDIUM)
-    if hosts_before and not package.source:
-        why = "it came from a stated address before, and now from wherever the default is"
-        title = "The source of a package is gone"
-        yield _Remark("source-removed", package, package.name, "", why, title, Severity.MEDIUM)
+            yield _Remark("git-source", package, host, host, words)
+    if before and not package.source:
+        yield _Remark("source-removed", package, package.name)
     # An address at npm's registry names the package and its version.
     found = _NPM_ADDRESS.match(package.source)
     if found is None or not package.version or package.version.startswith("npm:"):
         return
     is_same = found[1].lower().replace("%2f", "/") == package.name.lower()
     if not is_same or not found[2].endswith(f"-{package.version}"):
-        why = f"the address is that of {found[1]} {found[2]}, not of {package.name} {package.version}"
-        title = "The address of a package is that of another one"
+        words = {"other": f"{found[1]} {found[2]}", "this": f"{package.name} {package.version}"}
         # An alias has the name of another package on purpose.
-        severity = Severity.HIGH if is_same else Severity.MEDIUM
-        yield _Remark("other-package", package, package.source, package.name, why, title, severity)
+        severity = None if is_same else Severity.MEDIUM
+        yield _Remark("other-package", package, package.source, package.name, words, severity)
 
 
 def _about_hashes(
@@ -498,24 +478,18 @@ def _about_hashes(
     if not package.hashes:
         is_git = any(scheme.startswith(("git", "ssh")) for scheme, _ in _hosts(package))
         if package.version and not is_git and (before or is_hashed):
-            why = "its hash is gone" if before else "it has no hash, unlike the others"
-            title = "A package has no hash any more" if before else "A package has no hash"
-            about = "was" if before else "is not"
-            yield _Remark("hash-missing", package, package.name, about, f"{why}: any content is accepted", title)
+            yield _Remark("hash-gone" if before else "hash-missing", package, package.name)
         return
     digest = min(package.hashes)
     same = [digest for one in earlier if one.version == package.version for digest in one.hashes]
     if same and package.hashes.isdisjoint(same) and _strength(same) <= _strength(package.hashes):
-        why = "the version is the same and the hash is another one: its content was replaced"
-        title = "A package has other content under the same version"
-        yield _Remark("hash-changed", package, digest, package.name, why, title)
+        yield _Remark("hash-changed", package, digest, package.name)
     owner = next((owners[each] for each in package.hashes if each in owners), None)
     if owner is not None and (owner.name, owner.version) != (package.name, package.version):
-        why = f"the hash is that of {owner.name} {owner.version}: what is installed is not what the file says"
-        yield _Remark("hash-of-another", package, digest, package.name, why, "A package has the hash of another one")
+        words = {"other": f"{owner.name} {owner.version}"}
+        yield _Remark("hash-of-another", package, digest, package.name, words)
     if before and _strength(package.hashes) < _strength(before):
-        why = "an algorithm that can be forged takes the place of a stronger one"
-        yield _Remark("hash-weakened", package, digest, "", why, "A package has a weaker hash")
+        yield _Remark("hash-weakened", package, digest)
 
 
 def _strength(hashes: Iterable[str]) -> int:
@@ -526,6 +500,8 @@ def _strength(hashes: Iterable[str]) -> int:
 def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], added: frozenset[int]) -> Finding:
     """One finding for remarks of a kind, at the added line that shows the first of them, or else any added line."""
     first = remarks[0]
+    rule = _RULES[first.kind]
+    title, why = (rule[key].format(**first.words) for key in ("title", "why"))
     names = list(dict.fromkeys(f"{one.package.name} {one.package.version}".strip() for one in remarks))
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     ordered = sorted(number for number in added if number <= len(lines))
@@ -536,10 +512,10 @@ def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], adde
         path,
         line,
         lines[line - 1].strip("\r") if line <= len(lines) else "",
-        severity=first.severity,
+        severity=first.severity or Severity.parse(rule["severity"]),
         category="supply-chain",
-        title=redact(first.title),
-        body=redact(f"{', '.join(names[:5])}{more}: {first.why}."),
-        rule=first.rule,
+        title=redact(title),
+        body=redact(f"{', '.join(names[:5])}{more}: {why}."),
+        rule=rule.get("rule", first.kind),
         suggestion="Regenerate the lock file with the package manager, and compare.",
     )

@@ -18,14 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.analysers.interface import (
-    AddedLinesAnalyser,
-    Analyser,
-    AnalyserReport,
-    AnalysisTarget,
-    Issue,
-    read_regular_file,
-)
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, read_regular_file
 from codeloupe.analysers.secret_detectors import mask_secrets
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
@@ -123,7 +116,7 @@ async def _run(analyser: Analyser, task: ReviewTask, material: _Material, emit: 
     files = [file for file in material.added if analyser.accepts(file) and file not in material.diffs]
     diffs = [file for file in material.diffs if analyser.accepts(file)]
     failed: list[FailedUnit] = []
-    if isinstance(analyser, AddedLinesAnalyser):
+    if analyser.needs_only_added_lines:
         files += diffs
     else:
         failed = [FailedUnit(name, (file,), "only the diff is known, not the whole file") for file in diffs]

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import decode
@@ -89,32 +90,25 @@ def is_harmless_query(rows: Sequence[str]) -> bool:
     return _OTHER_JOINING.search(_PLACEHOLDER.sub("?", bare)) is None
 
 
-class _Place(Struct):
-    row: int
-    column: int
-
-
-class _Fix(Struct):
-    message: str | None = None
-
-
 class _Diagnostic(Struct):
     """One message of ruff. Its rows are not always git's lines: a lone carriage return ends a row, and no line."""
 
     filename: str
     code: str | None
     message: str
-    fix: _Fix | None
-    location: _Place
-    end_location: _Place
+    fix: dict[str, Any] | None
+    location: dict[Literal["row", "column"], int]
+    end_location: dict[Literal["row", "column"], int]
 
     @property
-    def last_row(self) -> int:
-        ends_before_row = self.end_location.column == 1 and self.end_location.row > self.location.row
-        return self.end_location.row - ends_before_row
+    def rows(self) -> tuple[int, int]:
+        """The first and the last one."""
+        first, last = self.location["row"], self.end_location["row"]
+        return first, last - (self.end_location["column"] == 1 and last > first)
 
     @property
     def title(self) -> str:
+        """Its words on one line of limited length."""
         line = " ".join(self.message.split()).removesuffix(".")
         return line if len(line) <= 160 else line[:159] + "…"
 
@@ -149,21 +143,6 @@ class _File:
             row = self._lines[min(row, len(self._lines)) - 1]
         return min(max(row, 1), self._last)
 
-    def judge(
-        self,
-        diagnostics: Sequence[_Diagnostic],
-        added: Mapping[str, frozenset[int]],
-        issues: list[Issue],
-        failed: dict[str, str],
-    ) -> None:
-        """Add what is to be said of this file to the issues and failures."""
-        issues += [issue for found in diagnostics if (issue := self.issue(found)) is not None]
-        match self.broken(diagnostics, added.get(self.name, frozenset())):
-            case Issue() as issue:
-                issues.append(issue)
-            case str() as reason:
-                failed[self.name] = reason
-
     def issue(self, found: _Diagnostic) -> Issue | None:
         """The issue by the table of rules, if it is one."""
         rule = ruff_rules().get(found.code or "")
@@ -177,20 +156,21 @@ class _File:
             return None
         if found.message.startswith("Import for "):
             return None  # a module that offers debugging imports a debugger; what stops the program is the call
+        first, last = found.rows
         seems_safe = "seems safe" in found.message
         if rule.code == "S608":
-            rows = _LINE_END.split(self._content)[found.location.row - 1 : found.last_row]
+            rows = _LINE_END.split(self._content)[first - 1 : last]
             seems_safe = is_harmless_query([row.decode("utf-8", "replace") for row in rows])
         return Issue(
             file=self.name,
-            line_start=self.line(found.location.row),
-            line_end=self.line(found.last_row),
+            line_start=self.line(first),
+            line_end=self.line(last),
             rule=rule.code,
             severity=rule.seems_safe if seems_safe else rule.severity,
             category=rule.category,
             title=found.title,
             body=rule.why,
-            suggestion=(found.fix and found.fix.message) or rule.fix,
+            suggestion=(found.fix and found.fix["message"]) or rule.fix,
         )
 
     def broken(self, diagnostics: Sequence[_Diagnostic], added: frozenset[int]) -> Issue | str | None:
@@ -203,7 +183,7 @@ class _File:
             if error.code not in (None, _SYNTAX_ERROR):
                 return f"could not be checked: {error.title}"
         # Syntax that is newer than the target version is no mistake: which Python runs the code is not known here.
-        syntax = [(self.line(found.location.row), found) for found in errors if "(syntax was " not in found.message]
+        syntax = [(self.line(found.rows[0]), found) for found in errors if "(syntax was " not in found.message]
         for line, error in syntax:
             if line in added:
                 return Issue(
@@ -227,6 +207,7 @@ class RuffAnalyser:
     """
 
     name = "ruff"
+    needs_only_added_lines = False
 
     def __init__(self, program: str | None = None) -> None:
         self._program = program
@@ -283,7 +264,11 @@ class RuffAnalyser:
         failed |= {linked[name].name: reason for name, reason in broken.items()}
         issues: list[Issue] = []
         for name, diagnostics in found.items():
-            linked[name].judge(diagnostics, target.added_lines, issues, failed)
+            file = linked[name]
+            issues += filter(None, map(file.issue, diagnostics))
+            what = file.broken(diagnostics, target.added_lines.get(file.name, frozenset()))
+            issues += [what] if isinstance(what, Issue) else []
+            failed |= {file.name: what} if isinstance(what, str) else {}
         return AnalyserReport(tuple(issues), failed)
 
 

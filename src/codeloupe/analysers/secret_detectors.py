@@ -26,26 +26,8 @@ from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, f
 
 SECRETS_TABLE = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
 _WORDS = {name: frozenset(text.split()) for name, text in SECRETS_TABLE["words"].items()}
-_PLACEHOLDER_PARTS = (
-    "example", "changeme", "change_me", "change-me", "change me", "placeholder", "redacted", "dummy", "notasecret",
-    "not-a-secret", "not_a_secret", "yourpass", "your-", "your_", "yourkey", "yoursecret", "yourtoken", "replace",
-    "xxxx", "****", "....", "todo", "fixme", "lorem", "fake",
-)  # fmt: skip
+_PATTERNS = {name: re.compile(text, re.VERBOSE) for name, text in SECRETS_TABLE["patterns"].items()}
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz" * 2, "zyxwvutsrqponmlkjihgfedcba", "qwertyuiopasdfghjklzxcvbnm")
-_REFERENCE = re.compile(
-    r"""
-    \$[\w{(] .*                                  # $NAME, ${NAME}, $(command)
-    | .* (?: \$\{ | \{\{ | \}\} | <% | %\( ) .*  # a template with a hole in it
-    | \{ .* \} | < .* > | \[ .* \] | %\w* %?
-    | !(?: vault | env | ref | sub | getatt | secret | include | file )\b .*
-    | \( .* | .* (?: \benviron\b | \bgetenv\b | process\.env | \benv\. | \bsecrets\. | \bsettings\. | \bconfig\. ) .*
-    | [a-z_][\w.:>-]* (?: \( .* | \[ .* )        # a call or a look-up
-    | [a-z_]\w* (?: (?: \. | -> | :: ) [a-z_]\w* )+   # an attribute
-    """,
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
-)
-_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
-_LOCATION = re.compile(r"(?:\.{0,2}/|~/|[a-z]:\\|[a-z][a-z0-9+.-]*://).*", re.IGNORECASE | re.DOTALL)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -60,7 +42,7 @@ def _is_marked_placeholder(value: str) -> bool:
         len(value) < 4
         or len(set(lowered)) <= 2
         or any(lowered in row for row in _ALPHABETS)
-        or any(part in lowered for part in _PLACEHOLDER_PARTS)
+        or any(part in lowered for part in ("change me", *_WORDS["placeholder_part"]))
     )
 
 
@@ -78,8 +60,7 @@ def is_placeholder(value: str) -> bool:
 
 def is_reference(value: str) -> bool:
     """Whether the value names where a secret comes from: a variable, a call, a template, a file, a sentence."""
-    is_named = any(pattern.fullmatch(value) for pattern in (_REFERENCE, _ENVIRONMENT_NAME, _LOCATION))
-    return is_named or any(character.isspace() for character in value)
+    return _PATTERNS["reference"].fullmatch(value) is not None
 
 
 def speaks_about_secrets(name: str) -> bool:
@@ -140,20 +121,7 @@ _NEEDS_DIGIT = (
 _TOKEN_TAIL = re.compile(r"[\w+/=.-]*")
 _IDENTIFIER = re.compile(r"\w+")
 _TRAILING_COMMENT = re.compile(r"\s+(?:#|//).*", re.DOTALL)
-_CREDENTIAL_WORD = re.compile(
-    r"secret|token|passw|credential|api[_-]?key|(?<![a-z])auth(?!ors?\b|or_)|bearer"
-    r"|(?:private|signing|encryption|access|master)[_-]?key",
-    re.IGNORECASE,
-)
-_DIGEST_WORD = re.compile(
-    r"sha-?\d|md5|digest|hash|checksum|integrity|commit|revision|fingerprint|etag|public|uuid|thumbprint|\brev\b",
-    re.IGNORECASE,
-)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_SETTINGS_FILE = re.compile(
-    r"(?:.*/)?(?:\.env[^/]*|[^/]*\.(?:env|envrc|sh|bash|zsh|tfvars|npmrc|pypirc)|\.?(?:npmrc|pypirc|netrc)|dockerfile[^/]*)",
-    re.IGNORECASE,
-)
 # What every token, key header and address with a password has; four lines of code in five do not.
 _LONG_RUN = re.compile(r"[\w+/=-]{16}|://|PRIVATE KEY")
 # What every keyword of the detector has.
@@ -316,7 +284,7 @@ def _candidates(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
     lowered = text.lower()
     if any(word in lowered for word in _KEYWORD_PARTS):
         yield from _in_windows(text, *_KEYWORD_WINDOW, lambda window: _by_keyword(detectors.keywords, file, window))
-    if may_hold_token and _CREDENTIAL_WORD.search(text):
+    if may_hold_token and _PATTERNS["credential"].search(text):
         yield from _in_windows(text, *_WINDOW, lambda window: _by_entropy(detectors, file, window))
     # The last resort: nothing but the form of the value tells what it is.
     for start, end in find_aws_secrets(text) if may_hold_token else ():
@@ -377,7 +345,7 @@ def _can_be_token(kind: str, value: str) -> bool:
 
 def _by_keyword(keywords: Any, file: str, text: str) -> Iterator[_Candidate]:
     kind_of_file = keywords.determine_file_type(file)
-    if _SETTINGS_FILE.fullmatch(file):
+    if _PATTERNS["settings_file"].fullmatch(file):
         table = keywords.CONFIG_DENYLIST_REGEX_TO_GROUP
     else:
         table = keywords.REGEX_BY_FILETYPE.get(kind_of_file, keywords.QUOTES_REQUIRED_DENYLIST_REGEX_TO_GROUP)
@@ -399,13 +367,13 @@ def _by_entropy(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
     """Random strings, but only after a name that says credential: elsewhere they are hashes, names and test data."""
     for plugin, shortest in detectors.entropy:
         spans = [match.span(2) for match in plugin.regex.finditer(text)]
-        if _SETTINGS_FILE.fullmatch(file) or file.endswith((".yaml", ".yml")):
+        if _PATTERNS["settings_file"].fullmatch(file) or file.endswith((".yaml", ".yml")):
             spans.extend(match.span(1) for match in _BARE_VALUE.finditer(text))
         for start, end in spans:
             value, before = text[start:end], text[max(0, start - 60) : start]
             if end - start >= shortest and plugin.calculate_shannon_entropy(value) > plugin.entropy_limit:
                 names = _IDENTIFIER.findall(before)
-                is_named = _CREDENTIAL_WORD.search(before) and not _DIGEST_WORD.search(before)
+                is_named = _PATTERNS["credential"].search(before) and not _PATTERNS["digest"].search(before)
                 if is_named and not (names and speaks_about_secrets(names[-1])) and _is_mixed(value):
                     yield _Candidate(ENTROPY, value, start)
 

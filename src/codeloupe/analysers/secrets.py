@@ -17,7 +17,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
@@ -77,7 +76,7 @@ class SecretsAnalyser:
     """
 
     name = _NAME
-    needs_only_added_lines: Literal[True] = True
+    needs_only_added_lines = True
 
     def __init__(self, program: str | None = None) -> None:
         self._program = program

@@ -12,16 +12,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    Crashed,
-    InvalidRequest,
-    OutputInvalid,
-    PromptTooLong,
-    TimedOut,
-    TurnsExhausted,
-)
+from codeloupe import errors
+from codeloupe.errors import AgentError
 from codeloupe.model.agent import (
     AgentLimits,
     AgentRequest,
@@ -84,7 +76,7 @@ class _Call(Struct, kw_only=True):
         self.emit(ToolUsed(self.agent, step.name))
         if self.request.max_turns is not None and self.turns >= self.request.max_turns:
             message = f"{self.agent} used all its {self.turns} turns without an answer"
-            raise TurnsExhausted(message, agent=self.agent, hint="Allow more turns.")
+            raise errors.TurnsExhausted(message, agent=self.agent, hint="Allow more turns.")
 
     def _answer(self, step: Text | Json) -> AgentResult:
         self._take_turn(step.usage)
@@ -94,7 +86,7 @@ class _Call(Struct, kw_only=True):
             if not isinstance(step, Json) or step.as_text:
                 message = f"{self.agent} answered in text where a value for a schema was asked for"
                 hint = "Give the script a Json step."
-                raise OutputInvalid(message, agent=self.agent, raw_output=text, hint=hint)
+                raise errors.OutputInvalid(message, agent=self.agent, raw_output=text, hint=hint)
             structured = step.value
         return AgentResult(
             success=True,
@@ -124,7 +116,7 @@ class _Call(Struct, kw_only=True):
         allowed = self.request.max_budget_usd
         if cost is not None and allowed is not None and cost > allowed:
             message = f"{self.agent} spent {cost:g} of the {allowed:g} USD it may"
-            raise BudgetExhausted(message, agent=self.agent, hint="Allow more, or ask for less.")
+            raise errors.BudgetExhausted(message, agent=self.agent, hint="Allow more, or ask for less.")
 
 
 def _fresh(error: AgentError) -> AgentError:
@@ -165,7 +157,7 @@ class ScriptedAgent:
         cost_usd: float | None = 0.0,
     ) -> None:
         self.name = name
-        exhausted = Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
+        exhausted = errors.Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
         afterwards = exhausted if then == "error" else None
         self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
         self.limits = limits
@@ -195,11 +187,11 @@ class ScriptedAgent:
         self._requests.append(request)
         if not request.working_dir.is_dir():
             message = f"the working directory {request.working_dir} does not exist"
-            raise InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
+            raise errors.InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
         size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self.limits.max_prompt_bytes
         if most is not None and size > most:
             message = f"the prompt has {size} bytes, and {self.name} takes {most}"
-            raise PromptTooLong(message, agent=self.name, hint="Send less in one call.")
+            raise errors.PromptTooLong(message, agent=self.name, hint="Send less in one call.")
         self.running += 1
         self.max_seen = max(self.max_seen, self.running)
         try:
@@ -224,5 +216,5 @@ class ScriptedAgent:
                 result = await call.play()
         except TimeoutError as error:
             message = f"{self.name} gave no answer within {round(seconds, 2):g} s"
-            raise TimedOut(message, agent=self.name, hint="Allow more time.") from error
+            raise errors.TimedOut(message, agent=self.name, hint="Allow more time.") from error
         return replace(result, agent=self.name, duration_ms=round((time.monotonic() - began) * 1000))

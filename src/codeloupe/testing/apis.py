@@ -116,17 +116,9 @@ def _anthropic_error(status: Status) -> _Document:
     return {"type": "error", "error": {"type": kind, "message": status.message}, "request_id": "req_stand_in"}
 
 
-def _anthropic_error_event(status: Status) -> bytes:
-    return b"event: error\n" + _data(_anthropic_error(status))
-
-
 def _openai_error(status: Status) -> _Document:
     _, kind, word, _ = _ERRORS.get(status.code, _OTHER_ERROR)
     return {"error": {"message": status.message, "type": status.type or kind, "param": None, "code": word}}
-
-
-def _openai_error_event(status: Status) -> bytes:
-    return _data(_openai_error(status))
 
 
 def _chat(answer: Answer) -> _Document:
@@ -301,10 +293,6 @@ def _gemini_error(status: Status) -> _Document:
     return {"error": error}
 
 
-def _gemini_error_event(status: Status) -> bytes:
-    return _data(_gemini_error(status), "\r\n\r\n")
-
-
 class Api(NamedTuple):
     """One vendor's way of answering, whole or as events, well or with an error. Bodies of requests are objects."""
 
@@ -338,11 +326,14 @@ def _objects(value: Any) -> list[_Document]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-_GEMINI = Api("gemini", _gemini, _gemini_stream, _gemini_error, _gemini_error_event)
+_GEMINI = Api("gemini", _gemini, _gemini_stream, _gemini_error, lambda status: _data(_gemini_error(status), "\r\n\r\n"))
 _BY_SUFFIX = {
-    "/messages": Api("anthropic", _anthropic, _anthropic_stream, _anthropic_error, _anthropic_error_event),
+    "/messages": Api(
+        *("anthropic", _anthropic, _anthropic_stream, _anthropic_error),
+        lambda status: b"event: error\n" + _data(_anthropic_error(status)),
+    ),
     "/responses": Api("responses", _responses, _responses_stream, _openai_error, _responses_error_event),
-    "/chat/completions": Api("chat", _chat, _chat_stream, _openai_error, _openai_error_event),
+    "/chat/completions": Api("chat", _chat, _chat_stream, _openai_error, lambda status: _data(_openai_error(status))),
     ":generateContent": _GEMINI,
     ":streamGenerateContent": _GEMINI,
 }

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import socket
 import threading
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -87,37 +85,16 @@ def _check_size(size: int) -> None:
         raise UnreadableRequest(413, f"the body has {size} bytes, and at most {MAX_BODY_BYTES} are taken")
 
 
-# Either module will do; none of them is needed for anything else.
-_UNPACKERS = {"zstd": ("compression.zstd", "zstandard"), "br": ("brotli", "brotlicffi")}
-
-
 def _decode(coding: str, body: bytes) -> bytes:
     if coding in ("identity", ""):
         return body
-    decompress: Callable[[bytes], bytes] | None = None
-    if coding in ("gzip", "x-gzip", "deflate"):
-        decompress = partial(_inflate, zlib.MAX_WBITS | (0 if coding == "deflate" else 16))
-    elif coding not in _UNPACKERS:
+    if coding not in ("gzip", "x-gzip", "deflate"):
         raise UnreadableRequest(415, f"the body is encoded as {coding[:40]!r}, which this server does not know")
-    for module in _UNPACKERS.get(coding, ()):
-        with contextlib.suppress(ImportError):
-            decompress = decompress or importlib.import_module(module).decompress
-    if decompress is None:
-        names = " or ".join(_UNPACKERS[coding])
-        raise UnreadableRequest(415, f"the body is encoded as {coding}; to read it, install one of: {names}")
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | (0 if coding == "deflate" else 16))
     try:
-        text = decompress(body)
-    except UnreadableRequest:
-        raise
-    except Exception as error:  # each library has errors of its own
+        text = inflater.decompress(body, MAX_BODY_BYTES)
+    except zlib.error as error:
         raise UnreadableRequest(400, f"the compressed body is broken: {error}") from error
-    _check_size(len(text))
-    return text
-
-
-def _inflate(window_bits: int, body: bytes) -> bytes:
-    inflater = zlib.decompressobj(window_bits)
-    text = inflater.decompress(body, MAX_BODY_BYTES)
     if inflater.unconsumed_tail:
         raise UnreadableRequest(413, f"the body unpacks to more than {MAX_BODY_BYTES} bytes")
     return text

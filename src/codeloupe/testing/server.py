@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self, assert_never
 
@@ -17,27 +16,11 @@ from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import TokenUsage
+from codeloupe.testing import replies
 from codeloupe.testing.apis import Answer, Api, api_for, side_answer
 from codeloupe.testing.http import EVENTS, JSON, Connections, HttpRequest, head, send_document, send_whole
 from codeloupe.testing.recording import RecordedRequest, bland_reply, record_of
-from codeloupe.testing.replies import (
-    Answered,
-    Cut,
-    Delay,
-    Empty,
-    Garbage,
-    Hang,
-    Json,
-    MaxTokens,
-    Refusal,
-    Reply,
-    Script,
-    Stall,
-    Status,
-    Text,
-    ToolUse,
-    checked,
-)
+from codeloupe.testing.replies import Answered, Reply, Script, Status, Text, checked
 
 # Tools by which a client asks for structured output: of the claude program and its SDK, and of pydantic-ai.
 _STRUCTURED_TOOLS = ("StructuredOutput", "final_result")
@@ -54,6 +37,9 @@ class StandInServer:
     it runs on the server's own thread, so it must not block, and what it raises is raised at the end of the block.
     `usage` are the numbers of tokens for every reply that brings none of its own. `on_request` sees every request
     as it comes, on the server's thread. `port` 0 takes a free one. Raises UsageError for a port that cannot be.
+
+    `open_requests` that are not auxiliary are open now, not answered and their client still there; at most
+    `max_concurrent` were at the same time.
     """
 
     def __init__(
@@ -78,15 +64,15 @@ class StandInServer:
         self._arrived = threading.Condition()
         self._requests: list[RecordedRequest] = []
         self._numbers = itertools.count(1)
-        self._waiting = 0
-        self._most_waiting = 0
+        self.open_requests = 0
+        self.max_concurrent = 0
         self._connections: Connections | None = None
         self._problem: Exception | None = None
         self._stop_lock = threading.Lock()
 
     @property
     def url(self) -> str:
-        """The base, without a slash at its end; a path put behind it is let through, and recorded."""
+        """The base, without a slash at its end; a path that is added to it is let through, and recorded."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -94,16 +80,6 @@ class StandInServer:
         """Every request so far, in order of arrival."""
         with self._arrived:
             return tuple(self._requests)
-
-    @property
-    def open_requests(self) -> int:
-        """How many requests that are not auxiliary are open now: not answered, and their client still there."""
-        return self._waiting
-
-    @property
-    def max_concurrent(self) -> int:
-        """The most requests that are not auxiliary that were open at the same time."""
-        return self._most_waiting
 
     def count(self, path_prefix: str = "", *, auxiliary: bool | None = None) -> int:
         """How many requests came to paths with this prefix: all, or only those that are auxiliary or are not."""
@@ -158,30 +134,24 @@ class StandInServer:
     async def _answer(self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         api = api_for(request.method, request.target.partition("?")[0])
         record = record_of(request, api="" if api is None else api.name)
-        with self._opened(record):
-            if api is None:
-                code, document = side_answer(record)
-                send_document(writer, document, code=code, with_body=request.method != "HEAD")
-                return True
-            exchange = _Exchange(
-                api=api, request=record, number=next(self._numbers), usage=self._usage, reader=reader, writer=writer
-            )
-            return await exchange.deliver(self._choose(record))
-
-    @contextlib.contextmanager
-    def _opened(self, record: RecordedRequest) -> Iterator[None]:
-        """Record a request, counted already when somebody who waits for it wakes."""
-        self._waiting += not record.auxiliary
-        self._most_waiting = max(self._most_waiting, self._waiting)
+        # It is counted already when somebody who waits for it wakes.
+        self.open_requests += not record.auxiliary
+        self.max_concurrent = max(self.max_concurrent, self.open_requests)
         try:
             with self._arrived:
                 self._requests.append(record)
                 self._arrived.notify_all()
             if self._on_request is not None:
                 self._on_request(record)
-            yield
+            if api is None:
+                code, document = side_answer(record)
+                send_document(writer, document, code=code, with_body=request.method != "HEAD")
+                return True
+            number = next(self._numbers)
+            exchange = _Exchange(api, record, number, self._usage, reader, writer)
+            return await exchange.deliver(self._choose(record))
         finally:
-            self._waiting -= not record.auxiliary
+            self.open_requests -= not record.auxiliary
 
     def _choose(self, request: RecordedRequest) -> Reply:
         if not isinstance(request.body, dict):
@@ -195,7 +165,7 @@ class StandInServer:
             return Status(400, f"The stand-in server has no reply: {error!r}")
 
 
-class _Exchange(Struct, frozen=True, kw_only=True):
+class _Exchange(Struct, frozen=True):
     """A request and the connection on which its answer goes back."""
 
     api: Api
@@ -208,25 +178,25 @@ class _Exchange(Struct, frozen=True, kw_only=True):
     async def deliver(self, reply: Reply) -> bool:
         """Send a reply; False when the connection is to be closed. Raises what the connection raises."""
         match reply:
-            case Delay():
+            case replies.Delay():
                 await asyncio.sleep(reply.seconds)
                 return await self.deliver(reply.then)
-            case Hang():
+            case replies.Hang():
                 return await self._wait_for_client()
-            case Stall():
+            case replies.Stall():
                 return await self._stall(reply)
-            case Cut():
+            case replies.Cut():
                 if reply.after_bytes:
                     start, body = self._framed(reply.of)
                     self.writer.write(start + body[: min(reply.after_bytes, len(body) - 1)])
                 return False
             case Status():
                 self._send_error(reply)
-            case Garbage():
+            case replies.Garbage():
                 send_whole(self.writer, reply.body.encode(), content_type=EVENTS if self._is_streamed else JSON)
-            case Empty():
+            case replies.Empty():
                 send_whole(self.writer, b"", content_type=EVENTS if self._is_streamed else JSON)
-            case Text() | Json() | ToolUse() | MaxTokens() | Refusal():
+            case Text() | replies.Json() | replies.ToolUse() | replies.MaxTokens() | replies.Refusal():
                 self.writer.write(b"".join(self._framed(reply)) + (b"\r\n0\r\n\r\n" if self._is_streamed else b""))
             case _:
                 assert_never(reply)
@@ -256,7 +226,7 @@ class _Exchange(Struct, frozen=True, kw_only=True):
         body = json.dumps(self.api.whole(answer)).encode()
         return head(JSON, f"content-length: {len(body)}"), body
 
-    async def _stall(self, stall: Stall) -> bool:
+    async def _stall(self, stall: replies.Stall) -> bool:
         if self._is_streamed:
             begun, _ = self.api.stream(self._answer(Text(stall.after_text)))
             self.writer.write(head(EVENTS, _CHUNKED) + _chunk(b"".join(begun)))
@@ -272,20 +242,20 @@ class _Exchange(Struct, frozen=True, kw_only=True):
         return False
 
     def _answer(self, reply: Answered) -> Answer:
-        text = json.dumps(reply.value) if isinstance(reply, Json) else reply.text
+        text = json.dumps(reply.value) if isinstance(reply, replies.Json) else reply.text
         model, usage = self.api.model(self.request), reply.usage or self.usage
         answer = Answer(number=self.number, model=model, text=text, ending="done", usage=usage)
         match reply:
-            case ToolUse():
+            case replies.ToolUse():
                 given = reply.input if isinstance(reply.input, str) else {**reply.input}
                 return replace(answer, ending="tool", tool=reply.name, input=given)
-            case Json(value=dict(), as_text=False):
+            case replies.Json(value=dict(), as_text=False):
                 offered = self.api.tools(self.request)
                 tool = next((name for name in _STRUCTURED_TOOLS if name in offered), None)
                 return replace(answer, text="", ending="tool", tool=tool, input=reply.value) if tool else answer
-            case MaxTokens():
+            case replies.MaxTokens():
                 return replace(answer, ending="max_tokens")
-            case Refusal():
+            case replies.Refusal():
                 return replace(answer, ending="refusal")
         return answer
 

@@ -33,6 +33,7 @@ class DataflowAnalyser:
     """
 
     name = "dataflow"
+    needs_only_added_lines = False
 
     def __init__(self, program: str | None = None) -> None:
         self._program = program

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codeloupe.analysers.dataflow import knowledge
 from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST, Expressions, environment, is_request, part
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, Harm
-from codeloupe.analysers.dataflow.sinks import UNSAFE_PARSER, Arguments, Call
+from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, ESCAPERS, PATTERNS, WORDS, Harm
+from codeloupe.analysers.dataflow.sinks import UNSAFE_PARSER, Call
 from codeloupe.analysers.dataflow.syntax import F_STRING
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
@@ -21,15 +20,6 @@ from codeloupe.analysers.dataflow.values import (
     Origin,
     Summary,
     Value,
-    concatenate,
-    constant,
-    element,
-    filled_text,
-    join,
-    mix,
-    mix_items,
-    number_of,
-    outside,
 )
 
 _ARCHIVES = frozenset({"zipfile.ZipFile()", "tarfile.open()"})
@@ -43,42 +33,40 @@ class Calls(Expressions):
 
     def _call(self, node: ast.Call) -> Value:
         """The value of a call; what outside text does in it is noted."""
-        arguments = Arguments(
-            [self.value(argument) for argument in node.args],
-            {key.arg or "**": self.value(key.value) for key in node.keywords},
-        )
-        for name, held in arguments.named.items():
+        positional = [self.value(argument) for argument in node.args]
+        named = {key.arg or "**": self.value(key.value) for key in node.keywords}
+        for name, held in named.items():
             self.named_secret(name, held, node.lineno)
         if isinstance(node.func, ast.Attribute):
             receiver = self.value(node.func.value)
             own = isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
             is_unnamed = is_request(receiver) or receiver.origins or own
             path = "" if is_unnamed else self.attribute(node.func, receiver).path
-            call = Call(node, receiver, node.func.attr, path or f".{node.func.attr}", arguments)
+            call = Call(node, receiver, node.func.attr, path or f".{node.func.attr}", positional, named)
         else:
             path = self.value(node.func).path
-            call = Call(node, None, path.rpartition(".")[2], path, arguments)
+            call = Call(node, None, path.rpartition(".")[2], path, positional, named)
         self.look(call)
         if path == F_STRING:
-            return self.note_query(node, concatenate(arguments.positional or [constant("")], node.lineno))
+            return self.note_query(node, Value.concatenate(positional or [Value.constant("")], node.lineno))
         return self._result(call)
 
     def _result(self, call: Call) -> Value:
-        line, path, arguments = call.node.lineno, call.path, call.arguments
+        line, path = call.line, call.path
         is_random = path.startswith(("random.", "numpy.random.")) and "SystemRandom" not in path
         if is_random and call.name not in _WITHOUT_CHANCE:
             return Value(origins=(Origin(line, path, "random"),), safe=ALL_TEXT, lines=(line,), harmless=True)
         if (helped := self._helper(call)) is not None:
             return helped
-        if path in knowledge.CLEANERS:
-            return number_of(mix(arguments.all()))
-        for pattern, safe in knowledge.ESCAPERS:
+        if path in WORDS.cleaners:
+            return Value.mix(call.given).number()
+        for pattern, safe in ESCAPERS:
             if pattern.fullmatch(path.lstrip(".")):
-                handed = mix((*arguments.all(), call.receiver or HARMLESS), line)
+                handed = Value.mix((*call.given, call.receiver or HARMLESS), line)
                 return handed.but(safe=handed.safe | safe, proven=handed.proven | safe)
         if call.receiver is not None and (found := self._of_method(call, call.receiver)) is not None:
             return found
-        if path.endswith("XMLParser") and _resolves_entities(arguments):
+        if path.endswith("XMLParser") and _resolves_entities(call):
             return Value(path=UNSAFE_PARSER)
         if call.receiver is not None and (found := self._of_object(call, call.receiver)) is not None:
             return found
@@ -86,26 +74,26 @@ class Calls(Expressions):
 
     def _of_method(self, call: Call, receiver: Value) -> Value | None:
         """A method of the request, or of what gives a part of it."""
-        line, name, arguments = call.node.lineno, call.name, call.arguments
+        line, name = call.line, call.name
         if is_request(receiver):
-            if knowledge.READS_REQUEST.search(name) is not None and call.node.args:
-                return outside(line, f"request.{name}()")
+            if PATTERNS.reads_request.search(name) is not None and call.node.args:
+                return Value.outside(line, f"request.{name}()")
             return self.attribute(call.node.func, receiver)  # type: ignore[arg-type]  # a method is an attribute
-        if receiver.path == ENVIRONMENT and name == "get" and arguments.positional:
-            return environment(arguments.positional[0], line)
-        if "type" in arguments.named and arguments.named["type"].path in knowledge.CLEANERS:
-            return number_of(receiver)
+        if receiver.path == ENVIRONMENT and name == "get" and call.positional:
+            return environment(call.positional[0], line)
+        if "type" in call.named and call.named["type"].path in WORDS.cleaners:
+            return receiver.number()
         is_handler = self.owner is not None and self.owner.kind
-        if name in knowledge.NETWORK_METHODS or (name in knowledge.OUTSIDE_METHODS and is_handler):
-            return outside(line, f"{name}()")
+        if name in WORDS.network_methods or (name in WORDS.outside_methods and is_handler):
+            return Value.outside(line, f"{name}()")
         return None
 
     def _of_object(self, call: Call, receiver: Value) -> Value | None:  # noqa: C901, PLR0911 - an answer a kind
         """A method of a container, an archive, a text, a path or another object that is known."""
-        line, name, path, arguments = call.node.lineno, call.name, call.path, call.arguments
+        line, name, path = call.line, call.name, call.path
         target = call.node.func.value if isinstance(call.node.func, ast.Attribute) else call.node.func
-        is_external = path.endswith("setFeature") and any("feature_external" in v.path for v in arguments.all())
-        if is_external and any(value.is_known and value.const for value in arguments.all()):
+        is_external = path.endswith("setFeature") and any("feature_external" in v.path for v in call.given)
+        if is_external and any(value.is_known and value.const for value in call.given):
             self.bind(target, Value(path=UNSAFE_PARSER))
         if (kept := self._container(call, receiver)) is not None:
             return kept
@@ -113,30 +101,30 @@ class Calls(Expressions):
             return receiver
         is_archive = receiver.path in _ARCHIVES and receiver.origins
         if is_archive and name in ("namelist", "infolist", "getnames", "getmembers"):
-            return outside(line, f"{name}() of an archive")
-        if name in knowledge.NO_TEXT_METHODS:
-            return number_of(receiver).but(path=f"{path}()" if path.startswith("hmac.") else "")
+            return Value.outside(line, f"{name}() of an archive")
+        if name in WORDS.no_text_methods:
+            return receiver.number().but(path=f"{path}()" if path.startswith("hmac.") else "")
         if name == "join" and isinstance(receiver.const, str):
-            return mix((receiver, *map(element, arguments.all())), line)
+            return Value.mix((receiver, *map(Value.element, call.given)), line)
         if name == "format" and (receiver.is_known or receiver.pieces):
-            filled = filled_text([receiver, *arguments.all()], line)
+            filled = Value.filled_text([receiver, *call.given], line)
             return self.note_query(call.node, filled.but(prefix=receiver.prefix.partition("{")[0]))
-        if name == "replace" and arguments.first(0).const in ("'", '"'):
+        if name == "replace" and call.first(0).const in ("'", '"'):
             return receiver.but_safe(frozenset({Harm.XPATH})).but(const=UNKNOWN, items=None)
         if receiver.path.startswith("pathlib."):
-            if name in knowledge.PATH_METHODS:
+            if name in WORDS.path_methods:
                 return NOTHING_KNOWN
             if name == "relative_to":  # it is inside of that directory, or there is an error
                 self.bind(target, receiver.but_safe(frozenset({Harm.PATH})))
-            return mix((receiver, *arguments.positional), line).but(path=receiver.path, pieces=receiver.pieces)
+            return Value.mix((receiver, *call.positional), line).but(path=receiver.path, pieces=receiver.pieces)
         if receiver.origins:
             prefix = receiver.prefix if name in ("encode", "strip") else ""
-            return mix((receiver, *arguments.positional), line).but(pieces=receiver.pieces, prefix=prefix)
-        return mix((receiver, *arguments.all()), line) if receiver.is_known or receiver.harmless else None
+            return Value.mix((receiver, *call.positional), line).but(pieces=receiver.pieces, prefix=prefix)
+        return Value.mix((receiver, *call.given), line) if receiver.is_known or receiver.harmless else None
 
     def _container(self, call: Call, receiver: Value) -> Value | None:
         """Methods of dictionaries, lists and stores with two keys, such as those of configparser."""
-        name, given = call.name, call.arguments.positional
+        name, given = call.name, call.positional
         if isinstance(receiver.items, dict) and (found := _of_dictionary(receiver, receiver.items, name, given)):
             return found
         target = call.node.func.value if isinstance(call.node.func, ast.Attribute) else None
@@ -146,10 +134,10 @@ class Calls(Expressions):
             return self._of_list(target, receiver, name, given)
         if name == "set" and len(given) == 3 and given[0].is_known and given[1].is_known:
             items = {**(receiver.items or {}), (given[0].const, given[1].const): given[2]}
-            self.bind(target, mix_items(items).but(path=receiver.path))
+            self.bind(target, Value.container(items).but(path=receiver.path))
             return HARMLESS
         if name in ("append", "add", "extend", "update", "insert", "write") and any(value.origins for value in given):
-            self.bind(target, mix((receiver, *map(element, given)), call.node.lineno).but(path=receiver.path))
+            self.bind(target, Value.mix((receiver, *map(Value.element, given)), call.line).but(path=receiver.path))
             return HARMLESS
         return None
 
@@ -164,14 +152,14 @@ class Calls(Expressions):
                 items.insert(number, given[1])
             case "extend" if given and isinstance(given[0].items, list):
                 items.extend(given[0].items)
-            case "pop" if receiver.has_index(constant(-1 if number is None else number)):
+            case "pop" if receiver.has_index(Value.constant(-1 if number is None else number)):
                 result = items.pop(-1 if number is None else number)
             case "extend" | "sort" | "reverse" | "remove" | "insert":
-                self.bind(target, mix((receiver, *map(element, given))))
+                self.bind(target, Value.mix((receiver, *map(Value.element, given))))
                 return HARMLESS
             case _:
                 return None
-        self.bind(target, mix_items(items))
+        self.bind(target, Value.container(items))
         return result
 
     # Functions of this module.
@@ -207,57 +195,57 @@ class Calls(Expressions):
         if made is None or summary is None:
             targets = [item.target for item in kind.node.body if isinstance(item, ast.AnnAssign)]
             fields = [target.id for target in targets if isinstance(target, ast.Name)]
-            return Value(items=_by_name(fields, call.arguments))
+            return Value(items=_by_name(fields, call))
         self._applied(call, made, kind, summary)
-        given = _given(made, kind, call.arguments)
-        items = {name: _filled(value, given, call.node.lineno) for name, value in kind.made.items()}
+        given = _given(made, kind, call)
+        items = {name: _filled(value, given, call.line) for name, value in kind.made.items()}
         for name, value in items.items():
             if value.is_outside:
-                kind.attributes[name] = join([kind.attributes.get(name, value), value])
+                kind.attributes[name] = Value.join([kind.attributes.get(name, value), value])
         return Value(items=items)
 
     def _applied(self, call: Call, function: Any, owner: ClassNotes | None, summary: Summary) -> Value:
         """The result of a function of this module; what its parameters do in it is noted."""
         returned, sinks = summary
-        given = _given(function, owner, call.arguments)
+        given = _given(function, owner, call)
         for name, inner in sinks:
             value = given.get(name, NOTHING_KNOWN)
             if not value.can_do(inner.harm) or (isinstance(value.items, dict) and inner.harm is Harm.HTML):
                 continue
-            lines = (*value.lines, call.node.lineno, *inner.lines)
+            lines = (*value.lines, call.line, *inner.lines)
             for origin in value.origins:
                 place = (inner.harm, inner.line, inner.end_line, inner.target)
                 self.reached(Flow(*place, origin.text, origin.line, lines), origin)
-        return _filled(returned, given, call.node.lineno)
+        return _filled(returned, given, call.line)
 
 
-def _by_name(names: Sequence[str], arguments: Arguments) -> dict[str, Value]:
-    return {**dict(zip(names, arguments.positional, strict=False)), **arguments.named}
+def _by_name(names: Sequence[str], call: Call) -> dict[str, Value]:
+    return {**dict(zip(names, call.positional, strict=False)), **call.named}
 
 
-def _given(function: Any, owner: ClassNotes | None, arguments: Arguments) -> dict[str, Value]:
+def _given(function: Any, owner: ClassNotes | None, call: Call) -> dict[str, Value]:
     """The arguments by the names of the parameters; a method has its object before them."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-    return _by_name(names if owner is None else names[1:], arguments)
+    return _by_name(names if owner is None else names[1:], call)
 
 
-def _resolves_entities(arguments: Arguments) -> bool:
+def _resolves_entities(call: Call) -> bool:
     flags = (("resolve_entities", True), ("load_dtd", True), ("no_network", False))
-    return any(name in arguments.named and arguments.named[name].const is flag for name, flag in flags)
+    return any(name in call.named and call.named[name].const is flag for name, flag in flags)
 
 
 def _handed_on(call: Call) -> Value:
     """The result of a function that is not in this module."""
-    name, path, line, given = call.name, call.path, call.node.lineno, call.arguments.all()
+    name, path, line, given = call.name, call.path, call.line, call.given
     if any(map(is_request, given)):
-        if not knowledge.READS_REQUEST.search(name):
+        if not PATTERNS.reads_request.search(name):
             return NOTHING_KNOWN
         is_wrapper = len(given) == 1
-        return Value(path=REQUEST) if is_wrapper else outside(line, f"{name}(request)")
-    mixed = mix(given, line)
-    if knowledge.PROPAGATORS.fullmatch(path):
-        return _propagated(path, mixed, call.arguments)
-    if mixed.origins and not knowledge.STOPS_BY_NAME.match(name) and not name[:1].isupper():
+        return Value(path=REQUEST) if is_wrapper else Value.outside(line, f"{name}(request)")
+    mixed = Value.mix(given, line)
+    if PATTERNS.propagators.fullmatch(path):
+        return _propagated(call, mixed)
+    if mixed.origins and not PATTERNS.stops_by_name.match(name) and not name[:1].isupper():
         return mixed.but(path="", pieces="", prefix="")
     if f"{path}()" in _ARCHIVES:
         return mixed.but(path=f"{path}()")
@@ -265,15 +253,15 @@ def _handed_on(call: Call) -> Value:
     return Value(path=f"{path}()") if path and (is_class or path.count(".") <= 2) else NOTHING_KNOWN
 
 
-def _propagated(path: str, mixed: Value, arguments: Arguments) -> Value:
+def _propagated(call: Call, mixed: Value) -> Value:
     """The result of a function that hands on what it is given."""
-    given = arguments.all()
+    path, given = call.path, call.given
     if path in ("dict", "list") and not given:
         return HARMLESS.but(items={} if path == "dict" else [])
-    if path == "dict" and "**" not in arguments.named and not arguments.positional:
-        return mixed.but(items=dict(arguments.named))
+    if path == "dict" and "**" not in call.named and not call.positional:
+        return mixed.but(items=dict(call.named))
     if path == "enumerate" and given:
-        return mixed.but(items=[mixed.but(items=[HARMLESS, element(given[0])])])
+        return mixed.but(items=[mixed.but(items=[HARMLESS, given[0].element()])])
     is_same = len(given) == 1 and path in ("str", "bytes", "list", "dict", "tuple", "set")
     result = given[0] if is_same and not isinstance(given[0].const, (int, float)) else mixed
     is_start = len(given) == 1 or (given and path in ("os.path.join", "pathlib.Path"))
@@ -291,7 +279,7 @@ def _filled(returned: Value, given: Mapping[str, Value], line: int) -> Value:
         else Value(origins=(origin,))
         for origin in returned.origins
     ]
-    mixed = mix(sources, line)
+    mixed = Value.mix(sources, line)
     items: Any = returned.items
     if isinstance(items, dict):
         items = {key: _filled(item, given, line) for key, item in items.items()}
@@ -312,7 +300,7 @@ def _filled(returned: Value, given: Mapping[str, Value], line: int) -> Value:
 def _of_dictionary(receiver: Value, items: dict[Any, Value], name: str, given: Sequence[Value]) -> Value | None:
     """What a method of a dictionary gives; a pair of constants is one key of a store with sections."""
     if name in ("values", "items", "copy"):
-        return mix(items.values()).but(items=items if name == "copy" else None)
+        return Value.mix(items.values()).but(items=items if name == "copy" else None)
     if name == "keys":
         return HARMLESS
     if name not in ("get", "pop", "setdefault") or not given:
@@ -321,5 +309,5 @@ def _of_dictionary(receiver: Value, items: dict[Any, Value], name: str, given: S
     if key.is_known and len(given) == 2 and given[1].is_known and (key.const, given[1].const) in items:
         return items[key.const, given[1].const]
     if not key.is_known:
-        return join([part(receiver, key), *default])
+        return Value.join([part(receiver, key), *default])
     return items.get(key.const) or (default[0] if default else NOTHING_KNOWN)

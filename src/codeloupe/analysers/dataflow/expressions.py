@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from codeloupe.analysers.dataflow import knowledge
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, PROVEN, Harm, is_plain, settled
+from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, PATTERNS, PROVEN, WORDS, Harm, is_plain, settled
 from codeloupe.analysers.dataflow.sinks import Sinks
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
@@ -19,16 +18,7 @@ from codeloupe.analysers.dataflow.values import (
     Notes,
     OverBudget,
     Value,
-    concatenate,
-    constant,
-    element,
-    filled_text,
     fold,
-    join,
-    mix,
-    mix_items,
-    number_of,
-    outside,
 )
 
 REQUEST = "<request>"
@@ -44,7 +34,7 @@ _SENDER_SAYS = re.compile(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_T
 
 def is_request(value: Value) -> bool:
     """Whether a value is the request itself."""
-    return value.path == REQUEST or value.path in knowledge.REQUEST_OBJECTS
+    return value.path == REQUEST or value.path in WORDS.request_objects
 
 
 class Expressions(Sinks):
@@ -90,11 +80,11 @@ class Expressions(Sinks):
             case ast.Name(id=name):
                 self.env[name] = value
                 if name in self.shared:
-                    self.notes.globals[name] = join([self.notes.globals.get(name, value), value])
+                    self.notes.globals[name] = Value.join([self.notes.globals.get(name, value), value])
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 items = value.items if isinstance(value.items, list) and len(value.items) == len(parts) else None
                 for position, place in enumerate(parts):
-                    self.bind(place, items[position] if items is not None else element(value))
+                    self.bind(place, items[position] if items is not None else value.element())
             case ast.Starred(value=place):
                 self.bind(place, value.but(items=None))
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if self.owner is not None:
@@ -102,13 +92,13 @@ class Expressions(Sinks):
                 if self.context[:1] == ("__init__",):
                     self.owner.made[name] = value
                 if value.is_outside:
-                    self.owner.attributes[name] = join([self.owner.attributes.get(name, value), value])
+                    self.owner.attributes[name] = Value.join([self.owner.attributes.get(name, value), value])
             case ast.Subscript(value=ast.Name(id=name) as holder, slice=at):
                 key = self.value(at)
                 self.env[name] = _with_item(self.value(holder), key, value)
 
     def _constant(self, node: ast.Constant) -> Value:
-        return constant(node.value)
+        return Value.constant(node.value)
 
     def _name(self, node: ast.Name) -> Value:
         return self.env.get(node.id) or self.notes.globals.get(node.id) or Value(path=node.id)
@@ -122,7 +112,7 @@ class Expressions(Sinks):
         return self.value(node.value) if node.value else NOTHING_KNOWN
 
     def _starred(self, node: ast.Starred) -> Value:
-        return element(self.value(node.value))
+        return self.value(node.value).element()
 
     def _namedexpr(self, node: ast.NamedExpr) -> Value:
         value = self.value(node.value)
@@ -130,7 +120,7 @@ class Expressions(Sinks):
         return value
 
     def _boolop(self, node: ast.BoolOp) -> Value:
-        return join([self.value(part) for part in node.values])
+        return Value.join([self.value(part) for part in node.values])
 
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.owner
@@ -140,7 +130,7 @@ class Expressions(Sinks):
         if known := self.env.get(name) or owner.attributes.get(node.attr):
             return known
         if owner.kind == "handler" and node.attr in ("path", "headers", "rfile", "requestline"):
-            return outside(node.lineno, name)
+            return Value.outside(node.lineno, name)
         return Value(path=REQUEST if owner.kind and node.attr == "request" else name)
 
     def attribute(self, node: ast.Attribute, base: Value) -> Value:
@@ -149,10 +139,10 @@ class Expressions(Sinks):
         if is_request(base):
             if node.attr == "environ":
                 return Value(path=ENVIRONMENT)
-            if node.attr not in knowledge.REQUEST_PARTS:
+            if node.attr not in WORDS.request_parts:
                 return NOTHING_KNOWN
             is_json = node.attr in ("json", "get_json")
-            found = outside(node.lineno, f"request.{node.attr}", frozenset({Harm.HTML} if is_json else ()))
+            found = Value.outside(node.lineno, f"request.{node.attr}", frozenset({Harm.HTML} if is_json else ()))
             return found.but(path=UPLOAD) if node.attr in ("files", "FILES") else found
         if kind is not None and isinstance(base.items, dict):
             return base.items.get(node.attr) or _field(kind, node.attr, base.items.get("**", NOTHING_KNOWN))
@@ -174,7 +164,7 @@ class Expressions(Sinks):
             edges = [None if edge is None else self.value(edge).const for edge in bounds]
             is_fixed = all(edge is None or type(edge) is int for edge in edges) and edges[2] != 0
             if isinstance(base.const, str) and is_fixed:
-                return constant(base.const[slice(*edges)])
+                return Value.constant(base.const[slice(*edges)])
             return base.but(const=UNKNOWN, items=None, prefix="")
         key = self.value(node.slice)
         if base.path == ENVIRONMENT:
@@ -197,7 +187,7 @@ class Expressions(Sinks):
 
     def note_query(self, node: ast.expr, result: Value) -> Value:
         """Remember whether what looks like a query to ruff can hold anything from outside; gives the value back."""
-        if result.pieces and knowledge.SQL_TEXT.search(result.pieces):
+        if result.pieces and PATTERNS.sql_text.search(result.pieces):
             self.judge(node, Harm.SQL, result)
         return result
 
@@ -207,29 +197,29 @@ class Expressions(Sinks):
             match piece:
                 case ast.FormattedValue(value=shown, format_spec=ast.JoinedStr(values=[ast.Constant(value=str(text))])):
                     value = self.value(shown)
-                    parts.append(number_of(value) if _NUMBER_FORMAT.fullmatch(text) else value)
+                    parts.append(value.number() if _NUMBER_FORMAT.fullmatch(text) else value)
                 case ast.FormattedValue(value=shown):
                     parts.append(self.value(shown))
                 case _:
                     parts.append(self.value(piece))
-        return self.note_query(node, concatenate(parts, node.lineno) if parts else constant(""))
+        return self.note_query(node, Value.concatenate(parts, node.lineno) if parts else Value.constant(""))
 
     def _compare(self, node: ast.Compare) -> Value:
         left, *others = [self.value(side) for side in (node.left, *node.comparators)]
         if len(others) == 1 and left.is_known and others[0].is_known:
             folded = fold(node.ops[0], left.const, others[0].const)
             if folded is not UNKNOWN:
-                return constant(folded)
+                return Value.constant(folded)
         self.compared(node, [left, *others])
         return HARMLESS
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         operand = self.value(node.operand)
         if isinstance(node.op, ast.Not):
-            return constant(not operand.const) if operand.is_known else HARMLESS
+            return Value.constant(not operand.const) if operand.is_known else HARMLESS
         if isinstance(node.op, ast.USub) and isinstance(operand.const, (int, float)):
-            return constant(-operand.const)
-        return number_of(operand)
+            return Value.constant(-operand.const)
+        return operand.number()
 
     def _ifexp(self, node: ast.IfExp) -> Value:
         test = self.value(node.test)
@@ -241,12 +231,12 @@ class Expressions(Sinks):
             self.env = self.refined(node.test, truth=truth)
             results.append(self.value(branch))
             self.env = before
-        return join(results)
+        return Value.join(results)
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         parts = [self.value(item) for item in node.elts]
         has_rest = any(isinstance(item, ast.Starred) for item in node.elts) or isinstance(node, ast.Set)
-        return mix(parts, node.lineno).but(items=None if has_rest else parts)
+        return Value.mix(parts, node.lineno).but(items=None if has_rest else parts)
 
     _tuple = _set = _list
 
@@ -259,18 +249,18 @@ class Expressions(Sinks):
                 rest.append(self.value(held))
             else:
                 items[name] = self.named_secret(str(name), self.value(held), held.lineno)
-        return mix((*items.values(), *rest), node.lineno).but(items=None if rest else items)
+        return Value.mix((*items.values(), *rest), node.lineno).but(items=None if rest else items)
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
         before = self.env
         self.env = dict(before)
         for generator in node.generators:
-            self.bind(generator.target, element(self.value(generator.iter)))
+            self.bind(generator.target, self.value(generator.iter).element())
             for test in generator.ifs:
                 self.value(test)
                 self.env = self.refined(test, truth=True)
         made: Sequence[ast.expr] = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-        result = mix([self.value(part) for part in made], node.lineno)
+        result = Value.mix([self.value(part) for part in made], node.lineno)
         self.env = before
         return result
 
@@ -280,12 +270,12 @@ class Expressions(Sinks):
 def _with_item(base: Value, key: Value, value: Value) -> Value:
     """A list or dictionary after one of its items got a value."""
     if isinstance(base.items, dict) and key.is_known:
-        return mix_items({**base.items, key.const: value})
+        return Value.container({**base.items, key.const: value})
     if isinstance(base.items, list) and base.has_index(key):
         items = [*base.items]
         items[key.const] = value
-        return mix_items(items)
-    return mix((base, value)).but(path=base.path) if value.origins else base
+        return Value.container(items)
+    return Value.mix((base, value)).but(path=base.path) if value.origins else base
 
 
 def _field(kind: ClassNotes, name: str, value: Value) -> Value:
@@ -300,7 +290,7 @@ def _field(kind: ClassNotes, name: str, value: Value) -> Value:
 def environment(key: Value, line: int) -> Value:
     """A value of the WSGI environment."""
     is_sent = isinstance(key.const, str) and _SENDER_SAYS.fullmatch(key.const)
-    return outside(line, f"environ[{key.const!r}]") if is_sent else NOTHING_KNOWN
+    return Value.outside(line, f"environ[{key.const!r}]") if is_sent else NOTHING_KNOWN
 
 
 def part(base: Value, key: Value) -> Value:
@@ -311,25 +301,25 @@ def part(base: Value, key: Value) -> Value:
         found: Value = base.items[key.const]
         return found
     if isinstance(base.const, str) and type(key.const) is int and -len(base.const) <= key.const < len(base.const):
-        return constant(base.const[key.const])
-    return element(base)
+        return Value.constant(base.const[key.const])
+    return base.element()
 
 
 def _operation(node: ast.BinOp, left: Value, right: Value) -> Value:
     folded = fold(node.op, left.const, right.const) if left.is_known and right.is_known else UNKNOWN
     if folded is not UNKNOWN:
-        return constant(folded)
+        return Value.constant(folded)
     has_number = type(left.const) in (int, float) or type(right.const) in (int, float)
     if isinstance(node.op, (ast.Add, ast.Sub, ast.Div)) and has_number:
-        return number_of(mix((left, right)))
+        return Value.mix((left, right)).number()
     if isinstance(node.op, ast.Mod) and left.path.endswith(".Markup()"):
-        return filled_text([left, right], node.lineno)
+        return Value.filled_text([left, right], node.lineno)
     if isinstance(node.op, ast.Mod) and isinstance(left.const, str):
         if _ONLY_NUMBERS.fullmatch(left.const):
-            return number_of(right).but(pieces=left.pieces)
-        return concatenate([left, right], node.lineno).but(prefix=left.const.partition("%")[0])
+            return right.number().but(pieces=left.pieces)
+        return Value.concatenate([left, right], node.lineno).but(prefix=left.const.partition("%")[0])
     if isinstance(node.op, (ast.Add, ast.Mod, ast.Mult, ast.Div)):
-        result = concatenate([left, right], node.lineno)
+        result = Value.concatenate([left, right], node.lineno)
         are_lists = isinstance(left.items, list) and isinstance(right.items, list)
         return result.but(items=[*(left.items or ()), *(right.items or ())]) if are_lists else result
-    return number_of(mix((left, right)))
+    return Value.mix((left, right)).number()

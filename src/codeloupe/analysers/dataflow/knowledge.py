@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec import Struct, convert
@@ -51,60 +52,20 @@ class Meaning(Struct, frozen=True):
     same_as: tuple[str, ...] = ()
 
 
-class _Sink(Struct):
-    harm: Harm
-    arguments: tuple[int | str, ...]
-    names: str
-    modules: str = ""
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-
-class _Escaper(Struct):
-    pattern: str
-    safe: Harms
-
-
-class _Knowledge(Struct):
-    harm: dict[Harm, Meaning]
-    sinks: list[_Sink]
-    escapers: list[_Escaper]
-    words: dict[str, str]
-    patterns: dict[str, str]
-
-
-_TABLE = convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")), _Knowledge)
-_WORDS = {name: frozenset(text.split()) for name, text in _TABLE.words.items()}
-_PATTERNS = {name: re.compile(text, re.VERBOSE) for name, text in _TABLE.patterns.items()}
-
-MEANINGS = _TABLE.harm
-SINKS = {
-    f"{module}{name}": (sink.harm, sink.arguments)
-    for sink in _TABLE.sinks
-    for module in sink.modules.split() or [""]
-    for name in sink.names.split()
+WORDS = SimpleNamespace(**{name: frozenset(text.split()) for name, text in _TABLE["words"].items()})
+PATTERNS = SimpleNamespace(**{name: re.compile(text, re.VERBOSE) for name, text in _TABLE["patterns"].items()})
+MEANINGS = convert(_TABLE["harm"], dict[Harm, Meaning])
+SINKS: dict[str, tuple[Harm, list[int | str]]] = {
+    f"{module}{name}": (Harm(sink["harm"]), sink["arguments"])
+    for sink in _TABLE["sinks"]
+    for module in sink.get("modules", "").split() or [""]
+    for name in sink["names"].split()
 }
-ESCAPERS = [(re.compile(escaper.pattern), escaper.safe) for escaper in _TABLE.escapers]
-
-REQUEST_OBJECTS = _WORDS["request_objects"]
-REQUEST_PARTS = _WORDS["request_parts"]
-OUTSIDE_METHODS = _WORDS["outside_methods"]
-NETWORK_METHODS = _WORDS["network_methods"]
-ROUTE_METHODS = _WORDS["route_methods"]
-NOT_FROM_ADDRESS = _WORDS["not_from_address"]
-CLEANERS = _WORDS["cleaners"]
-NO_TEXT_METHODS = _WORDS["no_text_methods"]
-PATH_METHODS = _WORDS["path_methods"]
-
-READS_REQUEST = _PATTERNS["reads_request"]
-PROPAGATORS = _PATTERNS["propagators"]
-STOPS_BY_NAME = _PATTERNS["stops_by_name"]
-DATABASE_NAMES = _PATTERNS["database_names"]
-SQL_TEXT = _PATTERNS["sql_text"]
-SECRET_NAMES = _PATTERNS["secret_names"]
-NOT_SECRET_NAMES = _PATTERNS["not_secret_names"]
-HARMLESS_HASH = _PATTERNS["harmless_hash"]
-SECRET_HASH = _PATTERNS["secret_hash"]
-PRIVILEGES = _PATTERNS["privileges"]
-
+ESCAPERS: list[tuple[re.Pattern[str], Harms]] = [
+    (re.compile(escaper["pattern"]), frozenset(map(Harm, escaper["safe"]))) for escaper in _TABLE["escapers"]
+]
 _WRAPPED = re.compile(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
 
 
@@ -112,7 +73,7 @@ def is_plain(annotation: str) -> bool:
     """Whether what is annotated so holds no text of the sender."""
     wrapped = _WRAPPED.fullmatch(annotation)
     bare = next(filter(None, wrapped.groups())) if wrapped else annotation
-    return _PATTERNS["safe_annotations"].fullmatch(bare) is not None
+    return PATTERNS.safe_annotations.fullmatch(bare) is not None
 
 
 PROVEN: Harms = ALL_TEXT | {Harm.RANDOM}
@@ -219,7 +180,7 @@ def _called(call: Any, patterns: Mapping[str, str]) -> Settled:
             return dict.fromkeys(names, _ADDRESS)
         case "isfile" | "isdir" | "exists":
             return {}
-    return dict.fromkeys(names, ALL_TEXT) if _PATTERNS["guards_by_name"].search(last) else {}
+    return dict.fromkeys(names, ALL_TEXT) if PATTERNS.guards_by_name.search(last) else {}
 
 
 def _matched(pattern: str, how: str) -> Harms:

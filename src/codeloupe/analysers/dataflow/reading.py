@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codeloupe.analysers.dataflow import knowledge
 from codeloupe.analysers.dataflow.calls import Calls
 from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST
-from codeloupe.analysers.dataflow.knowledge import Harm, fits, is_plain, name_of
+from codeloupe.analysers.dataflow.knowledge import PATTERNS, WORDS, Harm, fits, is_plain, name_of
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
     NOTHING_KNOWN,
@@ -21,13 +20,6 @@ from codeloupe.analysers.dataflow.values import (
     Origin,
     Summary,
     Value,
-    concatenate,
-    constant,
-    element,
-    join,
-    mix,
-    mix_items,
-    outside,
 )
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,7 +36,7 @@ def _route_of(function: _Function) -> str | None:
     for decorator in function.decorator_list:
         match decorator:
             case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=str(address)), *_]):
-                if name in knowledge.ROUTE_METHODS and (address.startswith("/") or not address):
+                if name in WORDS.route_methods and (address.startswith("/") or not address):
                     return address
             case ast.Call(func=ast.Name(id="route" | "get" | "post"), args=[ast.Constant(value=str(address)), *_]):
                 return address
@@ -66,7 +58,7 @@ def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> 
     for argument in arguments:
         name = argument.arg
         annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)[:80]
-        comes_in = route is not None or is_handler or (is_view and name not in knowledge.NOT_FROM_ADDRESS)
+        comes_in = route is not None or is_handler or (is_view and name not in WORDS.not_from_address)
         default = f"{annotation} {ast.unparse(defaults[name])[:80]}" if name in defaults else annotation
         is_injected = "Depends(" in default or "Security(" in default
         if name in ("self", "cls"):
@@ -93,7 +85,7 @@ def _sent(argument: ast.arg, annotation: str, notes: Notes) -> Value:
     if isinstance(kind, ClassNotes) and any("Enum" in ast.unparse(base)[-60:] for base in kind.node.bases):
         return HARMLESS
     path = UPLOAD if annotation.endswith("UploadFile") else ""
-    return outside(argument.lineno, f"the parameter {argument.arg}").but(function=kind, path=path)
+    return Value.outside(argument.lineno, f"the parameter {argument.arg}").but(function=kind, path=path)
 
 
 class Reader(Calls):
@@ -159,7 +151,7 @@ class Reader(Calls):
     def _augassign(self, node: ast.AugAssign) -> None:
         parts = [self.value(node.target), self.value(node.value)]
         is_text = isinstance(node.op, ast.Add) and parts[0].items is None
-        self.bind(node.target, concatenate(parts, node.lineno) if is_text else mix(parts, node.lineno))
+        self.bind(node.target, Value.concatenate(parts, node.lineno) if is_text else Value.mix(parts, node.lineno))
 
     def _delete(self, node: ast.Delete) -> None:
         for target in node.targets:
@@ -169,14 +161,14 @@ class Reader(Calls):
                     if isinstance(base.items, list) and base.has_index(key):
                         items = [*base.items]
                         del items[key.const]
-                        self.env[name] = mix_items(items)
+                        self.env[name] = Value.container(items)
                 case ast.Name(id=name):
                     self.env.pop(name, None)
 
     def _assert(self, node: ast.Assert) -> None:
         self.value(node.test)
         names = (part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute))
-        if any(knowledge.PRIVILEGES.match(name) for name in names):
+        if any(PATTERNS.privileges.match(name) for name in names):
             self.note(Harm.ASSERT, node, "assert")
         self.env = self.refined(node.test, truth=True)
 
@@ -196,7 +188,7 @@ class Reader(Calls):
                 self.hit(Harm.HTML, node, "the response", page)
         if self.is_wsgi and "<" in value.pieces:
             self.hit(Harm.HTML, node, "the response", value)
-        if value.origins and knowledge.SECRET_NAMES.search(self.context[0] if self.context else ""):
+        if value.origins and PATTERNS.secret_names.search(self.context[0] if self.context else ""):
             self.guessable((node.lineno, node.end_lineno or node.lineno), value, f"what `{self.context[0]}` returns")
         self.returned.append(value)
         self.ended = True
@@ -220,7 +212,7 @@ class Reader(Calls):
             return ends[0]
         self.notes.budget -= len(ends) * len(ends[0]) // 4
         names = dict.fromkeys(name for env in ends for name in env)
-        return {name: join([env[name] for env in ends if name in env]) for name in names}
+        return {name: Value.join([env[name] for env in ends if name in env]) for name in names}
 
     def _if(self, node: ast.If) -> None:
         test = self.value(node.test)
@@ -247,7 +239,7 @@ class Reader(Calls):
         self._merge(exits)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        each = element(self.value(node.iter))
+        each = self.value(node.iter).element()
         self._loop(node.body, lambda: self.bind(node.target, each))
         self.block(node.orelse)
 
@@ -340,7 +332,7 @@ class Reader(Calls):
         attributes = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
         changed = {part.attr for part in attributes if isinstance(part.ctx, ast.Store)}
         constants = {
-            target.id: constant(item.value.value)
+            target.id: Value.constant(item.value.value)
             for item in node.body
             if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant)
             for target in item.targets
@@ -376,6 +368,6 @@ class Reader(Calls):
         reader.is_wsgi = any(argument.arg == "start_response" for argument in function.args.args)
         reader.env.update(_parameters(function, self.notes, owner))
         reader.block(function.body)
-        returned = join(reader.returned) if reader.returned else NOTHING_KNOWN
+        returned = Value.join(reader.returned) if reader.returned else NOTHING_KNOWN
         summary = self.notes.summaries[key] = (returned, tuple(reader.sinks))
         return summary

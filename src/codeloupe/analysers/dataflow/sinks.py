@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.analysers.dataflow import knowledge
-from codeloupe.analysers.dataflow.knowledge import SINKS, Harm
+from codeloupe.analysers.dataflow.knowledge import PATTERNS, SINKS, WORDS, Harm
 from codeloupe.analysers.dataflow.values import (
     NOTHING_KNOWN,
     UPLOAD,
@@ -20,7 +19,6 @@ from codeloupe.analysers.dataflow.values import (
     Origin,
     ParameterSink,
     Value,
-    mix,
 )
 
 UNSAFE_PARSER = "<parser that resolves entities>"
@@ -32,34 +30,34 @@ _SIGNATURE = re.compile(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
 _OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
 
 
-class Arguments(Struct):
-    """The values that a call is given."""
+class Call(Struct):
+    """A call: the object whose method it is, the last part of the name, the full name, and the values it is given."""
 
-    positional: Sequence[Value]
-    named: Mapping[str, Value]
+    node: ast.Call
+    receiver: Value | None
+    name: str
+    path: str
+    positional: list[Value]
+    named: dict[str, Value]
 
-    def all(self) -> list[Value]:
-        """Every one of them."""
+    @property
+    def line(self) -> int:
+        """Where it begins."""
+        return self.node.lineno
+
+    @property
+    def given(self) -> list[Value]:
+        """Every value that it is given."""
         return [*self.positional, *self.named.values()]
 
     def pick(self, *which: int | str) -> list[Value]:
-        """Those at these positions and with these names."""
+        """The values at these positions and with these names."""
         known: dict[Any, Value] = {**dict(enumerate(self.positional)), **self.named}
         return [known[key] for key in which if key in known]
 
     def first(self, *which: int | str) -> Value:
         """The first of those that is there."""
         return next(iter(self.pick(*which)), NOTHING_KNOWN)
-
-
-class Call(Struct):
-    """A call: the object whose method it is, the last part of the name, the full name, and what it is given."""
-
-    node: ast.Call
-    receiver: Value | None
-    name: str
-    path: str
-    arguments: Arguments
 
 
 class Sinks:
@@ -107,7 +105,7 @@ class Sinks:
         """Look whether a secret is guessable, or a program comes from outside, by its name; gives the value back."""
         if name == "$where":
             self._hit(Harm.CODE, (line, line), name, value)
-        if value.origins and knowledge.SECRET_NAMES.search(name) and not knowledge.NOT_SECRET_NAMES.search(name):
+        if value.origins and PATTERNS.secret_names.search(name) and not PATTERNS.not_secret_names.search(name):
             self.guessable((line, line), value, f"`{name}`")
         return value
 
@@ -121,18 +119,18 @@ class Sinks:
 
     def look(self, call: Call) -> None:
         """Note what the arguments of a call do in it."""
-        node, name, path, arguments = call.node, call.name, call.path, call.arguments
+        node, name, path, given = call.node, call.name, call.path, call.given
         if path in _SUBPROCESS:
-            self._subprocess(node, name, arguments)
+            self._subprocess(call)
         known = SINKS.get(path) or (SINKS.get(f".{name}") if call.receiver is not None else None)
         if known is not None and _is_meant(call, known[0]):
-            for argument in arguments.pick(*known[1]):
+            for argument in call.pick(*known[1]):
                 self._arrives(node, known[0], name, argument, is_call=True)
         if call.receiver is not None:
             self._look_at_method(call, call.receiver)
-        last, given = path.rpartition(".")[2], arguments.all()
+        last = path.rpartition(".")[2]
         if path == "start_response":
-            self.hit(Harm.HEADER, node, path, arguments.first(1))
+            self.hit(Harm.HEADER, node, path, call.first(1))
         # Before version 5 the parser of lxml resolves entities unless it is told not to.
         is_lxml = path.startswith("lxml.") and last in ("fromstring", "parse", "XML", "iterparse", "fromstringlist")
         is_unsafe = any(value.path == UNSAFE_PARSER for value in (*given, call.receiver or NOTHING_KNOWN))
@@ -141,7 +139,7 @@ class Sinks:
         if path.startswith("hashlib."):
             # A weak hash is no matter where the names speak of caches and checksums, and of no secret.
             words = " ".join((*self.context, *(ast.unparse(argument)[:60] for argument in node.args)))
-            if knowledge.HARMLESS_HASH.search(words) and not knowledge.SECRET_HASH.search(words):
+            if PATTERNS.harmless_hash.search(words) and not PATTERNS.secret_hash.search(words):
                 self.notes.quiet[node.lineno].add("S324")
 
     def _arrives(self, node: ast.Call, harm: Harm, target: str, value: Value, *, is_call: bool = False) -> None:
@@ -154,63 +152,63 @@ class Sinks:
         if is_call and harm in (Harm.SHELL, Harm.CODE, Harm.OBJECT):
             self.judge(node, harm, value)
 
-    def _subprocess(self, node: ast.Call, name: str, arguments: Arguments) -> None:
-        command = arguments.first(0, "args")
-        shell = arguments.named.get("shell")
+    def _subprocess(self, call: Call) -> None:
+        command = call.first(0, "args")
+        shell = call.named.get("shell")
         has_shell = shell is not None and shell.const is not False
         if isinstance(command.items, list) and command.items and not has_shell:
             first, *rest = command.items
             is_shell = first.harmless and any(map(_SHELLS.fullmatch, first.pieces.split()))
             has_flag = any(isinstance(word.const, str) and word.const.startswith("-") for word in rest)
-            command = mix((first, *(rest if is_shell and has_flag else ())), node.lineno)
+            command = Value.mix((first, *(rest if is_shell and has_flag else ())), call.line)
         elif not has_shell and not isinstance(command.items, list) and not command.prefix:
             # A list that was put together elsewhere: what is in it are arguments, as far as one can tell.
             command = command if command.pieces or command.is_known else NOTHING_KNOWN
-        self._arrives(node, Harm.SHELL, name, command, is_call=has_shell)
+        self._arrives(call.node, Harm.SHELL, call.name, command, is_call=has_shell)
 
     def _look_at_method(self, call: Call, receiver: Value) -> None:
-        node, name, arguments = call.node, call.name, call.arguments
-        if name in knowledge.PATH_METHODS and receiver.path.startswith("pathlib."):
+        node, name = call.node, call.name
+        if name in WORDS.path_methods and receiver.path.startswith("pathlib."):
             self.hit(Harm.PATH, node, name, receiver)
         # Of tornado's and the standard library's request handlers.
         is_handler = self.owner is not None and self.owner.kind
         match name:
             case "save" if receiver.origins:
-                for argument in arguments.pick(0, "dst"):
+                for argument in call.pick(0, "dst"):
                     self.hit(Harm.PATH, node, name, argument)
             case "set_cookie":
-                for value in arguments.pick(1, "value"):
+                for value in call.pick(1, "value"):
                     self.guessable((node.lineno, node.end_lineno or node.lineno), value, "the cookie")
-                secure, label = arguments.named.get("secure"), arguments.first(0, "key", "name").const
-                is_secret = isinstance(label, str) and knowledge.SECRET_NAMES.search(label)
-                is_missing = secure is None and "**" not in arguments.named and is_secret
+                secure, label = call.named.get("secure"), call.first(0, "key", "name").const
+                is_secret = isinstance(label, str) and PATTERNS.secret_names.search(label)
+                is_missing = secure is None and "**" not in call.named and is_secret
                 if is_missing or (secure is not None and secure.const is False):
                     self.note(Harm.COOKIE, node, "set_cookie")
             case "redirect" if is_handler:
-                self._arrives(node, Harm.REDIRECT, name, arguments.first(0))
+                self._arrives(node, Harm.REDIRECT, name, call.first(0))
             case "send_header" if is_handler:
-                self.hit(Harm.HEADER, node, name, arguments.first(1))
-            case "write" if is_handler and "<" in arguments.first(0).pieces:
-                self.hit(Harm.HTML, node, name, arguments.first(0))
+                self.hit(Harm.HEADER, node, name, call.first(1))
+            case "write" if is_handler and "<" in call.first(0).pieces:
+                self.hit(Harm.HTML, node, name, call.first(0))
 
 
 def _is_meant(call: Call, harm: Harm) -> bool:
     """Whether a function of this name does here what the table says."""
-    name, path, arguments = call.name, call.path, call.arguments
-    text = " ".join(argument.pieces for argument in arguments.all())
+    name, path = call.name, call.path
+    text = " ".join(argument.pieces for argument in call.given)
     match harm:
         case Harm.SQL if call.receiver is not None and path not in SINKS and name != "extra":
             about = ast.unparse(call.node.func.value)[-80:] if isinstance(call.node.func, ast.Attribute) else ""
-            return bool(knowledge.SQL_TEXT.search(text) or knowledge.DATABASE_NAMES.search(about))
+            return bool(PATTERNS.sql_text.search(text) or PATTERNS.database_names.search(about))
         case Harm.XPATH if name.startswith(("find", "iterfind")):
             return bool(_XPATH_TEXT.search(text))
         case Harm.LDAP:
             return bool(_FILTER_TEXT.search(text))
         case Harm.OBJECT if name in ("load", "load_all") and path.startswith("yaml."):
-            loader = " ".join(value.path for value in arguments.pick(1, "Loader"))
+            loader = " ".join(value.path for value in call.pick(1, "Loader"))
             return not loader.endswith(("SafeLoader", "BaseLoader"))
         case Harm.HTML if name in ("HttpResponse", "Response", "make_response"):
-            kind = " ".join(str(value.const) for value in arguments.pick("content_type", "mimetype", "media_type"))
+            kind = " ".join(str(value.const) for value in call.pick("content_type", "mimetype", "media_type"))
             needs_type = path.startswith(("aiohttp", "starlette", "fastapi"))
             return not any(word in kind for word in _OTHER_TYPES) and (not needs_type or "html" in kind)
         case Harm.CODE if name == "compile":

@@ -16,6 +16,9 @@ from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, Harm, Harms
 UNKNOWN: Any = object()
 """Stands for a value that is no known constant."""
 
+UPLOAD = "<upload>"
+"""The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
+
 _MOST_PIECES = 400
 _LONGEST_CONSTANT = 2000
 
@@ -89,123 +92,120 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         size = len(self.items) if isinstance(self.items, list) else 0
         return type(key.const) is int and -size <= key.const < size
 
+    @staticmethod
+    def constant(value: Any) -> Value:
+        """The value of a literal."""
+        if isinstance(value, bytes):
+            value = value[:_LONGEST_CONSTANT].decode("latin-1")
+        text = value[:_MOST_PIECES] if isinstance(value, str) else ""
+        return Value(const=value, prefix=text, pieces=text, harmless=True)
 
-UPLOAD = "<upload>"
-"""The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
+    @staticmethod
+    def outside(line: int, text: str, safe: Harms = frozenset()) -> Value:
+        """A value that comes from outside."""
+        return Value(origins=(Origin(line, text),), safe=safe, lines=(line,))
+
+    @staticmethod
+    def mix(values: Iterable[Value], line: int | None = None) -> Value:
+        """A value with all of these in it; `line` is where they were put together."""
+        parts = list(values)
+        origins: dict[Origin, None] = {}
+        lines: dict[int, None] = {}
+        safe: Harms | None = None
+        proven = ALL_TEXT
+        for part in parts:
+            if not part.harmless:
+                proven = proven & part.proven
+            if part.origins:
+                for origin in part.origins:
+                    # A parameter keeps what this part of a value cannot do, whatever it is given.
+                    keeps = part.safe and origin.kind == "parameter"
+                    origins[origin._replace(safe=origin.safe | part.safe) if keeps else origin] = None
+                lines.update(dict.fromkeys(part.lines))
+                safe = part.safe if safe is None else safe & part.safe
+        if origins and line is not None:
+            lines[line] = None
+        return Value(
+            origins=tuple(origins)[:4],
+            safe=safe or frozenset(),
+            proven=proven,
+            lines=tuple(lines)[:12],
+            harmless=all(part.harmless for part in parts),
+            pieces=" ".join(part.pieces for part in parts if part.pieces)[:_MOST_PIECES],
+        )
+
+    @staticmethod
+    def container(items: dict[Any, Value] | list[Value]) -> Value:
+        """A dictionary or list of these parts."""
+        return Value.mix(items.values() if isinstance(items, dict) else items).but(items=items)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Value], line: int) -> Value:
+        """Text that is made of these parts, in this order."""
+        if all(isinstance(part.const, (str, int)) for part in parts):
+            text = "".join(str(part.const) for part in parts)
+            if len(text) <= _LONGEST_CONSTANT:
+                return Value.constant(text)
+        prefix = ""
+        for part in parts:
+            prefix += part.prefix
+            if not isinstance(part.const, str):
+                break
+        pieces = "".join(part.pieces or "\0" for part in parts)[:_MOST_PIECES]
+        path = next((part.path for part in parts if part.path.startswith(("pathlib.", "hmac."))), "")
+        return Value.mix(parts, line).but(prefix=prefix, pieces=pieces, path=path)
+
+    @staticmethod
+    def filled_text(parts: Sequence[Value], line: int) -> Value:
+        """Text of which the first part has places for the others; markup escapes what is put into it."""
+        result = Value.concatenate(parts, line)
+        if parts[0].path.endswith(".Markup()"):
+            return result.but(safe=result.safe | {Harm.HTML}, proven=result.proven | {Harm.HTML})
+        return result
+
+    @staticmethod
+    def join(values: Sequence[Value]) -> Value:
+        """One of these values, and it is not known which."""
+        first = values[0]
+        if all(value is first for value in values):
+            return first
+        paths = [value.path for value in values]
+        # What holds nothing from outside can do no harm, so its start does not matter.
+        prefixes = {value.prefix for value in values}, {value.prefix for value in values if value.origins}
+        return Value.mix(values).but(
+            const=first.const if all(value.is_known and value.const == first.const for value in values) else UNKNOWN,
+            items=_joined_items([value.items for value in values]),
+            path=paths[0] if len(set(paths)) == 1 else next((path for path in paths if path.endswith("()")), ""),
+            prefix=next((next(iter(found)) for found in prefixes if len(found) == 1), ""),
+            function=first.function if all(value.function is first.function for value in values) else None,
+        )
+
+    def element(self) -> Value:
+        """Any one part of a list, dictionary or text."""
+        if self.items is None:
+            return self.but(const=UNKNOWN, prefix="", path=UPLOAD if self.path == UPLOAD else "", function=None)
+        parts = self.items.values() if isinstance(self.items, dict) else self.items
+        return Value.join([*parts]) if parts else self.but(items=None)
+
+    def number(self) -> Value:
+        """A number, or another thing without text of its own, that was made from a value; chance stays in it."""
+        origins = tuple(origin for origin in self.origins if origin.kind == "random")
+        return Value(origins=origins, safe=ALL_TEXT, lines=self.lines if origins else (), harmless=True)
+
 
 NOTHING_KNOWN = Value()
 HARMLESS = Value(harmless=True)
 
 
-def constant(value: Any) -> Value:
-    """The value of a literal."""
-    if isinstance(value, bytes):
-        value = value[:_LONGEST_CONSTANT].decode("latin-1")
-    text = value[:_MOST_PIECES] if isinstance(value, str) else ""
-    return Value(const=value, prefix=text, pieces=text, harmless=True)
-
-
-def outside(line: int, text: str, safe: Harms = frozenset()) -> Value:
-    """A value that comes from outside."""
-    return Value(origins=(Origin(line, text),), safe=safe, lines=(line,))
-
-
-def join(values: Sequence[Value]) -> Value:
-    """One of these values, and it is not known which."""
-    first = values[0]
-    if all(value is first for value in values):
-        return first
-    paths = [value.path for value in values]
-    # What holds nothing from outside can do no harm, so its start does not matter.
-    prefixes = {value.prefix for value in values}, {value.prefix for value in values if value.origins}
-    return mix(values).but(
-        const=first.const if all(value.is_known and value.const == first.const for value in values) else UNKNOWN,
-        items=_joined_items([value.items for value in values]),
-        path=paths[0] if len(set(paths)) == 1 else next((path for path in paths if path.endswith("()")), ""),
-        prefix=next((next(iter(found)) for found in prefixes if len(found) == 1), ""),
-        function=first.function if all(value.function is first.function for value in values) else None,
-    )
-
-
 def _joined_items(items: Sequence[Any]) -> dict[Any, Value] | list[Value] | None:
     if all(isinstance(part, list) for part in items):
-        return [join(row) for row in zip(*items, strict=True)] if len({len(part) for part in items}) == 1 else None
+        return (
+            [Value.join(row) for row in zip(*items, strict=True)] if len({len(part) for part in items}) == 1 else None
+        )
     if not all(isinstance(part, dict) for part in items):
         return None
     keys = dict.fromkeys(key for part in items for key in part)
-    return {key: join([part[key] for part in items if key in part]) for key in keys}
-
-
-def mix(values: Iterable[Value], line: int | None = None) -> Value:
-    """A value with all of these in it; `line` is where they were put together."""
-    parts = list(values)
-    origins: dict[Origin, None] = {}
-    lines: dict[int, None] = {}
-    safe: Harms | None = None
-    proven = ALL_TEXT
-    for part in parts:
-        if not part.harmless:
-            proven = proven & part.proven
-        if part.origins:
-            for origin in part.origins:
-                # A parameter keeps what this part of a value cannot do, whatever it is given.
-                keeps = part.safe and origin.kind == "parameter"
-                origins[origin._replace(safe=origin.safe | part.safe) if keeps else origin] = None
-            lines.update(dict.fromkeys(part.lines))
-            safe = part.safe if safe is None else safe & part.safe
-    if origins and line is not None:
-        lines[line] = None
-    return Value(
-        origins=tuple(origins)[:4],
-        safe=safe or frozenset(),
-        proven=proven,
-        lines=tuple(lines)[:12],
-        harmless=all(part.harmless for part in parts),
-        pieces=" ".join(part.pieces for part in parts if part.pieces)[:_MOST_PIECES],
-    )
-
-
-def mix_items(items: dict[Any, Value] | list[Value]) -> Value:
-    """A dictionary or list of these parts."""
-    return mix(items.values() if isinstance(items, dict) else items).but(items=items)
-
-
-def concatenate(parts: Sequence[Value], line: int) -> Value:
-    """Text that is made of these parts, in this order."""
-    if all(isinstance(part.const, (str, int)) for part in parts):
-        text = "".join(str(part.const) for part in parts)
-        if len(text) <= _LONGEST_CONSTANT:
-            return constant(text)
-    prefix = ""
-    for part in parts:
-        prefix += part.prefix
-        if not isinstance(part.const, str):
-            break
-    pieces = "".join(part.pieces or "\0" for part in parts)[:_MOST_PIECES]
-    path = next((part.path for part in parts if part.path.startswith(("pathlib.", "hmac."))), "")
-    return mix(parts, line).but(prefix=prefix, pieces=pieces, path=path)
-
-
-def filled_text(parts: Sequence[Value], line: int) -> Value:
-    """Text of which the first part has places for the others; markup escapes what is put into it."""
-    result = concatenate(parts, line)
-    if parts[0].path.endswith(".Markup()"):
-        return result.but(safe=result.safe | {Harm.HTML}, proven=result.proven | {Harm.HTML})
-    return result
-
-
-def element(value: Value) -> Value:
-    """Any one part of a list, dictionary or text."""
-    if value.items is None:
-        return value.but(const=UNKNOWN, prefix="", path=UPLOAD if value.path == UPLOAD else "", function=None)
-    parts = value.items.values() if isinstance(value.items, dict) else value.items
-    return join([*parts]) if parts else value.but(items=None)
-
-
-def number_of(value: Value) -> Value:
-    """A number, or another thing without text of its own, that was made from a value; chance stays in it."""
-    origins = tuple(origin for origin in value.origins if origin.kind == "random")
-    return Value(origins=origins, safe=ALL_TEXT, lines=value.lines if origins else (), harmless=True)
+    return {key: Value.join([part[key] for part in items if key in part]) for key in keys}
 
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
