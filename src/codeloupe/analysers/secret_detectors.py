@@ -2,12 +2,14 @@
 
 Only the detectors' patterns are used, never their own way of running them: that can verify a secret over the network.
 What looks like a secret and cannot be one is left out: placeholders, references and ordinary names. The words and the
-names of the detectors are in `secrets.toml`.
+names of the detectors are in `secrets.toml`. Run as `python -I -m`, it is the child process of the analyser.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 import sys
 import threading
 import time
@@ -17,10 +19,10 @@ from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
@@ -220,16 +222,13 @@ class _Candidate(NamedTuple):
     start: int
 
 
-Finder = Callable[[], list[_Candidate]]
-
-
 def search_file(
     file: str,
     lines: Sequence[tuple[int, str]],
     found: Search,
     *,
     deadline: float,
-    guarded: Callable[[Finder, float], list[_Candidate] | None] = lambda find, _seconds: find(),
+    guarded: Callable[[Callable[[], list[_Candidate]], float], list[_Candidate] | None] = lambda find, _: find(),
 ) -> None:
     """Search the lines of a file until the deadline, of the monotonic clock, and add what is found.
 
@@ -387,3 +386,55 @@ def _is_mixed(value: str) -> bool:
         and _UUID.fullmatch(value) is None
         and not _is_marked_placeholder(value)
     )
+
+
+class _TooSlow(Exception):
+    """A line took longer than its share."""
+
+
+def main() -> int:
+    """Read a request from stdin, search, and write a `Search` to stdout, for the parent alone: it has the secrets.
+
+    The request is `{"budget_seconds": 20.0, "line_seconds": 1.0, "files": {"a.py": [[1, "text"], …], …}}`. It is a
+    process of its own because some of the patterns take quadratic time on a hostile line. A line that takes too long
+    is given up and named in `slow`; when the budget ends, what is left is named in `unfinished`.
+    """
+    forbid_network()
+    signal.signal(signal.SIGVTALRM, _give_up)
+    request = json.load(sys.stdin)
+    deadline, line_seconds = time.monotonic() + float(request["budget_seconds"]), float(request["line_seconds"])
+
+    def guarded(find: Callable[[], list[_Candidate]], seconds_left: float) -> list[_Candidate] | None:
+        try:
+            # The matcher of `re` looks for signals while it works, so this also ends a pattern that runs away. Only
+            # time on a processor counts: a busy machine makes no line slow.
+            signal.setitimer(signal.ITIMER_VIRTUAL, min(line_seconds, seconds_left))
+            found = find()
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        except _TooSlow:
+            return None
+        return found
+
+    search = Search([], [], [])
+    for file, lines in request["files"].items():
+        search_file(file, lines, search, deadline=deadline, guarded=guarded)
+    json.dump(to_builtins(search), sys.stdout)
+    return 0
+
+
+def forbid_network() -> None:
+    """Make every attempt to open a socket or to start a program fail, for the rest of this process."""
+
+    def refuse(event: str, _arguments: tuple[object, ...]) -> None:
+        if event.startswith(("socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.system", "os.fork")):
+            raise PermissionError(f"{event} is not allowed while searching for secrets")
+
+    sys.addaudithook(refuse)
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> None:
+    raise _TooSlow
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -130,7 +130,7 @@ class SecretsAnalyser:
         budget = max(seconds - 10.0, seconds / 2)
         request = {"budget_seconds": budget, "line_seconds": _LINE_SECONDS, "files": waiting}
         completed = await programs.execute(
-            *(self._program or programs.python(), "-I", "-m", "codeloupe.analysers.secrets_worker"),
+            *(self._program or programs.python(), "-I", "-m", "codeloupe.analysers.secret_detectors"),
             seconds=seconds,
             stdin=json.dumps(request).encode("ascii"),
         )
