@@ -10,77 +10,39 @@ import asyncio
 import json
 import os
 import re
-import sys
-import sysconfig
 import time
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct, field
 
+from codeloupe.analysers import programs
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
-from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
+from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
-from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
+from codeloupe.system.process import Completed
 
-FOLDERS: dict[str, tuple[str, ...]] = {
-    "bash": ("Bash",),
-    "c": ("C",),
-    "c-and-cpp": ("C", "Cpp"),
-    "cpp": ("Cpp",),
-    "go": ("Go",),
-    "java": ("Java",),
-    "javascript": ("JavaScript", "TypeScript", "Tsx"),
-    "jsx": ("JavaScript", "Tsx"),
-    "php": ("Php",),
-    "python": ("Python",),
-    "ruby": ("Ruby",),
-    "rust": ("Rust",),
-    "typescript": ("TypeScript", "Tsx"),
-}
+_ROOT = Path(__file__).parent / "rules"
+_LANGUAGES = tomllib.loads((_ROOT / "languages.toml").read_text(encoding="utf-8"))
+FOLDERS = {folder: languages.split() for folder, languages in _LANGUAGES["folders"].items()}
 """Each folder of rules and the languages, in ast-grep's spelling, that it is for."""
 
-EXTENSIONS: dict[str, str] = {
-    "Bash": "sh",
-    "C": "c",
-    "Cpp": "cpp",
-    "Go": "go",
-    "Java": "java",
-    "JavaScript": "js",
-    "Php": "php",
-    "Python": "py",
-    "Ruby": "rb",
-    "Rust": "rs",
-    "Tsx": "tsx",
-    "TypeScript": "ts",
-}
-"""The extension by which ast-grep knows each language."""
+EXTENSIONS = {language: suffixes.split()[0] for language, suffixes in _LANGUAGES["suffixes"].items()}
+"""The suffix by which ast-grep knows each language."""
 
-_LANGUAGE_BY_SUFFIX = {
-    **{f".{extension}": language for language, extension in EXTENSIONS.items()},
-    **dict.fromkeys((".bash", ".bats", ".ksh"), "Bash"),
-    **dict.fromkeys((".cc", ".cxx", ".c++", ".hh", ".hpp", ".hxx", ".h++", ".ipp", ".inl"), "Cpp"),
-    **dict.fromkeys((".jsx", ".mjs", ".cjs"), "JavaScript"),
-    **dict.fromkeys((".mts", ".cts"), "TypeScript"),
-    **dict.fromkeys((".phtml", ".php5", ".php7", ".php8"), "Php"),
-    **dict.fromkeys((".rake", ".gemspec", ".ru", ".jbuilder"), "Ruby"),
-    ".pyw": "Python",
-    # Read as C++: its grammar also takes what is only C, while C's would stumble over classes and templates.
-    ".h": "Cpp",
-}
-_LANGUAGE_BY_NAME = {
-    **dict.fromkeys(("rakefile", "gemfile", "vagrantfile", "podfile", "fastfile", "capfile"), "Ruby"),
-    **dict.fromkeys((".bashrc", ".bash_profile", ".bash_aliases", ".profile", "pkgbuild"), "Bash"),
-}
-_ROOT = Path(__file__).parent / "rules"
+_BY_SUFFIX, _BY_NAME = (
+    {word: language for language, words in _LANGUAGES[table].items() for word in words.split()}
+    for table in ("suffixes", "names")
+)
 
 
 def language_of(path: str) -> str | None:
     """The language a file's name says it is written in, or None when the pack has no rules for it."""
     name = PurePosixPath(path).name.lower()
-    return _LANGUAGE_BY_NAME.get(name) or _LANGUAGE_BY_SUFFIX.get(PurePosixPath(name).suffix)
+    return _BY_NAME.get(name) or _BY_SUFFIX.get(PurePosixPath(name).suffix)
 
 
 def rule_files(folder: str) -> list[Path]:
@@ -145,22 +107,15 @@ def _end_of_code(text: str, position: int) -> tuple[int, int]:
     return len(text), len(text)
 
 
-_NAME = "ast-grep"
-_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-_VERSION_TIMEOUT_SECONDS = 20.0
 # One call may take this long, about twenty times what it takes on an ordinary machine. Past it some file in the
-# batch is made to be slow, and the batch is halved until that file stands alone.
+# batch is made to be slow, and the batch is halved until that file is alone.
 _CALL_SECONDS = 5.0
 _CALL_BYTES_A_SECOND = 100_000
-# A machine that stands still uses up the time of a call too, so often at most before it counts.
-_MOST_STALLS = 3
 # Keeps the argument list of one call far below the kernel's limit; each name is ours and short.
 _FILES_A_CALL = 2000
 # ast-grep leaves out a file that is over both; see `file_too_large` in its sources.
 _MAX_BYTES = 3_000_000
 _MAX_LINES = 200_000
-_SUPPRESSION, _DISARMED = "ast-grep-ignore", "ast-grep_ignore"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SCANNED = re.compile(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
 _FLAGS = (
     "--json=stream",
@@ -171,10 +126,16 @@ _FLAGS = (
 )
 
 
+def _failure(what: str, completed: Completed) -> AnalyserFailed:
+    hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
+    return programs.failure("ast-grep", what, completed.stderr, hint=hint)
+
+
 class AstGrepAnalyser:
     """Runs the rule pack. `program` is the ast-grep to start; by default the one installed beside codeloupe."""
 
-    name = _NAME
+    name = "ast-grep"
+    needs_only_added_lines = False
 
     def __init__(self, program: str | None = None) -> None:
         self._program = program
@@ -182,6 +143,10 @@ class AstGrepAnalyser:
     def accepts(self, path: str) -> bool:
         """Whether the pack has rules for the language this file's name speaks of."""
         return language_of(path) is not None
+
+    async def version(self) -> str:
+        """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
+        return await programs.version_of("ast-grep", self._find(), "--version", hint="run `codeloupe doctor`")
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Scan the files that are accepted.
@@ -193,103 +158,57 @@ class AstGrepAnalyser:
         deadline = time.monotonic() + target.timeout_seconds
         try:
             with temporary_directory() as directory:
-                return await self._analyse(target, _Workspace(directory), deadline)
+                files, failed = await _stage(target, directory)
+                scan = _Scan(program=self._find(), directory=directory, deadline=deadline, files=files)
+                names, broken = list(files), dict[str, str]()
+                for start in range(0, len(names), _FILES_A_CALL):
+                    await programs.in_halves(names[start : start + _FILES_A_CALL], scan.attempt, broken)
         except OSError as error:
             raise AnalyserFailed(
-                f"{_NAME} could not be given its files: {error}",
-                analyser=_NAME,
+                f"ast-grep could not be given its files: {error}",
+                analyser="ast-grep",
                 hint="check that the directory for temporary files is writable and not full",
             ) from error
-
-    async def _analyse(self, target: AnalysisTarget, workspace: _Workspace, deadline: float) -> AnalyserReport:
-        staged = await _stage(target, workspace)
-        workspace.write_rules(language_of(path) or "" for path in staged.files.values())
-        scan = _Scan(program=self._find(), workspace=workspace, deadline=deadline, staged=staged)
-        names = list(staged.files)
-        for start in range(0, len(names), _FILES_A_CALL):
-            await scan.run(names[start : start + _FILES_A_CALL])
         issues = sorted(set(scan.issues), key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
-        return AnalyserReport(tuple(issues), staged.failed)
-
-    async def version(self) -> str:
-        """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
-        with temporary_directory() as directory:
-            completed = await run(
-                Command(
-                    argv=(self._find(), "--version"),
-                    cwd=directory,
-                    environment=inherited_environment(HOME=str(directory)),
-                    timeout_seconds=_VERSION_TIMEOUT_SECONDS,
-                    max_output_bytes=_MAX_OUTPUT_BYTES,
-                )
-            )
-        words = completed.stdout.decode("utf-8", "replace").split()
-        if completed.exit_code != 0 or len(words) != 2:
-            raise _failure("did not report its version", completed)
-        return words[1]
+        return AnalyserReport(tuple(issues), {**failed, **{files[name]: reason for name, reason in broken.items()}})
 
     def _find(self) -> str:
         """The program to start. Never `sg`: on Linux that is another program."""
-        beside = (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent)
-        installed = (str(folder / _NAME) for folder in beside if (folder / _NAME).is_file())
-        found = self._program or next(installed, None) or find_program(_NAME)
-        if found is None:
-            raise ProgramNotFound(
-                f"cannot start {_NAME}: it is neither installed beside codeloupe nor on the PATH",
-                program=_NAME,
-                hint="pip install ast-grep-cli",
-            )
-        return found
+        return self._program or programs.find("ast-grep", "ast-grep-cli")
 
 
-class _Workspace:
-    """A private directory: an empty one to run in, the staged files, the rules and a configuration of ours."""
+async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Lay out a directory: an empty one to run in, copies of the files, the rules and a configuration of ours.
 
-    def __init__(self, root: Path) -> None:
-        self.empty = root / "empty"
-        self.files = root / "files"
-        self.rules = root / "rules.yml"
-        self.config = root / "sgconfig.yml"
-        self.empty.mkdir()
-        self.files.mkdir()
-        # Without a configuration of its own, ast-grep takes the first sgconfig.yml of any parent directory.
-        self.config.write_text("ruleDirs: []\n", encoding="utf-8")
-
-    def write_rules(self, languages: Iterable[str]) -> None:
-        """Put the rules for these languages into one file."""
-        self.rules.write_text(rule_document(languages), encoding="utf-8")
-
-
-class _Staged(Struct, frozen=True):
-    """`files` maps the name of each copy to the path it stands for; `failed` the other paths to a reason."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-async def _stage(target: AnalysisTarget, workspace: _Workspace) -> _Staged:
-    staged = _Staged()
+    Returns the paths by the names of their copies, and why the other paths could not be copied.
+    """
+    (directory / "empty").mkdir()
+    # Without a configuration of its own, ast-grep takes the first sgconfig.yml of any parent directory.
+    (directory / "sgconfig.yml").write_text("ruleDirs: []\n", encoding="utf-8")
+    files: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for path in target.files:
         language = language_of(path)
         if language is None:
             continue
-        name = f"{len(staged.files)}.{EXTENSIONS[language]}"
         try:
-            text = _readable(read_regular_file(target.root / path), language, trusted=target.trusted)
+            content = read_regular_file(target.root / path)
         except OSError as error:
-            staged.failed[path] = f"it cannot be read: {error.strerror}"
-        except _NotStaged as reason:
-            staged.failed[path] = str(reason)
-        else:
-            if text:  # ast-grep leaves out an empty file, and there is nothing to find in it
-                (workspace.files / name).write_bytes(text)
-                staged.files[name] = path
+            failed[path] = f"it cannot be read: {error.strerror}"
+            continue
+        if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+            failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
+        elif len(content) > _MAX_BYTES and content.count(b"\n") >= _MAX_LINES:
+            failed[path] = f"it is over {_MAX_BYTES:,} bytes and {_MAX_LINES:,} lines, more than ast-grep takes"
+        elif text := _readable(content, language, trusted=target.trusted):
+            # An empty file is left out by ast-grep, and there is nothing to find in it.
+            name = f"{len(files)}{EXTENSIONS[language]}"
+            (directory / name).write_bytes(text)
+            files[name] = path
         await asyncio.sleep(0)  # many files must not hold up the rest of the review
-    return staged
-
-
-class _NotStaged(Exception):
-    """Why a file cannot be analysed, in words."""
+    rules = rule_document(language_of(path) or "" for path in files.values())
+    (directory / "rules.yml").write_text(rules, encoding="utf-8")
+    return files, failed
 
 
 def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
@@ -297,50 +216,39 @@ def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
 
     Suppression comments lose their meaning unless the change is trusted; their length stays.
     """
-    if content.startswith(_UTF16_MARKS):
-        raise _NotStaged("it is UTF-16 text; only UTF-8 and its subsets are analysed")
-    if len(content) > _MAX_BYTES and content.count(b"\n") >= _MAX_LINES:
-        raise _NotStaged(f"it is over {_MAX_BYTES:,} bytes and {_MAX_LINES:,} lines, more than ast-grep takes")
     text = content.decode("utf-8", "replace")
     if language == "Php":
         text = only_code(text)
     elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
         return b""  # a translation of Qt Linguist, say, which is called .ts as well
-    return (text if trusted else text.replace(_SUPPRESSION, _DISARMED)).encode("utf-8")
+    return (text if trusted else text.replace("ast-grep-ignore", "ast-grep_ignore")).encode("utf-8")
 
 
 class _Scan(Struct, frozen=True, kw_only=True):
-    """Scans staged files in batches, and narrows a failure down to the file that causes it."""
+    """Scans staged files in batches. `files` maps the name of each copy to the path it was made of."""
 
     program: str
-    workspace: _Workspace
+    directory: Path
     deadline: float
-    staged: _Staged
+    files: dict[str, str]
     issues: list[Issue] = field(default_factory=list)
 
-    async def run(self, names: Sequence[str]) -> None:
-        """Scan a batch. If ast-grep dies on it, is too slow or says too much, scan its halves."""
-        reason = await self._attempt(names)
-        if reason is None:
-            return
-        if len(names) == 1:
-            self.staged.failed[self.staged.files[names[0]]] = reason
-            return
-        middle = len(names) // 2
-        await self.run(names[:middle])
-        await self.run(names[middle:])
-
-    async def _attempt(self, names: Sequence[str]) -> str | None:
-        """Scan a batch and keep its issues; or keep nothing, and return why one of its files stands in the way."""
-        command = self._command(names)
+    async def attempt(self, names: Sequence[str]) -> str | None:
+        """Scan a batch and keep its issues; or keep nothing, and return why one of its files is in the way."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            hint = "raise the time limit, or review a smaller change"
+            raise ProcessTimedOut("ast-grep did not finish its scan in time", program="ast-grep", hint=hint)
+        size = sum((self.directory / name).stat().st_size for name in names)
+        seconds = min(left, _CALL_SECONDS + size / _CALL_BYTES_A_SECOND)
         try:
-            completed = await self._run_patiently(command)
+            completed = await self._run(names, seconds)
         except OutputTooLarge:
-            return f"ast-grep's answer is over {_MAX_OUTPUT_BYTES:,} bytes"
+            return f"ast-grep's answer is over {programs.MAX_OUTPUT_BYTES:,} bytes"
         except ProcessTimedOut:
             if time.monotonic() >= self.deadline:
                 raise
-            return f"ast-grep did not finish with it within {command.timeout_seconds:.0f} s"
+            return f"ast-grep did not finish with it within {seconds:.0f} s"
         if completed.exit_code < 0:
             return f"ast-grep died of signal {-completed.exit_code}"
         if completed.exit_code != 0:
@@ -350,86 +258,53 @@ class _Scan(Struct, frozen=True, kw_only=True):
             raise _failure("did not say which files it scanned", completed)
         if int(counts[1]) - int(counts[2]) != len(names):
             return "ast-grep left it out and did not say why"
-        self.issues.extend(issue for row in completed.stdout.splitlines() if (issue := self._issue(row)) is not None)
-        return None
-
-    async def _run_patiently(self, command: Command) -> Completed:
-        """Run it; and again, when it was ended and has not had a processor for even half of its time."""
-        for _ in range(_MOST_STALLS):
-            before = _children_seconds()
-            try:
-                return await run(command)
-            except ProcessTimedOut:
-                is_slow = _children_seconds() - before > command.timeout_seconds / 2
-                if is_slow or self.deadline - time.monotonic() < command.timeout_seconds:
-                    raise
-        return await run(command)
-
-    def _command(self, names: Sequence[str]) -> Command:
-        files = [self.workspace.files / name for name in names]
-        options = ("--config", str(self.workspace.config), "--rule", str(self.workspace.rules))
-        return Command(
-            argv=(self.program, "scan", *_FLAGS, *options, "--", *map(str, files)),
-            cwd=self.workspace.empty,
-            environment=inherited_environment(HOME=str(self.workspace.empty)),
-            timeout_seconds=self._seconds_for(sum(file.stat().st_size for file in files)),
-            max_output_bytes=_MAX_OUTPUT_BYTES,
-        )
-
-    def _seconds_for(self, size_bytes: int) -> float:
-        remaining_seconds = self.deadline - time.monotonic()
-        if remaining_seconds <= 0:
-            raise ProcessTimedOut(
-                f"{_NAME} did not finish its scan in time",
-                program=_NAME,
-                hint="raise the time limit, or review a smaller change",
-            )
-        return min(remaining_seconds, _CALL_SECONDS + size_bytes / _CALL_BYTES_A_SECOND)
-
-    def _issue(self, row: bytes) -> Issue | None:
         try:
-            return _to_issue(json.loads(row), self.staged.files)
+            found = [self._issue(json.loads(row)) for row in completed.stdout.splitlines()]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise AnalyserFailed(
-                f"{_NAME} gave an answer that cannot be understood: {error!r}",
-                analyser=_NAME,
+                f"ast-grep gave an answer that cannot be understood: {error!r}",
+                analyser="ast-grep",
                 hint="check that ast-grep is version 0.51 or newer (`codeloupe doctor`)",
             ) from error
+        self.issues.extend(issue for issue in found if issue is not None)
+        return None
+
+    async def _run(self, names: Sequence[str], seconds: float) -> Completed:
+        """Run ast-grep; and up to three times again, when it was ended without a processor for half of its time."""
+        options = ("--config", str(self.directory / "sgconfig.yml"), "--rule", str(self.directory / "rules.yml"))
+        argv = (self.program, "scan", *_FLAGS, *options, "--", *(str(self.directory / name) for name in names))
+        empty = self.directory / "empty"
+        for stalls in range(4):
+            before = _children_seconds()
+            try:
+                return await programs.execute(*argv, cwd=empty, home=empty, seconds=seconds)
+            except ProcessTimedOut:
+                is_slow = _children_seconds() - before > seconds / 2
+                if stalls == 3 or is_slow or self.deadline - time.monotonic() < seconds:
+                    raise
+        raise AssertionError
+
+    def _issue(self, match: Any) -> Issue | None:
+        """One match as an issue, or None when it is about something that a test may do."""
+        start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
+        file = self.files[Path(match["file"]).name]
+        if about.get("quiet_in_tests") and is_test_file(file):
+            return None
+        ends_before_line = end["column"] == 0 and end["line"] > start["line"]
+        return Issue(
+            file=file,
+            line_start=start["line"] + 1,
+            line_end=end["line"] + (0 if ends_before_line else 1),
+            rule=match["ruleId"],
+            severity=Severity.parse(about["severity"]),
+            category=about["category"],
+            title=match["message"],
+            body=about["why"],
+            suggestion=about["fix"],
+        )
 
 
 def _children_seconds() -> float:
     """How long the children that have ended had a processor; all of them, so it may be more than one's own."""
     times = os.times()
     return times.children_user + times.children_system
-
-
-def _to_issue(match: Any, paths: dict[str, str]) -> Issue | None:
-    """One match as an issue, or None when it is about something that a test may do.
-
-    Raises one of the errors that `_Scan._issue` expects when it does not have the shape it should.
-    """
-    start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
-    file = paths[Path(match["file"]).name]
-    if about.get("quiet_in_tests") and is_test_file(file):
-        return None
-    ends_before_line = end["column"] == 0 and end["line"] > start["line"]
-    return Issue(
-        file=file,
-        line_start=start["line"] + 1,
-        line_end=end["line"] + (0 if ends_before_line else 1),
-        rule=match["ruleId"],
-        severity=Severity.parse(about["severity"]),
-        category=about["category"],
-        title=match["message"],
-        body=about["why"],
-        suggestion=about["fix"],
-    )
-
-
-def _failure(what: str, completed: Completed) -> AnalyserFailed:
-    said = completed.stderr.strip()[-500:]
-    return AnalyserFailed(
-        f"{_NAME} {what}" + (f": {said}" if said else ""),
-        analyser=_NAME,
-        hint="run `codeloupe doctor`; if ast-grep is healthy there, please report this",
-    )

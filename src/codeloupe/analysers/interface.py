@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -31,12 +31,11 @@ class Issue(Struct, frozen=True, kw_only=True):
 
 
 class AnalysisTarget(Struct, frozen=True, kw_only=True):
-    """Files to analyse, relative to `root`; each is a regular file there.
+    """Files to analyse, each a regular file under `root`, and the numbers of the lines that the change added to them.
 
-    `added_lines` holds, for each file, the line numbers the change added. When the change is not `trusted`,
-    in-code suppressions are ignored. `added_text` holds the added lines, number to text, of files of which only
-    the diff is known: these are not under `root`, and only an `AddedLinesAnalyser` gets them. `moment_of` tells how far
-    an added line has got, for advice that fits.
+    When the change is not `trusted`, in-code suppressions are ignored. `added_text` holds the added lines of files of
+    which only the diff is known: an analyser gets such files when it says that `needs_only_added_lines` is true.
+    `moment_of` says how far an added line has got, for advice that fits.
     """
 
     root: Path
@@ -49,7 +48,7 @@ class AnalysisTarget(Struct, frozen=True, kw_only=True):
 
 
 class AnalyserReport(Confidential, frozen=True):
-    """Issues, and the files that could not be analysed with the reason in words.
+    """Issues, and the files that could not be analysed, each with the reason.
 
     `sensitive` holds, for a file and a line, the values that no report may show in full. `quiet` holds, for a file and
     a line, the rules of other analysers that have nothing to add there: this one has looked closer.
@@ -68,6 +67,10 @@ class Analyser(Protocol):
     def name(self) -> str:
         """Its short name in reports."""
 
+    @property
+    def needs_only_added_lines(self) -> bool:
+        """Whether a bare diff will do, so that it gets `AnalysisTarget.added_text` too."""
+
     def accepts(self, path: str) -> bool:
         """Whether it has anything to say about such a file."""
 
@@ -75,16 +78,7 @@ class Analyser(Protocol):
         """Analyse. Raises AnalyserFailed or a ProcessError when it cannot; never returns nothing in its place."""
 
     async def version(self) -> str:
-        """The version of the program behind it. Raises as `analyse` does."""
-
-
-@runtime_checkable
-class AddedLinesAnalyser(Protocol):
-    """An ability that an analyser may have: the added lines are all it needs, so a bare diff will do."""
-
-    @property
-    def needs_only_added_lines(self) -> Literal[True]:
-        """Says that `AnalysisTarget.added_text` is read for files that are not under the root."""
+        """The version of its program. Raises as `analyse` does."""
 
 
 _TEST_DIRECTORIES = frozenset({"test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec", "specs"})
@@ -108,7 +102,7 @@ def is_prose_file(path: str) -> bool:
 def read_regular_file(path: Path) -> bytes:
     """The content of a regular file. A link, a pipe or a directory in its place is refused, not followed.
 
-    Raises OSError with a `strerror` in words.
+    Raises OSError with a `strerror`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -5,12 +5,13 @@ What is not certain is refused with a ValueError: an entry that this reader over
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from codeloupe.model.finding import Finding, Severity, Source
 from codeloupe.system.redaction import redact
 
 _MAX_BYTES = 32 * 1024**2
+_REQUIREMENTS = re.compile(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", re.IGNORECASE)
 
 
 class Package(Struct, frozen=True, kw_only=True):
@@ -27,48 +29,44 @@ class Package(Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    source: str = ""
-    hashes: frozenset[str] = frozenset()
-    script: bool = False
-    local: bool = False
+    source: str
+    hashes: frozenset[str]
+    script: bool
+    local: bool
 
 
-def read_lock_file(name: str, content: bytes) -> tuple[Package, ...]:
+def read_lock_file(name: str, content: bytes, *, is_requirements: bool = False) -> tuple[Package, ...]:
     """The packages of a lock file with this base name. Raises ValueError when it cannot be read for certain."""
     if len(content) > _MAX_BYTES:
         raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
     text = content.decode("utf-8")
     try:
-        return tuple(_READERS[name.lower()](text))
+        return tuple(_requirements(text) if is_requirements else _READERS[name.lower()](text))
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it does not have the form of such a file ({type(error).__name__}: {error})") from error
 
 
-def is_hashed_requirements(name: str, content: bytes) -> bool:
-    """Whether this is a requirements file of pip that pins hashes."""
-    return re.fullmatch(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", name.lower()) is not None and (
-        b"--hash=" in content
-    )
-
-
-def read_requirements(text: str) -> Iterator[Package]:
+def _requirements(text: str) -> Iterator[Package]:
     """The pinned packages of pip's own format; an index or a find-links line is an entry without a version."""
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).split()
-        if not words:
-            continue
-        if words[0].startswith("-"):
+        if words and words[0].startswith("-"):
             option, _, value = " ".join(words).replace("=", " ", 1).partition(" ")
             if re.fullmatch(r"-i|-f|--find[-]links|--(?:extra-)?index[-]url", option):
-                yield Package(name=option, version="", source=value.strip())
-            continue
-        hashes = frozenset(word.removeprefix("--hash=") for word in words if word.startswith("--hash="))
-        stated = " ".join(word for word in words if not word.startswith("--hash="))
-        name, _, version = re.split(r"[;@]", stated, maxsplit=1)[0].partition("==")
-        url = re.search(r"(?:git\+|hg\+|svn\+)?[a-z+]+://\S+", stated)
-        yield Package(
-            name=name.strip().lower() or stated, version=version.strip(), source=url[0] if url else "", hashes=hashes
-        )
+                yield _package(option, "", value.strip())
+        elif words:
+            hashes = [word.removeprefix("--hash=") for word in words if word.startswith("--hash=")]
+            stated = " ".join(word for word in words if not word.startswith("--hash="))
+            name, _, version = re.split(r"[;@]", stated, maxsplit=1)[0].partition("==")
+            url = re.search(r"(?:git\+|hg\+|svn\+)?[a-z+]+://\S+", stated)
+            yield _package(name.strip().lower() or stated, version.strip(), url[0] if url else "", hashes)
+
+
+def _package(
+    name: str, version: Any, source: str = "", hashes: Iterable[str] = (), *, script: bool = False, local: bool = False
+) -> Package:
+    stated = frozenset(filter(None, hashes))
+    return Package(name=name, version=version, source=source, hashes=stated, script=script, local=local)
 
 
 def _npm(text: str) -> Iterator[Package]:
@@ -99,19 +97,9 @@ def _npm_package(name: str, entry: Mapping[str, Any], *, local: bool) -> Package
         source = ""
     if not source and re.match(r"git|https?:|github:", version):
         source = version
-    is_local = local or bool(entry.get("inBundle") or entry.get("bundled")) or source.startswith("file:")
-    hashes = frozenset(str(entry.get("integrity", "")).split())
-    return Package(
-        name=name,
-        version=version,
-        source=source,
-        hashes=hashes,
-        script=bool(entry.get("hasInstallScript")),
-        local=is_local,
-    )
-
-
-_YARN_FIELD = re.compile(r'  "?([\w-]+)"?:? "?([^"]*?)"?\s*')
+    local = local or bool(entry.get("inBundle") or entry.get("bundled")) or source.startswith("file:")
+    hashes, script = str(entry.get("integrity", "")).split(), bool(entry.get("hasInstallScript"))
+    return _package(name, version, source, hashes, script=script, local=local)
 
 
 def _yarn(text: str) -> Iterator[Package]:
@@ -130,13 +118,11 @@ def _yarn(text: str) -> Iterator[Package]:
         elif line.startswith("    "):
             if not inner:
                 raise ValueError(f"line {number} belongs to no field")
-        else:
-            inner = re.fullmatch(r'  "?[\w-]+"?:\s*', line) is not None
-            found = _YARN_FIELD.fullmatch(line)
-            if not inner and found is None:
+        elif (inner := re.fullmatch(r'  "?[\w-]+"?:\s*', line) is not None) is False:
+            found = re.fullmatch(r'  "?([\w-]+)"?:? "?([^"]*?)"?\s*', line)
+            if found is None:
                 raise ValueError(f"line {number} is no field")
-            if found is not None and not inner:
-                fields[found[1]] = found[2]
+            fields[found[1]] = found[2]
     yield from _yarn_package(header, fields)
 
 
@@ -147,21 +133,15 @@ def _yarn_package(header: str, fields: Mapping[str, str]) -> Iterator[Package]:
     name = first[: first.index("@", 1)]
     resolution = fields.get("resolution", "")
     source = fields.get("resolved", "") or resolution.removeprefix(f"{name}@").removeprefix("npm:")
-    protocol = re.match(r"(workspace|patch|portal|link|file|virtual):", source)
-    if resolution and not protocol and "://" not in source and not source.startswith("git"):
-        source = ""  # of a registry, which is not named
-    hashes = {*fields.get("integrity", "").split(), *filter(None, (fields.get("checksum", ""),))}
-    base, mark, digest = source.partition("#")
-    if mark and re.fullmatch(r"[0-9a-f]{40}", digest) and not base.startswith("git"):
-        hashes.add(f"sha1-{digest}")
+    local = re.match(r"(workspace|patch|portal|link|file|virtual):", source) is not None
+    if local or (resolution and "://" not in source and not source.startswith("git")):
+        source = ""  # in the tree, or of a registry, which is not named
+    hashes = [*fields.get("integrity", "").split(), fields.get("checksum", "")]
+    base, _, digest = source.partition("#")
+    if re.fullmatch(r"[0-9a-f]{40}", digest) and not base.startswith("git"):
+        hashes.append(f"sha1-{digest}")
         source = base
-    yield Package(
-        name=name,
-        version=fields.get("version", ""),
-        source="" if protocol else source,
-        hashes=frozenset(hashes),
-        local=bool(protocol),
-    )
+    yield _package(name, fields.get("version", ""), source, hashes, local=local)
 
 
 def _pnpm(text: str) -> Iterator[Package]:
@@ -172,13 +152,12 @@ def _pnpm(text: str) -> Iterator[Package]:
         found = re.fullmatch(r"/?((?:@[^/@]+/)?[^/@]+)[@/](.+)", key)
         name, version = (found[1], found[2].partition("(")[0]) if found else (key, "")
         resolution = (entry or {}).get("resolution", {})
-        hashes = frozenset(filter(None, (resolution.get("integrity", ""),)))
         source = resolution.get("tarball") or resolution.get("repo") or ""
         local = resolution.get("type") == "directory" or source.startswith("file:")
         if resolution.get("repo"):
             source = f"git+{source}#{resolution.get('commit', '')}"
         script = bool((entry or {}).get("requiresBuild"))
-        yield Package(name=name, version=version, source=source, hashes=hashes, script=script, local=local)
+        yield _package(name, version, source, [resolution.get("integrity", "")], script=script, local=local)
 
 
 def _python(text: str) -> Iterator[Package]:
@@ -191,39 +170,32 @@ def _python(text: str) -> Iterator[Package]:
         source = {"url": source} if isinstance(source, str) else source
         files = [*entry.get("files", []), *entry.get("wheels", []), *files_apart.get(entry["name"], [])]
         files += [entry["sdist"]] if isinstance(entry.get("sdist"), dict) else []
+        addresses = [str(file["url"]) for file in files if "url" in file]
         kind = source.get("type", "")
-        local = kind in ("directory", "file") or any(
-            key in source for key in ("editable", "virtual", "directory", "path")
-        )
-        where = source.get("url") or source.get("registry") or source.get("git") or entry.get("git") or ""
+        local = kind in ("directory", "file") or not {"editable", "virtual", "directory", "path"}.isdisjoint(source)
+        where = str(source.get("url") or source.get("registry") or source.get("git") or entry.get("git") or "")
         if kind == "git" or "git" in source:
-            where = f"git+{where}" if not str(where).startswith("git+") else where
-        if kind != "git" and "git" not in source and not where:
-            where = next((str(file["url"]) for file in files if "url" in file), "")
+            where = where if where.startswith("git+") else f"git+{where}"
+        elif not where and addresses:
+            where = addresses[0]
         # The addresses of the files themselves count too: an index may lead anywhere.
-        strange = {_host(str(file["url"])) for file in files if "url" in file}
-        where = " ".join([str(where), *sorted(f"https://{host}" for host in strange if host)]).strip()
-        hashes = frozenset(str(file["hash"]) for file in files if file.get("hash"))
+        found = (re.match(r"[a-z+]*://([^/@]*@)?([^/:]+)", address) for address in addresses)
+        hosts = sorted({f"https://{host[2]}" for host in found if host})
+        hashes = [str(file.get("hash") or "") for file in files]
         version = str(entry.get("version", ""))
-        yield Package(name=entry["name"], version=version, source=where, hashes=hashes, local=local)
-
-
-def _host(url: str) -> str:
-    found = re.match(r"[a-z+]*://([^/@]*@)?([^/:]+)", url)
-    return found[2] if found else ""
+        yield _package(entry["name"], version, " ".join([where, *hosts]).strip(), hashes, local=local)
 
 
 def _pipfile(text: str) -> Iterator[Package]:
     document = _json(text)
     for source in document["_meta"].get("sources", []):
-        yield Package(name=f"index {source.get('name', '')}", version="", source=str(source["url"]))
+        yield _package(f"index {source.get('name', '')}", "", str(source["url"]))
     for group, entries in document.items():
         for name, entry in entries.items() if group != "_meta" else ():
             where = f"git+{entry['git']}" if entry.get("git") else entry.get("file", "")
-            local = bool(entry.get("path") or entry.get("editable"))
-            hashes = frozenset(entry.get("hashes", []))
             version = str(entry.get("version", entry.get("ref", ""))).lstrip("=")
-            yield Package(name=name, version=version, source=where, hashes=hashes, local=local)
+            local = bool(entry.get("path") or entry.get("editable"))
+            yield _package(name, version, where, entry.get("hashes", []), local=local)
 
 
 def _cargo(text: str) -> Iterator[Package]:
@@ -233,87 +205,62 @@ def _cargo(text: str) -> Iterator[Package]:
         source = entry.get("source", "")
         key = f"checksum {entry['name']} {entry['version']} ({source})"
         digest = entry.get("checksum") or checksums.get(key, "")
-        hashes = frozenset((f"sha256:{digest}",) if digest else ())
-        yield Package(name=entry["name"], version=entry["version"], source=source, hashes=hashes, local=not source)
-
-
-_GEM = re.compile(r"    ([\w.-]+) \(([^)]+)\)")
-_GEM_CHECKSUM = re.compile(r"  ([\w.-]+) \(([^)]+)\)(?: (\S+))?")
+        yield _package(entry["name"], entry["version"], source, [digest and f"sha256:{digest}"], local=not source)
 
 
 def _gems(text: str) -> Iterator[Package]:
-    sections = re.split(r"^(?=\S)", text, flags=re.MULTILINE)
-    if not any(part.startswith(("GEM\n", "GIT\n", "PATH\n")) for part in sections):
+    sections = [part.partition("\n") for part in re.split(r"^(?=\S)", text, flags=re.MULTILINE)]
+    if not any(name in ("GEM", "GIT", "PATH") and end for name, end, _ in sections):
         raise ValueError("it has no section of gems")
-    hashes: dict[tuple[str, str], frozenset[str]] = {}
-    for part in sections:
-        if part.startswith("CHECKSUMS\n"):
-            hashes.update(_gem_checksums(part))
-    for part in sections:
-        name, _, body = part.partition("\n")
-        if name in ("GEM", "GIT", "PATH", "PLUGIN SOURCE"):
-            yield from _gems_of(name, body, hashes)
-
-
-def _gem_checksums(part: str) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
-    for line in filter(str.strip, part.splitlines()[1:]):
-        found = _GEM_CHECKSUM.fullmatch(line.rstrip())
-        if found is None:
-            raise ValueError(f"{line.strip()!r} is no checksum of a gem")
-        yield (found[1], found[2]), frozenset(filter(None, (found[3] or "").split(",")))
-
-
-def _gems_of(section: str, body: str, hashes: Mapping[tuple[str, str], frozenset[str]]) -> Iterator[Package]:
-    remotes: list[str] = []
-    for line in filter(str.strip, body.splitlines()):
-        if line.startswith("  remote: "):
-            remotes.append(line[10:].strip())
-        elif gem := _GEM.fullmatch(line):
-            where = " ".join(f"git+{remote}" if section == "GIT" else remote for remote in remotes)
-            digests = hashes.get((gem[1], gem[2]), frozenset())
-            yield Package(name=gem[1], version=gem[2], source=where, hashes=digests, local=section == "PATH")
-        elif not re.match(r"  (specs:|\w+: )|      \S", line):
-            raise ValueError(f"{line.strip()!r} does not belong into a Gemfile.lock")
+    hashes: dict[tuple[str, str], list[str]] = {}
+    for name, _, body in sections:
+        for line in filter(str.strip, body.splitlines() if name == "CHECKSUMS" else ()):
+            found = re.fullmatch(r"  ([\w.-]+) \(([^)]+)\)(?: (\S+))?", line.rstrip())
+            if found is None:
+                raise ValueError(f"{line.strip()!r} is no checksum of a gem")
+            hashes[found[1], found[2]] = (found[3] or "").split(",")
+    for name, _, body in sections:
+        remotes: list[str] = []
+        for line in filter(str.strip, body.splitlines() if name in ("GEM", "GIT", "PATH", "PLUGIN SOURCE") else ()):
+            if line.startswith("  remote: "):
+                remotes.append(f"git+{line[10:].strip()}" if name == "GIT" else line[10:].strip())
+            elif gem := re.fullmatch(r"    ([\w.-]+) \(([^)]+)\)", line):
+                digests = hashes.get((gem[1], gem[2]), [])
+                yield _package(gem[1], gem[2], " ".join(remotes), digests, local=name == "PATH")
+            elif not re.match(r"  (specs:|\w+: )|      \S", line):
+                raise ValueError(f"{line.strip()!r} does not belong into a Gemfile.lock")
 
 
 def _go(text: str) -> Iterator[Package]:
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
         words = line.split()
-        if len(words) != 3 or not words[2].startswith("h1:"):
+        if words and (len(words) != 3 or not words[2].startswith("h1:")):
             raise ValueError(f"line {number} is not `module version h1:hash`")
-        yield Package(name=words[0], version=words[1], hashes=frozenset((words[2],)))
+        if words:
+            yield _package(words[0], words[1], hashes=[words[2]])
 
 
 def _composer(text: str) -> Iterator[Package]:
     document = _json(text)
     for entry in (*document["packages"], *(document.get("packages-dev") or ())):
         dist, source = entry.get("dist") or {}, entry.get("source") or {}
-        digest = dist.get("shasum") or dist.get("reference") or source.get("reference") or ""
+        digest = dist.get("shasum") or dist.get("reference") or source.get("reference")
         where = " ".join(filter(None, (dist.get("url", ""), source.get("url", ""))))
-        yield Package(
-            name=entry["name"],
-            version=str(entry["version"]),
-            source=where,
-            hashes=frozenset((f"sha1:{digest}",) if digest else ()),
-            local=dist.get("type") == "path",
-        )
+        hashes = [f"sha1:{digest}" if digest else ""]
+        yield _package(entry["name"], str(entry["version"]), where, hashes, local=dist.get("type") == "path")
 
 
 def _json(text: str) -> dict[str, Any]:
-    document = json.loads(text, object_pairs_hook=_without_doubles)
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):  # which of two equal keys counts depends on the reader
+            raise ValueError("it has the same key twice")
+        return found
+
+    document = json.loads(text, object_pairs_hook=collect)
     if not isinstance(document, dict):
         raise TypeError("no object")
     return document
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Which of two equal keys counts depends on the reader, so a file with such is not read."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("it has the same key twice")
-    return found
 
 
 def _yaml(text: str) -> dict[str, Any]:
@@ -365,21 +312,23 @@ _USUAL_HOSTS = frozenset(
     )
 )
 _NPM_ADDRESS = re.compile(rf"https?://(?:{'|'.join(map(re.escape, _NPM_HOSTS))})/(.+)/-/(.+)\.tgz")
-_STRENGTH = {"md5": 0, "sha1": 1, "sha256": 2, "h1": 2, "sha384": 3, "sha512": 4}
-_NAMED = 5
-_MAX_EVIDENCE = 300
+
+
+_RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 class _Remark(Struct, frozen=True):
-    """One thing about one package; remarks with the same rule and `about` become one finding."""
+    """One thing about one package; remarks of the same `kind` and `about` become one finding.
 
-    rule: str
-    severity: Severity
-    title: str
-    why: str
-    about: str
+    `needle` is what shows it in the file, `words` fill the title and the reason.
+    """
+
+    kind: str
     package: Package
     needle: str
+    about: str = ""
+    words: Mapping[str, str] = {}
+    severity: Severity | None = None
 
 
 def review_lock_files(
@@ -399,16 +348,13 @@ def review_lock_files(
             unread[file.path] = "it is a symbolic link" if file.is_symlink else "only its diff is known"
             continue
         try:
-            old = blobs.get(file.old_blob or "") if _had_its_name(file) else None
+            # Under another name it was no lock file, and pinned nothing.
+            had_its_name = PurePosixPath(file.old_path or "").name == PurePosixPath(file.path).name
+            old = blobs.get(file.old_blob or "") if had_its_name else None
             found += review_lock_file(file.path, old, content, file.added_line_numbers())
         except ValueError as error:
             unread[file.path] = f"it could not be read: {error}"
     return tuple(found), unread
-
-
-def _had_its_name(file: FileChange) -> bool:
-    """Whether it was a lock file before: by another name it pinned nothing."""
-    return PurePosixPath(file.old_path or "").name == PurePosixPath(file.path).name
 
 
 def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[int]) -> tuple[Finding, ...]:
@@ -417,18 +363,17 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     `added` are the numbers of its added lines. Raises ValueError when it cannot be read.
     """
     name = PurePosixPath(path).name
-    if is_hashed_requirements(name, new):
-        after = tuple(read_requirements(new.decode("utf-8")))
-        before = () if old is None else tuple(read_requirements(old.decode("utf-8", "replace")))
-    else:
-        after = read_lock_file(name, new)
-        before = _readable(name, old)
+    is_requirements = _REQUIREMENTS.fullmatch(name) is not None and b"--hash=" in new
+    after = read_lock_file(name, new, is_requirements=is_requirements)
+    before: tuple[Package, ...] = ()
+    with contextlib.suppress(ValueError):  # what could not be read then says nothing about what is there now
+        before = () if old is None else read_lock_file(name, old, is_requirements=is_requirements)
     groups: dict[tuple[str, str], list[_Remark]] = defaultdict(list)
     for remark in _remarks(before, after):
-        groups[remark.rule, remark.about].append(remark)
+        groups[remark.kind, remark.about].append(remark)
     lines = new.decode("utf-8").split("\n")
     secrets = _secrets(path, lines, added if old is not None else range(1, len(lines) + 1))
-    return (*(_finding(path, remarks, lines, added) for remarks in groups.values()), *secrets)
+    return (*(_summed_up(path, remarks, lines, added) for remarks in groups.values()), *secrets)
 
 
 def _secrets(path: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterator[Finding]:
@@ -438,29 +383,30 @@ def _secrets(path: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterato
     if redact(text) == text:  # of all lines at once it is fast
         return
     for number, line in shown.items():
-        if (masked := redact(line)) != line:
-            yield Finding(
-                file=path,
-                line_start=number,
-                line_end=number,
-                severity=Severity.HIGH,
+        if redact(line) != line:
+            yield _finding(
+                path,
+                number,
+                line,
                 category="security",
                 title="Credential in a lock file",
                 body="Whoever can read the repository, a fork or a build log can use it.",
-                evidence=masked[:_MAX_EVIDENCE],
-                reviewer=NAME,
-                source=Source.ANALYSER,
                 rule="credential",
                 suggestion="Revoke it, and let the package manager take it from its configuration or the environment.",
             )
 
 
-def _readable(name: str, old: bytes | None) -> tuple[Package, ...]:
-    """What was there before; one that could not be read then says nothing about what is there now."""
-    try:
-        return () if old is None else read_lock_file(name, old)
-    except ValueError:
-        return ()
+def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severity.HIGH, **fields: str) -> Finding:
+    return Finding(
+        file=path,
+        line_start=line,
+        line_end=line,
+        severity=severity,
+        evidence=redact(evidence)[:300],
+        reviewer=NAME,
+        source=Source.ANALYSER,
+        **fields,  # type: ignore[arg-type]  # category, title, body, rule and suggestion are texts
+    )
 
 
 def _remarks(before: Sequence[Package], after: Sequence[Package]) -> Iterator[_Remark]:
@@ -469,19 +415,12 @@ def _remarks(before: Sequence[Package], after: Sequence[Package]) -> Iterator[_R
     for package in after:
         if package in known.packages or package.local:
             continue
-        yield from _about_source(package, known)
-        yield from _about_hashes(package, known, is_hashed=hashed)
-        if package.script and not known.has_script(package.name):
-            is_new = package.name not in known.by_name
-            yield _Remark(
-                "install-script",
-                Severity.LOW if is_new else Severity.MEDIUM,
-                "A package runs a script when it is installed",
-                "it runs code of its author on every machine that installs it",
-                "new" if is_new else "old",
-                package,
-                "hasInstallScript",
-            )
+        earlier = known.by_name.get(package.name, [])
+        yield from _about_source(package, earlier, known.hosts)
+        yield from _about_hashes(package, earlier, known.owner, is_hashed=hashed)
+        if package.script and not any(one.script for one in earlier):
+            severity = None if earlier else Severity.LOW
+            yield _Remark("install-script", package, "hasInstallScript", str(severity), severity=severity)
 
 
 class _Known:
@@ -497,121 +436,86 @@ class _Known:
             for digest in package.hashes:
                 self.owner.setdefault(digest, package)
 
-    def has_script(self, name: str) -> bool:
-        return any(package.script for package in self.by_name.get(name, ()))
-
 
 def _hosts(package: Package) -> list[tuple[str, str]]:
     """The scheme and the host of each address that a package comes from."""
-    found = (
-        (match[1].lower() or "git+ssh", (match[2] or match[3]).lower()) for match in _HOST.finditer(package.source)
-    )
+    matches = _HOST.finditer(package.source)
+    found = ((match[1].lower() or "git+ssh", (match[2] or match[3]).lower()) for match in matches)
     return [(scheme, _SAME_HOST.get(host, host)) for scheme, host in found]
 
 
-def _about_source(package: Package, known: _Known) -> Iterator[_Remark]:
-    earlier = known.by_name.get(package.name, [])
-    hosts_before = {host for one in earlier for _, host in _hosts(one)}
+def _about_source(package: Package, earlier: Sequence[Package], known_hosts: set[str]) -> Iterator[_Remark]:
+    before = [place for one in earlier for place in _hosts(one)]
+    hosts_before = ", ".join(sorted({host for _, host in before}))
     for scheme, host in _hosts(package):
+        words = {"host": host, "before": hosts_before}
         if scheme.rpartition("+")[2] in ("http", "git", "ftp") and host not in ("localhost", "127.0.0.1"):
-            why = "whoever is between can replace it"
-            yield _Remark(
-                "insecure-source", Severity.HIGH, "A package is fetched without encryption", why, host, package, host
-            )
-        if earlier and hosts_before and host not in hosts_before:
-            moved = f"from {', '.join(sorted(hosts_before))} to {host}"
-            why = f"it moved {moved}: another host may serve other code under the same name"
-            yield _Remark("source-moved", Severity.HIGH, f"A package moved to {host}", why, moved, package, host)
-        elif host not in known.hosts and host not in _USUAL_HOSTS:
-            why = f"no package of this lock file came from {host} before"
-            yield _Remark("new-source", Severity.HIGH, f"A package comes from {host}", why, host, package, host)
-        elif scheme.startswith("git") and not any(s.startswith("git") for one in earlier for s, _ in _hosts(one)):
-            why = "its content is that of a repository, which no registry has checked or kept"
-            yield _Remark(
-                "git-source", Severity.MEDIUM, "A package comes from a git repository", why, host, package, host
-            )
-    if earlier and hosts_before and not package.source and not package.local:
-        why = "it came from a stated address before, and now from wherever the default is"
-        yield _Remark(
-            "source-removed", Severity.MEDIUM, "The source of a package is gone", why, "", package, package.name
-        )
-    yield from _about_address(package)
-
-
-def _about_address(package: Package) -> Iterator[_Remark]:
-    """An address at npm's registry names the package and its version."""
+            yield _Remark("insecure-source", package, host, host, words)
+        if before and host not in {host for _, host in before}:
+            yield _Remark("source-moved", package, host, f"{hosts_before} {host}", words)
+        elif host not in known_hosts and host not in _USUAL_HOSTS:
+            yield _Remark("new-source", package, host, host, words)
+        elif scheme.startswith("git") and not any(scheme.startswith("git") for scheme, _ in before):
+            yield _Remark("git-source", package, host, host, words)
+    if before and not package.source:
+        yield _Remark("source-removed", package, package.name)
+    # An address at npm's registry names the package and its version.
     found = _NPM_ADDRESS.match(package.source)
     if found is None or not package.version or package.version.startswith("npm:"):
         return
-    stated = found[1].lower().replace("%2f", "/")
-    if stated != package.name.lower() or not found[2].endswith(f"-{package.version}"):
-        why = f"the address is that of {found[1]} {found[2]}, not of {package.name} {package.version}"
-        title = "The address of a package is that of another one"
+    is_same = found[1].lower().replace("%2f", "/") == package.name.lower()
+    if not is_same or not found[2].endswith(f"-{package.version}"):
+        words = {"other": f"{found[1]} {found[2]}", "this": f"{package.name} {package.version}"}
         # An alias has the name of another package on purpose.
-        severity = Severity.HIGH if stated == package.name.lower() else Severity.MEDIUM
-        yield _Remark("other-package", severity, title, why, package.name, package, package.source)
+        severity = None if is_same else Severity.MEDIUM
+        yield _Remark("other-package", package, package.source, package.name, words, severity)
 
 
-def _about_hashes(package: Package, known: _Known, *, is_hashed: bool) -> Iterator[_Remark]:
-    same = [one for one in known.by_name.get(package.name, ()) if one.version == package.version]
-    before = frozenset(digest for one in same for digest in one.hashes)
-    hashed_before = any(one.hashes for one in known.by_name.get(package.name, ()))
-    is_git = any(scheme.startswith(("git", "ssh")) for scheme, _ in _hosts(package))
+def _about_hashes(
+    package: Package, earlier: Sequence[Package], owners: Mapping[str, Package], *, is_hashed: bool
+) -> Iterator[_Remark]:
+    before = [digest for one in earlier for digest in one.hashes]
     if not package.hashes:
-        if package.version and not is_git and (hashed_before or is_hashed):
-            gone = "was" if hashed_before else "is not"
-            why = "its hash is gone" if hashed_before else "it has no hash, unlike the others"
-            title = "A package has no hash any more" if hashed_before else "A package has no hash"
-            yield _Remark(
-                "hash-missing", Severity.HIGH, title, f"{why}: any content is accepted", gone, package, package.name
-            )
+        is_git = any(scheme.startswith(("git", "ssh")) for scheme, _ in _hosts(package))
+        if package.version and not is_git and (before or is_hashed):
+            yield _Remark("hash-gone" if before else "hash-missing", package, package.name)
         return
     digest = min(package.hashes)
-    if before and before.isdisjoint(package.hashes) and _strength(before) <= _strength(package.hashes):
-        why = "the version is the same and the hash is another one: its content was replaced"
-        title = "A package has other content under the same version"
-        yield _Remark("hash-changed", Severity.HIGH, title, why, package.name, package, digest)
-    owner = next((known.owner[each] for each in package.hashes if each in known.owner), None)
+    same = [digest for one in earlier if one.version == package.version for digest in one.hashes]
+    if same and package.hashes.isdisjoint(same) and _strength(same) <= _strength(package.hashes):
+        yield _Remark("hash-changed", package, digest, package.name)
+    owner = next((owners[each] for each in package.hashes if each in owners), None)
     if owner is not None and (owner.name, owner.version) != (package.name, package.version):
-        why = f"the hash is that of {owner.name} {owner.version}: what is installed is not what the file says"
-        title = "A package has the hash of another one"
-        yield _Remark("hash-of-another", Severity.HIGH, title, why, package.name, package, digest)
-    earlier = [digest for one in known.by_name.get(package.name, ()) for digest in one.hashes]
-    if earlier and _strength(package.hashes) < _strength(earlier):
-        why = "an algorithm that can be forged takes the place of a stronger one"
-        yield _Remark("hash-weakened", Severity.HIGH, "A package has a weaker hash", why, "", package, digest)
+        words = {"other": f"{owner.name} {owner.version}"}
+        yield _Remark("hash-of-another", package, digest, package.name, words)
+    if before and _strength(package.hashes) < _strength(before):
+        yield _Remark("hash-weakened", package, digest)
 
 
-def _strength(hashes: Sequence[str] | frozenset[str]) -> int:
-    return max((_STRENGTH.get(re.split(r"[-:=]", digest)[0].lower(), 2) for digest in hashes), default=-1)
+def _strength(hashes: Iterable[str]) -> int:
+    strengths = {"md5": 0, "sha1": 1, "sha256": 2, "h1": 2, "sha384": 3, "sha512": 4}
+    return max((strengths.get(re.split(r"[-:=]", digest)[0].lower(), 2) for digest in hashes), default=-1)
 
 
-def _finding(path: str, remarks: Sequence[_Remark], lines: Sequence[str], added: frozenset[int]) -> Finding:
+def _summed_up(path: str, remarks: Sequence[_Remark], lines: Sequence[str], added: frozenset[int]) -> Finding:
+    """One finding for remarks of a kind, at the added line that shows the first of them, or else any added line."""
     first = remarks[0]
+    rule = _RULES[first.kind]
+    title, why = (rule[key].format(**first.words) for key in ("title", "why"))
     names = list(dict.fromkeys(f"{one.package.name} {one.package.version}".strip() for one in remarks))
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    line = _line_of(first, lines, added)
-    return Finding(
-        file=path,
-        line_start=line,
-        line_end=line,
-        severity=first.severity,
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    ordered = sorted(number for number in added if number <= len(lines))
+    needles = filter(None, (first.needle, first.package.source.split(" ")[0], first.package.name))
+    shown = (number for needle in needles for number in ordered if needle in lines[number - 1])
+    line = next(shown, ordered[0] if ordered else 1)
+    return _finding(
+        path,
+        line,
+        lines[line - 1].strip("\r") if line <= len(lines) else "",
+        severity=first.severity or Severity.parse(rule["severity"]),
         category="supply-chain",
-        title=redact(first.title),
-        body=redact(f"{', '.join(names[:_NAMED])}{more}: {first.why}."),
-        evidence=redact(lines[line - 1].strip("\r") if line <= len(lines) else "")[:_MAX_EVIDENCE],
-        reviewer=NAME,
-        source=Source.ANALYSER,
-        rule=first.rule,
+        title=redact(title),
+        body=redact(f"{', '.join(names[:5])}{more}: {why}."),
+        rule=rule.get("rule", first.kind),
         suggestion="Regenerate the lock file with the package manager, and compare.",
     )
-
-
-def _line_of(remark: _Remark, lines: Sequence[str], added: frozenset[int]) -> int:
-    """The added line that shows it, or else one of the package, or else the first one."""
-    ordered = sorted(number for number in added if number <= len(lines))
-    for needle in (remark.needle, remark.package.source.split(" ")[0], remark.package.name):
-        for number in ordered:
-            if needle and needle in lines[number - 1]:
-                return number
-    return ordered[0] if ordered else 1

@@ -15,17 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.analysers.interface import (
-    AddedLinesAnalyser,
-    Analyser,
-    AnalyserReport,
-    AnalysisTarget,
-    Issue,
-    read_regular_file,
-)
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, read_regular_file
 from codeloupe.analysers.secret_detectors import mask_secrets
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
@@ -36,12 +29,6 @@ from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.system.redaction import redact
 
-_ONLY_DIFF = "only the diff is known, not the whole file"
-_NOT_IN_SNAPSHOT = "it is not a regular file in the snapshot of the change"
-_NAMED_FILES = 3
-_MAX_LINK_CHARACTERS = 300
-_MAX_EVIDENCE_LINES = 5
-_MAX_EVIDENCE_CHARACTERS = 1000
 _HARD_CODED_SECRET = "hard-coded secret"  # noqa: S105 - the name of a defect
 # Rules that see one defect from two sides: where they meet on a line, one finding is enough.
 _SAME_DEFECT = {
@@ -64,35 +51,33 @@ class OfflineReviewer:
         """Review the files that exist after the change. Failures are in the outcome; only cancellation is raised."""
         started = time.monotonic()
         material = _material(task)
-        runs = [run for analyser in self._analysers if (run := _Run.of(analyser, material)) is not None]
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(run.run(task, material, emit)) for run in runs]
+            running = [
+                group.create_task(_run(analyser, task, material, emit))
+                for analyser in self._analysers
+                if any(map(analyser.accepts, material.added))
+            ]
         results = [run.result() for run in running]
-        missing = (FailedUnit("snapshot", (file,), _NOT_IN_SNAPSHOT) for file in material.missing)
         links = links_outside(task.files, trusted=task.trusted)
         return ReviewerOutcome(
             findings=in_order((*_findings(task.snapshot, material, results), *links)),
-            units_total=len(runs),
-            units_failed=(*missing, *(unit for result in results for unit in result.failed)),
+            units_total=len(results),
+            units_failed=(*material.missing, *(unit for result in results for unit in result.failed)),
             errors=tuple(result.error for result in results if result.error is not None),
             usage=Usage(duration_seconds=time.monotonic() - started),
         )
 
 
 class _Material(Struct, frozen=True):
-    """The files of a task by what is known of them: `whole` in the snapshot, `diffs` as added lines only."""
+    """The added lines of each file; `diffs` has their text where the file itself is not in the snapshot."""
 
-    whole: tuple[str, ...]
-    diffs: Mapping[str, Mapping[int, bytes]]
-    missing: tuple[str, ...]
-    added: Mapping[str, frozenset[int]]
+    added: dict[str, frozenset[int]]
+    diffs: dict[str, dict[int, bytes]]
+    missing: list[FailedUnit]
 
 
 def _material(task: ReviewTask) -> _Material:
-    whole: list[str] = []
-    diffs: dict[str, dict[int, bytes]] = {}
-    missing: list[str] = []
-    added: dict[str, frozenset[int]] = {}
+    material = _Material({}, {}, [])
     root = os.path.realpath(task.snapshot)
     for change in task.files:
         file = change.new_path
@@ -100,14 +85,13 @@ def _material(task: ReviewTask) -> _Material:
             continue
         if file in task.without_content:
             lines = (line for hunk in change.hunks for line in hunk.lines() if line.kind == "added")
-            diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
-        elif _is_regular_file(task.snapshot / file, root):
-            whole.append(file)
-        else:
-            missing.append(file)
+            material.diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
+        elif not _is_regular_file(task.snapshot / file, root):
+            reason = "it is not a regular file in the snapshot of the change"
+            material.missing.append(FailedUnit("snapshot", (file,), reason))
             continue
-        added[file] = change.added_line_numbers()
-    return _Material(tuple(whole), diffs, tuple(missing), added)
+        material.added[file] = change.added_line_numbers()
+    return material
 
 
 def _is_regular_file(path: Path, root: str) -> bool:
@@ -119,103 +103,57 @@ def _is_regular_file(path: Path, root: str) -> bool:
         return False
 
 
-class Report(Struct, frozen=True):
-    """An issue, who reported it, and whether it is about a value that must not be shown."""
-
-    analyser: str
-    issue: Issue
-    is_secret: bool = False
-
-    @property
-    def defect(self) -> str:
-        """What two reports must share, beside their place, to be one finding."""
-        if self.is_secret or "hardcoded" in self.issue.rule:
-            return _HARD_CODED_SECRET
-        return _SAME_DEFECT.get(self.issue.rule, self.issue.rule)
-
-
 class _Result(Struct, frozen=True):
-    reports: tuple[Report, ...] = ()
-    failed: tuple[FailedUnit, ...] = ()
+    analyser: str
+    report: AnalyserReport
+    failed: tuple[FailedUnit, ...]
     error: ReviewError | None = None
-    sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
-    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
-class _Run(Struct, frozen=True):
-    """One analyser with the files it gets, and those it would want whole and cannot have."""
-
-    analyser: Analyser
-    files: tuple[str, ...]
-    refused: tuple[str, ...]
-
-    @classmethod
-    def of(cls, analyser: Analyser, material: _Material) -> _Run | None:
-        """The run of an analyser, or None when there is nothing for it to look at."""
-        whole = tuple(file for file in material.whole if analyser.accepts(file))
-        diffs = tuple(file for file in material.diffs if analyser.accepts(file))
-        if isinstance(analyser, AddedLinesAnalyser):
-            whole, diffs = (*whole, *diffs), ()
-        return cls(analyser, whole, diffs) if whole or diffs else None
-
-    async def run(self, task: ReviewTask, material: _Material, emit: EventSink) -> _Result:
-        """Run the analyser and tell how it ended."""
-        started, name = time.monotonic(), self.analyser.name
-        refused = tuple(FailedUnit(name, (file,), _ONLY_DIFF) for file in self.refused)
-        try:
-            report = await self._analyse(task, material)
-        except CodeloupeError as error:
-            failure = f"{error.message} ({error.hint})" if error.hint else error.message
-        except TimeoutError:
-            limit = f"{task.timeout_seconds:g} s"
-            failure = f"it did not finish within {limit} (raise the time limit, or review less at once)"
-        except Exception as error:  # noqa: BLE001 - whatever an analyser trips over, it is this one that failed
-            failure = f"it crashed with {type(error).__name__}: {error}"
-        else:
-            return self._succeeded(report, refused, material, emit, time.monotonic() - started)
-        emit(LaneFinished(name, 0, time.monotonic() - started, failure))
-        unit = FailedUnit(name, self.files, failure)
-        why = ReviewError("analyser_failed", f"{name} could not review: {failure}")
-        return _Result(failed=(*refused, unit), error=why)
-
-    async def _analyse(self, task: ReviewTask, material: _Material) -> AnalyserReport:
-        if not self.files:
-            return AnalyserReport()
-        target = AnalysisTarget(
-            root=task.snapshot,
-            files=self.files,
-            added_lines={file: material.added[file] for file in self.files},
-            trusted=task.trusted,
-            timeout_seconds=task.timeout_seconds,
-            added_text={file: material.diffs[file] for file in self.files if file in material.diffs},
-            moment_of=task.moment_of,
-        )
+async def _run(analyser: Analyser, task: ReviewTask, material: _Material, emit: EventSink) -> _Result:
+    """Run one analyser on the files that it accepts; those it would want whole and cannot have are failures."""
+    started, name = time.monotonic(), analyser.name
+    files = [file for file in material.added if analyser.accepts(file) and file not in material.diffs]
+    diffs = [file for file in material.diffs if analyser.accepts(file)]
+    failed: list[FailedUnit] = []
+    if analyser.needs_only_added_lines:
+        files += diffs
+    else:
+        failed = [FailedUnit(name, (file,), "only the diff is known, not the whole file") for file in diffs]
+    target = AnalysisTarget(
+        root=task.snapshot,
+        files=tuple(files),
+        added_lines={file: material.added[file] for file in files},
+        trusted=task.trusted,
+        timeout_seconds=task.timeout_seconds,
+        added_text={file: material.diffs[file] for file in files if file in material.diffs},
+        moment_of=task.moment_of,
+    )
+    try:
         async with asyncio.timeout(task.timeout_seconds):
-            return await self.analyser.analyse(target)
-
-    def _succeeded(
-        self,
-        report: AnalyserReport,
-        refused: tuple[FailedUnit, ...],
-        material: _Material,
-        emit: EventSink,
-        seconds: float,
-    ) -> _Result:
-        name = self.analyser.name
-        added = {file: sorted(material.added[file]) for file in self.files}
-        reports = tuple(
-            Report(name, anchored, is_secret=anchored.line_start in report.sensitive.get(anchored.file, {}))
-            for issue in report.issues
-            if (anchored := _anchored(issue, added.get(issue.file, []))) is not None
-        )
-        failed = (*refused, *(FailedUnit(name, (file,), reason) for file, reason in sorted(report.failed.items())))
+            report = await analyser.analyse(target) if files else AnalyserReport()
+    except CodeloupeError as error:
+        failure = f"{error.message} ({error.hint})" if error.hint else error.message
+    except TimeoutError:
+        limit = f"{task.timeout_seconds:g} s"
+        failure = f"it did not finish within {limit} (raise the time limit, or review less at once)"
+    except Exception as error:  # noqa: BLE001 - whatever an analyser trips over, it is this one that failed
+        failure = f"it crashed with {type(error).__name__}: {error}"
+    else:
+        added = {file: sorted(material.added[file]) for file in files}
+        anchored = (_anchored(issue, added.get(issue.file, [])) for issue in report.issues)
+        issues = tuple(issue for issue in anchored if issue is not None)
+        failed += [FailedUnit(name, (file,), reason) for file, reason in sorted(report.failed.items())]
         if failed:
-            named = "; ".join(f"{unit.files[0]}: {unit.reason}" for unit in failed[:_NAMED_FILES])
-            more = f"; and {len(failed) - _NAMED_FILES} more" if len(failed) > _NAMED_FILES else ""
-            files = f"{len(failed)} file{'s' if len(failed) > 1 else ''}"
-            emit(Warned(f"{name} could not review {files}: {named}{more}"))
-        emit(LaneFinished(name, len(reports), seconds))
-        return _Result(reports, failed, sensitive=report.sensitive, quiet=report.quiet)
+            named = "; ".join(f"{unit.files[0]}: {unit.reason}" for unit in failed[:3])
+            more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+            counted = f"{len(failed)} file{'s' if len(failed) > 1 else ''}"
+            emit(Warned(f"{name} could not review {counted}: {named}{more}"))
+        emit(LaneFinished(name, len(issues), time.monotonic() - started))
+        return _Result(name, replace(report, issues=issues), tuple(failed))
+    emit(LaneFinished(name, 0, time.monotonic() - started, failure))
+    why = ReviewError("analyser_failed", f"{name} could not review: {failure}")
+    return _Result(name, AnalyserReport(), (*failed, FailedUnit(name, tuple(files), failure)), why)
 
 
 def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
@@ -228,32 +166,42 @@ def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
 
 def _findings(snapshot: Path, material: _Material, results: Sequence[_Result]) -> Iterator[Finding]:
     """One finding for each defect of a line: the most severe report, and how many analysers agree on it."""
-    groups: dict[tuple[str, int, str], list[Report]] = defaultdict(list)
-    for report in (report for result in results for report in result.reports):
-        file, line = report.issue.file, report.issue.line_start
-        # An analyser that looked closer may say that this rule has nothing to add at its line.
-        if not any(report.issue.rule in result.quiet.get(file, {}).get(line, ()) for result in results):
-            groups[file, line, report.defect].append(report)
+    groups: dict[tuple[str, int, str], list[tuple[Issue, str]]] = defaultdict(list)
+    for result in results:
+        for issue in result.report.issues:
+            file, line = issue.file, issue.line_start
+            is_secret = line in result.report.sensitive.get(file, {}) or "hardcoded" in issue.rule
+            defect = _HARD_CODED_SECRET if is_secret else _SAME_DEFECT.get(issue.rule, issue.rule)
+            # An analyser that looked closer may say that this rule has nothing to add at its line.
+            if not any(issue.rule in other.report.quiet.get(file, {}).get(line, ()) for other in results):
+                groups[file, line, defect].append((issue, result.analyser))
     contents: dict[str, Mapping[int, bytes]] = dict(material.diffs)
     for (file, _, _), group in groups.items():
-        worst = min(group, key=lambda report: report.issue.severity.priority)
+        worst, analyser = min(group, key=lambda pair: pair[0].severity.priority)
         if file not in contents:
             try:
                 content = read_regular_file(snapshot / file)
             except OSError:
                 content = b""  # it vanished after the analyser read it: the finding stays, without a quote
             contents[file] = dict(enumerate(content.split(b"\n"), start=1))
-        lines = quoted_lines(worst.issue, contents[file])
-        known = [result.sensitive.get(file, {}) for result in results]
-        secrets = [value for values in known for line in lines for value in values.get(line, ())]
-        agreement = len({report.analyser for report in group})
-        yield finding(worst, agreement=agreement, lines=lines, secrets=secrets)
+        sensitive = [result.report.sensitive.get(file, {}) for result in results]
+        agreement = len({name for _, name in group})
+        yield finding(worst, analyser, contents[file], sensitive, agreement=agreement)
 
 
-def finding(report: Report, *, agreement: int, lines: Mapping[int, str], secrets: Iterable[str]) -> Finding:
-    """The finding of a report; `lines` are the quoted ones, and no text of it shows a secret in full."""
-    issue = report.issue
-    hidden = sorted(set(secrets))
+def finding(
+    issue: Issue,
+    analyser: str,
+    content: Mapping[int, bytes],
+    sensitive: Iterable[Mapping[int, Iterable[str]]],
+    *,
+    agreement: int = 1,
+) -> Finding:
+    """The finding of an issue in a file with these lines; no text of it shows a sensitive value in full."""
+    last = min(issue.line_end, issue.line_start + 4)
+    numbers = [number for number in range(issue.line_start, last + 1) if number in content]
+    quoted = "\n".join(content[number].decode("utf-8", "replace").rstrip("\r") for number in numbers)
+    hidden = sorted({value for values in sensitive for number in numbers for value in values.get(number, ())})
     suggestion = None if issue.suggestion is None else mask_secrets(issue.suggestion, hidden)
     return Finding(
         file=issue.file,
@@ -266,19 +214,12 @@ def finding(report: Report, *, agreement: int, lines: Mapping[int, str], secrets
         # The analysers' own words do not agree on a capital at the start.
         suggestion=suggestion and suggestion[:1].upper() + suggestion[1:],
         # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
-        evidence=redact(mask_secrets("\n".join(lines.values()), hidden))[:_MAX_EVIDENCE_CHARACTERS],
-        reviewer=report.analyser,
+        evidence=redact(mask_secrets(quoted, hidden))[:1000],
+        reviewer=analyser,
         source=Source.ANALYSER,
         rule=issue.rule,
         agreement=agreement,
     )
-
-
-def quoted_lines(issue: Issue, content: Mapping[int, bytes]) -> dict[int, str]:
-    """The first lines of an issue, by number; a byte that is not UTF-8 is replaced."""
-    last = min(issue.line_end, issue.line_start + _MAX_EVIDENCE_LINES - 1)
-    numbers = (number for number in range(issue.line_start, last + 1) if number in content)
-    return {number: content[number].decode("utf-8", "replace").rstrip("\r") for number in numbers}
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -310,7 +251,7 @@ def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Fin
             category="security",
             title="A symbolic link leads out of the repository",
             body="Whatever reads or writes this path, such as a build, gets at a file of the machine that it runs on.",
-            evidence=target[:_MAX_LINK_CHARACTERS],
+            evidence=target[:300],
             reviewer="links",
             source=Source.ANALYSER,
             rule="link-outside",

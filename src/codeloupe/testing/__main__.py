@@ -8,7 +8,7 @@ from pathlib import Path
 
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.testing.recording import RecordedRequest
-from codeloupe.testing.replies import Reply, read_script
+from codeloupe.testing.replies import read_script
 from codeloupe.testing.server import StandInServer
 
 _USAGE = "Usage: python -m codeloupe.testing [SCRIPT.json] [PORT]"
@@ -38,32 +38,24 @@ def main(arguments: list[str]) -> int:
     if arguments in (["-h"], ["--help"]):
         _say(_HELP)
         return 0
+    ports = [int(word) for word in arguments if word.isdecimal()]
+    files = [word for word in arguments if not word.isdecimal()]
     try:
-        script, port = _read_arguments(arguments)
-        with StandInServer(script, port=port, on_request=_show) as server:
+        if len(ports) > 1 or len(files) > 1 or any(word.startswith("-") for word in files):
+            raise UsageError(f"These arguments cannot be used: {' '.join(arguments)}", hint=_USAGE)
+        script = read_script(Path(files[0])) if files else []
+        with StandInServer(script, port=ports[0] if ports else 0, on_request=_show) as server:
             _say(_SETTINGS.format(url=server.url))
             threading.Event().wait()
     except CodeloupeError as error:
-        return _fail(f"{error.message}\n{error.hint}")
+        sys.stderr.write(f"{error.message}\n{error.hint}\n")
+        return 2
     except OSError as error:
-        return _fail(f"The stand-in server cannot listen there: {error}. Try another port.")
+        sys.stderr.write(f"The stand-in server cannot listen there: {error}. Try another port.\n")
+        return 2
     except KeyboardInterrupt:
-        return 0
+        pass
     return 0
-
-
-def _read_arguments(arguments: list[str]) -> tuple[list[Reply], int]:
-    """The script and the port. Raises UsageError."""
-    ports = [int(word) for word in arguments if word.isdecimal()]
-    files = [word for word in arguments if not word.isdecimal()]
-    if len(ports) > 1 or len(files) > 1 or any(word.startswith("-") for word in files):
-        raise UsageError(f"These arguments cannot be used: {' '.join(arguments)}", hint=_USAGE)
-    return read_script(Path(files[0])) if files else [], ports[0] if ports else 0
-
-
-def _fail(message: str) -> int:
-    sys.stderr.write(f"{message}\n")
-    return 2
 
 
 def _show(request: RecordedRequest) -> None:

@@ -1,4 +1,4 @@
-"""An agent without any program behind it, for tests of everything that is built around an agent call."""
+"""An agent without a program, for tests of everything that is built around an agent call."""
 
 from __future__ import annotations
 
@@ -12,16 +12,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    Crashed,
-    InvalidRequest,
-    OutputInvalid,
-    PromptTooLong,
-    TimedOut,
-    TurnsExhausted,
-)
+from codeloupe import errors
+from codeloupe.errors import AgentError
 from codeloupe.model.agent import (
     AgentLimits,
     AgentRequest,
@@ -38,19 +30,19 @@ from codeloupe.testing.replies import Delay, Hang, Json, Script, Text, ToolUse
 AgentStep: TypeAlias = (
     "Text | Json | ToolUse | Hang | Delay[AgentStep] | AgentResult | AgentError | Callable[[AgentRequest], AgentStep]"
 )
-_USAGE = TokenUsage(input_tokens=100, output_tokens=20)
 
 
 class _Call(Struct, kw_only=True):
-    """A call under way, and what it has used so far. `cost_usd` is what each turn costs."""
+    """A call under way, and what it has used so far. `turn_cost_usd` is what each turn costs."""
 
     agent: str
     session_id: str
     request: AgentRequest
     emit: AgentEventSink
     script: Script[AgentStep]
-    cost_usd: float | None
+    turn_cost_usd: float | None
     turns: int = 0
+    cost_usd: float | None = None
     usage: TokenUsage = field(default_factory=TokenUsage)
 
     async def play(self) -> AgentResult:
@@ -83,57 +75,48 @@ class _Call(Struct, kw_only=True):
         self._take_turn(step.usage)
         self.emit(ToolUsed(self.agent, step.name))
         if self.request.max_turns is not None and self.turns >= self.request.max_turns:
-            raise TurnsExhausted(
-                f"{self.agent} used all its {self.turns} turns without an answer",
-                agent=self.agent,
-                hint="Allow more turns.",
-            )
+            message = f"{self.agent} used all its {self.turns} turns without an answer"
+            raise errors.TurnsExhausted(message, agent=self.agent, hint="Allow more turns.")
 
     def _answer(self, step: Text | Json) -> AgentResult:
         self._take_turn(step.usage)
         text = step.text if isinstance(step, Text) else json.dumps(step.value)
-        is_structured = isinstance(step, Json) and not step.as_text
-        if self.request.output_schema is not None and not is_structured:
-            raise OutputInvalid(
-                f"{self.agent} answered in text where a value for a schema was asked for",
-                agent=self.agent,
-                raw_output=text,
-                hint="Give the script a Json step.",
-            )
+        structured = None
+        if self.request.output_schema is not None:
+            if not isinstance(step, Json) or step.as_text:
+                message = f"{self.agent} answered in text where a value for a schema was asked for"
+                hint = "Give the script a Json step."
+                raise errors.OutputInvalid(message, agent=self.agent, raw_output=text, hint=hint)
+            structured = step.value
         return AgentResult(
             success=True,
             output=text,
             agent=self.agent,
-            structured=step.value if isinstance(step, Json) and self.request.output_schema is not None else None,
+            structured=structured,
             # The session that was resumed, unless a fork of it was asked for.
             session_id=(None if self.request.fork_session else self.request.resume_session) or self.session_id,
             num_turns=self.turns,
-            total_cost_usd=self._cost_so_far(),
+            total_cost_usd=self.cost_usd,
             usage=self.usage,
             model=self.request.model or "scripted",
             raw_output=text,
         )
 
     def _take_turn(self, usage: TokenUsage | None) -> None:
-        more = usage or _USAGE
+        more = usage or TokenUsage(input_tokens=100, output_tokens=20)
         self.turns += 1
         self.usage = TokenUsage(
             input_tokens=self.usage.input_tokens + more.input_tokens,
             cached_tokens=self.usage.cached_tokens + more.cached_tokens,
             output_tokens=self.usage.output_tokens + more.output_tokens,
         )
-        cost, allowed = self._cost_so_far(), self.request.max_budget_usd
+        cost = self.cost_usd = None if self.turn_cost_usd is None else self.turn_cost_usd * self.turns
         self.emit(TurnTaken(self.agent, self.turns))
         self.emit(TokensSpent(self.agent, self.usage.input_tokens, self.usage.output_tokens, cost))
+        allowed = self.request.max_budget_usd
         if cost is not None and allowed is not None and cost > allowed:
-            raise BudgetExhausted(
-                f"{self.agent} spent {cost:g} of the {allowed:g} USD it may",
-                agent=self.agent,
-                hint="Allow more, or ask for less.",
-            )
-
-    def _cost_so_far(self) -> float | None:
-        return None if self.cost_usd is None else self.cost_usd * self.turns
+            message = f"{self.agent} spent {cost:g} of the {allowed:g} USD it may"
+            raise errors.BudgetExhausted(message, agent=self.agent, hint="Allow more, or ask for less.")
 
 
 def _fresh(error: AgentError) -> AgentError:
@@ -160,7 +143,7 @@ class ScriptedAgent:
 
     A request with an `output_schema` needs a `Json` step, whose value is taken as it is; `Text` fails as
     OutputInvalid. Limits of turns, money, time and prompt size are kept. Every turn costs `cost_usd`; with None the
-    cost is not told. For one event loop at a time. `running` calls are under way now, at most `max_seen` were.
+    cost is not known. For one event loop at a time. `running` calls are under way now, at most `max_seen` were.
     """
 
     def __init__(
@@ -174,7 +157,7 @@ class ScriptedAgent:
         cost_usd: float | None = 0.0,
     ) -> None:
         self.name = name
-        exhausted = Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
+        exhausted = errors.Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
         afterwards = exhausted if then == "error" else None
         self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
         self.limits = limits
@@ -194,7 +177,7 @@ class ScriptedAgent:
         self._script.extend(steps)
 
     async def check(self) -> Availability:
-        """What it was told; usable unless told otherwise."""
+        """What it was given; usable unless it was given another one."""
         return self._availability
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
@@ -202,22 +185,19 @@ class ScriptedAgent:
         # A cancellation that came before the call began takes effect here.
         await asyncio.sleep(0)
         self._requests.append(request)
-        self._check_request(request)
+        if not request.working_dir.is_dir():
+            message = f"the working directory {request.working_dir} does not exist"
+            raise errors.InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
+        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self.limits.max_prompt_bytes
+        if most is not None and size > most:
+            message = f"the prompt has {size} bytes, and {self.name} takes {most}"
+            raise errors.PromptTooLong(message, agent=self.name, hint="Send less in one call.")
         self.running += 1
         self.max_seen = max(self.max_seen, self.running)
         try:
             return await self._play(request, emit)
         finally:
             self.running -= 1
-
-    def _check_request(self, request: AgentRequest) -> None:
-        if not request.working_dir.is_dir():
-            message = f"the working directory {request.working_dir} does not exist"
-            raise InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
-        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self.limits.max_prompt_bytes
-        if most is not None and size > most:
-            message = f"the prompt has {size} bytes, and {self.name} takes {most}"
-            raise PromptTooLong(message, agent=self.name, hint="Send less in one call.")
 
     async def _play(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         call = _Call(
@@ -226,7 +206,7 @@ class ScriptedAgent:
             request=request,
             emit=emit,
             script=self._script,
-            cost_usd=self._cost_usd,
+            turn_cost_usd=self._cost_usd,
         )
         # It says nothing while it waits, so the limit of silence bounds the whole call.
         seconds = min(request.timeout_seconds, request.idle_timeout_seconds or math.inf)
@@ -236,5 +216,5 @@ class ScriptedAgent:
                 result = await call.play()
         except TimeoutError as error:
             message = f"{self.name} gave no answer within {round(seconds, 2):g} s"
-            raise TimedOut(message, agent=self.name, hint="Allow more time.") from error
+            raise errors.TimedOut(message, agent=self.name, hint="Allow more time.") from error
         return replace(result, agent=self.name, duration_ms=round((time.monotonic() - began) * 1000))

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from enum import Enum, auto
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -18,26 +16,30 @@ from codeloupe.model.agent import TokenUsage
 from codeloupe.testing.recording import RecordedRequest
 from codeloupe.testing.replies import Status
 
-_PIECE_CHARACTERS = 4096
 _MODEL = "stand-in"
-_MODEL_IN_PATH = re.compile(r"/models/([^/:]+):")
 _Document = dict[str, Any]
+_Events = list[tuple[str, _Document]]
+Stream = tuple[list[bytes], list[bytes]]
+"""An answer as server-sent events: up to the last piece of its text, and what follows."""
 
 
-class Ending(Enum):
-    """Why a model stopped."""
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a model says, before it takes the shape of one API. `number` tells the answers of one server apart.
 
-    DONE = auto()
-    TOOL = auto()
-    MAX_TOKENS = auto()
-    REFUSAL = auto()
+    `tool` is the name of a tool that the model wants to be used, with this input.
+    """
 
+    number: int
+    model: str
+    text: str
+    ending: Literal["done", "tool", "max_tokens", "refusal"]
+    usage: TokenUsage
+    tool: str = ""
+    input: _Document | str = ""
 
-class ToolCall(Struct, frozen=True, kw_only=True):
-    """A tool that the model wants to be used."""
-
-    name: str
-    input: _Document | str
+    def pieces(self) -> list[str]:
+        """The text in parts, as a stream delivers it; an empty text has none."""
+        return [self.text[at : at + 4096] for at in range(0, len(self.text), 4096)]
 
     @property
     def fields(self) -> _Document:
@@ -45,410 +47,293 @@ class ToolCall(Struct, frozen=True, kw_only=True):
         return self.input if isinstance(self.input, dict) else {"input": self.input}
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What a model says, before it takes the shape of one API. `number` tells the answers of one server apart."""
-
-    number: int
-    model: str
-    text: str
-    ending: Ending
-    usage: TokenUsage
-    tool: ToolCall | None = None
-
-    def pieces(self) -> list[str]:
-        """The text in parts, as a stream delivers it; an empty text has none."""
-        return [self.text[at : at + _PIECE_CHARACTERS] for at in range(0, len(self.text), _PIECE_CHARACTERS)]
-
-
-class Stream(NamedTuple):
-    """An answer as server-sent events: up to the last piece of its text, and what follows."""
-
-    begun: list[bytes]
-    rest: list[bytes]
-
-
-class Api(ABC):
-    """One vendor's way of asking a model and of answering. Bodies of requests are objects."""
-
-    name: str
-
-    def model(self, request: RecordedRequest) -> str:
-        """The model that is asked for: by the body, where a vendor has no other way."""
-        return str(request.body.get("model", _MODEL))
-
-    def is_streamed(self, request: RecordedRequest) -> bool:
-        """Whether the client wants server-sent events: by the body's `stream`, where a vendor has no other way."""
-        return request.body.get("stream") is True
-
-    def tools(self, request: RecordedRequest) -> frozenset[str]:
-        """The names of the tools that the request offers to the model."""
-        return frozenset(str(tool.get("name")) for tool in _objects(request.body.get("tools")))
-
-    @abstractmethod
-    def stream(self, answer: Answer) -> Stream:
-        """The answer as server-sent events, one an item."""
-
-    @abstractmethod
-    def whole(self, answer: Answer) -> _Document:
-        """The answer as one JSON document."""
-
-    @abstractmethod
-    def error(self, status: Status) -> _Document:
-        """An error as one JSON document."""
-
-    def error_event(self, status: Status) -> bytes:
-        """An error as a server-sent event in an answer that began well."""
-        return _data(self.error(status))
-
-
-def _objects(value: Any) -> Iterable[_Document]:
-    """The JSON objects in what should be a list of them."""
-    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else ()
-
-
-def _data(document: _Document) -> bytes:
-    return f"data: {json.dumps(document)}\n\n".encode()
+def _data(document: _Document, end: str = "\n\n") -> bytes:
+    return f"data: {json.dumps(document)}{end}".encode()
 
 
 def _event(name: str, /, **fields: Any) -> bytes:
     return f"event: {name}\n".encode() + _data({"type": name, **fields})
 
 
-_ANTHROPIC_REASONS = {Ending.DONE: "end_turn", Ending.TOOL: "tool_use", Ending.MAX_TOKENS: "max_tokens"}
-_ANTHROPIC_ERRORS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    529: "overloaded_error",
+# The words for the status of an error: Anthropic's type, OpenAI's type and code, Google's status.
+_ERRORS: dict[int, tuple[str, str, str | None, str]] = {
+    400: ("invalid_request_error", "invalid_request_error", None, "INVALID_ARGUMENT"),
+    401: ("authentication_error", "invalid_request_error", "invalid_api_key", "UNAUTHENTICATED"),
+    403: ("permission_error", "invalid_request_error", "unsupported_country_region_territory", "PERMISSION_DENIED"),
+    404: ("not_found_error", "invalid_request_error", "model_not_found", "NOT_FOUND"),
+    413: ("request_too_large", "invalid_request_error", "request_too_large", "INVALID_ARGUMENT"),
+    429: ("rate_limit_error", "requests", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"),
+    503: ("api_error", "server_error", "service_unavailable", "UNAVAILABLE"),
+    529: ("overloaded_error", "server_error", "server_error", "UNAVAILABLE"),
 }
+_OTHER_ERROR = ("api_error", "server_error", "server_error", "INTERNAL")
 
 
-class AnthropicMessages(Api):
-    """`POST /v1/messages`, as the claude program, its SDK and other clients speak it."""
+def _anthropic(answer: Answer) -> _Document:
+    """A `message`, as the claude program, its SDK and other clients read it."""
+    blocks: list[_Document] = [{"type": "text", "text": answer.text}] if answer.text else []
+    if answer.tool:
+        called = {"id": f"toolu_{answer.number:06}", "name": answer.tool, "input": answer.fields}
+        blocks.append({"type": "tool_use", **called})
+    return {
+        "id": f"msg_{answer.number:06}",
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model,
+        "content": blocks,
+        "stop_reason": {"done": "end_turn", "tool": "tool_use"}.get(answer.ending, answer.ending),
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": answer.usage.input_tokens - answer.usage.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": answer.usage.cached_tokens,
+            "output_tokens": answer.usage.output_tokens,
+        },
+    }
 
-    name = "anthropic"
 
-    def stream(self, answer: Answer) -> Stream:
-        """From `message_start` to `message_stop`."""
-        message = self.whole(answer)
-        blocks, usage, reason = message["content"], message["usage"], message["stop_reason"]
-        started = message | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
-        begun, rest = [_event("message_start", message=started)], list[bytes]()
-        for index, block in enumerate(blocks):
-            is_text = block["type"] == "text"
+def _anthropic_stream(answer: Answer) -> Stream:
+    message = _anthropic(answer)
+    usage = message["usage"]
+    started = message | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
+    begun, rest = [_event("message_start", message=started)], list[bytes]()
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            into, opened = begun, {**block, "text": ""}
             deltas = [{"type": "text_delta", "text": piece} for piece in answer.pieces()]
-            if not is_text:
-                deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
-            into = begun if is_text else rest
-            opened = {**block, "text": ""} if is_text else {**block, "input": {}}
-            into.append(_event("content_block_start", index=index, content_block=opened))
-            into.extend(_event("content_block_delta", index=index, delta=delta) for delta in deltas)
-            rest.append(_event("content_block_stop", index=index))
-        delta = {"stop_reason": reason, "stop_sequence": None}
-        return Stream(begun, [*rest, _event("message_delta", delta=delta, usage=usage), _event("message_stop")])
-
-    def whole(self, answer: Answer) -> _Document:
-        """A `message`."""
-        blocks: list[_Document] = [{"type": "text", "text": answer.text}] if answer.text else []
-        if tool := answer.tool:
-            called = {"id": f"toolu_{answer.number:06}", "name": tool.name, "input": tool.fields}
-            blocks.append({"type": "tool_use", **called})
-        return {
-            "id": f"msg_{answer.number:06}",
-            "type": "message",
-            "role": "assistant",
-            "model": answer.model,
-            "content": blocks,
-            "stop_reason": _ANTHROPIC_REASONS.get(answer.ending, "refusal"),
-            "stop_sequence": None,
-            "usage": {
-                "input_tokens": answer.usage.input_tokens - answer.usage.cached_tokens,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": answer.usage.cached_tokens,
-                "output_tokens": answer.usage.output_tokens,
-            },
-        }
-
-    def error(self, status: Status) -> _Document:
-        """An `error` with the type that belongs to the status."""
-        error = {"type": status.type or _ANTHROPIC_ERRORS.get(status.code, "api_error"), "message": status.message}
-        return {"type": "error", "error": error, "request_id": "req_stand_in"}
-
-    def error_event(self, status: Status) -> bytes:
-        """An event `error`."""
-        return b"event: error\n" + _data(self.error(status))
+        else:
+            into, opened = rest, {**block, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+        into.append(_event("content_block_start", index=index, content_block=opened))
+        into.extend(_event("content_block_delta", index=index, delta=delta) for delta in deltas)
+        rest.append(_event("content_block_stop", index=index))
+    ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    return begun, [*rest, _event("message_delta", delta=ended, usage=usage), _event("message_stop")]
 
 
-_OPENAI_ERRORS = {
-    400: ("invalid_request_error", None),
-    401: ("invalid_request_error", "invalid_api_key"),
-    403: ("invalid_request_error", "unsupported_country_region_territory"),
-    404: ("invalid_request_error", "model_not_found"),
-    413: ("invalid_request_error", "request_too_large"),
-    429: ("requests", "rate_limit_exceeded"),
-    503: ("server_error", "service_unavailable"),
-}
+def _anthropic_error(status: Status) -> _Document:
+    kind = status.type or _ERRORS.get(status.code, _OTHER_ERROR)[0]
+    return {"type": "error", "error": {"type": kind, "message": status.message}, "request_id": "req_stand_in"}
 
 
-class _OpenAI(Api):
-    """What the OpenAI APIs, and the many that are compatible with them, have in common."""
-
-    def error(self, status: Status) -> _Document:
-        """A document with `error`."""
-        kind, word = _OPENAI_ERRORS.get(status.code, ("server_error", "server_error"))
-        return {"error": {"message": status.message, "type": status.type or kind, "param": None, "code": word}}
+def _openai_error(status: Status) -> _Document:
+    _, kind, word, _ = _ERRORS.get(status.code, _OTHER_ERROR)
+    return {"error": {"message": status.message, "type": status.type or kind, "param": None, "code": word}}
 
 
-_CHAT_REASONS = {Ending.TOOL: "tool_calls", Ending.MAX_TOKENS: "length"}
-
-
-class OpenAIChat(_OpenAI):
-    """`POST /v1/chat/completions`, as Ollama, vLLM, LM Studio and many others speak it too."""
-
-    name = "chat"
-
-    def tools(self, request: RecordedRequest) -> frozenset[str]:
-        """The names of the functions in the body's `tools`."""
-        functions = _objects([tool.get("function") for tool in _objects(request.body.get("tools"))])
-        return frozenset(str(function.get("name")) for function in functions)
-
-    def stream(self, answer: Answer) -> Stream:
-        """Chunks, the last one with the usage, and `[DONE]`."""
-        document, message = self._document(answer, "chat.completion.chunk"), self._message(answer)
-
-        def chunk(delta: _Document, reason: str | None = None) -> bytes:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-            return _data(document | {"choices": [choice], "usage": None})
-
-        key = "refusal" if answer.ending is Ending.REFUSAL else "content"
-        begun = [chunk({"role": "assistant", "content": ""}), *(chunk({key: piece}) for piece in answer.pieces())]
-        calls = [call | {"index": 0} for call in message.get("tool_calls", ())]
-        rest = [chunk({"tool_calls": calls})] if calls else []
-        rest.append(chunk({}, _CHAT_REASONS.get(answer.ending, "stop")))
-        return Stream(begun, [*rest, _data(document | {"choices": []}), b"data: [DONE]\n\n"])
-
-    def whole(self, answer: Answer) -> _Document:
-        """A `chat.completion`."""
-        reason = _CHAT_REASONS.get(answer.ending, "stop")
-        choice = {"index": 0, "message": self._message(answer), "logprobs": None, "finish_reason": reason}
-        return self._document(answer, "chat.completion") | {"choices": [choice]}
-
-    @staticmethod
-    def _document(answer: Answer, kind: str) -> _Document:
-        usage = {
+def _chat(answer: Answer) -> _Document:
+    """A `chat.completion`, as clients of Ollama, vLLM, LM Studio and many others read it too."""
+    refused = answer.ending == "refusal"
+    message: _Document = {"role": "assistant", "content": None if refused else answer.text}
+    message["refusal"] = answer.text if refused else None
+    if answer.tool:
+        function = {"name": answer.tool, "arguments": json.dumps(answer.fields)}
+        message["tool_calls"] = [{"id": f"call_{answer.number:06}", "type": "function", "function": function}]
+    reason = {"tool": "tool_calls", "max_tokens": "length"}.get(answer.ending, "stop")
+    return {
+        "id": f"chatcmpl-{answer.number:06}",
+        "object": "chat.completion",
+        "created": 1,
+        "model": answer.model,
+        "usage": {
             "prompt_tokens": answer.usage.input_tokens,
             "completion_tokens": answer.usage.output_tokens,
             "total_tokens": answer.usage.input_tokens + answer.usage.output_tokens,
             "prompt_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
-        }
-        identifier = f"chatcmpl-{answer.number:06}"
-        return {"id": identifier, "object": kind, "created": 1, "model": answer.model, "usage": usage}
-
-    @staticmethod
-    def _message(answer: Answer) -> _Document:
-        refused = answer.ending is Ending.REFUSAL
-        message: _Document = {"role": "assistant", "content": None if refused else answer.text}
-        message["refusal"] = answer.text if refused else None
-        if answer.tool:
-            function = {"name": answer.tool.name, "arguments": json.dumps(answer.tool.fields)}
-            message["tool_calls"] = [{"id": f"call_{answer.number:06}", "type": "function", "function": function}]
-        return message
+        },
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
+    }
 
 
-_RESPONSES_ARGUMENTS = {
-    "function_call": ("response.function_call_arguments", "arguments"),
-    "custom_tool_call": ("response.custom_tool_call_input", "input"),
-}
+def _chat_stream(answer: Answer) -> Stream:
+    """Chunks, the last one with the usage, and `[DONE]`."""
+    document = _chat(answer) | {"object": "chat.completion.chunk"}
+    whole = document["choices"][0]
+
+    def chunk(delta: _Document, reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return _data(document | {"choices": [choice], "usage": None})
+
+    key = "refusal" if answer.ending == "refusal" else "content"
+    begun = [chunk({"role": "assistant", "content": ""}), *(chunk({key: piece}) for piece in answer.pieces())]
+    calls = [call | {"index": 0} for call in whole["message"].get("tool_calls", ())]
+    rest = [chunk({"tool_calls": calls})] if calls else []
+    rest += [chunk({}, whole["finish_reason"]), _data(document | {"choices": []}), b"data: [DONE]\n\n"]
+    return begun, rest
 
 
-class OpenAIResponses(_OpenAI):
-    """`POST /v1/responses`, as the codex program and other clients speak it.
-
-    codex may put its tools into the input instead of the body's `tools`, where they stay unseen.
-    """
-
-    name = "responses"
-
-    def stream(self, answer: Answer) -> Stream:
-        """From `response.created` to `response.completed` or `response.incomplete`."""
-        whole = self.whole(answer)
-        opened = whole | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
-        begun = [(f"response.{name}", {"response": opened}) for name in ("created", "in_progress")]
-        rest: list[tuple[str, _Document]] = []
-        for index, item in enumerate(whole["output"]):
-            started, ended = self._item_events(item, index, answer)
-            (begun if item["type"] == "message" else rest).extend(started)
-            rest.extend(ended)
-        rest.append((f"response.{whole['status']}", {"response": whole}))
-        events = enumerate(begun + rest)
-        numbered = [_event(name, sequence_number=number, **fields) for number, (name, fields) in events]
-        return Stream(numbered[: len(begun)], numbered[len(begun) :])
-
-    def _item_events(
-        self, item: _Document, index: int, answer: Answer
-    ) -> tuple[list[tuple[str, _Document]], list[tuple[str, _Document]]]:
-        """How an item of the output is opened and filled, and how it is closed."""
-        place: _Document = {"item_id": item["id"], "output_index": index}
-        filled_later: _Document = {"content": [], "arguments": "", "input": ""}
-        opened = item | {key: value for key, value in filled_later.items() if key in item} | {"status": "in_progress"}
-        added = ("response.output_item.added", {"output_index": index, "item": opened})
-        done = ("response.output_item.done", {"output_index": index, "item": item})
-        if item["type"] in _RESPONSES_ARGUMENTS:
-            event, key = _RESPONSES_ARGUMENTS[item["type"]]
-            closed = (f"{event}.done", place | {"name": item["name"], key: item[key]})
-            return [added, (f"{event}.delta", place | {"delta": item[key]})], [closed, done]
-        part, place = item["content"][0], place | {"content_index": 0}
-        event, key = f"response.{part['type']}", "refusal" if part["type"] == "refusal" else "text"
-        begun = ("response.content_part.added", place | {"part": part | {key: ""}})
-        deltas = [(f"{event}.delta", place | {"delta": piece}) for piece in answer.pieces()]
-        closed = (f"{event}.done", place | {key: part[key]})
-        return [added, begun, *deltas], [closed, ("response.content_part.done", place | {"part": part}), done]
-
-    def whole(self, answer: Answer) -> _Document:
-        """A `response`."""
-        is_cut = answer.ending is Ending.MAX_TOKENS
-        status = "incomplete" if is_cut else "completed"
-        output: list[_Document] = []
-        if answer.text:
-            part: _Document = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
-            if answer.ending is Ending.REFUSAL:
-                part = {"type": "refusal", "refusal": answer.text}
-            message = {"type": "message", "id": f"msg_{answer.number:06}", "role": "assistant", "content": [part]}
-            output.append({**message, "status": status})
-        if tool := answer.tool:
-            item = {"type": "function_call", "id": f"fc_{answer.number:06}", "arguments": json.dumps(tool.input)}
-            if isinstance(tool.input, str):
-                item = {"type": "custom_tool_call", "id": f"ctc_{answer.number:06}", "input": tool.input}
-            output.append({**item, "call_id": f"call_{answer.number:06}", "name": tool.name, "status": "completed"})
-        return {
-            "id": f"resp_{answer.number:06}",
-            "object": "response",
-            "created_at": 1,
-            "status": status,
-            "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "instructions": None,
-            "metadata": {},
-            "model": answer.model,
-            "output": output,
-            "parallel_tool_calls": True,
-            "temperature": 1.0,
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": 1.0,
-            "usage": {
-                "input_tokens": answer.usage.input_tokens,
-                "input_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
-                "output_tokens": answer.usage.output_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": answer.usage.input_tokens + answer.usage.output_tokens,
-            },
-        }
-
-    def error_event(self, status: Status) -> bytes:
-        """An event `response.failed`."""
-        error = self.error(status)["error"]
-        failed: _Document = {"id": "resp_failed", "object": "response", "status": "failed", "output": []}
-        failed["error"] = {"code": error["code"], "message": error["message"]}
-        return _event("response.failed", sequence_number=1_000_000, response=failed)
+def _responses(answer: Answer) -> _Document:
+    """A `response`, as the codex program and other clients read it."""
+    is_cut = answer.ending == "max_tokens"
+    status = "incomplete" if is_cut else "completed"
+    output: list[_Document] = []
+    if answer.text:
+        part: _Document = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
+        if answer.ending == "refusal":
+            part = {"type": "refusal", "refusal": answer.text}
+        message = {"type": "message", "id": f"msg_{answer.number:06}", "role": "assistant", "content": [part]}
+        output.append({**message, "status": status})
+    if answer.tool:
+        item = {"type": "function_call", "id": f"fc_{answer.number:06}", "arguments": json.dumps(answer.input)}
+        if isinstance(answer.input, str):
+            item = {"type": "custom_tool_call", "id": f"ctc_{answer.number:06}", "input": answer.input}
+        output.append({**item, "call_id": f"call_{answer.number:06}", "name": answer.tool, "status": "completed"})
+    return {
+        "id": f"resp_{answer.number:06}",
+        "object": "response",
+        "created_at": 1,
+        "status": status,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "instructions": None,
+        "metadata": {},
+        "model": answer.model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "temperature": 1.0,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "usage": {
+            "input_tokens": answer.usage.input_tokens,
+            "input_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
+            "output_tokens": answer.usage.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": answer.usage.input_tokens + answer.usage.output_tokens,
+        },
+    }
 
 
-_GEMINI_REASONS = {Ending.MAX_TOKENS: "MAX_TOKENS", Ending.REFUSAL: "SAFETY"}
-_GEMINI_ERRORS = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    413: "INVALID_ARGUMENT",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-    529: "UNAVAILABLE",
-}
+def _responses_stream(answer: Answer) -> Stream:
+    """From `response.created` to `response.completed` or `response.incomplete`."""
+    whole = _responses(answer)
+    opened = whole | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    begun: _Events = [(f"response.{name}", {"response": opened}) for name in ("created", "in_progress")]
+    rest: _Events = []
+    for index, item in enumerate(whole["output"]):
+        started, ended = _responses_item(item, index, answer)
+        (begun if item["type"] == "message" else rest).extend(started)
+        rest.extend(ended)
+    rest.append((f"response.{whole['status']}", {"response": whole}))
+    events = enumerate(begun + rest)
+    numbered = [_event(name, sequence_number=number, **fields) for number, (name, fields) in events]
+    return numbered[: len(begun)], numbered[len(begun) :]
 
 
-class Gemini(Api):
-    """`POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent`."""
+def _responses_item(item: _Document, index: int, answer: Answer) -> tuple[_Events, _Events]:
+    """How an item of the output is opened and filled, and how it is closed."""
+    place: _Document = {"item_id": item["id"], "output_index": index}
+    filled_later: _Document = {"content": [], "arguments": "", "input": ""}
+    opened = item | {key: value for key, value in filled_later.items() if key in item} | {"status": "in_progress"}
+    added = ("response.output_item.added", {"output_index": index, "item": opened})
+    done = ("response.output_item.done", {"output_index": index, "item": item})
+    if item["type"] != "message":
+        key = "arguments" if item["type"] == "function_call" else "input"
+        event = f"response.{item['type']}_{key}"
+        closed = (f"{event}.done", place | {"name": item["name"], key: item[key]})
+        return [added, (f"{event}.delta", place | {"delta": item[key]})], [closed, done]
+    part, place = item["content"][0], place | {"content_index": 0}
+    event, key = f"response.{part['type']}", "refusal" if part["type"] == "refusal" else "text"
+    begun = ("response.content_part.added", place | {"part": part | {key: ""}})
+    deltas = [(f"{event}.delta", place | {"delta": piece}) for piece in answer.pieces()]
+    closed = (f"{event}.done", place | {key: part[key]})
+    return [added, begun, *deltas], [closed, ("response.content_part.done", place | {"part": part}), done]
 
-    name = "gemini"
+
+def _responses_error_event(status: Status) -> bytes:
+    error = _openai_error(status)["error"]
+    failed: _Document = {"id": "resp_failed", "object": "response", "status": "failed", "output": []}
+    failed["error"] = {"code": error["code"], "message": error["message"]}
+    return _event("response.failed", sequence_number=1_000_000, response=failed)
+
+
+def _gemini(answer: Answer) -> _Document:
+    text = [{"text": answer.text}] if answer.text else []
+    return _gemini_document(answer, [*text, *_gemini_call(answer)], last=True)
+
+
+def _gemini_stream(answer: Answer) -> Stream:
+    """A document for each piece of the text, and a last one with the reason why it ended."""
+    pieces = [] if answer.ending == "refusal" else answer.pieces()
+    begun = [_data(_gemini_document(answer, [{"text": piece}], last=False), "\r\n\r\n") for piece in pieces]
+    return begun, [_data(_gemini_document(answer, _gemini_call(answer), last=True), "\r\n\r\n")]
+
+
+def _gemini_call(answer: Answer) -> list[_Document]:
+    call = {"id": f"call_{answer.number:06}", "name": answer.tool, "args": answer.fields}
+    return [{"functionCall": call}] if answer.tool else []
+
+
+def _gemini_document(answer: Answer, parts: list[_Document], *, last: bool) -> _Document:
+    candidate: _Document = {"index": 0, "content": {"role": "model", "parts": parts}}
+    if answer.ending == "refusal":
+        candidate = {"index": 0, "finishMessage": answer.text}
+    if last:
+        reasons = {"max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}
+        candidate["finishReason"] = reasons.get(answer.ending, "STOP")
+    return {
+        "candidates": [candidate],
+        "usageMetadata": {
+            "promptTokenCount": answer.usage.input_tokens,
+            "cachedContentTokenCount": answer.usage.cached_tokens,
+            "candidatesTokenCount": answer.usage.output_tokens,
+            "totalTokenCount": answer.usage.input_tokens + answer.usage.output_tokens,
+        },
+        "modelVersion": answer.model,
+        "responseId": f"response-{answer.number:06}",
+    }
+
+
+def _gemini_error(status: Status) -> _Document:
+    kind = status.type or _ERRORS.get(status.code, _OTHER_ERROR)[3]
+    error: _Document = {"code": status.code, "message": status.message, "status": kind}
+    if status.retry_after is not None:
+        info = "type.googleapis.com/google.rpc.RetryInfo"
+        error["details"] = [{"@type": info, "retryDelay": f"{status.retry_after:g}s"}]
+    return {"error": error}
+
+
+class Api(NamedTuple):
+    """One vendor's way of answering, whole or as events, well or with an error. Bodies of requests are objects."""
+
+    name: str
+    whole: Callable[[Answer], _Document]
+    stream: Callable[[Answer], Stream]
+    error: Callable[[Status], _Document]
+    error_event: Callable[[Status], bytes]
 
     def model(self, request: RecordedRequest) -> str:
-        """The model in the path."""
-        found = _MODEL_IN_PATH.search(request.path)
-        return found[1] if found else _MODEL
+        """The model that is asked for, by the body or by the path."""
+        found = re.search(r"/models/([^/:]+):", request.path) if self.name == "gemini" else None
+        return found[1] if found else str(request.body.get("model", _MODEL))
 
     def is_streamed(self, request: RecordedRequest) -> bool:
-        """By the path."""
-        return request.path.endswith(":streamGenerateContent")
+        """Whether the client wants server-sent events."""
+        if self.name == "gemini":
+            return request.path.endswith(":streamGenerateContent")
+        return request.body.get("stream") is True
 
-    def tools(self, request: RecordedRequest) -> frozenset[str]:
-        """The names of the functions declared in the body's `tools`."""
-        groups = _objects(request.body.get("tools"))
-        tools = (tool for group in groups for tool in _objects(group.get("functionDeclarations")))
-        return frozenset(str(tool.get("name")) for tool in tools)
-
-    def stream(self, answer: Answer) -> Stream:
-        """A document for each piece of the text, and a last one with the reason why it ended."""
-        pieces = [] if answer.ending is Ending.REFUSAL else answer.pieces()
-        begun = [_crlf(self._document(answer, [{"text": piece}], last=False)) for piece in pieces]
-        return Stream(begun, [_crlf(self._document(answer, self._tool_parts(answer), last=True))])
-
-    def whole(self, answer: Answer) -> _Document:
-        """One document with a single candidate."""
-        text = [{"text": answer.text}] if answer.text else []
-        return self._document(answer, [*text, *self._tool_parts(answer)], last=True)
-
-    def error(self, status: Status) -> _Document:
-        """A document with `error`, and when to try again among its details."""
-        error: _Document = {"code": status.code, "message": status.message}
-        error["status"] = status.type or _GEMINI_ERRORS.get(status.code, "INTERNAL")
-        if status.retry_after is not None:
-            kind = "type.googleapis.com/google.rpc.RetryInfo"
-            error["details"] = [{"@type": kind, "retryDelay": f"{status.retry_after:g}s"}]
-        return {"error": error}
-
-    def error_event(self, status: Status) -> bytes:
-        """The same document as an event."""
-        return _crlf(self.error(status))
-
-    @staticmethod
-    def _tool_parts(answer: Answer) -> list[_Document]:
-        if (tool := answer.tool) is None:
-            return []
-        return [{"functionCall": {"id": f"call_{answer.number:06}", "name": tool.name, "args": tool.fields}}]
-
-    def _document(self, answer: Answer, parts: list[_Document], *, last: bool) -> _Document:
-        candidate: _Document = {"index": 0}
-        if answer.ending is Ending.REFUSAL:
-            candidate["finishMessage"] = answer.text
-        else:
-            candidate["content"] = {"role": "model", "parts": parts}
-        if last:
-            candidate["finishReason"] = _GEMINI_REASONS.get(answer.ending, "STOP")
-        return {
-            "candidates": [candidate],
-            "usageMetadata": {
-                "promptTokenCount": answer.usage.input_tokens,
-                "cachedContentTokenCount": answer.usage.cached_tokens,
-                "candidatesTokenCount": answer.usage.output_tokens,
-                "totalTokenCount": answer.usage.input_tokens + answer.usage.output_tokens,
-            },
-            "modelVersion": answer.model,
-            "responseId": f"response-{answer.number:06}",
-        }
+    def tools(self, request: RecordedRequest) -> set[str]:
+        """The names of the tools that the request offers to the model; codex may put some elsewhere, unseen here."""
+        offered = _objects(request.body.get("tools"))
+        functions = _objects([tool.get("function") for tool in offered])
+        declared = [one for tool in offered for one in _objects(tool.get("functionDeclarations"))]
+        return {str(one.get("name")) for one in (*offered, *functions, *declared)}
 
 
-def _crlf(document: _Document) -> bytes:
-    return f"data: {json.dumps(document)}\r\n\r\n".encode()
+def _objects(value: Any) -> list[_Document]:
+    """The JSON objects in what should be a list of them."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-_GEMINI = Gemini()
-_BY_SUFFIX: dict[str, Api] = {
-    "/messages": AnthropicMessages(),
-    "/responses": OpenAIResponses(),
-    "/chat/completions": OpenAIChat(),
+_GEMINI = Api("gemini", _gemini, _gemini_stream, _gemini_error, lambda status: _data(_gemini_error(status), "\r\n\r\n"))
+_BY_SUFFIX = {
+    "/messages": Api(
+        *("anthropic", _anthropic, _anthropic_stream, _anthropic_error),
+        lambda status: b"event: error\n" + _data(_anthropic_error(status)),
+    ),
+    "/responses": Api("responses", _responses, _responses_stream, _openai_error, _responses_error_event),
+    "/chat/completions": Api("chat", _chat, _chat_stream, _openai_error, lambda status: _data(_openai_error(status))),
     ":generateContent": _GEMINI,
     ":streamGenerateContent": _GEMINI,
 }

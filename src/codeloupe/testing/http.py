@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import socket
 import threading
@@ -23,11 +22,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Site 
 
 
 class UnreadableRequest(ValueError):
-    """A request that cannot be read; `status` is what to answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    """A request that cannot be read, with the status to answer and the reason."""
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
@@ -48,7 +43,12 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         start = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
         return None
-    method, target, headers = _parse_head(start)
+    first, *lines = start.decode("latin-1").rstrip("\r\n").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3:
+        raise UnreadableRequest(400, f"this is not the first line of an HTTP request: {first[:80]!r}")
+    fields = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in fields}
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     if "chunked" in headers.get("transfer-encoding", "").lower():
@@ -57,17 +57,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         body = await reader.readexactly(_size(headers.get("content-length", "0"), base=10))
     for coding in reversed(headers.get("content-encoding", "identity").lower().split(",")):
         body = _decode(coding.strip(), body)
-    return HttpRequest(method=method, target=target, headers=headers, body=body)
-
-
-def _parse_head(start: bytes) -> tuple[str, str, dict[str, str]]:
-    first, *lines = start.decode("latin-1").rstrip("\r\n").split("\r\n")
-    try:
-        method, target, _version = first.split(" ")
-    except ValueError as error:
-        raise UnreadableRequest(400, f"this is not the first line of an HTTP request: {first[:80]!r}") from error
-    fields = (line.partition(":") for line in lines)
-    return method, target, {name.strip().lower(): value.strip() for name, _, value in fields}
+    return HttpRequest(method=words[0], target=words[1], headers=headers, body=body)
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
@@ -96,46 +86,17 @@ def _check_size(size: int) -> None:
 
 
 def _decode(coding: str, body: bytes) -> bytes:
-    match coding:
-        case "identity" | "":
-            return body
-        case "gzip" | "x-gzip":
-            return _inflate(body, zlib.MAX_WBITS | 16)
-        case "deflate":
-            return _inflate(body, zlib.MAX_WBITS)
-        case "zstd":
-            return _unpack(coding, body, ("compression.zstd", "zstandard"))
-        case "br":
-            return _unpack(coding, body, ("brotli", "brotlicffi"))
-        case _:
-            raise UnreadableRequest(415, f"the body is encoded as {coding[:40]!r}, which this server does not know")
-
-
-def _inflate(body: bytes, window_bits: int) -> bytes:
-    inflater = zlib.decompressobj(window_bits)
+    if coding in ("identity", ""):
+        return body
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise UnreadableRequest(415, f"the body is encoded as {coding[:40]!r}, which this server does not know")
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | (0 if coding == "deflate" else 16))
     try:
         text = inflater.decompress(body, MAX_BODY_BYTES)
     except zlib.error as error:
         raise UnreadableRequest(400, f"the compressed body is broken: {error}") from error
     if inflater.unconsumed_tail:
         raise UnreadableRequest(413, f"the body unpacks to more than {MAX_BODY_BYTES} bytes")
-    return text
-
-
-def _unpack(coding: str, body: bytes, modules: tuple[str, ...]) -> bytes:
-    """Unpack with whichever of the modules is here; none of them is needed for anything else."""
-    decompress: Callable[[bytes], bytes] | None = None
-    for module in modules:
-        with contextlib.suppress(ImportError):
-            decompress = decompress or importlib.import_module(module).decompress
-    if decompress is None:
-        names = " or ".join(modules)
-        raise UnreadableRequest(415, f"the body is encoded as {coding}; to read it, install one of: {names}")
-    try:
-        text = decompress(body)
-    except Exception as error:  # each library has errors of its own
-        raise UnreadableRequest(400, f"the compressed body is broken: {error}") from error
-    _check_size(len(text))
     return text
 
 
@@ -217,19 +178,17 @@ class Connections:
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                 try:
-                    await self._answer_all(reader, writer)
+                    while request := await _read_request(reader, writer):
+                        is_open = await self._handler(request, reader, writer)
+                        if not is_open or request.headers.get("connection", "").lower() == "close":
+                            break
                 except asyncio.LimitOverrunError:
                     message = f"a line or the head is longer than {MAX_HEAD_BYTES} bytes"
                     send_document(writer, {"error": {"message": message}}, code=431)
                 except UnreadableRequest as error:
-                    send_document(writer, {"error": {"message": str(error)}}, code=error.status)
+                    status, message = error.args
+                    send_document(writer, {"error": {"message": message}}, code=status)
                 writer.close()
                 await writer.wait_closed()
         except Exception as error:  # noqa: BLE001 - one connection must not end the others; kept for the server's end
             self.problem = self.problem or error
-
-    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while request := await _read_request(reader, writer):
-            is_open = await self._handler(request, reader, writer)
-            if not is_open or request.headers.get("connection", "").lower() == "close":
-                return

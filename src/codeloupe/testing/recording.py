@@ -1,10 +1,9 @@
-"""What arrived at the stand-in server, and a record of it that threads can share."""
+"""What arrived at the stand-in server, and what a program asks of it on its own behalf."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,8 +18,7 @@ from codeloupe.testing.replies import Json, Text
 _MASK = "[masked]"
 _CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
 _CREDENTIAL_IN_QUERY = re.compile(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
-_BLAND = "ok"
-_SAMPLES: dict[str, Any] = {"string": _BLAND, "integer": 1, "number": 1, "boolean": False, "array": [], "null": None}
+_SAMPLES: dict[str, Any] = {"string": "ok", "integer": 1, "number": 1, "boolean": False, "array": [], "null": None}
 
 
 class RecordedRequest(Confidential, frozen=True, kw_only=True):
@@ -62,40 +60,29 @@ class RecordedRequest(Confidential, frozen=True, kw_only=True):
 def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
     """The record of a request. What belongs to no API asks no model, so it is auxiliary."""
     path, _, query = request.target.partition("?")
+    body: Any = None
+    if request.body:
+        try:
+            body = json.loads(request.body)
+        except (ValueError, RecursionError):
+            body = request.body.decode("utf-8", "replace")
+    in_query = _CREDENTIAL_IN_QUERY.search(query)
+    stated = [request.headers[name] for name in ("x-api-key", "x-goog-api-key", "api-key") if name in request.headers]
+    bearer = request.headers.get("authorization", "").partition(" ")[2]
     record = RecordedRequest(
         method=request.method,
         path=path,
         query=_CREDENTIAL_IN_QUERY.sub(_MASK, query),
         headers={name: _MASK if name in _CREDENTIAL_HEADERS else text for name, text in request.headers.items()},
-        body=_parsed(request.body),
+        body=body,
         api=api,
         auxiliary=not api,
-        credential=_credential_in(request.headers, query),
+        credential=stated[0] if stated else in_query[0] if in_query else bearer,
     )
-    if api and isinstance(record.body, dict) and is_auxiliary(record):
-        return replace(record, auxiliary=True)
-    return record
+    return replace(record, auxiliary=True) if isinstance(body, dict) and _is_auxiliary(record) else record
 
 
-def _credential_in(headers: Mapping[str, str], query: str) -> str:
-    for name in ("x-api-key", "x-goog-api-key", "api-key"):
-        if name in headers:
-            return headers[name]
-    if found := _CREDENTIAL_IN_QUERY.search(query):
-        return found[0]
-    return headers.get("authorization", "").partition(" ")[2]
-
-
-def _parsed(body: bytes) -> Any:
-    if not body:
-        return None
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace")
-
-
-def is_auxiliary(request: RecordedRequest) -> bool:
+def _is_auxiliary(request: RecordedRequest) -> bool:
     """Whether a program asks this for itself: a title for its session, its quota, a model to route to.
 
     Told by what the programs themselves send; other clients of the same APIs are never taken for them.
@@ -115,17 +102,16 @@ def is_auxiliary(request: RecordedRequest) -> bool:
             except ValueError:
                 return False
             return isinstance(metadata, dict) and metadata.get("request_kind", "") not in ("", "turn")
-        case _:
-            return False
+    return False
 
 
 def bland_reply(request: RecordedRequest) -> Text | Json:
     """An answer that contents the program: the least value of the schema it asks for, or a word."""
     schema = _schema_in(request.body)
-    return Text(_BLAND) if schema is None else Json(sample_of(schema), as_text=True)
+    return Text("ok") if schema is None else Json(_sample_of(schema), as_text=True)
 
 
-def sample_of(schema: Any) -> Any:
+def _sample_of(schema: Any) -> Any:
     """A small value for a plain schema: the required properties, the first of several choices."""
     if not isinstance(schema, dict):
         return None
@@ -137,7 +123,7 @@ def sample_of(schema: Any) -> Any:
         return _SAMPLES.get(str(kind).lower())
     known = properties if isinstance(properties, dict) else {}
     names = required if isinstance(required, list) else list(known)
-    return {name: sample_of(known.get(name)) for name in names if isinstance(name, str)}
+    return {name: _sample_of(known.get(name)) for name in names if isinstance(name, str)}
 
 
 def _schema_in(body: dict[str, Any]) -> Any:
@@ -149,41 +135,3 @@ def _schema_in(body: dict[str, Any]) -> Any:
         if isinstance(format_, dict):
             return format_.get("schema")
     return None
-
-
-class Recorder:
-    """The requests in order of arrival. Safe to use from any thread."""
-
-    def __init__(self) -> None:
-        self._arrived = threading.Condition()
-        self._requests: list[RecordedRequest] = []
-        self._to_models = 0
-
-    def add(self, request: RecordedRequest) -> None:
-        """Keep a request and wake whoever waits for it."""
-        with self._arrived:
-            self._requests.append(request)
-            self._to_models += not request.auxiliary
-            self._arrived.notify_all()
-
-    def all(self) -> tuple[RecordedRequest, ...]:
-        """Every request so far."""
-        with self._arrived:
-            return tuple(self._requests)
-
-    def clear(self) -> None:
-        """Forget every request."""
-        with self._arrived:
-            self._requests.clear()
-            self._to_models = 0
-
-    def count(self, path_prefix: str, *, auxiliary: bool | None) -> int:
-        """How many requests came to paths with this prefix."""
-        with self._arrived:
-            prefixed = (request for request in self._requests if request.path.startswith(path_prefix))
-            return sum(auxiliary in (None, request.auxiliary) for request in prefixed)
-
-    def wait_for(self, count: int, *, timeout_seconds: float) -> bool:
-        """Wait until so many requests that are not auxiliary came; False when the time ran out first."""
-        with self._arrived:
-            return self._arrived.wait_for(lambda: self._to_models >= count, timeout_seconds)

@@ -1,4 +1,4 @@
-"""What the stand-in server can be told to do with a request: answers, failures, and silence."""
+"""What the stand-in server can do with a request: answers, failures, and silence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Hang(Struct, frozen=True):
 
 
 class Stall(Struct, frozen=True):
-    """The answer begins, and stops for ever behind this text. The connection stays open."""
+    """The answer begins, and stops for ever after this text. The connection stays open."""
 
     after_text: str = "The beginning of an answer"
 
@@ -98,7 +98,7 @@ class Empty(Struct, frozen=True):
 
 
 class Cut(Struct, frozen=True):
-    """The connection is closed in the middle of an answer: behind so many bytes of its body, or at once with 0."""
+    """The connection is closed in the middle of an answer: after so many bytes of its body, or at once with 0."""
 
     after_bytes: int = 0
     of: Text | Json | ToolUse = Text("An answer that is cut off.")
@@ -159,27 +159,25 @@ class Script(Generic[Step]):
             return step
 
 
-_HINT = 'A script is a JSON list such as ["hello", {"reply": "status", "code": 429, "retry_after": 3}].'
-
-
 def read_script(path: Path) -> list[Reply]:
     """The replies in a JSON file. Raises ConfigError with the file and the place of what is wrong.
 
     The file holds a list. A string is a text; an object names its kind and gives the fields of that reply:
     `{"reply": "status", "code": 429, "retry_after": 3}`, `{"reply": "delay", "seconds": 2, "then": "hello"}`.
     """
+    hint = 'A script is a JSON list such as ["hello", {"reply": "status", "code": 429, "retry_after": 3}].'
     try:
         items = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as a script: {error}", hint=_HINT) from error
+        raise ConfigError(f"{path} cannot be read as a script: {error}", hint=hint) from error
     if not isinstance(items, list):
-        raise ConfigError(f"{path} holds no list of replies", hint=_HINT)
+        raise ConfigError(f"{path} holds no list of replies", hint=hint)
     replies = []
     for number, item in enumerate(items, start=1):
         try:
             replies.append(_reply(item))
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path}, reply {number}: {error}", hint=_HINT) from error
+            raise ConfigError(f"{path}, reply {number}: {error}", hint=hint) from error
     return replies
 
 

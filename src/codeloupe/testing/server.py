@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import TokenUsage
-from codeloupe.testing.apis import Answer, Api, Ending, ToolCall, api_for, side_answer
+from codeloupe.testing import replies
+from codeloupe.testing.apis import Answer, Api, api_for, side_answer
 from codeloupe.testing.http import EVENTS, JSON, Connections, HttpRequest, head, send_document, send_whole
-from codeloupe.testing.recording import RecordedRequest, Recorder, bland_reply, record_of
-from codeloupe.testing.replies import (
-    Answered,
-    Cut,
-    Delay,
-    Empty,
-    Garbage,
-    Hang,
-    Json,
-    MaxTokens,
-    Refusal,
-    Reply,
-    Script,
-    Stall,
-    Status,
-    Text,
-    ToolUse,
-    checked,
-)
+from codeloupe.testing.recording import RecordedRequest, bland_reply, record_of
+from codeloupe.testing.replies import Answered, Reply, Script, Status, Text, checked
 
-DEFAULT_USAGE = TokenUsage(input_tokens=100, output_tokens=20)
-_BACKLOG = 1024
-_LAST_PORT = 65535
-_DEFAULT = Text("This is the stand-in server.")
-_EXHAUSTED = Status(400, "The script of the stand-in server has no reply left for this request.")
-STRUCTURED_TOOLS = ("StructuredOutput", "final_result")
-"""Tools by which a client asks for structured output: of the claude program and its SDK, and of pydantic-ai."""
-
+# Tools by which a client asks for structured output: of the claude program and its SDK, and of pydantic-ai.
+_STRUCTURED_TOOLS = ("StructuredOutput", "final_result")
 _CHUNKED = "transfer-encoding: chunked"
-_ENDINGS: dict[type[Answered], Ending] = {MaxTokens: Ending.MAX_TOKENS, Refusal: Ending.REFUSAL}
-_NO_OBJECT = Status(400, "The body of the request is no JSON object.")
 
 
 class StandInServer:
@@ -61,6 +37,9 @@ class StandInServer:
     it runs on the server's own thread, so it must not block, and what it raises is raised at the end of the block.
     `usage` are the numbers of tokens for every reply that brings none of its own. `on_request` sees every request
     as it comes, on the server's thread. `port` 0 takes a free one. Raises UsageError for a port that cannot be.
+
+    `open_requests` that are not auxiliary are open now, not answered and their client still there; at most
+    `max_concurrent` were at the same time.
     """
 
     def __init__(
@@ -69,53 +48,48 @@ class StandInServer:
         *,
         reply: Callable[[RecordedRequest], Reply] | None = None,
         then: Literal["repeat", "error"] = "repeat",
-        usage: TokenUsage = DEFAULT_USAGE,
+        usage: TokenUsage = TokenUsage(input_tokens=100, output_tokens=20),  # noqa: B008 - it is frozen
         on_request: Callable[[RecordedRequest], None] | None = None,
         port: int = 0,
     ) -> None:
-        if not 0 <= port <= _LAST_PORT:
-            raise UsageError(f"{port} is no port", hint=f"Take one up to {_LAST_PORT}, or 0 for a free one.")
-        afterwards = _EXHAUSTED if then == "error" else None
-        self._script = Script[Reply](script, default=_DEFAULT, afterwards=afterwards)
+        if not 0 <= port <= 65535:
+            raise UsageError(f"{port} is no port", hint="Take one up to 65535, or 0 for a free one.")
+        exhausted = Status(400, "The script of the stand-in server has no reply left for this request.")
+        afterwards = exhausted if then == "error" else None
+        self._script = Script[Reply](script, default=Text("This is the stand-in server."), afterwards=afterwards)
         self._reply = reply
         self._usage = usage
         self._on_request = on_request
         self._port = port
-        self._recorder = Recorder()
+        self._arrived = threading.Condition()
+        self._requests: list[RecordedRequest] = []
         self._numbers = itertools.count(1)
-        self._waiting = 0
-        self._most_waiting = 0
+        self.open_requests = 0
+        self.max_concurrent = 0
         self._connections: Connections | None = None
         self._problem: Exception | None = None
         self._stop_lock = threading.Lock()
 
     @property
     def url(self) -> str:
-        """The base, without a slash at its end; a path put behind it is let through, and recorded."""
+        """The base, without a slash at its end; a path that is added to it is let through, and recorded."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def requests(self) -> tuple[RecordedRequest, ...]:
         """Every request so far, in order of arrival."""
-        return self._recorder.all()
-
-    @property
-    def open_requests(self) -> int:
-        """How many requests that are not auxiliary are open now: not answered, and their client still there."""
-        return self._waiting
-
-    @property
-    def max_concurrent(self) -> int:
-        """The most requests that are not auxiliary that were open at the same time."""
-        return self._most_waiting
+        with self._arrived:
+            return tuple(self._requests)
 
     def count(self, path_prefix: str = "", *, auxiliary: bool | None = None) -> int:
         """How many requests came to paths with this prefix: all, or only those that are auxiliary or are not."""
-        return self._recorder.count(path_prefix, auxiliary=auxiliary)
+        prefixed = (request for request in self.requests if request.path.startswith(path_prefix))
+        return sum(auxiliary in (None, request.auxiliary) for request in prefixed)
 
     def wait_for(self, count: int = 1, *, timeout_seconds: float = 10.0) -> bool:
         """Wait until so many requests that are not auxiliary came; False when the time ran out first."""
-        return self._recorder.wait_for(count, timeout_seconds=timeout_seconds)
+        with self._arrived:
+            return self._arrived.wait_for(lambda: self.count(auxiliary=False) >= count, timeout_seconds)
 
     def extend(self, *replies: Reply) -> None:
         """Add replies to the end of the script."""
@@ -123,11 +97,12 @@ class StandInServer:
 
     def clear(self) -> None:
         """Forget the requests so far."""
-        self._recorder.clear()
+        with self._arrived:
+            self._requests.clear()
 
     def start(self) -> Self:
         """Listen. Raises OSError when the port is taken."""
-        listener = socket.create_server(("127.0.0.1", self._port), backlog=_BACKLOG)
+        listener = socket.create_server(("127.0.0.1", self._port), backlog=1024)
         self._port = listener.getsockname()[1]
         self._connections = Connections(listener, self._answer)
         return self
@@ -159,32 +134,28 @@ class StandInServer:
     async def _answer(self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         api = api_for(request.method, request.target.partition("?")[0])
         record = record_of(request, api="" if api is None else api.name)
-        with self._opened(record):
+        # It is counted already when somebody who waits for it wakes.
+        self.open_requests += not record.auxiliary
+        self.max_concurrent = max(self.max_concurrent, self.open_requests)
+        try:
+            with self._arrived:
+                self._requests.append(record)
+                self._arrived.notify_all()
+            if self._on_request is not None:
+                self._on_request(record)
             if api is None:
                 code, document = side_answer(record)
                 send_document(writer, document, code=code, with_body=request.method != "HEAD")
                 return True
-            exchange = _Exchange(
-                api=api, request=record, number=next(self._numbers), usage=self._usage, reader=reader, writer=writer
-            )
+            number = next(self._numbers)
+            exchange = _Exchange(api, record, number, self._usage, reader, writer)
             return await exchange.deliver(self._choose(record))
-
-    @contextlib.contextmanager
-    def _opened(self, record: RecordedRequest) -> Iterator[None]:
-        """Record a request, counted already when somebody who waits for it wakes."""
-        self._waiting += not record.auxiliary
-        self._most_waiting = max(self._most_waiting, self._waiting)
-        try:
-            self._recorder.add(record)
-            if self._on_request is not None:
-                self._on_request(record)
-            yield
         finally:
-            self._waiting -= not record.auxiliary
+            self.open_requests -= not record.auxiliary
 
     def _choose(self, request: RecordedRequest) -> Reply:
         if not isinstance(request.body, dict):
-            return _NO_OBJECT
+            return Status(400, "The body of the request is no JSON object.")
         if request.auxiliary:
             return bland_reply(request)
         try:
@@ -194,7 +165,7 @@ class StandInServer:
             return Status(400, f"The stand-in server has no reply: {error!r}")
 
 
-class _Exchange(Struct, frozen=True, kw_only=True):
+class _Exchange(Struct, frozen=True):
     """A request and the connection on which its answer goes back."""
 
     api: Api
@@ -207,70 +178,62 @@ class _Exchange(Struct, frozen=True, kw_only=True):
     async def deliver(self, reply: Reply) -> bool:
         """Send a reply; False when the connection is to be closed. Raises what the connection raises."""
         match reply:
-            case Delay():
+            case replies.Delay():
                 await asyncio.sleep(reply.seconds)
                 return await self.deliver(reply.then)
-            case Hang():
+            case replies.Hang():
                 return await self._wait_for_client()
-            case Stall():
+            case replies.Stall():
                 return await self._stall(reply)
-            case Cut():
-                return self._cut(reply)
+            case replies.Cut():
+                if reply.after_bytes:
+                    start, body = self._framed(reply.of)
+                    self.writer.write(start + body[: min(reply.after_bytes, len(body) - 1)])
+                return False
             case Status():
                 self._send_error(reply)
-            case Garbage():
-                send_whole(self.writer, reply.body.encode(), content_type=self._content_type())
-            case Empty():
-                send_whole(self.writer, b"", content_type=self._content_type())
-            case Text() | Json() | ToolUse() | MaxTokens() | Refusal():
-                self._send_answer(reply)
+            case replies.Garbage():
+                send_whole(self.writer, reply.body.encode(), content_type=EVENTS if self._is_streamed else JSON)
+            case replies.Empty():
+                send_whole(self.writer, b"", content_type=EVENTS if self._is_streamed else JSON)
+            case Text() | replies.Json() | replies.ToolUse() | replies.MaxTokens() | replies.Refusal():
+                self.writer.write(b"".join(self._framed(reply)) + (b"\r\n0\r\n\r\n" if self._is_streamed else b""))
             case _:
                 assert_never(reply)
         await self.writer.drain()
         return True
 
+    @property
     def _is_streamed(self) -> bool:
         return self.api.is_streamed(self.request)
 
-    def _content_type(self) -> str:
-        return EVENTS if self._is_streamed() else JSON
-
     def _send_error(self, status: Status) -> None:
-        if status.in_stream and self._is_streamed():
-            begun = b"".join(self.api.stream(self._answer(Text("An answer begins."))).begun)
-            self._write(head(EVENTS, _CHUNKED), _chunk(begun + self.api.error_event(status)), b"0\r\n\r\n")
+        if status.in_stream and self._is_streamed:
+            begun = b"".join(self.api.stream(self._answer(Text("An answer begins.")))[0])
+            self.writer.write(head(EVENTS, _CHUNKED) + _chunk(begun + self.api.error_event(status)) + b"0\r\n\r\n")
             return
         retry_after = {} if status.retry_after is None else {"retry-after": f"{status.retry_after:g}"}
-        headers = {**retry_after, **status.headers}
-        send_whole(self.writer, json.dumps(self.api.error(status)).encode(), code=status.code, headers=headers)
+        body = json.dumps(self.api.error(status)).encode()
+        send_whole(self.writer, body, code=status.code, headers={**retry_after, **status.headers})
 
-    def _send_answer(self, reply: Answered) -> None:
-        start, body = self._framed(self._answer(reply))
-        self._write(start, body, b"\r\n0\r\n\r\n" if self._is_streamed() else b"")
-
-    def _framed(self, answer: Answer) -> tuple[bytes, bytes]:
-        """What goes before the body, as if all of it followed, and the body."""
-        if self._is_streamed():
-            stream = self.api.stream(answer)
-            body = b"".join(stream.begun + stream.rest)
+    def _framed(self, reply: Answered) -> tuple[bytes, bytes]:
+        """What goes before the body of an answer, as if all of it followed, and the body."""
+        answer = self._answer(reply)
+        if self._is_streamed:
+            begun, rest = self.api.stream(answer)
+            body = b"".join(begun + rest)
             return head(EVENTS, _CHUNKED) + b"%x\r\n" % len(body), body
         body = json.dumps(self.api.whole(answer)).encode()
         return head(JSON, f"content-length: {len(body)}"), body
 
-    async def _stall(self, stall: Stall) -> bool:
-        answer = self._answer(Text(stall.after_text))
-        if self._is_streamed():
-            self._write(head(EVENTS, _CHUNKED), _chunk(b"".join(self.api.stream(answer).begun)))
+    async def _stall(self, stall: replies.Stall) -> bool:
+        if self._is_streamed:
+            begun, _ = self.api.stream(self._answer(Text(stall.after_text)))
+            self.writer.write(head(EVENTS, _CHUNKED) + _chunk(b"".join(begun)))
         else:
-            start, body = self._framed(answer)
-            self._write(start, body[: len(body) // 2])
+            start, body = self._framed(Text(stall.after_text))
+            self.writer.write(start + body[: len(body) // 2])
         return await self._wait_for_client()
-
-    def _cut(self, cut: Cut) -> bool:
-        if cut.after_bytes:
-            start, body = self._framed(self._answer(cut.of))
-            self._write(start, body[: min(cut.after_bytes, len(body) - 1)])
-        return False
 
     async def _wait_for_client(self) -> bool:
         """Wait until the client gives up."""
@@ -278,32 +241,23 @@ class _Exchange(Struct, frozen=True, kw_only=True):
             pass
         return False
 
-    def _write(self, *parts: bytes) -> None:
-        self.writer.write(b"".join(parts))
-
     def _answer(self, reply: Answered) -> Answer:
-        tool = self._tool_call(reply)
-        text = (
-            ""
-            if isinstance(reply, Json) and tool
-            else json.dumps(reply.value)
-            if isinstance(reply, Json)
-            else reply.text
-        )
-        ending = Ending.TOOL if tool else _ENDINGS.get(type(reply), Ending.DONE)
-        usage, model = reply.usage or self.usage, self.api.model(self.request)
-        return Answer(number=self.number, model=model, text=text, ending=ending, usage=usage, tool=tool)
-
-    def _tool_call(self, reply: Answered) -> ToolCall | None:
+        text = json.dumps(reply.value) if isinstance(reply, replies.Json) else reply.text
+        model, usage = self.api.model(self.request), reply.usage or self.usage
+        answer = Answer(number=self.number, model=model, text=text, ending="done", usage=usage)
         match reply:
-            case ToolUse():
-                return ToolCall(name=reply.name, input=reply.input if isinstance(reply.input, str) else {**reply.input})
-            case Json(value=dict(), as_text=False):
+            case replies.ToolUse():
+                given = reply.input if isinstance(reply.input, str) else {**reply.input}
+                return replace(answer, ending="tool", tool=reply.name, input=given)
+            case replies.Json(value=dict(), as_text=False):
                 offered = self.api.tools(self.request)
-                name = next((name for name in STRUCTURED_TOOLS if name in offered), None)
-                return ToolCall(name=name, input=reply.value) if name else None
-            case _:
-                return None
+                tool = next((name for name in _STRUCTURED_TOOLS if name in offered), None)
+                return replace(answer, text="", ending="tool", tool=tool, input=reply.value) if tool else answer
+            case replies.MaxTokens():
+                return replace(answer, ending="max_tokens")
+            case replies.Refusal():
+                return replace(answer, ending="refusal")
+        return answer
 
 
 def _chunk(body: bytes) -> bytes:

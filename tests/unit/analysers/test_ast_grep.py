@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.analysers import ast_grep
+from codeloupe.analysers import ast_grep, programs
 from codeloupe.analysers.ast_grep import AstGrepAnalyser, only_code
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.errors import AnalyserFailed
@@ -217,7 +217,7 @@ class TestOddFiles:
 
     def test_an_answer_without_end_fails_its_file_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # With each match the whole line is told. The real limit is reached only after seconds.
-        monkeypatch.setattr(ast_grep, "_MAX_OUTPUT_BYTES", 1_000_000)
+        monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1_000_000)
         report = analyse(tmp_path, {"wide.js": "eval(code);" * 500, "good.js": EVAL})
         assert places(report) == [("good.js", 1, RULE)]
         assert "answer is over" in report.failed["wide.js"]
@@ -258,7 +258,7 @@ class TestFailures:
     def test_a_file_that_breaks_the_scan_is_found_among_others(
         self, body: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ast_grep, "_MAX_OUTPUT_BYTES", 1_000_000)
+        monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1_000_000)
         find = "bad = [file for file in files if 'BAD' in file.read_text()]\n"
         files: dict[str, str | bytes] = {f"{number}.js": "BAD" if number == 5 else "good" for number in range(9)}
         report = analyse(tmp_path, files, program=stand_in(tmp_path, find + body))

@@ -25,6 +25,8 @@ Behaviour = Callable[[AnalysisTarget], Awaitable[AnalyserReport]]
 
 
 class ScriptedAnalyser:
+    needs_only_added_lines = False
+
     """An analyser that does what the test says, on files with one ending, and remembers its target."""
 
     def __init__(self, behaviour: Behaviour, *, name: str = "scripted", ending: str = "") -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.analysers.ruff import Diagnostic, LineNumbers, is_harmless_query, rows_of, rule_issues
-from codeloupe.model.finding import Severity
+from codeloupe.analysers.ruff import is_harmless_query
 from tests.rows import each
 
 
@@ -56,10 +55,3 @@ def test_hostile_rows_are_given_up(part: str) -> None:
     assert not is_harmless_query([part * 500_000])
     assert not is_harmless_query([(part * 400)[:400]] * 20)
     assert not is_harmless_query(['f"{A}"'] * 1_000_000)
-
-
-def test_a_harmless_query_is_told_and_does_not_block() -> None:
-    content = b'c.execute(f"SELECT * FROM {TABLE}")\nc.execute(f"SELECT * FROM {table}")\n'
-    found = [Diagnostic(index=0, code="S608", message="m", fix=None, first_row=row, last_row=row) for row in (1, 2)]
-    issues = rule_issues("a.py", found, LineNumbers(content), lambda: rows_of(content))
-    assert [issue.severity for issue in issues] == [Severity.LOW, Severity.HIGH]

@@ -117,6 +117,23 @@ def test_a_shell_with_a_literal_command_weighs_less_than_one_with_input(tmp_path
     assert found == [(3, Severity.LOW), (4, Severity.HIGH)]
 
 
+def test_a_harmless_query_is_reported_and_does_not_block(tmp_path: Path) -> None:
+    code = 'def f(c, table):\n    c.execute(f"SELECT * FROM {TABLE}")\n    c.execute(f"SELECT * FROM {table}")\n'
+
+    found = [issue.severity for issue in issues(tmp_path, code) if issue.rule == "S608"]
+
+    assert found == [Severity.LOW, Severity.HIGH]
+
+
+def test_a_variable_named_after_what_a_secret_has_is_no_secret(tmp_path: Path) -> None:
+    names = ("API_TOKEN_ENV", "PASSWORD_FIELD", "SECRET_NAME", "tokenUrl", "PASSWORD", "api_token", "client_secret")
+    code = "".join(f"{name} = 'some value'\n" for name in names) + "def f(token_name='x', token='y'):\n    pass\n"
+
+    found = [(issue.rule, issue.line_start) for issue in issues(tmp_path, code)]
+
+    assert found == [("S105", 5), ("S105", 6), ("S105", 7), ("S107", 8)]
+
+
 def test_the_suggestion_is_that_of_ruff_where_it_has_one_and_ours_otherwise(tmp_path: Path) -> None:
     found = {issue.rule: issue for issue in issues(tmp_path, "import os\nprint(unknown)\n")}
 

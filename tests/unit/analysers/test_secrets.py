@@ -14,7 +14,7 @@ import pytest
 
 from codeloupe.analysers import secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
-from codeloupe.analysers.secrets import _WORKER, SecretsAnalyser, titles
+from codeloupe.analysers.secrets import TITLES, SecretsAnalyser
 from codeloupe.model.finding import Severity
 from codeloupe.system.process import Command, Completed, inherited_environment, run
 from tests.endings import with_enough_time
@@ -369,9 +369,9 @@ def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
     files = {"a.py": [[1, f'x = "{TOKENS[5][2]}"']], "b.py": hostile, "c.py": hostile}
 
     def searched(seconds: float) -> dict[str, Any]:
-        entries = [{"file": file, "lines": rows} for file, rows in files.items()]
-        asked = {"budget_seconds": seconds, "line_seconds": 1.0, "files": entries}
-        answer: dict[str, Any] = json.loads(python("-m", _WORKER, stdin=json.dumps(asked).encode()).stdout)
+        asked = {"budget_seconds": seconds, "line_seconds": 1.0, "files": files}
+        stdin = json.dumps(asked).encode()
+        answer: dict[str, Any] = json.loads(python("-m", "codeloupe.analysers.secret_detectors", stdin=stdin).stdout)
         return answer
 
     answer = with_enough_time(searched, ready=lambda answer: bool(answer["hits"]), seconds=(0.4, 2.0, 12.0))
@@ -401,7 +401,7 @@ def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
 def test_the_child_can_open_no_socket_and_start_no_program() -> None:
     script = """
 import json, os, socket, subprocess, sys, urllib.request
-from codeloupe.analysers.secrets_worker import forbid_network
+from codeloupe.analysers.secret_detectors import forbid_network
 
 def told(attempt):
     try:
@@ -431,11 +431,11 @@ print(json.dumps([before, [told(attempt) for attempt in attempts]]))
 def test_the_child_never_loads_an_http_client_or_verifies_a_secret() -> None:
     script = """
 import io, json, sys
-from codeloupe.analysers import secrets_worker
+from codeloupe.analysers import secret_detectors
 lines = [[1, 'x = "AK' + 'IAQ3EGRIJ7NK2D5XWZ"'], [2, 'y = "sk_' + 'live_4eC39HqLyjWDarjtT1zdp7dc"']]
-asked = {"budget_seconds": 40, "line_seconds": 10, "files": [{"file": "a.py", "lines": lines}]}
+asked = {"budget_seconds": 40, "line_seconds": 10, "files": {"a.py": lines}}
 sys.stdin = io.StringIO(json.dumps(asked))
-secrets_worker.main()
+secret_detectors.main()
 print()
 clients = {"urllib3", "http.client", "ssl"} & set(sys.modules)
 print(json.dumps([hasattr(sys.modules.get("requests"), "get"), sorted(clients)]))
@@ -453,7 +453,7 @@ def test_every_kind_that_can_be_found_has_a_title() -> None:
         "print('\\n'.join(sorted({kind for kind, _ in load_detectors().patterns})))"
     )
 
-    assert set(python("-c", script).stdout.decode().splitlines()) <= set(titles())
+    assert set(python("-c", script).stdout.decode().splitlines()) <= set(TITLES)
 
 
 def test_the_version_is_a_number() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.analysers import secret_detectors, secrets
+from codeloupe.analysers import programs, secret_detectors, secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.secrets import SecretsAnalyser
 
@@ -34,7 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         commands.append(command)
         raise RuntimeError("no process here")
 
-    monkeypatch.setattr(secrets, "run", run)
+    monkeypatch.setattr(programs, "run", run)
     return commands
 
 

@@ -31,7 +31,6 @@ _ENDINGS = {
     **{quote: re.compile(rf"[^\\{quote}]*(?:\\.[^\\{quote}]*)*{quote}", re.DOTALL) for quote in "'\""},
     **{quote: re.compile(rf"(?:[^\\]|\\.)*?{quote}", re.DOTALL) for quote in ("'''", '"""')},
 }
-_MOST_NESTED = 20
 
 
 def parse(text: str) -> ast.Module | None:
@@ -45,14 +44,10 @@ def parse(text: str) -> ast.Module | None:
             return ast.parse(text)
         except (SyntaxError, ValueError):
             try:
-                return ast.parse(_rewritten(text))
+                older = _TYPE_STATEMENT.sub(r"\1\2 =", _TYPE_PARAMETERS.sub(r"\1", text))
+                return ast.parse(_Rewriter(older).code(0, 0)[0])
             except (SyntaxError, ValueError):
                 return None
-
-
-def _rewritten(text: str) -> str:
-    text = _TYPE_STATEMENT.sub(r"\1\2 =", _TYPE_PARAMETERS.sub(r"\1", text))
-    return _Rewriter(text).code(0, 0)[0]
 
 
 class _Rewriter:
@@ -63,7 +58,7 @@ class _Rewriter:
 
     def code(self, start: int, depth: int, *, in_hole: bool = False) -> tuple[str, int]:
         """Code from `start` on, to the end of the text or of the hole of an f-string, and where that is."""
-        if depth > _MOST_NESTED:
+        if depth > 20:
             raise ValueError("f-strings are nested too deeply")
         out: list[str] = []
         position, open_brackets = start, 0
@@ -72,9 +67,8 @@ class _Rewriter:
             out.append(self._text[position : token.start()])
             if token["quote"]:
                 if after_string is not None:
-                    gap = self._text[after_string : token.start()]
                     joined = _GAP if open_brackets > 0 or in_hole else _GAP_IN_LINE
-                    out.append("+ " if joined.fullmatch(gap) else "")
+                    out.append("+ " if joined.fullmatch(self._text, after_string, token.start()) else "")
                 literal, position = self._string(token, depth)
                 out.append(literal)
                 after_string = position
@@ -92,45 +86,36 @@ class _Rewriter:
         after, before = self._text[token.end() : token.end() + 1], self._text[token.start() - 1]
         if token["end"] == "=":
             return after != "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
-        return bool(token["close"]) or (token["end"] == "!" and after != "=") or (token["end"] == ":" and after != "=")
+        return bool(token["close"]) or (token["end"] in ("!", ":") and after != "=")
 
     def _string(self, token: re.Match[str], depth: int) -> tuple[str, int]:
-        prefix, quote = (token["prefix"] or "").lower(), token["quote"]
-        if "f" in prefix or "t" in prefix:
-            return self._f_string(token.end(), quote, depth)
-        end = self._end_of_literal(token.end(), quote)
-        return self._text[token.start() : end], end
-
-    def _end_of_literal(self, position: int, quote: str) -> int:
-        end = _ENDINGS[quote].match(self._text, position)
-        if end is not None:
-            return end.end()
-        raise ValueError("a string does not end")
-
-    def _f_string(self, position: int, quote: str, depth: int) -> tuple[str, int]:
-        """The call that stands for an f-string, with as many line breaks."""
+        """A literal as it is; or the call that stands for an f-string, with as many line breaks."""
+        quote, position = token["quote"], token.end()
+        if not set("fFtT") & set(token["prefix"] or ""):
+            end = _ENDINGS[quote].match(self._text, position)
+            if end is None:
+                raise ValueError("a string does not end")
+            return self._text[token.start() : end.end()], end.end()
         parts: list[str] = []
-        literal: list[str] = []
-        while True:
-            if self._text.startswith(quote, position):
-                parts.append(_literal(literal))
-                return f"{F_STRING}({','.join(parts)})", position + len(quote)
+        literal = ""
+        while not self._text.startswith(quote, position):
             step = self._text[position : position + 2]
             if not step:
                 raise ValueError("an f-string does not end")
             if step == "\\N" and self._text[position + 2 : position + 3] == "{":
                 position = max(self._text.find("}", position), position) + 1
             elif step in ("{{", "}}") or (step[0] == "\\" and step != "\\{"):
-                literal.append(step if step[0] == "\\" else step[0])
+                literal += step if step[0] == "\\" else step[0]
                 position += 2
             elif step[0] == "{":
                 expression, position = self.code(position + 1, depth + 1, in_hole=True)
                 position, nested = self._end_of_hole(position, depth)
                 parts += [_literal(literal), f"({expression})", *nested]
-                literal = []
+                literal = ""
             else:
-                literal.append(step[0])
+                literal += step[0]
                 position += 1
+        return f"{F_STRING}({','.join((*parts, _literal(literal)))})", position + len(quote)
 
     def _end_of_hole(self, position: int, depth: int) -> tuple[int, list[str]]:
         """Past the conversion and the format of a hole; the expressions in the format too."""
@@ -140,16 +125,13 @@ class _Rewriter:
                 raise ValueError("an f-string does not end")
             if self._text[position] == "{":
                 expression, position = self.code(position + 1, depth + 1, in_hole=True)
-                nested.append(f"({expression})")
                 position, more = self._end_of_hole(position, depth + 1)
-                nested += more
+                nested += [f"({expression})", *more]
             else:
                 position += 1
         return position + 1, nested
 
 
-def _literal(characters: list[str]) -> str:
+def _literal(text: str) -> str:
     """A literal with the same text and as many line breaks; escapes are kept as they are written."""
-    text = "".join(characters)
-    breaks = text.count("\n")
-    return repr(text) + "\n" * breaks
+    return repr(text) + "\n" * text.count("\n")

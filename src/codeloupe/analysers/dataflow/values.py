@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
-from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm
+from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, Harm, Harms
 
 UNKNOWN: Any = object()
 """Stands for a value that is no known constant."""
 
-_MOST_ORIGINS = 4
-_MOST_LINES = 12
-_MOST_ITEMS = 40
+UPLOAD = "<upload>"
+"""The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
+
 _MOST_PIECES = 400
 _LONGEST_CONSTANT = 2000
-_LARGEST_NUMBER = 1 << 64
 
 
 class Origin(NamedTuple):
@@ -32,11 +32,11 @@ class Origin(NamedTuple):
     line: int
     text: str
     kind: str = "outside"
-    safe: frozenset[Harm] = frozenset()
+    safe: Harms = frozenset()
 
 
-class Value:
-    """One value, never changed once it is made.
+class Value(Struct, frozen=True, kw_only=True, eq=False):
+    """One value.
 
     `harmless` says that nothing from outside can be in it; a value without origins that is not harmless is one of which
     nothing is known. `safe` are the harms that it cannot do although it has origins; `proven` those that it cannot do
@@ -45,51 +45,29 @@ class Value:
     `prefix` is the constant text at its start, `pieces` all constant text in it; `lines` are where it was put together.
     """
 
-    __slots__ = (
-        "const",
-        "function",
-        "harmless",
-        "items",
-        "lines",
-        "origins",
-        "path",
-        "pieces",
-        "prefix",
-        "proven",
-        "safe",
-    )
+    origins: tuple[Origin, ...] = ()
+    safe: Harms = frozenset()
+    proven: Harms = frozenset()
+    const: Any = UNKNOWN
+    items: dict[Any, Value] | list[Value] | None = None
+    path: str = ""
+    prefix: str = ""
+    pieces: str = ""
+    lines: tuple[int, ...] = ()
+    harmless: bool = False
+    function: Any = None
 
-    def __init__(  # noqa: PLR0913 - each is one thing that is known
-        self,
-        *,
-        origins: tuple[Origin, ...] = (),
-        safe: frozenset[Harm] = frozenset(),
-        proven: frozenset[Harm] = frozenset(),
-        const: Any = UNKNOWN,
-        items: dict[Any, Value] | list[Value] | None = None,
-        path: str = "",
-        prefix: str = "",
-        pieces: str = "",
-        lines: tuple[int, ...] = (),
-        harmless: bool = False,
-        function: Any = None,
-    ) -> None:
-        self.origins = origins
-        self.safe = safe
-        self.proven = proven
-        self.const = const
-        self.items = items if items is None or len(items) <= _MOST_ITEMS else None
-        self.path = path
-        self.prefix = prefix
-        self.pieces = pieces
-        self.lines = lines
-        self.harmless = harmless
-        self.function = function
+    def __post_init__(self) -> None:
+        if self.items is not None and len(self.items) > 40:
+            force_setattr(self, "items", None)
 
     def but(self, **changes: Any) -> Value:
         """The same with some things changed."""
-        fields = {name: changes.get(name, getattr(self, name)) for name in self.__slots__}
-        return Value(**fields)
+        return replace(self, **changes)
+
+    def but_safe(self, harms: Harms) -> Value:
+        """The same, and it cannot do these harms."""
+        return replace(self, safe=self.safe | harms)
 
     @property
     def is_known(self) -> bool:
@@ -102,133 +80,132 @@ class Value:
 
     def can_do(self, harm: Harm) -> bool:
         """Whether outside text in it can do this harm."""
-        return bool(self.origins) and harm not in self.safe and any(item.kind != "random" for item in self.origins)
+        return harm not in self.safe and any(origin.kind != "random" for origin in self.origins)
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether anything in it is known to come from outside."""
+        return any(origin.kind == "outside" for origin in self.origins)
 
-UPLOAD = "<upload>"
-"""The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
+    def has_index(self, key: Value) -> bool:
+        """Whether the key is the number of one of its parts."""
+        size = len(self.items) if isinstance(self.items, list) else 0
+        return type(key.const) is int and -size <= key.const < size
+
+    @staticmethod
+    def constant(value: Any) -> Value:
+        """The value of a literal."""
+        if isinstance(value, bytes):
+            value = value[:_LONGEST_CONSTANT].decode("latin-1")
+        text = value[:_MOST_PIECES] if isinstance(value, str) else ""
+        return Value(const=value, prefix=text, pieces=text, harmless=True)
+
+    @staticmethod
+    def outside(line: int, text: str, safe: Harms = frozenset()) -> Value:
+        """A value that comes from outside."""
+        return Value(origins=(Origin(line, text),), safe=safe, lines=(line,))
+
+    @staticmethod
+    def mix(values: Iterable[Value], line: int | None = None) -> Value:
+        """A value with all of these in it; `line` is where they were put together."""
+        parts = list(values)
+        origins: dict[Origin, None] = {}
+        lines: dict[int, None] = {}
+        safe: Harms | None = None
+        proven = ALL_TEXT
+        for part in parts:
+            if not part.harmless:
+                proven = proven & part.proven
+            if part.origins:
+                for origin in part.origins:
+                    # A parameter keeps what this part of a value cannot do, whatever it is given.
+                    keeps = part.safe and origin.kind == "parameter"
+                    origins[origin._replace(safe=origin.safe | part.safe) if keeps else origin] = None
+                lines.update(dict.fromkeys(part.lines))
+                safe = part.safe if safe is None else safe & part.safe
+        if origins and line is not None:
+            lines[line] = None
+        return Value(
+            origins=tuple(origins)[:4],
+            safe=safe or frozenset(),
+            proven=proven,
+            lines=tuple(lines)[:12],
+            harmless=all(part.harmless for part in parts),
+            pieces=" ".join(part.pieces for part in parts if part.pieces)[:_MOST_PIECES],
+        )
+
+    @staticmethod
+    def container(items: dict[Any, Value] | list[Value]) -> Value:
+        """A dictionary or list of these parts."""
+        return Value.mix(items.values() if isinstance(items, dict) else items).but(items=items)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Value], line: int) -> Value:
+        """Text that is made of these parts, in this order."""
+        if all(isinstance(part.const, (str, int)) for part in parts):
+            text = "".join(str(part.const) for part in parts)
+            if len(text) <= _LONGEST_CONSTANT:
+                return Value.constant(text)
+        prefix = ""
+        for part in parts:
+            prefix += part.prefix
+            if not isinstance(part.const, str):
+                break
+        pieces = "".join(part.pieces or "\0" for part in parts)[:_MOST_PIECES]
+        path = next((part.path for part in parts if part.path.startswith(("pathlib.", "hmac."))), "")
+        return Value.mix(parts, line).but(prefix=prefix, pieces=pieces, path=path)
+
+    @staticmethod
+    def filled_text(parts: Sequence[Value], line: int) -> Value:
+        """Text of which the first part has places for the others; markup escapes what is put into it."""
+        result = Value.concatenate(parts, line)
+        if parts[0].path.endswith(".Markup()"):
+            return result.but(safe=result.safe | {Harm.HTML}, proven=result.proven | {Harm.HTML})
+        return result
+
+    @staticmethod
+    def join(values: Sequence[Value]) -> Value:
+        """One of these values, and it is not known which."""
+        first = values[0]
+        if all(value is first for value in values):
+            return first
+        paths = [value.path for value in values]
+        # What holds nothing from outside can do no harm, so its start does not matter.
+        prefixes = {value.prefix for value in values}, {value.prefix for value in values if value.origins}
+        return Value.mix(values).but(
+            const=first.const if all(value.is_known and value.const == first.const for value in values) else UNKNOWN,
+            items=_joined_items([value.items for value in values]),
+            path=paths[0] if len(set(paths)) == 1 else next((path for path in paths if path.endswith("()")), ""),
+            prefix=next((next(iter(found)) for found in prefixes if len(found) == 1), ""),
+            function=first.function if all(value.function is first.function for value in values) else None,
+        )
+
+    def element(self) -> Value:
+        """Any one part of a list, dictionary or text."""
+        if self.items is None:
+            return self.but(const=UNKNOWN, prefix="", path=UPLOAD if self.path == UPLOAD else "", function=None)
+        parts = self.items.values() if isinstance(self.items, dict) else self.items
+        return Value.join([*parts]) if parts else self.but(items=None)
+
+    def number(self) -> Value:
+        """A number, or another thing without text of its own, that was made from a value; chance stays in it."""
+        origins = tuple(origin for origin in self.origins if origin.kind == "random")
+        return Value(origins=origins, safe=ALL_TEXT, lines=self.lines if origins else (), harmless=True)
+
 
 NOTHING_KNOWN = Value()
 HARMLESS = Value(harmless=True)
 
 
-def constant(value: Any) -> Value:
-    """The value of a literal."""
-    if isinstance(value, bytes):
-        value = value[:_LONGEST_CONSTANT].decode("latin-1")
-    text = value[:_MOST_PIECES] if isinstance(value, str) else ""
-    return Value(const=value, prefix=text, pieces=text, harmless=True)
-
-
-def outside(line: int, text: str, safe: frozenset[Harm] = frozenset()) -> Value:
-    """A value that comes from outside."""
-    return Value(origins=(Origin(line, text),), safe=safe, lines=(line,))
-
-
-def join(values: Sequence[Value]) -> Value:
-    """One of these values, and it is not known which."""
-    first = values[0]
-    if len(values) == 1 or all(value is first for value in values):
-        return first
-    same_constant = all(value.is_known and value.const == first.const for value in values)
-    same_items = isinstance(first.items, (dict, list)) and all(type(v.items) is type(first.items) for v in values)
-    mixed = mix(values)
-    return mixed.but(
-        const=first.const if same_constant else UNKNOWN,
-        items=_joined_items([value.items for value in values]) if same_items else None,
-        path=first.path if all(value.path == first.path for value in values) else _path_of(values),
-        prefix=first.prefix if all(value.prefix == first.prefix for value in values) else _weakest_prefix(values),
-        function=first.function if all(value.function is first.function for value in values) else None,
-    )
-
-
-def _path_of(values: Sequence[Value]) -> str:
-    return next((value.path for value in values if value.path.endswith("()")), "")
-
-
-def _weakest_prefix(values: Sequence[Value]) -> str:
-    """Of those that hold outside text, since the others cannot do harm."""
-    prefixes = {value.prefix for value in values if value.origins}
-    return prefixes.pop() if len(prefixes) == 1 else ""
-
-
 def _joined_items(items: Sequence[Any]) -> dict[Any, Value] | list[Value] | None:
-    if isinstance(items[0], list):
-        return [join(row) for row in zip(*items, strict=True)] if len({len(part) for part in items}) == 1 else None
+    if all(isinstance(part, list) for part in items):
+        return (
+            [Value.join(row) for row in zip(*items, strict=True)] if len({len(part) for part in items}) == 1 else None
+        )
+    if not all(isinstance(part, dict) for part in items):
+        return None
     keys = dict.fromkeys(key for part in items for key in part)
-    return {key: join([part[key] for part in items if key in part]) for key in keys}
-
-
-def mix(values: Iterable[Value], line: int | None = None) -> Value:
-    """A value with all of these in it; `line` is where they were put together."""
-    parts = list(values)
-    origins: dict[Origin, None] = {}
-    lines: dict[int, None] = {}
-    safe: frozenset[Harm] | None = None
-    proven = ALL_TEXT
-    for part in parts:
-        if not part.harmless:
-            proven = proven & part.proven
-        if part.origins:
-            origins.update(dict.fromkeys(_with_safe(origin, part.safe) for origin in part.origins))
-            lines.update(dict.fromkeys(part.lines))
-            safe = part.safe if safe is None else safe & part.safe
-    if origins and line is not None:
-        lines[line] = None
-    return Value(
-        origins=tuple(origins)[:_MOST_ORIGINS],
-        safe=safe or frozenset(),
-        proven=proven,
-        lines=tuple(lines)[:_MOST_LINES],
-        harmless=all(part.harmless for part in parts),
-        pieces=" ".join(part.pieces for part in parts if part.pieces)[:_MOST_PIECES],
-    )
-
-
-def _with_safe(origin: Origin, safe: frozenset[Harm]) -> Origin:
-    """A parameter with what this part of a value cannot do, whatever it is given; for others the value says it."""
-    return origin._replace(safe=origin.safe | safe) if safe and origin.kind == "parameter" else origin
-
-
-def concatenate(parts: Sequence[Value], line: int) -> Value:
-    """Text that is made of these parts, in this order."""
-    if all(isinstance(part.const, (str, int)) and part.is_known for part in parts):
-        text = "".join(str(part.const) for part in parts)
-        if len(text) <= _LONGEST_CONSTANT:
-            return constant(text)
-    prefix = ""
-    for part in parts:
-        prefix += part.prefix
-        if not isinstance(part.const, str):
-            break
-    pieces = "".join(part.pieces or "\0" for part in parts)[:_MOST_PIECES]
-    path = next((part.path for part in parts if part.path.startswith(("pathlib.", "hmac."))), "")
-    return mix(parts, line).but(prefix=prefix, pieces=pieces, path=path)
-
-
-def filled_text(parts: Sequence[Value], line: int) -> Value:
-    """Text of which the first part has places for the others; markup escapes what is put into it."""
-    result = concatenate(parts, line)
-    return (
-        result.but(safe=result.safe | {Harm.HTML}, proven=result.proven | {Harm.HTML})
-        if parts[0].path.endswith(".Markup()")
-        else result
-    )
-
-
-def element(value: Value) -> Value:
-    """Any one part of a list, dictionary or text."""
-    if isinstance(value.items, dict):
-        return join([*value.items.values()]) if value.items else value.but(items=None)
-    if isinstance(value.items, list):
-        return join(value.items) if value.items else value.but(items=None)
-    return value.but(const=UNKNOWN, prefix="", path=UPLOAD if value.path == UPLOAD else "", function=None)
-
-
-def number_of(value: Value) -> Value:
-    """A number, or another thing without text of its own, that was made from a value; chance stays in it."""
-    origins = tuple(origin for origin in value.origins if origin.kind == "random")
-    return Value(origins=origins, safe=ALL_TEXT, lines=value.lines if origins else (), harmless=True)
+    return {key: Value.join([part[key] for part in items if key in part]) for key in keys}
 
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -249,22 +226,19 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 
 def fold(kind: ast.AST, left: Any, right: Any) -> Any:
     """The result of an operator on two constants, or UNKNOWN where it is not worth the work."""
+    texts = isinstance(left, str) and isinstance(right, str)
     if isinstance(kind, (ast.In, ast.NotIn)):
-        if isinstance(left, str) and isinstance(right, str):
-            return (left in right) is isinstance(kind, ast.In)
-        return UNKNOWN
+        return (left in right) is isinstance(kind, ast.In) if texts else UNKNOWN
     numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
-    texts = isinstance(left, str) and isinstance(right, str) and isinstance(kind, (ast.Add, ast.Eq, ast.NotEq))
     known = _OPERATORS.get(type(kind))
-    if known is None or not (numbers or texts):
+    if known is None or not (numbers or (texts and isinstance(kind, (ast.Add, ast.Eq, ast.NotEq)))):
         return UNKNOWN
     try:
         result = known(left, right)
     except (ArithmeticError, ValueError, TypeError):
         return UNKNOWN
-    if isinstance(result, str):
-        return result if len(result) <= _LONGEST_CONSTANT else UNKNOWN
-    return result if abs(result) <= _LARGEST_NUMBER else UNKNOWN
+    is_small = len(result) <= _LONGEST_CONSTANT if isinstance(result, str) else abs(result) <= 1 << 64
+    return result if is_small else UNKNOWN
 
 
 class OverBudget(Exception):
@@ -283,36 +257,33 @@ class Flow(Struct, frozen=True):
     lines: tuple[int, ...] = ()
 
 
-class ClassNotes(Struct):
+class ClassNotes(Struct, eq=False):
     """A class: its methods, what its objects were seen to keep, and whether a web server calls it (`kind`).
 
     `made` is what its `__init__` keeps, in terms of its parameters.
     """
 
     node: ast.ClassDef
-    kind: str = ""
-    methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
-    attributes: dict[str, Value] = field(default_factory=dict)
+    kind: str
+    methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+    attributes: dict[str, Value]
     made: dict[str, Value] = field(default_factory=dict)
 
 
-class ParameterSink(Struct, frozen=True):
-    """A parameter of a function that reaches a harmful place inside."""
+ParameterSink = tuple[str, Flow]
+"""A parameter of a function, by its name, that reaches a harmful place inside."""
 
-    name: str
-    harm: Harm
-    flow: Flow
-
-
-class Summary(Struct):
-    """What a call of a function does: what it returns, and which parameters do harm in it."""
-
-    returned: Value
-    sinks: tuple[ParameterSink, ...] = ()
+Summary = tuple[Value, tuple[ParameterSink, ...]]
+"""What a call of a function does: what it returns, and which parameters do harm in it."""
 
 
 class Notes(Struct):
-    """One module. `budget` is the number of steps that are left."""
+    """One module. `budget` is the number of steps that are left.
+
+    `harmless` and `doubtful` say of a line which harms outside text cannot do there, and which it may; one doubt is
+    enough. `quiet` are the rules of ruff that have nothing to add at a line. `patterns` are compiled regular
+    expressions, by name.
+    """
 
     budget: int
     is_page_framework: bool = False
@@ -324,9 +295,4 @@ class Notes(Struct):
     harmless: dict[int, set[Harm]] = field(default_factory=lambda: defaultdict(set))
     doubtful: dict[int, set[Harm]] = field(default_factory=lambda: defaultdict(set))
     quiet: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    known: dict[str, Any] = field(default_factory=dict)
     patterns: dict[str, str] = field(default_factory=dict)
-
-    def judge(self, line: int, harm: Harm, *, harmless: bool) -> None:
-        """Say of a line whether outside text can do this harm there; one doubt is enough."""
-        (self.harmless if harmless else self.doubtful)[line].add(harm)
