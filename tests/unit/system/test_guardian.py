@@ -1,4 +1,4 @@
-"""The guardian: what happens to running programs when we, it, or a supervisor are killed."""
+"""The guardian: what happens to running programs when we or it are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import ProcessError
-from codeloupe.system import guarding
+from codeloupe.system import streaming
 from codeloupe.system.process import Completed
 from codeloupe.system.streaming import StreamTimedOut, stream
 from tests.children import assert_all_gone, assert_no_child_left, changed_guardian, recorded_pids, shell, until_recorded
@@ -24,7 +24,7 @@ from tests.endings import PATIENCE_SECONDS, timed_out
 # Each call: a leader that is deaf to the polite signal, a child in a session of its own, a daemon without variables.
 CALL = """
 trap '' TERM
-echo $PPID >$1-supervisor.pid
+echo $PPID >$1-guardian.pid
 setsid sh -c 'echo $$ >'$1'-escaped.pid; exec sleep 1000' &
 env -i setsid sh -c '(setsid sh -c "echo \\$\\$ >'$1'-daemon.pid; exec sleep 1000" &)'
 echo $$ >$1-leader.pid
@@ -33,13 +33,13 @@ while :; do sleep 0.1; done
 PARENT = """
 import asyncio, os, sys, time
 from pathlib import Path
-from codeloupe.system import guarding
+from codeloupe.system import streaming
 from codeloupe.system.process import Command
 from codeloupe.system.process import inherited_environment
 from codeloupe.system.streaming import stream
 
 async def main():
-    guarding._PROGRAM = Path(sys.argv[4])
+    streaming._GUARDIAN = Path(sys.argv[4])
     place, script, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     def call(number):
         return stream(Command(argv=("sh", "-c", script, "sh", str(number)), cwd=place, timeout_seconds=300,
@@ -79,13 +79,12 @@ class TestWeAreKilled:
     def test_in_the_middle_of_ten_calls_no_orphan_is_left(self, tmp_path: Path) -> None:
         with codeloupe(tmp_path, 10) as ours:
             pids = recorded_pids(tmp_path)
-            supervisors = [int(file.read_text()) for file in tmp_path.glob("*-supervisor.pid")]
-            guardians = {parent_of(pid) for pid in supervisors}
+            guardians = [int(file.read_text()) for file in tmp_path.glob("*-guardian.pid")]
+            assert {parent_of(pid) for pid in guardians} == {ours.pid}
             ours.kill()
             ours.wait()
-            assert len(guardians) == 1
             assert len(pids) == 40
-            assert_all_gone([*pids, *guardians])
+            assert_all_gone(pids)
 
     def test_also_when_a_process_that_we_forked_holds_all_our_files(self, tmp_path: Path) -> None:
         with codeloupe(tmp_path, 2, "fork") as ours:
@@ -105,39 +104,21 @@ class TestWeAreKilled:
         self, tmp_path: Path
     ) -> None:
         with codeloupe(tmp_path, 1) as ours:
-            (supervisor,) = (int(file.read_text()) for file in tmp_path.glob("*-supervisor.pid"))
-            assert os.getsid(parent_of(supervisor)) != os.getsid(ours.pid)
-            assert os.getsid(supervisor) != os.getsid(ours.pid)
+            (guardian,) = (int(file.read_text()) for file in tmp_path.glob("*-guardian.pid"))
+            assert os.getsid(guardian) != os.getsid(ours.pid)
             ours.terminate()
             ours.wait()
             assert_all_gone(recorded_pids(tmp_path))
 
 
 class TestAnotherIsKilled:
-    SCRIPT = "echo $PPID >supervisor.pid; echo $$ >leader.pid; until test -e go; do sleep 0.01; done; echo whole"
+    SCRIPT = "echo $PPID >guardian.pid; echo $$ >leader.pid; until test -e go; do sleep 0.01; done; echo whole"
 
-    def test_a_lost_guardian_is_replaced_and_running_calls_go_on(self, tmp_path: Path) -> None:
-        async def scenario() -> tuple[Completed, Completed]:
-            first = asyncio.create_task(stream(shell(self.SCRIPT, tmp_path)))
-            await until_recorded(tmp_path, 2)
-            supervisor = int((tmp_path / "supervisor.pid").read_text())
-            guardian = parent_of(supervisor)
-            os.kill(guardian, signal.SIGKILL)
-            while parent_of(supervisor) == guardian:  # noqa: ASYNC110 - the event is in another process
-                await asyncio.sleep(0.001)
-            second = await stream(shell("echo second", tmp_path))
-            (tmp_path / "go").touch()
-            return await first, second
-
-        first, second = asyncio.run(scenario())
-        assert (first.stdout, second.stdout) == (b"whole\n", b"second\n")
-        assert_no_child_left()
-
-    def test_a_lost_supervisor_is_an_error_and_its_program_is_gone(self, tmp_path: Path) -> None:
+    def test_a_lost_guardian_is_an_error_and_its_program_is_gone(self, tmp_path: Path) -> None:
         async def scenario() -> None:
             task = asyncio.create_task(stream(shell(self.SCRIPT, tmp_path)))
             await until_recorded(tmp_path, 2)
-            os.kill(int((tmp_path / "supervisor.pid").read_text()), signal.SIGKILL)
+            os.kill(int((tmp_path / "guardian.pid").read_text()), signal.SIGKILL)
             with pytest.raises(ProcessError, match="sh was lost: the process that watched over it") as caught:
                 await task
             assert caught.value.hint
@@ -147,11 +128,11 @@ class TestAnotherIsKilled:
         assert_no_child_left()
 
     @pytest.mark.usefixtures("long_grace")
-    def test_a_supervisor_that_is_asked_to_end_ends_its_call_in_order(self, tmp_path: Path) -> None:
+    def test_a_guardian_that_is_asked_to_end_ends_its_call_in_order(self, tmp_path: Path) -> None:
         async def scenario() -> Completed:
             task = asyncio.create_task(stream(shell(self.SCRIPT, tmp_path)))
             await until_recorded(tmp_path, 2)
-            os.kill(int((tmp_path / "supervisor.pid").read_text()), signal.SIGTERM)
+            os.kill(int((tmp_path / "guardian.pid").read_text()), signal.SIGTERM)
             return await task
 
         assert asyncio.run(scenario()).exit_code == -signal.SIGTERM
@@ -166,7 +147,7 @@ class TestOnASystemThatAdoptsNoOrphans:
     @pytest.fixture(autouse=True)
     def _elsewhere(self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path_factory.mktemp("elsewhere")
-        monkeypatch.setattr(guarding, "_PROGRAM", changed_guardian(folder, self.CHANGES))
+        monkeypatch.setattr(streaming, "_GUARDIAN", changed_guardian(folder, self.CHANGES))
 
     def test_a_program_runs_as_everywhere(self, tmp_path: Path) -> None:
         completed = asyncio.run(stream(shell("cat; echo err >&2; exit 3", tmp_path, stdin=b"x")))

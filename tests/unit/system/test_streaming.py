@@ -239,11 +239,11 @@ class TestStart:
             "    try:\n        await stream(what)\n    except Exception as error:\n        print(error)\n"
             "    resource.setrlimit(resource.RLIMIT_NOFILE, limits)\n"
             "    os.close(used)\n"
-            "for room in range(2, 13):\n    asyncio.run(main(room))\n"
+            "for room in range(2, 11):\n    asyncio.run(main(room))\n"
         )
         completed = run_now(command(sys.executable, "-X", "dev", "-c", program, str(tmp_path), cwd=tmp_path))
         words = b"cannot start true: the system has no room for it (Too many open files)\n"
-        assert completed.stdout == words * 11
+        assert completed.stdout == words * 9
         assert completed.stderr == ""
 
     def test_a_python_that_cannot_be_started_is_explained(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system import guarding
+from codeloupe.system import streaming
 from codeloupe.system.guardian import GRACE_SECONDS, LAST_WAIT_SECONDS
 from codeloupe.system.process import Completed
 from codeloupe.system.streaming import END_SECONDS, StreamTimedOut, stream
@@ -172,7 +172,7 @@ class TestDescendants:
         seconds: tuple[float, float],
     ) -> None:
         changes = f"module.GRACE_SECONDS, module.LAST_WAIT_SECONDS = {seconds}"
-        monkeypatch.setattr(guarding, "_PROGRAM", changed_guardian(tmp_path_factory.mktemp("guardian"), changes))
+        monkeypatch.setattr(streaming, "_GUARDIAN", changed_guardian(tmp_path_factory.mktemp("guardian"), changes))
         completed = now(stream(python(f"{DAEMON}print('done')", tmp_path)))
         assert (completed.exit_code, completed.stdout) == (0, b"done\n")
         assert len(recorded_pids(tmp_path)) == 1
