@@ -27,7 +27,7 @@ from codeloupe.git.remote import (
     parse_remote,
     remote_failure,
 )
-from codeloupe.git.repository import OBJECT_NAME, Repository, merge_base, open_repository
+from codeloupe.git.repository import OBJECT_NAME, Repository, lay_out, merge_base, open_repository
 from codeloupe.git.scopes import parents_of
 from codeloupe.model.scope import FetchedScope, PullRequestScope
 
@@ -93,7 +93,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     there = await _ask_for(remote, asked, base=request.base)
     object_format = "sha256" if len(there.head) == 64 else "sha1"
     partial = not (at_hand and is_at_hand and await _borrow_known(git_dir, at_hand, object_format))
-    _write_config(git_dir, address, object_format=object_format, partial=partial)
+    make_engine(root, address, object_format=object_format, partial=partial)
     base, head = await _fetch_history(remote, there, partial=partial), there.head
     fetched = await open_repository(root)
     start = await merge_base(fetched, base.sha, head)
@@ -149,25 +149,14 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
     return parse_remote(remotes[0], at_hand.root), True
 
 
-def make_engine(root: Path, address: RemoteAddress) -> Path:
-    """Make the empty repository at `root`, and return its git directory."""
-    git_dir = root / ".git"
-    for folder in ("objects/info", "objects/pack", "refs", "info"):
-        (git_dir / folder).mkdir(parents=True)
-    _write_config(git_dir, address, object_format="sha1", partial=False)
-    (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
-    return git_dir
-
-
-def _write_config(git_dir: Path, address: RemoteAddress, *, object_format: str, partial: bool) -> None:
-    """Write the whole configuration. `partial` allows that objects are missing which nobody needs."""
+def make_engine(root: Path, address: RemoteAddress, *, object_format: str = "sha1", partial: bool = False) -> Path:
+    """Make the repository at `root` and return its git directory; `partial` allows that objects are missing."""
     # Printable, and without what would end the quotes: an address was checked, a path may hold either.
     url = address.url.replace("\\", "\\\\").replace('"', '\\"')
-    lines = ["[core]", "\trepositoryformatversion = 1", "\tbare = false", "[extensions]"]
-    lines += [f"\tobjectFormat = {object_format}"] if object_format != "sha1" else []
-    lines += ["\tpartialClone = origin"] if partial else []
-    lines += ['[remote "origin"]', f'\turl = "{url}"', *(["\tpromisor = true"] if partial else [])]
-    (git_dir / "config").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")
+    config = "[extensions]\n\tpartialClone = origin\n" if partial else ""
+    config += f'[remote "origin"]\n\turl = "{url}"\n' + ("\tpromisor = true\n" if partial else "")
+    lay_out(root / ".git", object_format, config=config)
+    return root / ".git"
 
 
 async def _borrow_known(git_dir: Path, clone: Repository, object_format: str) -> bool:

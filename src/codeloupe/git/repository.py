@@ -81,7 +81,7 @@ class BaseBranch(Struct, frozen=True):
 
 
 class Entry(NamedTuple):
-    """One file of a tree or an index: a regular file or a symbolic link."""
+    """One file of a tree or an index: a regular file, a symbolic link or, where they count, a submodule."""
 
     mode: str
     blob: str
@@ -439,23 +439,41 @@ def private_directory() -> Iterator[Path]:
         yield directory
 
 
+def lay_out(
+    git_dir: Path,
+    object_format: str,
+    *,
+    lender: Path | None = None,
+    attributes: str = "",
+    bare: bool = False,
+    config: str = "",
+) -> None:
+    """Make a repository of our own, or complete one that was begun; it may borrow the objects of another."""
+    for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
+        (git_dir / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    core = f"[core]\n\trepositoryformatversion = 1\n\tbare = {str(bare).lower()}\n"
+    extension = "" if object_format == "sha1" else f"[extensions]\n\tobjectFormat = {object_format}\n"
+    (git_dir / "config").write_bytes(os.fsencode(core + extension + config))
+    if attributes:
+        (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
+    if lender is not None:
+        # Quoted, since a path may hold a line end.
+        escaped = str(lender).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(f'"{escaped}"\n'))
+    # git takes a directory for a repository when HEAD is there, so it comes last.
+    (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+
+
 @contextmanager
 def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
     """A fresh engine repository as a context; it is removed at the end, after an error too."""
     with private_directory() as directory:
         git_dir = directory / "engine"
+        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
         # Untracked files are in the engine's index as empty ones, so that object has to exist.
         empty = object_name("blob", b"", sources.object_format)
-        for folder in ("objects/info", f"objects/{empty[:2]}", "refs", "info"):
-            (git_dir / folder).mkdir(parents=True)
+        (git_dir / "objects" / empty[:2]).mkdir()
         (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
-        (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
-        extension = f"[extensions]\n\tobjectFormat = {sources.object_format}\n"
-        config = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n"
-        config += extension if sources.object_format != "sha1" else ""
-        (git_dir / "config").write_text(config, encoding="ascii")
-        (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
-        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(sources.objects) + b"\n")
         borrow(sources.shallow, git_dir / "shallow")
         yield git_dir
 
@@ -499,8 +517,10 @@ def object_name(kind: str, content: bytes, object_format: str) -> str:
     return hashlib.new(object_format, framed, usedforsecurity=False).hexdigest()
 
 
-async def list_entries(place: Place, tree: str | None, paths: Sequence[str] | None) -> list[Entry]:
-    """The files of a tree, or of the index when `tree` is None; of submodules nothing.
+async def list_entries(
+    place: Place, tree: str | None, paths: Sequence[str] | None, *, submodules: bool = False
+) -> list[Entry]:
+    """The files of a tree, or of the index when `tree` is None; of submodules nothing, or the commit.
 
     With `paths` at least those of them that are there. No path is checked: a hostile tree may hold any name.
     """
@@ -514,7 +534,7 @@ async def list_entries(place: Place, tree: str | None, paths: Sequence[str] | No
         # `mode blob stage` of an index, or `mode type blob` of a tree, then a tab and the path.
         facts, _, path = record.partition(b"\t")
         mode, first, second = facts.decode("ascii").split(" ")
-        if mode != SUBMODULE_MODE:
+        if submodules or mode != SUBMODULE_MODE:
             entries.append(Entry(mode, first if tree is None else second, os.fsdecode(path)))
     return entries
 

@@ -167,9 +167,9 @@ def test_the_checkout_itself_can_be_kept_without_touching_it(run: Run) -> None:
     begun = asyncio.run(run.store.beginning())
     assert asyncio.run(run.store.changed(begun, kept.tree)) == ("a.txt", "new")
     assert state_of(run.repository) == before
-    # What the repository has is not written again: there are two new contents and their folder.
+    # What the repository has is not written again: there are two new contents.
     (pack,) = (run.store_path / "objects" / "pack").glob("*.pack")
-    assert int.from_bytes(pack.read_bytes()[8:12], "big") == 3
+    assert int.from_bytes(pack.read_bytes()[8:12], "big") == 2
 
 
 def test_links_that_leave_and_large_files_of_the_repository_stay_as_they_are(
