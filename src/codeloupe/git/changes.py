@@ -1,34 +1,103 @@
-"""What a working tree holds, by content: its identity, and what changed between two looks at it.
+"""Reading a change: git's list (`--raw --numstat -z`) and patch of two sides, parsed and checked against each other.
 
-Files are entered in a copy of the index inside an engine, so that only those that differ from the index are read;
-neither the repository nor its index is touched. Ignored files do not count.
+The list gives names, status, modes and blobs, byte for byte; the patch gives the lines. Both describe one state of the
+repository only if nothing moved while git read it, which is what the comparison proves.
+
+The state of a working tree, to tell what changed between two looks at it, is read in the same way: through a copy of
+the index inside an engine, so that only files that differ from the index are read and nothing is touched.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
 
-from codeloupe.git.changes import check_index
-from codeloupe.git.command import both, git
+from msgspec.structs import replace
+
+from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository, OutputTooLarge, RepositoryBusy
+from codeloupe.git.command import PATCH_FLAGS, Place, both, failure, git, try_git
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.diff_text import decode_path
 from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
+    Entry,
     Repository,
+    borrow,
     comparison_settings,
     copy_index,
     in_engine,
+    object_name,
     temporary_engine,
 )
+from codeloupe.git.scopes import Side, Sides
+from codeloupe.model.change import SUBMODULE_MODE, Change, FileChange, FileStatus
 
+# List and patch at once: a NUL ends the list, and the patch follows.
+CHANGE_FLAGS = (*PATCH_FLAGS, "--raw", "--numstat", "-z", "--no-abbrev")
+# In the working tree: git's guards for other systems' file names would make it refuse a file that is there, and with
+# sparse checkouts known it looks at files outside of the sparse part that are there all the same.
+_TREE_SETTINGS = ("core.protectNTFS=false", "core.protectHFS=false", "core.sparseCheckout=true")
+_MAX_FILE_BYTES = 256 * 1024**2
+_CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)': ([^\n']*)$", re.MULTILINE | re.DOTALL)
+_UNMERGED = re.compile(rb"(?:^|\0)\w \d+ [0-9a-f]+ [123]\t([^\0]+)")
+_ASSUMED = re.compile(rb"(?:^|\0)[a-z] \d+ [0-9a-f]+ 0\t([^\0]+)")
+# May hit a name with a tab in it by mistake, so what it finds is checked again.
+_SUSPICIOUS_NAME = re.compile(rb"[\t/](?:|\.|\.\.|\.git)[/\0]", re.IGNORECASE)
+_RAW = re.compile(rb":([0-7]{6}) ([0-7]{6}) ([0-9a-f]{4,64}) ([0-9a-f]{4,64}) ([ACDMRTUXB])(\d{0,3})")
+_NUMSTAT = re.compile(rb"(\d{1,18}|-)\t(\d{1,18}|-)\t(.*)", re.DOTALL)
+_STATUSES = {
+    "A": FileStatus.ADDED,
+    "M": FileStatus.MODIFIED,
+    "D": FileStatus.DELETED,
+    "R": FileStatus.RENAMED,
+    "C": FileStatus.COPIED,
+    "T": FileStatus.TYPE_CHANGED,
+}
+
+# Each file of a working tree that is not ignored, with its mode and the name of its content.
 TreeState = Mapping[str, str]
+
+
+async def read_change(repository: Repository, sides: Sides) -> Change:
+    """The change between two sides. Raises RepositoryBusy on conflicts and GitFailed when git cannot read."""
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        place, unreadable, nested = in_engine(git_dir), dict[str, str](), tuple[str, ...]()
+        words = (sides.base, sides.head) if sides.head is not None else (sides.base,)
+        if sides.side is not Side.COMMIT:
+            copy_index(repository.index, git_dir)
+        if sides.side is Side.INDEX:
+            words = ("--cached", sides.base)
+            await _check_index(repository, place)
+        elif sides.side is Side.WORKING_TREE:
+            borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
+            settings = await comparison_settings(repository)
+            place = in_engine(git_dir, *settings, *_TREE_SETTINGS, work_tree=repository.root)
+            unreadable, nested = await _enter_untracked(repository, place)
+        files, is_whole = await _read_files(place, words)
+    if sides.side is Side.WORKING_TREE:
+        # Those that git did not find touched may be larger than it should have read.
+        unreadable |= _problems(repository.root, (file.path for file in files if file.new_path))
+    elif repository.remembers:
+        entries = (Entry(file.new_mode or "", file.new_blob or "", file.new_path) for file in files if file.new_path)
+        present = {entry.path: entry for entry in entries if entry.blob and entry.mode != SUBMODULE_MODE}
+        repository.known.entries[sides] = present
+    if not is_whole:
+        hidden = (file.path for file in files if file.binary and not file.hunks)
+        unreadable |= dict.fromkeys(hidden, "binary, and too large to look into")
+    readable = tuple(file for file in files if file.path not in unreadable)
+    return Change(sides.scope, readable, tuple(unreadable.items()), nested)
 
 
 async def read_tree_state(repository: Repository) -> TreeState:
     """Each file of the working tree with its mode and content name."""
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         copy_index(repository.index, git_dir)
-        settings, _ = await both(comparison_settings(repository), check_index(repository, in_engine(git_dir)))
+        settings, _ = await both(comparison_settings(repository), _check_index(repository, in_engine(git_dir)))
         place = in_engine(git_dir, *settings, work_tree=repository.root)
         await git(place, "add", "--all", "--ignore-errors", "--", ".")
         listed = await git(place, "ls-files", "--stage", "-z")
@@ -47,3 +116,228 @@ def identity(state: TreeState) -> str:
 def changed_between(before: TreeState, after: TreeState) -> tuple[str, ...]:
     """Files that were added, changed or removed, sorted."""
     return tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
+
+
+async def _read_files(place: Place, sides: tuple[str, ...]) -> tuple[tuple[FileChange, ...], bool]:
+    """The files, and whether the patch shows all of them, also those that git takes for binary."""
+    words = ("diff", *CHANGE_FLAGS, *sides, "--")
+    is_whole = True
+    try:
+        output = await git(place, *words)
+    except (OutputTooLarge, GitFailed) as error:
+        if isinstance(error, GitFailed) and "unable to generate diff" not in error.stderr:
+            raise
+        is_whole = False
+        output = await git(place, *(word for word in words if word != "--text"))
+    listed, patch = parse_list(output)
+    patched = parse_diff(patch)
+    # The list names content of the working tree only where git is sure of it without reading the file, which depends on
+    # the moment; the patch always does, unless the content is the old one.
+    blobs = {file.path: file.new_blob or file.old_blob for file in patched}
+    files = (
+        replace(file, new_blob=blobs.get(file.path) or file.old_blob) if file.new_path and not file.new_blob else file
+        for file in reconcile(patched, listed)
+    )
+    return tuple(files), is_whole
+
+
+async def _enter_untracked(repository: Repository, place: Place) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Make the engine's index fit for a comparison with the working tree: untracked files in, unreadable ones out.
+
+    Returns the unreadable files with the reason, and the untracked folders that are repositories.
+    """
+    words = ("ls-files", "--cached", "--modified", "--others", "--exclude-standard", "--stage", "-v", "-z")
+    completed = await try_git(place, *words)
+    if completed.exit_code != 0:
+        raise failure("ls-files", completed)
+
+    async def update_index(option: str, names: Iterable[str]) -> None:
+        listed = b"".join(os.fsencode(name) + b"\0" for name in names)
+        if listed:
+            await git(place, "update-index", option, "-z", "--stdin", stdin=listed)
+
+    assumed = _check_listed(repository, completed.stdout)
+    # A change that git was told to overlook is a change.
+    await update_index("--no-assume-unchanged", assumed)
+    records = completed.stdout.split(b"\0")
+    untracked = [os.fsdecode(record[2:]) for record in records if record.startswith(b"? ")]
+    touched = [os.fsdecode(record.split(b"\t", 1)[1]) for record in records if record.startswith(b"C ")]
+    # Temporary files, among them the engine, may lie in the reviewed tree.
+    ours = place.git_dir.parent.parent
+    found = [name for name in untracked if name[-1] != "/" and not (repository.root / name).is_relative_to(ours)]
+    problems = _problems(repository.root, [*found, *touched, *assumed])
+    await update_index("--assume-unchanged", [name for name in (*touched, *assumed) if name in problems])
+    if added := [name for name in found if name not in problems]:
+        # Entered as empty ones, so that the diff shows them as added.
+        empty = object_name("blob", b"", repository.sources.object_format)
+        records = [os.fsencode(f"100644 {empty}\t{name}\0") for name in added]
+        await git(place, "update-index", "-z", "--index-info", stdin=b"".join(records))
+    closed = {name: reason.lower() for name, reason in _CLOSED_FOLDER.findall(completed.stderr)}
+    return closed | problems, tuple(name for name in untracked if name.endswith("/"))
+
+
+async def _check_index(repository: Repository, place: Place) -> None:
+    _check_listed(repository, await git(place, "ls-files", "--stage", "-v", "-z"))
+
+
+def _check_listed(repository: Repository, output: bytes) -> list[str]:
+    """Refuse conflicts, and an index with names that would lead git out of the working tree or into its own folder.
+
+    Returns the files of which git was told to assume that they never change.
+    """
+    if names := sorted({os.fsdecode(name) for name in _UNMERGED.findall(output)}):
+        shown = ", ".join(repr(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
+        raise RepositoryBusy(
+            f"a merge, rebase or cherry-pick is in progress with conflicts in {len(names)} file(s): {shown}",
+            hint="resolve and add them, or abort it (git merge --abort), then review again",
+        )
+    if _SUSPICIOUS_NAME.search(output):
+        for row in output.split(b"\0"):
+            name = row.partition(b"\t")[2]
+            if name and not row.startswith(b"? ") and {b"", b".", b"..", b".git"} & set(name.lower().split(b"/")):
+                raise NotARepository(
+                    f"the index of {repository.root} is damaged or forged: it names {os.fsdecode(name)!r}",
+                    hint="git reset makes a new one; do not trust the origin of this repository",
+                )
+    return [os.fsdecode(name) for name in _ASSUMED.findall(output)]
+
+
+def _problems(root: Path, names: Iterable[str]) -> dict[str, str]:
+    """Of some files of the working tree, those that cannot be read, and why. A missing one is a deletion."""
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            facts = (root / name).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            problem = (error.strerror or "cannot be looked at").lower()
+        else:
+            if stat.S_ISDIR(facts.st_mode) or stat.S_ISLNK(facts.st_mode):
+                continue
+            if not stat.S_ISREG(facts.st_mode):
+                problem = "a pipe, a socket or a device, not a file"
+            elif facts.st_size > _MAX_FILE_BYTES:
+                problem = f"{facts.st_size:,} bytes, more than can be compared"
+            elif os.access(root / name, os.R_OK):
+                continue
+            else:
+                problem = "permission denied"
+        # Where a folder above was replaced by a symbolic link, the file is deleted to git.
+        if not any(os.path.islink(root / parent) for parent in Path(name).parents):  # noqa: PTH114 - Path's raises in closed folders
+            found[name] = problem
+    return found
+
+
+def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
+    """The files of git's list in its order, without hunks, and the patch after it.
+
+    `counts` are what git counted; it counts no lines of what it takes for binary. Raises DiffSyntaxError, and
+    RepositoryBusy for an unmerged file.
+
+    git prints all raw records first, then the numstat records in the same order, then a NUL and the patch; a file that
+    was touched and did not change has no numstat record.
+    """
+    files: list[FileChange] = []
+    position = counted = 0
+
+    def take() -> bytes:
+        nonlocal position
+        end = data.find(b"\0", position)
+        if end < 0:
+            _refuse_list("its last record is cut off")
+        start, position = position, end + 1
+        return data[start:end]
+
+    def take_path() -> str:
+        return decode_path(take() or _refuse_list("a record has no path"))
+
+    while position < len(data) and (record := take()):
+        if (raw := _RAW.fullmatch(record)) and not counted:
+            old_path = take_path()
+            files.append(_listed_file(raw, old_path, take_path() if raw[5] in b"RC" else old_path))
+        elif numbers := _NUMSTAT.fullmatch(record):
+            paths = (decode_path(numbers[3]),) * 2 if numbers[3] else (take_path(), take_path())
+            while counted < len(files) and (files[counted].old_path or paths[0], files[counted].path) != paths:
+                counted += 1
+            if counted == len(files):
+                _refuse_list(f"numstat counts {paths[1]!r}, which is not in its place in the raw list")
+            binary = b"-" in numbers.group(1, 2)
+            counts = None if binary else (int(numbers[1]), int(numbers[2]))
+            files[counted] = replace(files[counted], binary=binary, counts=counts)
+            counted += 1
+        else:
+            _refuse_list(f"a record is malformed: {record[:80]!r}")
+    return tuple(files), data[position:]
+
+
+def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChange:
+    old_mode, new_mode, old_blob, new_blob, letter, score = (group.decode("ascii") for group in raw.groups())
+    if letter == "U":
+        raise RepositoryBusy(
+            f"{new_path!r} has unresolved conflicts", hint="resolve and add it, or abort the merge, then run again"
+        )
+    if letter not in _STATUSES:
+        _refuse_list(f"{new_path!r} has the status {letter!r}, which means nothing here")
+    return FileChange(
+        old_path=None if letter == "A" else old_path,
+        new_path=None if letter == "D" else new_path,
+        status=_STATUSES[letter],
+        old_mode=old_mode if old_mode.strip("0") else None,
+        new_mode=new_mode if new_mode.strip("0") else None,
+        old_blob=old_blob if old_blob.strip("0") else None,
+        new_blob=new_blob if new_blob.strip("0") else None,
+        similarity=int(score) if score and letter in "RC" else None,
+        counts=(0, 0),
+    )
+
+
+def _refuse_list(problem: str) -> NoReturn:
+    raise DiffSyntaxError(f"git's list of changed files cannot be read: {problem}", hint="run it again")
+
+
+def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
+    """The files of git's list, in its order, with the hunks of the patch.
+
+    The patch is made with `--text`, so a file that git takes for binary may have hunks; it keeps them. Raises
+    DiffSyntaxError when list and patch do not describe the same change.
+    """
+    left = list(reversed(patched))
+    result: list[FileChange] = []
+    for file in listed:
+        names = (file.old_path, file.new_path, file.status)
+        if left and (left[-1].old_path, left[-1].new_path, left[-1].status) == names:
+            shown = left.pop()
+            _compare(file, shown)
+            counts = file.counts if file.status is FileStatus.TYPE_CHANGED and not file.binary else None
+            result.append(replace(file, hunks=shown.hunks, counts=counts))
+            continue
+        # The patch lacks a file of which the list says no more than that it was touched.
+        moved = file.old_blob and file.new_blob and file.old_blob != file.new_blob
+        if file.status is not FileStatus.MODIFIED or file.old_mode != file.new_mode or moved or any(file.counts or ()):
+            _disagree(f"{file.path!r} is in the list and not in its place in the patch")
+        result.append(replace(file, counts=None))
+    if left:
+        _disagree(f"{left[-1].path!r} is in the patch and not in its place in the list")
+    return tuple(result)
+
+
+def _compare(listed: FileChange, shown: FileChange) -> None:
+    sides = ((listed.old_blob, shown.old_blob), (listed.new_blob, shown.new_blob))
+    if any(one and other and not one.startswith(other) and not other.startswith(one) for one, other in sides):
+        _disagree(f"the content of {listed.path!r} is another one in the list than in the patch")
+    if listed.binary:
+        return
+    surplus_added, surplus_deleted = shown.added - listed.added, shown.deleted - listed.deleted
+    # numstat compares the two contents of a type change; the patch deletes one whole and adds the other whole,
+    # so a line that both have is counted on both sides of the patch.
+    shared_lines = listed.status is FileStatus.TYPE_CHANGED and surplus_added == surplus_deleted >= 0
+    if shown.binary or (not shared_lines and (surplus_added or surplus_deleted)):
+        _disagree(f"the changed lines of {listed.path!r} are not as many in the list as in the patch")
+
+
+def _disagree(problem: str) -> NoReturn:
+    raise DiffSyntaxError(
+        f"git's list of changed files and its patch disagree: {problem}",
+        hint="the repository may have changed while it was read; run it again",
+    )

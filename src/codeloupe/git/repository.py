@@ -35,10 +35,10 @@ EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-enco
 OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REGULAR_MODES = ("100644", "100755")
 
-_USUAL_NAMES = ("main", "master", "develop")
+USUAL_NAMES = ("main", "master", "develop")
 _USUAL_BASES = (
     "refs/remotes/origin/HEAD",
-    *(f"refs/{where}/{name}" for name in _USUAL_NAMES for where in ("heads", "remotes/origin")),
+    *(f"refs/{where}/{name}" for name in USUAL_NAMES for where in ("heads", "remotes/origin")),
 )
 # Values that change how a working tree is compared; each is harmless, and anything else is left out. What tells git
 # to trust a file's times and size is not among them: it would only save reading the file.
@@ -348,7 +348,7 @@ async def pushed_commit(repository: Repository, branch: str) -> str | None:
     """What a branch was at origin when git last talked to it; None where origin is not known to have it."""
     ref = f"refs/remotes/origin/{branch}"
     bases = repository.known.bases
-    found = bases if bases is not None and branch in _USUAL_NAMES else await _list_refs(repository, (ref,))
+    found = bases if bases is not None and branch in USUAL_NAMES else await _list_refs(repository, (ref,))
     return dict(found).get(ref)
 
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from msgspec import Struct
 
@@ -39,7 +39,7 @@ from codeloupe.git.repository import (
 )
 from codeloupe.model.change import SUBMODULE_MODE, SYMLINK_MODE
 from codeloupe.model.scope import RangeScope
-from codeloupe.system.directories import remove_tree
+from codeloupe.system.directories import opened_file, opened_folder, remove_tree
 from codeloupe.system.process import uninterrupted
 
 _SETTINGS = (
@@ -63,9 +63,6 @@ _LONGEST_PATH_BYTES = 3_500
 _ENTRIES_BETWEEN_BREATHS = 500
 # Two changes within one tick of the system's clock have the same time, so a file that is as young is read again.
 _TICK_NANOSECONDS = 100_000_000
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not blocking: between the scan and the opening a file may have become a pipe.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Stamp(NamedTuple):
@@ -309,7 +306,7 @@ class GitWorkspaceStore:
         except GitFailed:  # what is remembered outlived what it is about
             before, known = beginning, {}
             tracked = await self._read_tree(before)
-        with private_directory() as private, _opened(directory) as top:
+        with private_directory() as private, opened_folder(directory) as top:
             ignores = None if self._source is None else await self._ignores(self._source, private, top)
             scan = _Scan(directory, tracked, self._limits, self._format, ignores)
             await scan.run()
@@ -348,14 +345,14 @@ class GitWorkspaceStore:
         """The name of a file's content, and the content. Raises OSError, and ValueError for what cannot be kept."""
         if stat.S_ISLNK(stamp.mode):
             above, _, last = path.rpartition("/")
-            with _opened(above, inside=top) as folder:
+            with opened_folder(above, inside=top) as folder:
                 data = os.fsencode(os.readlink(last, dir_fd=folder))
         elif stamp.size <= self._limits.file_bytes:
             data = _read_file(top, path, self._limits.file_bytes)
         else:
             # Too large to be kept anew, and perhaps the one that is kept already.
             digest = hashlib.new(self._format, b"blob %d\0" % stamp.size, usedforsecurity=False)
-            with _opened_file(top, path) as stream:
+            with opened_file(top, path) as stream:
                 while chunk := stream.read(1024**2):
                     digest.update(chunk)
             if kept != (_mode_of(stamp.mode), digest.hexdigest(), path):
@@ -509,8 +506,7 @@ class _Scan:
 
     def _listed(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
         try:
-            with os.scandir(self._directory / folder) as listed:
-                entries = list(islice(_stats(listed), self._most_entries + 1))
+            entries = _stats(self._directory / folder, self._most_entries + 1)
         except OSError as error:
             if not folder:
                 raise
@@ -587,11 +583,14 @@ class _Scan:
         )
 
 
-def _stats(listed: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
-    for entry in listed:
-        # In a checkout a person may remove a file between the listing and the look.
-        with suppress(FileNotFoundError):
-            yield entry.name, entry.stat(follow_symlinks=False)
+def _stats(folder: Path | int, most: int | None = None) -> list[tuple[str, os.stat_result]]:
+    found: list[tuple[str, os.stat_result]] = []
+    with os.scandir(folder) as listed:
+        for entry in islice(listed, most):
+            # In a checkout a person may remove a file between the listing and the look.
+            with suppress(FileNotFoundError):
+                found.append((entry.name, entry.stat(follow_symlinks=False)))
+    return found
 
 
 def _remove_all_but(directory: Path, stamps: Mapping[str, Stamp]) -> set[str]:
@@ -606,8 +605,8 @@ def _remove_all_but(directory: Path, stamps: Mapping[str, Stamp]) -> set[str]:
     try:
         while stamps and left:
             path = left.pop()
-            with _opened(directory) as top, _opened(path, inside=top) as folder, os.scandir(folder) as listed:
-                for name, facts in list(_stats(listed)):
+            with opened_folder(directory) as top, opened_folder(path, inside=top) as folder:
+                for name, facts in _stats(folder):
                     place = f"{path}/{name}" if path else name
                     if stat.S_ISDIR(facts.st_mode):
                         if place in wanted and facts.st_mode & 0o700 == 0o700:
@@ -626,32 +625,8 @@ def _remove_all_but(directory: Path, stamps: Mapping[str, Stamp]) -> set[str]:
     return there
 
 
-@contextmanager
-def _opened(directory: Path | str, *, inside: int | None = None) -> Iterator[int]:
-    """A directory, or by its path a folder below an open one, in which no part may be a link. Raises OSError."""
-    folder = os.open(directory, _DIRECTORY) if inside is None else os.dup(inside)
-    try:
-        for part in str(directory).split("/") if inside is not None and directory else ():
-            inner = os.open(part, _DIRECTORY, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        yield folder
-    finally:
-        os.close(folder)
-
-
-@contextmanager
-def _opened_file(top: int, path: str) -> Iterator[IO[bytes]]:
-    """A regular file below an open directory. Raises OSError, and ValueError for another kind of thing."""
-    above, _, last = path.rpartition("/")
-    with _opened(above, inside=top) as folder, os.fdopen(os.open(last, _READ, dir_fd=folder), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise ValueError("not a regular file any more")
-        yield stream
-
-
 def _read_file(top: int, path: str, most_bytes: int) -> bytes:
-    with _opened_file(top, path) as stream:
+    with opened_file(top, path) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise ValueError(f"a file of more than {most_bytes:,} bytes")

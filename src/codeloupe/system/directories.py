@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -68,6 +69,36 @@ def _remove_files(folder: int) -> list[str]:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
     return [name for name, is_folder in entries if is_folder]
+
+
+@contextmanager
+def opened_folder(path: Path | str, *, inside: int | None = None) -> Iterator[int]:
+    """A directory, or by its path a folder below an open one, in which no part may be a link. Raises OSError."""
+    folder = os.open(path, _DIRECTORY) if inside is None else os.dup(inside)
+    try:
+        for part in str(path).split("/") if inside is not None and path else ():
+            inner = os.open(part, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def opened_file(top: int, path: str) -> Iterator[IO[bytes]]:
+    """A regular file below an open directory, no part of whose path may be a link.
+
+    Raises OSError, and ValueError for another kind of thing.
+    """
+    folder_path, _, name = path.rpartition("/")
+    with opened_folder(folder_path, inside=top) as folder:
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise ValueError("not a regular file")
+        # Not blocking: meanwhile it may have become a pipe.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+        with os.fdopen(file, "rb") as stream:
+            yield stream
 
 
 _PREFIX = "codeloupe-"

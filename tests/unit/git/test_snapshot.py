@@ -10,7 +10,7 @@ import pytest
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
-from codeloupe.git.snapshot import empty_directory, exported, place_of, write_file
+from codeloupe.git.snapshot import empty_directory, exported, exported_tree, list_head_files, place_of, write_file
 from codeloupe.model.scope import CommitScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 from tests.rows import each
@@ -66,7 +66,8 @@ def _export(path: Path, request: ScopeRequest, paths: list[str] | None) -> tuple
 
     async def go() -> tuple[dict[str, bytes], dict[str, str]]:
         repository, sides = await _open(path, request)
-        async with exported(repository, sides, paths=paths) as snapshot:
+        names = await list_head_files(repository) if paths is None else paths
+        async with exported(repository, sides, paths=names) as snapshot:
             return dict(_files(snapshot.root)), snapshot.missing
 
     return asyncio.run(go())
@@ -215,16 +216,6 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
     sha = repository.git("commit-tree", "-m", "evil", tree).decode().strip()
     repository.git("update-ref", "refs/heads/main", sha)
 
-    async def go() -> tuple[list[str], list[str], dict[str, str]]:
-        opened, sides = await _open(repository.path, CommitScope("HEAD"))
-        async with exported(opened, sides, paths=None) as snapshot:
-            inside = [name for name, _ in _files(snapshot.root)]
-            return inside, [entry.name for entry in snapshot.root.parent.iterdir()], snapshot.missing
-
-    inside, beside, missing = asyncio.run(go())
-    assert set(inside) - {"both", "both/escaped"} == {"good.py", ".gitmodules"}
-    assert beside == ["tree"]
-    assert not Path("/escaped-absolute").exists()
     outside = {
         "../escaped",
         "./escaped",
@@ -233,8 +224,20 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
         "../escaped-by-name",
         "/escaped-absolute",
         "a//b",
+        "x" * 300,
     }
-    assert {name for name, why in missing.items() if "leaves the tree" in why} == outside
+
+    async def go() -> tuple[list[str], list[str], dict[str, str]]:
+        opened, sides = await _open(repository.path, CommitScope("HEAD"))
+        async with exported_tree(opened, sides, needed=outside) as snapshot:
+            inside = [name for name, _ in _files(snapshot.root)]
+            return inside, [entry.name for entry in snapshot.root.parent.iterdir()], snapshot.missing
+
+    inside, beside, missing = asyncio.run(go())
+    assert set(inside) - {"both", "both/escaped"} == {"good.py", ".gitmodules"}
+    assert beside == ["tree"]
+    assert not Path("/escaped-absolute").exists()
+    assert {name for name, why in missing.items() if "leaves the tree" in why} == outside - {"x" * 300}
     assert missing["x" * 300] == "a name longer than a file can have"
 
 
