@@ -8,11 +8,12 @@ overruled.
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import hashlib
 import os
 import re
 import shutil
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from codeloupe.errors import NotARepository, RevisionError, UsageError
-from codeloupe.git.command import MINIMUM_VERSION, Place, failure, git, git_for_user, try_git
+from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
@@ -44,9 +45,6 @@ _USUAL_BASES = (
 # to trust a file's times and size is not among them: it would only save reading the file.
 _COMPARISON_KEYS = frozenset(f"core.{key}" for key in ("autocrlf", "eol", "filemode", "precomposeunicode", "symlinks"))
 _COMPARISON_VALUES = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "input", "lf", "crlf", "native"})
-# The system limits how much may stand on a command line; beyond this the whole list is read instead.
-_MAX_ARGUMENT_BYTES = 64_000
-
 # What git is asked about a repository, all at once. A pattern with brackets is one name that need not exist.
 _GLOBS = tuple("--glob=" + re.sub(r"/(\w)(\w+)$", r"/[\1]\2", ref) for ref in _USUAL_BASES)
 _FACTS = (
@@ -144,19 +142,30 @@ async def open_repository(start: Path) -> Repository:
     # The work tree is named, or git would go to where the repository's configuration says it is.
     completed = await try_git(Place(root / ".git", work_tree=root), *_FACTS, *_NAMES)
     lines = os.fsdecode(completed.stdout).split("\n")[:-1]
-    if completed.exit_code != 0 and len(lines) < _FACT_LINES:
+    facts = lines[:_FACT_LINES]
+    if completed.exit_code != 0 and len(facts) < _FACT_LINES:
         reason = failure("rev-parse", completed)
+        message = f"{root} has a .git that git cannot read: {reason.message}"
+        raise NotARepository(message, hint="run git status there to see why") from reason
+    # An option that git does not know yet is printed as it is.
+    if not facts or any(line.startswith("--") for line in facts):
         raise NotARepository(
-            f"{root} has a .git that git cannot read: {reason.message}", hint="run git status there to see why"
-        ) from reason
-    git_dir, common_dir, index, objects, shallow, object_format, is_shallow = _facts(root, lines)
+            f"git does not answer what codeloupe asks about {root}",
+            hint=f"install {WANTED_VERSION}; `git --version` shows which one is installed",
+        )
+    if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false"):
+        message = f"the path of the repository {str(root)!r} contains a line break"
+        raise NotARepository(message, hint="move it elsewhere")
+    git_dir, common_dir, index, objects, shallow = map(Path, facts[:5])
+    # Inside a commit hook git names a temporary index, relative to the root. It is honoured in the repository's folder.
+    named = (root / os.environ.get("GIT_INDEX_FILE", "")).resolve()
     repository = Repository(
         root=root,
-        git_dir=Path(git_dir),
-        common_dir=Path(common_dir),
-        index=_current_index(Path(index), Path(git_dir), root),
-        sources=Sources(Path(objects), Path(shallow), object_format),
-        shallow=is_shallow == "true",
+        git_dir=git_dir,
+        common_dir=common_dir,
+        index=named if named.is_file() and named.is_relative_to(git_dir.resolve()) else index,
+        sources=Sources(objects, shallow, facts[5]),
+        shallow=facts[6] == "true",
         remembers=opened is not None,
         known=_Known() if opened is None else _known(completed, lines[_FACT_LINES:]),
     )
@@ -165,52 +174,34 @@ async def open_repository(start: Path) -> Repository:
     return repository
 
 
-def open_repository_now(start: Path) -> Repository:
-    """As `open_repository`, where no event loop runs."""
-    return asyncio.run(open_repository(start))
-
-
-def _facts(root: Path, lines: list[str]) -> list[str]:
-    # An option that git does not know yet is printed as it is.
-    if not lines or any(line.startswith("--") for line in lines[:_FACT_LINES]):
-        wanted = ".".join(map(str, MINIMUM_VERSION))
-        raise NotARepository(
-            f"git does not answer what codeloupe asks about {root}",
-            hint=f"install git {wanted} or newer; `git --version` shows which one is installed",
-        )
-    if len(lines) < _FACT_LINES or lines[_FACT_LINES - 1] not in ("true", "false"):
-        raise NotARepository(
-            f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere"
-        )
-    return lines[:_FACT_LINES]
-
-
 def _known(completed: Completed, lines: list[str]) -> _Known:
     """HEAD and the usual bases, the likeliest first; nothing where git did not say all of it."""
-    count = len(lines) // 2 - 1
-    objects, names = lines[: count + 1], lines[count + 1 :]
-    if completed.exit_code or len(objects) != len(names) or not all(map(OBJECT_NAME.fullmatch, objects)):
+    count = len(lines) // 2
+    objects, names = lines[:count], lines[count:]
+    if completed.exit_code or not count or len(names) != count or not all(map(OBJECT_NAME.fullmatch, objects)):
         return _Known()
-    branch = names[-1].removeprefix("refs/heads/") if names[-1].startswith("refs/heads/") else None
-    return _Known(Head(objects[-1], branch), tuple(zip(names[:-1], objects[:-1], strict=True)))
+    return _Known(_head(objects[-1], names[-1]), tuple(zip(names[:-1], objects[:-1], strict=True)))
+
+
+def _head(sha: str, ref: str) -> Head:
+    return Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
 
 
 def find_root(start: Path) -> Path:
     """The directory of the repository that holds `start`; raises NotARepository. Git is not asked."""
     try:
-        if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
-            raise NotARepository(
-                f"{start} {_why_no_directory(start)}", hint="give --repo a directory inside a git repository"
-            )
         here = start.resolve()
-    except OSError as error:
-        raise NotARepository(
-            f"{start} cannot be looked at: {error.strerror or error}", hint="go to a directory that is there"
-        ) from error
+        if not stat.S_ISDIR(here.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "")
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a NUL in it, or links that lead to themselves
+        is_known = isinstance(error, OSError) and error.errno != errno.ENOTDIR and error.strerror
+        reason = f" that can be entered: {str(is_known).lower()}" if is_known else ""
+        message = f"{start} is not a directory{reason}"
+        raise NotARepository(message, hint="give --repo a directory inside a git repository") from error
     for directory in (here, *here.parents):
         if os.path.lexists(directory / ".git"):
             return directory
-        if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - as above
+        if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - Path's raises below a folder that may not be entered
             raise NotARepository(
                 f"{directory} is a bare repository or the inside of one: there is no working tree to review",
                 hint="clone it, and run codeloupe in the clone",
@@ -221,26 +212,6 @@ def find_root(start: Path) -> Path:
     )
 
 
-def _why_no_directory(start: Path) -> str:
-    try:
-        start.stat()
-    except OSError as error:
-        return f"is not a directory that can be entered: {(error.strerror or 'unknown error').lower()}"
-    except ValueError:  # a name with a NUL in it
-        pass
-    return "is not a directory"
-
-
-def _current_index(index: Path, git_dir: Path, root: Path) -> Path:
-    """Inside a commit hook git names a temporary index; it is honoured when it lies in the repository's own folder."""
-    if named := os.environ.get("GIT_INDEX_FILE"):
-        # git starts its hooks at the root, and a hook may have gone elsewhere before it came here.
-        path = (root / named).resolve()
-        if path.is_file() and path.is_relative_to(git_dir.resolve()):
-            return path
-    return index
-
-
 async def resolve(repository: Repository, revision: str) -> str:
     """The commit a revision names; raises RevisionError when there is none or more than one."""
     return (await resolve_all(repository, (revision,)))[0]
@@ -249,13 +220,10 @@ async def resolve(repository: Repository, revision: str) -> str:
 async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[str]:
     """The commits that some revisions name, with one question to git. Raises RevisionError for the first wrong one."""
     for revision in revisions:
-        if revision.startswith("-"):
-            raise RevisionError(
-                f"{revision!r} is not a revision: it begins with a dash",
-                hint="give a branch, a tag or a commit; options go before it",
-            )
-        if not revision or "\0" in revision:
-            raise RevisionError(f"{revision!r} is not a revision", hint="give a branch, a tag or a commit")
+        if not revision or revision.startswith("-") or "\0" in revision:
+            dash = ": it begins with a dash" if revision.startswith("-") else ""
+            hint = "give a branch, a tag or a commit; options go before it"
+            raise RevisionError(f"{revision!r} is not a revision{dash}", hint=hint)
     if repository.known.head and repository.known.head.sha and set(revisions) == {"HEAD"}:
         return [repository.known.head.sha] * len(revisions)
     names = [f"{revision}^{{commit}}" for revision in revisions]
@@ -269,25 +237,19 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
         return found
     if len(revisions) > 1:
         return [await resolve(repository, revision) for revision in revisions]
-    raise await _not_resolved(repository, revisions[0], completed.stderr, is_ambiguous=is_ambiguous)
-
-
-async def _not_resolved(
-    repository: Repository, revision: str, words: str, *, is_ambiguous: bool
-) -> RevisionError | NotARepository:
     if is_ambiguous:
-        return RevisionError(
-            f"the revision {revision!r} is ambiguous: more than one object or ref has that name",
+        raise RevisionError(
+            f"the revision {revisions[0]!r} is ambiguous: more than one object or ref has that name",
             hint="give more digits, or the full ref such as refs/heads/NAME or refs/tags/NAME",
         )
-    if revision == "HEAD" and (await read_head(repository)).sha is None:
-        return no_commits(repository)
-    if other := re.search(r"dereferences to (\w+) type", words):
-        return RevisionError(f"{revision!r} is a {other[1]}, not a commit", hint="give a branch, a tag or a commit")
+    if revisions[0] == "HEAD" and (await read_head(repository)).sha is None:
+        raise no_commits(repository)
+    if other := re.search(r"dereferences to (\w+) type", completed.stderr):
+        raise RevisionError(f"{revisions[0]!r} is a {other[1]}, not a commit", hint="give a branch, a tag or a commit")
     hint = "git branch --all and git log --oneline show what there is"
     if repository.shallow:
         hint = "this is a shallow clone: fetch the revision first (git fetch origin REVISION, or git fetch --unshallow)"
-    return RevisionError(f"the revision {revision!r} is unknown in {repository.root}", hint=hint)
+    raise RevisionError(f"the revision {revisions[0]!r} is unknown in {repository.root}", hint=hint)
 
 
 def no_commits(repository: Repository) -> NotARepository:
@@ -304,8 +266,7 @@ async def read_head(repository: Repository) -> Head:
         return repository.known.head
     completed = await try_git(repository.place, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     if completed.exit_code == 0:
-        sha, _, ref = os.fsdecode(completed.stdout).rstrip("\n").partition("\n")
-        head = Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
+        head = _head(*os.fsdecode(completed.stdout).split("\n")[:2])
     elif (await try_git(repository.place, "rev-parse", "--verify", "--quiet", "HEAD")).exit_code == 0:
         raise failure("rev-parse", completed)
     else:
@@ -527,7 +488,8 @@ async def list_entries(
     verb = ("ls-files", "--stage", "-z") if tree is None else ("ls-tree", "-r", "-z", "--full-tree", tree)
     if paths is not None and not paths:
         return []
-    few = paths is not None and sum(len(os.fsencode(path)) + 1 for path in paths) < _MAX_ARGUMENT_BYTES
+    # The system limits how long a command line may be; beyond this the whole list is read instead.
+    few = paths is not None and sum(len(os.fsencode(path)) + 1 for path in paths) < 64_000
     output = await git(place, *verb, "--", *(paths if paths and few else ()))
     entries: list[Entry] = []
     for record in filter(None, output.split(b"\0")):

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system.process import EXHAUSTED, Child, Command, Completed, settle, start_failure, uninterrupted
+from codeloupe.system.process import EXHAUSTED, Child, Command, Completed, start_failure, uninterrupted
 
 # Much longer than a guardian takes, which ends by itself after its grace and its last wait: machines are suspended too.
 END_SECONDS = 20.0
@@ -65,9 +65,9 @@ async def stream(
     not finish in time or wrote nothing to either output for `idle_timeout_seconds`; it is gone in every case.
     """
     keep_bytes = command.max_output_bytes if keep_bytes is None else keep_bytes
-    listener = _Listener(on_line, is_over, keep_bytes, max_line_bytes)
+    call = _Call(keep_bytes, Lines(on_line, max_line_bytes) if on_line else None, is_over)
     try:
-        call = _Call(command, listener)
+        call.start(command)
     except ValueError as error:
         raise start_failure(command, error) from error
     except OSError as error:
@@ -79,13 +79,21 @@ async def stream(
             hint="check the installation of Python",
         ) from error
     try:
-        passed = await _watch(call, listener, command.timeout_seconds, idle_timeout_seconds)
+        idle_seconds = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
+        passed = await call.wait(command.timeout_seconds, idle_seconds)
     finally:
         await uninterrupted(call.end())
-    if listener.error is not None:
-        raise listener.error
+    if call.error is not None:
+        raise call.error
     if passed is not None:
-        raise _timed_out(command, listener, passed)
+        seconds, silent = round(passed[0], 2), passed[1]
+        if silent:
+            what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
+        else:
+            what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
+        message = f"{command.program} {what} and was ended"
+        stdout, stderr = call.kept()
+        raise StreamTimedOut(message, program=command.program, hint=hint, stdout=stdout, stderr=stderr, silent=silent)
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
@@ -94,37 +102,7 @@ async def stream(
             program=command.program,
             hint=f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here",
         )
-    return listener.completed(call.exit_code)
-
-
-async def _watch(
-    call: _Call, listener: _Listener, timeout_seconds: float, idle_seconds: float | None
-) -> tuple[float, bool] | None:
-    """Wait for the program's end, or for the first limit that passes: its seconds, and whether it is one of silence."""
-    idle = math.inf if idle_seconds is None else idle_seconds
-    ends = (call.exited, listener.failed)
-    while not any(end.done() for end in ends):
-        now = time.monotonic()
-        left = min(listener.started + timeout_seconds, listener.ends_by) - now
-        idle_left = listener.heard_at + idle - now
-        if left <= 0:
-            return timeout_seconds, False
-        if idle_left <= 0:
-            return idle, True
-        awaited = ends if listener.over.done() else (*ends, listener.over)
-        await asyncio.wait(awaited, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
-    return None
-
-
-def _timed_out(command: Command, listener: _Listener, passed: tuple[float, bool]) -> StreamTimedOut:
-    stdout, stderr = listener.kept()
-    seconds, silent = round(passed[0], 2), passed[1]
-    if silent:
-        what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
-    else:
-        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
-    message = f"{command.program} {what} and was ended"
-    return StreamTimedOut(message, program=command.program, hint=hint, stdout=stdout, stderr=stderr, silent=silent)
+    return call.completed(call.exit_code)
 
 
 class HeadAndTail:
@@ -207,73 +185,27 @@ class Lines:
             self._line += part
 
 
-class _Listener:
-    """Takes what a program writes, keeps part of it, and hands its lines on. `error` is what the taker raised.
-
-    `over` is done, and `ends_by` set, when the program has nothing more to tell.
-    """
-
-    def __init__(
-        self,
-        on_line: Callable[[bytes], None] | None,
-        is_over: Callable[[], bool] | None,
-        keep_bytes: int,
-        max_line_bytes: int,
-    ) -> None:
-        self.started = self.heard_at = time.monotonic()
-        self.ends_by = math.inf
-        self.error: Exception | None = None
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._is_over = is_over
-        self._stdout = HeadAndTail(keep_bytes)
-        self._stderr = HeadAndTail(128 * 1024)
-        self._lines = Lines(on_line, max_line_bytes) if on_line else None
-
-    def take_stdout(self, data: bytes) -> None:
-        self.heard_at = time.monotonic()
-        self._stdout.add(data)
-        if self._lines is None or self.failed.done():
-            return
-        try:
-            self._lines.add(data)
-            if not self.over.done() and self._is_over is not None and self._is_over():
-                self.ends_by = self.heard_at + _END_SECONDS
-                settle(self.over)
-        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, and is raised there
-            self.error = error
-            settle(self.failed)
-
-    def take_stderr(self, data: bytes) -> None:
-        self.heard_at = time.monotonic()
-        self._stderr.add(data)
-
-    def kept(self) -> tuple[bytes, str]:
-        """What is kept of both outputs."""
-        return self._stdout.kept(), self._stderr.kept().decode("utf-8", "replace")
-
-    def completed(self, exit_code: int) -> Completed:
-        """The outcome of a program that ended by itself; its last line is handed over before."""
-        seconds = time.monotonic() - self.started
-        if self._lines is not None:
-            self._lines.finish()
-        skipped = self._lines.skipped if self._lines else 0
-        omitted = self._stdout.omitted_bytes
-        return Completed(exit_code, *self.kept(), seconds, omitted_bytes=omitted, skipped_lines=skipped)
-
-
 class _Call:
-    """A program under a guardian: running, or ended. Making one raises OSError or ValueError.
+    """A program under a guardian: its start, what it writes, and its end.
 
-    `exited` is done when the program itself is gone or could not be started; then `exit_code` or `start_error` is set,
-    or neither when its guardian was lost.
+    `exit_code` or `start_error` is set when the program is gone or could not be started, and neither when its guardian
+    was lost. `error` is what the taker of its lines raised.
     """
 
-    def __init__(self, command: Command, listener: _Listener) -> None:
-        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, keep_bytes: int, lines: Lines | None, is_over: Callable[[], bool] | None) -> None:
         self.exit_code: int | None = None
         self.start_error: OSError | None = None
+        self.error: Exception | None = None
+        self._started = self._heard_at = time.monotonic()
+        self._ends_by = math.inf
+        self._stdout, self._stderr = HeadAndTail(keep_bytes), HeadAndTail(128 * 1024)
+        self._lines = lines
+        self._is_over = is_over
         self._told = b""
+        self._news = asyncio.Event()
+
+    def start(self, command: Command) -> None:
+        """Have the guardian start the program. Raises OSError or ValueError."""
         loader = {name: os.environ[name] for name in _LOADER_NAMES if name in os.environ}
         hidden = ",".join(loader.keys() - command.environment.keys())
         with contextlib.ExitStack() as stack:
@@ -294,12 +226,27 @@ class _Call:
                 cwd=Path("/"),
                 environment={**loader, **command.environment},
                 stdin=command.stdin,
-                takers=(listener.take_stdout, listener.take_stderr),
+                takers=(self._take_stdout, self._take_stderr),
                 pass_files=files,
             )
             undo.pop_all()
         self._gone = self._child.pipes.read(self._line, self._hear)
-        self._gone.add_done_callback(lambda _: settle(self.exited))
+        self._gone.add_done_callback(lambda _: self._news.set())
+
+    async def wait(self, timeout_seconds: float, idle_seconds: float) -> tuple[float, bool] | None:
+        """Wait for the program's end, or for the first limit that passes: its seconds, and whether it is of silence."""
+        while not self._gone.done() and self.exit_code is None and self.start_error is None and self.error is None:
+            now = time.monotonic()
+            left = min(self._started + timeout_seconds, self._ends_by) - now
+            idle_left = self._heard_at + idle_seconds - now
+            if left <= 0:
+                return timeout_seconds, False
+            if idle_left <= 0:
+                return idle_seconds, True
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), min(left, idle_left))
+        return None
 
     async def end(self) -> None:
         """Have everything ended that is left, and wait until it is, but not for ever.
@@ -319,6 +266,36 @@ class _Call:
             if not await self._child.gone(END_SECONDS):
                 self._child.process.kill()
 
+    def kept(self) -> tuple[bytes, str]:
+        """What is kept of both outputs."""
+        return self._stdout.kept(), self._stderr.kept().decode("utf-8", "replace")
+
+    def completed(self, exit_code: int) -> Completed:
+        """The outcome of a program that ended by itself; its last line is handed over before."""
+        seconds = time.monotonic() - self._started
+        if self._lines is not None:
+            self._lines.finish()
+        skipped, omitted = self._lines.skipped if self._lines else 0, self._stdout.omitted_bytes
+        return Completed(exit_code, *self.kept(), seconds, omitted_bytes=omitted, skipped_lines=skipped)
+
+    def _take_stdout(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
+        self._stdout.add(data)
+        if self._lines is None or self.error is not None:
+            return
+        try:
+            self._lines.add(data)
+            if self._ends_by == math.inf and self._is_over is not None and self._is_over():
+                self._ends_by = self._heard_at + _END_SECONDS
+                self._news.set()
+        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, and is raised there
+            self.error = error
+            self._news.set()
+
+    def _take_stderr(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
+        self._stderr.add(data)
+
     def _hear(self, data: bytes) -> None:
         *sentences, self._told = (self._told + data).split(b"\n")
         for what, number in (sentence.split() for sentence in sentences):
@@ -326,4 +303,4 @@ class _Call:
                 self.exit_code = int(number)
             else:
                 self.start_error = OSError(int(number), os.strerror(int(number)))
-            settle(self.exited)
+            self._news.set()
