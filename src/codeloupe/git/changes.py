@@ -142,10 +142,7 @@ async def _read_files(place: Place, sides: tuple[str, ...]) -> tuple[tuple[FileC
 
 
 async def _enter_untracked(repository: Repository, place: Place) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Make the engine's index fit for a comparison with the working tree: untracked files in, unreadable ones out.
-
-    Returns the unreadable files with the reason, and the untracked folders that are repositories.
-    """
+    """Enter untracked files in the engine's index, take unreadable ones out; returns those, and nested repositories."""
     words = ("ls-files", "--cached", "--modified", "--others", "--exclude-standard", "--stage", "-v", "-z")
     completed = await try_git(place, *words)
     if completed.exit_code != 0:
@@ -181,10 +178,7 @@ async def _check_index(repository: Repository, place: Place) -> None:
 
 
 def _check_listed(repository: Repository, output: bytes) -> list[str]:
-    """Refuse conflicts, and an index with names that would lead git out of the working tree or into its own folder.
-
-    Returns the files of which git was told to assume that they never change.
-    """
+    """Refuse conflicts and names that lead out of the tree; returns the files that git was told to overlook."""
     if names := sorted({os.fsdecode(name) for name in _UNMERGED.findall(output)}):
         shown = ", ".join(repr(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
         raise RepositoryBusy(
@@ -230,14 +224,7 @@ def _problems(root: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
-    """The files of git's list in its order, without hunks, and the patch after it.
-
-    `counts` are what git counted; it counts no lines of what it takes for binary. Raises DiffSyntaxError, and
-    RepositoryBusy for an unmerged file.
-
-    git prints all raw records first, then the numstat records in the same order, then a NUL and the patch; a file that
-    was touched and did not change has no numstat record.
-    """
+    """The files of git's list, without hunks but with its counts, and the patch after it. Raises DiffSyntaxError."""
     files: list[FileChange] = []
     position = counted = 0
 
@@ -297,11 +284,7 @@ def _refuse_list(problem: str) -> NoReturn:
 
 
 def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
-    """The files of git's list, in its order, with the hunks of the patch.
-
-    The patch is made with `--text`, so a file that git takes for binary may have hunks; it keeps them. Raises
-    DiffSyntaxError when list and patch do not describe the same change.
-    """
+    """The files of git's list with the hunks of the patch. Raises DiffSyntaxError when the two do not agree."""
     left = list(reversed(patched))
     result: list[FileChange] = []
     for file in listed:

@@ -78,10 +78,7 @@ PATCH_FLAGS = (
 
 
 class Place(Struct, frozen=True):
-    """Where a git command works: its repository, and optionally a work tree and an index.
-
-    `settings` are further `-c` values; they come from us, never unchecked from the reviewed repository.
-    """
+    """Where a git command works, and further `-c` values: ours, never unchecked from the reviewed repository."""
 
     git_dir: Path
     work_tree: Path | None = None
@@ -113,10 +110,7 @@ async def try_git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: 
 
 
 async def git_to_remote(place: Place, line: Line, *arguments: str, stdin: bytes = b"") -> Completed:
-    """Run git where it may talk to a remote, which the caller has checked; it has no login but what `line` gives.
-
-    The place must be a repository of ours: a remote's address in somebody else's configuration is not checked.
-    """
+    """Run git in a repository of ours where it may talk to a remote that the caller has checked."""
     environment = {**_ENVIRONMENT, "HOME": "/nonexistent", **line.variables, "GIT_ALLOW_PROTOCOL": line.protocol}
     command = _command(place, arguments, environment, stdin)
     return await run_program(

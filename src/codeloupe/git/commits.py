@@ -28,7 +28,6 @@ from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
     USUAL_NAMES,
     Repository,
-    blob_sizes,
     in_engine,
     merge_base,
     resolve,
@@ -42,7 +41,6 @@ from codeloupe.model.sweep import CommitQuery
 
 _LINES_IN_BATCH = 50_000
 _COMMITS_IN_BATCH = 50
-_BINARY_BYTES_IN_BATCH = 16 * 1024**2
 _COMBINED_FILE = re.compile(rb"diff --(?:cc|combined) (.*)")
 _COMBINED_HUNK = re.compile(rb"@@@+ [-0-9, ]{1,2000}\+(\d{1,20})(?:,(\d{1,20}))? @@@")
 # git takes a date in which it knows no word for "now", so that a slip of the pen would choose no commit at all.
@@ -69,10 +67,7 @@ class CommitChange(Struct, frozen=True):
 
 
 async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Commit, ...]:
-    """The commits a query names, newest first; the numbers of a merge are those against its first parent.
-
-    Raises RevisionError for a revision or a date that means nothing, and NotARepository before the first commit.
-    """
+    """The commits a query names, newest first. Raises RevisionError, and NotARepository before the first commit."""
     limits = [] if query.looks_into_merges else ["--first-parent"]
     limits += [] if query.until is None else [f"--until={_checked_date(query.until)}"]
     limits += [] if query.author is None else ["--fixed-strings", f"--author={query.author}"]
@@ -211,31 +206,16 @@ class _Reader(Struct, frozen=True):
         return [await self._finished(commit, changes.get(commit.sha)) for commit in batch]
 
     async def _together(self, commits: Sequence[Commit]) -> dict[str, Change]:
-        """The changes of those that can be read at once. What git takes for binary is of any size as text."""
-        against = ("--diff-merges=first-parent", *CHANGE_FLAGS)
-        output = await self._log(commits, *(word for word in against if word != "--text"))
-        read = {sha: parse_list(shown) for sha, shown in output.items()}
-        blobs = {
-            sha: [blob for file in files if file.binary for blob in (file.old_blob, file.new_blob) if blob]
-            for sha, (files, _) in read.items()
-            if any(file.binary for file in files)
-        }
-        sizes = await blob_sizes(self.place, (blob for names in blobs.values() for blob in names))
-        small: list[Commit] = []
-        left = _BINARY_BYTES_IN_BATCH
-        for commit in (commit for commit in commits if commit.sha in blobs):
-            size = sum(sizes.get(blob, left + 1) for blob in blobs[commit.sha])
-            if size <= left:
-                small.append(commit)
-                left -= size
-        read = {sha: shown for sha, shown in read.items() if sha not in blobs}
-        read |= {sha: parse_list(shown) for sha, shown in (await self._log(small, *against)).items()}
-        return {
-            commit.sha: Change(commit_scope(commit.sha, commit.parents), reconcile(parse_diff(patch), files))
-            for commit in commits
-            if commit.sha in read
-            for files, patch in (read[commit.sha],)
-        }
+        """The changes of those that can be read at once: what git takes for binary is of any size as text."""
+        words = ("--diff-merges=first-parent", *CHANGE_FLAGS)
+        output = await self._log(commits, *(word for word in words if word != "--text"))
+        changes: dict[str, Change] = {}
+        for commit in commits:
+            files, patch = parse_list(output[commit.sha])
+            if not any(file.binary for file in files):
+                scope = commit_scope(commit.sha, commit.parents)
+                changes[commit.sha] = Change(scope, reconcile(parse_diff(patch), files))
+        return changes
 
     async def _log(self, commits: Sequence[Commit], *words: str) -> dict[str, bytes]:
         """What git prints for each commit. Its name ends with a NUL under `-z`, and with a line end otherwise."""
@@ -253,7 +233,6 @@ class _Reader(Struct, frozen=True):
         }
 
     async def _finished(self, commit: Commit, change: Change | None) -> CommitChange:
-        """The commit with its change, which is read alone when no batch could give it."""
         try:
             if change is None:
                 sides = await resolve_scope(self.repository, CommitScope(commit.sha), base_branch=None)
@@ -278,10 +257,7 @@ class _Reader(Struct, frozen=True):
 
 
 def parse_combined(output: bytes) -> dict[str, OwnPart]:
-    """The files of a combined diff without context, each with its places. Raises DiffSyntaxError for what is none.
-
-    Every line of content begins with a blank, a plus or a minus, so that none can be taken for a header.
-    """
+    """The files of a combined diff without context, each with its places. Raises DiffSyntaxError for what is none."""
     parts: dict[str, list[tuple[int, int]]] = {}
     places: list[tuple[int, int]] | None = None
     for line in output.split(b"\n"):

@@ -200,11 +200,7 @@ def _read_notable(text: DiffText, position: int, *, plain: bool) -> _Section | N
 
 
 def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
-    """Refuse a line behind a hunk that looks like its own: its header counts too few, and it would be lost.
-
-    So is a line without an end, which may be the beginning of another header. The signature of a mail, and the line
-    by which the parts of one are told apart, are neither.
-    """
+    """Refuse a line after a hunk that looks like its own: its header counts too few. Parts of a mail are none."""
     data = text.data
     while data.startswith(b"\n", position):
         position += 1
@@ -219,7 +215,6 @@ def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
 
 
 def _begins_names(text: DiffText, position: int) -> bool:
-    """Whether a `---` line begins here and a `+++` line follows it."""
     if not text.data.startswith(b"--- ", position):
         return False
     end = text.data.find(b"\n", position)
@@ -227,7 +222,7 @@ def _begins_names(text: DiffText, position: int) -> bool:
 
 
 def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
-    """The two name lines at `position`, and the position behind them. Raises DiffSyntaxError on anything else."""
+    """The two name lines at `position`, and the position after them. Raises DiffSyntaxError on anything else."""
     if not _begins_names(text, position):
         raise text.refusal(position, "expected a `---` line and a `+++` line")
     middle = text.line_end(position) + 1
@@ -238,7 +233,7 @@ def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
 
 
 def _read_name(text: DiffText, position: int, *, line: bytes) -> tuple[bytes, bytes]:
-    """A name and what is behind its tab. git writes a bare tab behind a name that has a space."""
+    """A name and what is after its tab. git writes a bare tab after a name that has a space."""
     if line.startswith(b'"'):
         length = quoted_length(line) or 0
         name, rest = unquote(line[:length]), line[length:]
@@ -268,7 +263,6 @@ def _status_of(old_path: str | None, new_path: str | None) -> FileStatus:
 
 
 def _read_plain_section(text: DiffText, position: int) -> _Section:
-    """The section whose `---` line is at `position`, made without git; counts alone say where its hunks end."""
     names, end = _read_names(text, position)
     old, new = _SPACED_DATE.search(names.old), _SPACED_DATE.search(names.new)
     if old and new and not names.old_date and not names.new_date:
@@ -368,10 +362,7 @@ def _split_at_and(line: bytes) -> _Names | None:
 
 
 def _read_git_section(text: DiffText, position: int) -> _Section:
-    """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing.
-
-    Raises DiffSyntaxError if it is malformed or unfinished.
-    """
+    """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing."""
     fields, end = _read_header(text, position)
     names, hunks, binary, end = _read_content(text, end)
     change = replace(_git_change(text, position, fields, names), binary=binary, hunks=hunks)
@@ -494,11 +485,7 @@ def _git_change(text: DiffText, start: int, fields: Mapping[str, bytes], names: 
 
 
 def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
-    """The old and the new path of a section without rename or copy lines, from its first line and its name lines.
-
-    They differ only where two files were compared outside of a repository. None when the names contradict each
-    other or cannot be told apart.
-    """
+    """The paths of a section without rename or copy lines, by its first and its name lines; None if they disagree."""
     written = _split_names(line)
     if written is None and names is not None:
         # Where the prefixes differ in length, one of the names is known from its own line.
@@ -519,7 +506,7 @@ def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
 
 
 def _split_names(line: bytes) -> tuple[bytes, bytes] | None:
-    """Both names of a `diff --git` line. Unquoted, they are equal behind prefixes of one length: cut in the middle."""
+    """Both names of a `diff --git` line. Unquoted, they are equal after prefixes of one length: cut in the middle."""
     is_quoted = line.startswith(b'"') or line.endswith(b'"')
     cut = line.find(b' "') if is_quoted else len(line) // 2
     if line.startswith(b'"'):

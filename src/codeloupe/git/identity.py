@@ -44,10 +44,7 @@ class Checkout(NamedTuple):
 
 
 async def read_checkout(start: Path, memory: RootMemory, repository: Repository | None = None) -> Checkout:
-    """What is checked out where `start` is; outside of a repository, the directory itself.
-
-    `repository` is the one that holds it, when it is open already. Raises as `find_identity` does.
-    """
+    """What is checked out where `start` is, or in the open `repository`. Raises as `find_identity` does."""
     repository = repository or await _repository(start)
     if repository is None:
         return Checkout(await find_identity(start, memory), None)
@@ -82,10 +79,7 @@ def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
 
 
 async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
-    """The commits by which earlier reviews of the same work are known, whatever its branch was called then.
-
-    Those of the change itself, and where its branch was before it was amended or rebased, as far as git remembers.
-    """
+    """The commits of a change and those where its branch was before, by which earlier reviews of the work are known."""
     head = scope.head or checkout.head
     if head is None or repository is None:
         return frozenset()
@@ -139,16 +133,12 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
 
 
 async def _asked(repository: Repository, *words: str) -> str:
-    """What git answers, nothing when it does not know."""
     completed = await try_git(repository.place, *words)
     return completed.stdout.decode("ascii", "replace") if completed.exit_code == 0 else ""
 
 
 def same_address(address: str) -> str | None:
-    """An address without what may differ between two clones: scheme, user, password, port, `.git`.
-
-    None for one that means something only where it is, such as a path that begins with `..`.
-    """
+    """An address without what may differ between two clones; None for one that means something only where it is."""
     scheme = _SCHEME.match(address)
     rest = address[scheme.end() :] if scheme else address
     host, slash, path = rest.partition("/")

@@ -113,10 +113,7 @@ _NOT_REACHED = (
 
 
 class RemoteAddress(Struct, frozen=True):
-    """Where a repository is: the URL for git, the one protocol that may be spoken, and a name without either.
-
-    `page` is the address of its web page, where it can be told from the URL.
-    """
+    """Where a repository is: the URL for git, the protocol that may be spoken, a name without either, its web page."""
 
     url: str
     protocol: Protocol
@@ -129,10 +126,7 @@ class RemoteAddress(Struct, frozen=True):
 
 
 class PullRequestName(Struct, frozen=True):
-    """A pull request as it was named: by a number alone, or with its repository and its kind of ref.
-
-    `repository` is its OWNER/NAME where that was given without a host.
-    """
+    """A pull request as it was named: by a number alone, or with its repository's address or OWNER/NAME."""
 
     number: int
     address: RemoteAddress | None = None
@@ -339,10 +333,7 @@ class RemoteRepository(Struct, frozen=True):
 
 
 async def user_login(git_dir: Path) -> tuple[str, ...]:
-    """The credential helpers that the user or the machine has set up, as settings; never those of a repository.
-
-    `git_dir` is the repository of ours, whose configuration has none, so that all it sees is the user's.
-    """
+    """The credential helpers that the user or the machine has set up, as settings; never those of a repository."""
     pattern = r"^credential\.(.*\.)?(helper|username|usehttppath)$"
     completed = await git_for_user(Place(git_dir), "config", "-z", "--show-scope", "--get-regexp", pattern)
     fields = os.fsdecode(completed.stdout).split("\0")

@@ -87,10 +87,7 @@ class Entry(NamedTuple):
 
 
 class _Known(Struct):
-    """What git has said about a repository already; it is not asked twice.
-
-    `entries` are the changed files of a commit or the index, by the sides of the change.
-    """
+    """What git has said already. `entries` are the changed files of a commit or the index, by the sides of it."""
 
     head: Head | None = None
     bases: tuple[tuple[str, str], ...] | None = None
@@ -99,11 +96,7 @@ class _Known(Struct):
 
 
 class Repository(Struct, frozen=True):
-    """A git work tree. `root` is the directory that holds `.git`, whatever core.worktree claims.
-
-    One that `remembers` tells HEAD, the usual base branches and the configuration as they were when git was first
-    asked. Others ask again each time.
-    """
+    """A git work tree, at the directory that holds `.git`. One that `remembers` asks git nothing twice."""
 
     root: Path
     git_dir: Path
@@ -277,10 +270,7 @@ async def read_head(repository: Repository) -> Head:
 
 
 async def find_base_branch(repository: Repository, configured: str | None) -> BaseBranch | None:
-    """The configured base branch, else origin/HEAD, else main, master or develop, local or of origin; None if none is.
-
-    Raises RevisionError when the configured one does not exist, here or at origin.
-    """
+    """The configured base branch, which must exist here or at origin, else origin/HEAD or a usual one, or None."""
     return (await find_head_and_base(repository, configured))[1]
 
 
@@ -370,10 +360,7 @@ async def origin_url(repository: Repository) -> str | None:
 
 
 async def comparison_settings(repository: Repository) -> tuple[str, ...]:
-    """How this user's git compares a working tree: line ends and file modes as checked `core.*` values, own ignores.
-
-    The ignore file is taken from the user's configuration alone, since the repository's could name any file.
-    """
+    """How this user's git compares a working tree: checked `core.*` values, and the ignores of the user alone."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - Path's raises for an unknown user
     # The file system itself tells whether it ignores case; a setting that lies would hide files.
     values = {"core.ignorecase": str((repository.common_dir / "CoNfIg").exists()).lower()}
@@ -440,11 +427,7 @@ def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
 
 
 def borrow(file: Path, target: Path) -> None:
-    """Copy one file of the reviewed repository into an engine, if it is there. Raises NotARepository.
-
-    The modification time is kept: git compares the index's with those of files, to notice an edit made in the
-    same moment.
-    """
+    """Copy one file of the reviewed repository into an engine, if it is there, with its time. Raises NotARepository."""
     try:
         if file.is_file():
             shutil.copyfile(file, target)
@@ -481,10 +464,7 @@ def object_name(kind: str, content: bytes, object_format: str) -> str:
 async def list_entries(
     place: Place, tree: str | None, paths: Sequence[str] | None, *, submodules: bool = False
 ) -> list[Entry]:
-    """The files of a tree, or of the index when `tree` is None; of submodules nothing, or the commit.
-
-    With `paths` at least those of them that are there. No path is checked: a hostile tree may hold any name.
-    """
+    """The files of a tree, or of the index when `tree` is None; with `paths` at least those. No path is checked."""
     verb = ("ls-files", "--stage", "-z") if tree is None else ("ls-tree", "-r", "-z", "--full-tree", tree)
     if paths is not None and not paths:
         return []
@@ -533,10 +513,7 @@ async def read_blobs(repository: Repository, names: Iterable[str], *, max_bytes:
 
 
 async def read_objects(place: Place, names: Sequence[str], *, max_bytes: int | None = None) -> dict[str, bytes]:
-    """The content of those objects that are here and blobs, by the names they were asked for by.
-
-    Raises GitFailed, and OutputTooLarge beyond `max_bytes`.
-    """
+    """The content of those objects that are here and blobs. Raises GitFailed, and OutputTooLarge beyond `max_bytes`."""
     asked = b"".join(os.fsencode(name) + b"\n" for name in names)
     output = await git(place, "cat-file", "--batch", stdin=asked, max_bytes=max_bytes) if asked else b""
     found: dict[str, bytes] = {}

@@ -15,6 +15,7 @@ import re
 import stat
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -47,18 +48,12 @@ _FILES_BETWEEN_BREATHS = 50
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
-# An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
-_MOST_NEAR_FILES = 1_000
-_MOST_READ_BYTES = 1_000_000
 _MOST_AT_ONCE_BYTES = 64 * 1024**2
 _NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
 class Snapshot(Struct, frozen=True):
-    """A directory with files of the reviewed tree, and those that could not be put there, with the reason.
-
-    `is_partial` when further files were left out since the tree has very many.
-    """
+    """A directory with files of the reviewed tree; why others are `missing`; `is_partial` of a very large tree."""
 
     root: Path
     missing: dict[str, str] = field(default_factory=dict)
@@ -119,10 +114,7 @@ def write_file(root: Path, name: str, content: bytes) -> None:
 
 
 def read_regular_files(root: Path, names: Iterable[str], *, max_bytes: int, max_files: int) -> dict[str, bytes | None]:
-    """The first bytes of those of some files below `root` that are there; None for one that cannot be read.
-
-    A file that is a link, or is reached through one, counts as not there.
-    """
+    """The first bytes of those of some files that are there and no links; None for one that cannot be read."""
     found: dict[str, bytes | None] = {}
     with opened_folder(root) as top:
         for name in names:
@@ -156,7 +148,6 @@ def _path_problem(name: str) -> str | None:
 
 
 async def _list_tree(repository: Repository, sides: Sides, paths: Sequence[str] | None) -> dict[str, Entry]:
-    """The files of a commit or index, or at least some of them."""
     with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
         if sides.head is None:
             copy_index(repository.index, git_dir)
@@ -166,10 +157,7 @@ async def _list_tree(repository: Repository, sides: Sides, paths: Sequence[str] 
 async def _check_out(
     repository: Repository, sides: Sides, root: Path, paths: list[str], listed: Mapping[str, Entry] | None = None
 ) -> dict[str, str]:
-    """Write some files of a commit or index; returns those that could not be written, with the reason.
-
-    All of them become regular files: a link is its target as text.
-    """
+    """Write some files of a commit or index, links as text; returns those that could not be written, and why."""
     if listed is None:
         listed = repository.known.entries.get(sides, {})
         if not listed.keys() >= set(paths):
@@ -293,38 +281,33 @@ class Nearness(Struct, frozen=True, kw_only=True):
         if len(files) <= self.most_files:
             return list(files)
         own = {name.rpartition("/")[0] for name in needed}
-        ends = {folder: (0, *(end for end, sign in enumerate(folder) if sign == "/")) for folder in own}
-        related = own | {folder[:end] for folder in own for end in ends[folder]}
-        ranks: dict[str, tuple[int, int]] = {}
+        related = {"", *own}
+        for folder in own:
+            related.update(folder[:end] for end, sign in enumerate(folder) if sign == "/")
 
-        def folder_rank(folder: str) -> tuple[int, int]:
-            """0 for a folder of needed files, 3 for one above, 4 for others; and how far the nearest relative is."""
-            if folder in own:
-                return 0, 0
-            if folder in related:
-                return 3, -folder.count("/")
-            distance, outer = 0, folder
-            while outer and outer not in related:
-                outer = outer.rpartition("/")[0]
-                distance += 1
-            return 4, distance - 2 * (outer.count("/") + bool(outer))
+        @cache
+        def distance(folder: str) -> int:
+            """How many folders down from the nearest one that is above a needed file; a deeper one of those counts."""
+            steps = 0
+            while folder not in related:
+                folder, steps = folder.rpartition("/")[0], steps + 1
+            return steps and steps - 2 * (folder.count("/") + bool(folder))
 
-        def rank(name: str) -> tuple[int, int, str, str]:
+        def rank(name: str) -> tuple[int, int, int, str]:
             folder, _, base = name.rpartition("/")
-            if folder not in ranks:
-                ranks[folder] = folder_rank(folder)
             is_named = base.partition(".")[0].lower() in self.names
-            kind, distance = ranks[folder]
-            return (0 if is_named else 1) if kind == 0 else 2 if is_named else kind, distance, folder, base
+            kind = (1 - is_named) if folder in own else 2 if is_named else 3 if folder in related else 4
+            return kind, distance(folder), -folder.count("/"), name
 
         return sorted(sorted(files, key=rank)[: self.most_files])
 
 
 def near_to(files: Sequence[FileChange]) -> Nearness:
     """What is near to the changes of some files: their words may be names of others."""
-    bodies = b"\n".join(hunk.body for file in files for hunk in file.hunks)[:_MOST_READ_BYTES]
+    bodies = b"\n".join(hunk.body for file in files for hunk in file.hunks)[:1_000_000]
     names = frozenset(word.decode("ascii").lower() for word in set(_NAME.findall(bodies)))
-    return Nearness(most_files=_MOST_NEAR_FILES, names=names)
+    # An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
+    return Nearness(most_files=1_000, names=names)
 
 
 async def rebuild(repository: Repository | None, files: Sequence[FileChange]) -> list[bytes | None]:

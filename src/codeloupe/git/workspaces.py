@@ -203,10 +203,7 @@ class GitWorkspaceStore:
 
     @asynccontextmanager
     async def committed_change(self, root: Path, *, before: str, after: str) -> AsyncIterator[RangeScope]:
-        """Two trees as two commits of a repository at `root`, for as long as the block lasts.
-
-        What a process that died left there is removed first. Raises GitFailed and OSError.
-        """
+        """Two trees as two commits of a repository at `root`, while the block lasts. Raises GitFailed and OSError."""
         remove_tree(root)
         try:
             lay_out(root / ".git", self._format, lender=self._directory / "objects")
@@ -288,10 +285,7 @@ class GitWorkspaceStore:
         self._remember(directory, tree, {path: (stamp, entries[path].blob) for path, stamp in stamps.items()})
 
     def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
-        """Give a workspace a small repository of its own, so that git tells its agent what it changed.
-
-        It borrows the objects of the store and is at the commit with which the run began. Nothing in it is ever read.
-        """
+        """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
         git_dir = directory / ".git"
         lay_out(git_dir, self._format, lender=self._directory / "objects")
         borrow(self._directory / "info" / "exclude", git_dir / "info" / "exclude")
@@ -594,10 +588,7 @@ def _stats(folder: Path | int, most: int | None = None) -> list[tuple[str, os.st
 
 
 def _remove_all_but(directory: Path, stamps: Mapping[str, Stamp]) -> set[str]:
-    """Make a directory hold nothing but files that have these stamps; returns those. No link is followed.
-
-    Most of a large tree is still as it was, and need not be written again. Raises OSError.
-    """
+    """Make a directory hold nothing but files that have these stamps; returns those. No link is followed."""
     there, wanted, left = set[str](), _folders_of(stamps), [""]
     if directory.is_symlink() or not directory.is_dir():
         directory.unlink(missing_ok=True)
@@ -634,7 +625,6 @@ def _read_file(top: int, path: str, most_bytes: int) -> bytes:
 
 
 def _folders_of(paths: Iterable[str]) -> set[str]:
-    """All folders above some files."""
     found: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -668,7 +658,6 @@ async def _commit(place: Place, tree: str, *parents: str) -> str:
 
 
 def _key(directory: Path) -> str:
-    """A name for a workspace, for files that belong to it."""
     return hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:32]
 
 
@@ -696,7 +685,6 @@ def _checked(tree: str) -> str:
 
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong into a WorkspaceError."""
     try:
         yield
     except WorkspaceError:

@@ -62,7 +62,6 @@ def _empty(top: int) -> None:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove all but the folders of a folder; returns those."""
     with os.scandir(folder) as listed:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
     for name, is_folder in entries:
@@ -87,10 +86,7 @@ def opened_folder(path: Path | str, *, inside: int | None = None) -> Iterator[in
 
 @contextmanager
 def opened_file(top: int, path: str) -> Iterator[IO[bytes]]:
-    """A regular file below an open directory, no part of whose path may be a link.
-
-    Raises OSError, and ValueError for another kind of thing.
-    """
+    """A regular file below an open directory, no part of its path a link. Raises OSError, else ValueError."""
     folder_path, _, name = path.rpartition("/")
     with opened_folder(folder_path, inside=top) as folder:
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):

@@ -91,10 +91,7 @@ def inherited_environment(**extra: str) -> dict[str, str]:
 
 
 def program_environment(names: Iterable[str] = (), settings: Mapping[str, str] | None = None) -> dict[str, str]:
-    """For a program of the user's own choice: also the home, the way to the network, and of our variables `names`.
-
-    `settings` has the last word.
-    """
+    """For a program of the user's own choice: also the home, the way to the network, and `names`; `settings` win."""
     kept = {name: os.environ[name] for name in (*_HOME_NAMES, *NETWORK_NAMES, *names) if os.environ.get(name)}
     return {**inherited_environment(), **kept, "NO_COLOR": "1", **(settings or {})}
 
@@ -212,10 +209,7 @@ class Pipes:
 
 
 class Child:
-    """A started program in a session of its own, with pipes. Making one raises OSError or ValueError.
-
-    Outputs go to two takers; `drained` is done when both are at their end.
-    """
+    """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError."""
 
     def __init__(
         self,

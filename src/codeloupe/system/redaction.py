@@ -188,10 +188,7 @@ def _is_mixed(run: str) -> bool:
 
 
 def _bare_rows(text: str) -> Iterator[_Span]:
-    """Rows that can only be the body of a key or a certificate: a diff may show them without their opening.
-
-    Such a row stands alone on its line, or is one of several in a row, or the closing of a key follows it.
-    """
+    """Rows that can only be the body of a key or a certificate: a diff may show them without their opening."""
     group: list[_Span] = []
     framed = ""
     for run in _BODY.finditer(text):

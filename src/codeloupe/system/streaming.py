@@ -32,10 +32,7 @@ _END_SECONDS = 10.0
 
 
 class StreamTimedOut(ProcessTimedOut):
-    """The program was ended at its deadline, or after a silence (`silent`).
-
-    `stdout` and `stderr` are what is kept of its output until it was gone, as in `Completed`.
-    """
+    """The program was ended at its deadline, or after a silence; its outputs are kept as in `Completed`."""
 
     def __init__(self, message: str, *, program: str, hint: str, stdout: bytes, stderr: str, silent: bool) -> None:
         super().__init__(message, program=program, hint=hint)
@@ -143,10 +140,7 @@ class HeadAndTail:
 
 
 class Lines:
-    """Hands over each line without its line feed and the carriage return before it.
-
-    A line longer than `limit_bytes` is skipped and counted, so that memory stays bounded.
-    """
+    """Hands over each line without its end; one longer than `limit_bytes` is skipped and counted: memory is bounded."""
 
     def __init__(self, hand_over: Callable[[bytes], None], limit_bytes: int) -> None:
         self.skipped = 0
