@@ -21,7 +21,7 @@ from codeloupe.git import workspaces
 from codeloupe.git.workspaces import GitWorkspaceStore, _remove_all_but
 from codeloupe.system.process import Completed
 from tests.endings import comes_to_pass
-from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
+from tests.stage_workspaces import fill, held, make_socket
 
 # Keeps and fills a workspace for ever; says when it has begun.
 WORKER = """
@@ -130,27 +130,6 @@ def test_everything_goes_and_nothing_outside(tmp_path: Path) -> None:
     _remove_all_but(place, {})
     assert list(place.iterdir()) == []
     assert held(outside) == {b"precious": (b"gold", False), b"folder/too": (b"silver", False)}
-
-
-def test_folders_that_even_their_owner_may_not_enter_go_too(tmp_path: Path) -> None:
-    place = fill(tmp_path / "place", {"a/b/c/d": "1", "a/e/f": "2"})
-    for folder in ("a/b/c", "a/b", "a/e", "a", "."):
-        (place / folder).chmod(0o000)
-    code = """
-import sys
-from pathlib import Path
-from codeloupe.git.workspaces import _remove_all_but
-_remove_all_but(Path(sys.argv[1]), {})
-"""
-    run_bound(code, place)
-    assert list(place.iterdir()) == []
-
-
-def test_folders_deeper_than_any_recursion_go_too(tmp_path: Path) -> None:
-    # Python gives up at a thousand levels, and the system to be told a path at four thousand bytes.
-    make_deep(tmp_path, 1_050, name="deep")
-    _remove_all_but(tmp_path, {})
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_stands_in_the_place_of_the_directory_goes(tmp_path: Path, subtests: pytest.Subtests) -> None:

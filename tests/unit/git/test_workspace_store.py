@@ -107,18 +107,6 @@ class TestKeepAndPut:
         assert held(work) == expected
         assert (work / "sub" / "deep").stat().st_mode & 0o700 == 0o700
 
-    def test_a_link_in_the_place_of_the_directory_is_replaced_not_followed(
-        self, store: GitWorkspaceStore, work: Path, tmp_path: Path
-    ) -> None:
-        tree = keep(store, fill(work, {"a": "1"})).tree
-        outside = fill(tmp_path / "outside", {"precious": "gold"})
-        place = tmp_path / "place"
-        place.symlink_to(outside)
-        put(store, tree, place)
-        assert not place.is_symlink()
-        assert held(place) == {b"a": (b"1", False)}
-        assert held(outside) == {b"precious": (b"gold", False)}
-
     def test_any_name_is_kept(
         self, store: GitWorkspaceStore, work: Path, tmp_path: Path, subtests: pytest.Subtests
     ) -> None:
@@ -159,25 +147,6 @@ class TestKeepAndPut:
             before = keep(store, work).tree
             file.write_text(str(number))
             assert keep(store, work).tree != before
-
-    def test_files_that_did_not_change_are_not_read_again(
-        self, store: GitWorkspaceStore, work: Path, tmp_path: Path, remembering: None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fill(work, {"old": "1", "new": "1"})
-        tree = keep(store, work).tree
-        wait_a_tick(tmp_path)
-        (work / "new").write_text("2")
-        opened: list[str] = []
-        real_open = os.open
-
-        def watched(path: str, *arguments: int, **more: int) -> int:
-            opened.append(str(path))
-            return real_open(path, *arguments, **more)
-
-        monkeypatch.setattr(os, "open", watched)
-        assert keep(store, work).tree != tree
-        assert "new" in opened
-        assert "old" not in opened
 
     def test_what_is_remembered_may_be_damaged(self, store: GitWorkspaceStore, work: Path, tmp_path: Path) -> None:
         fill(work, {"a": "1"})
