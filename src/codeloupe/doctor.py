@@ -20,7 +20,7 @@ from codeloupe.engine.choose import choose_reviewers, default_analysers, experts
 from codeloupe.engine.globs import no_such_files, unmatched
 from codeloupe.engine.reviewer import joined_info
 from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreError, UsageError, install_command
-from codeloupe.git.command import MINIMUM_VERSION, git_version
+from codeloupe.git.command import JOINING_VERSION, MINIMUM_VERSION, WANTED_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.git.snapshot import list_files, list_head_files
 from codeloupe.model.agent import AGENT_NAMES
@@ -105,9 +105,10 @@ async def _check_git() -> Check:
         text = await git_version()
     except CodeloupeError as error:
         return Check("git", "git", ok=False, detail=error.message, hint=error.hint)
-    ok = tuple(int(part) for part in re.findall(r"\d+", text)[:2]) >= MINIMUM_VERSION
-    wanted = ".".join(map(str, MINIMUM_VERSION))
-    return Check("git", "git", ok=ok, detail=text, hint="" if ok else f"install git {wanted} or newer")
+    version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    joins = "" if version >= JOINING_VERSION else ", too old for pipelines with parallel stages"
+    ok = version >= MINIMUM_VERSION
+    return Check("git", "git", ok=ok, detail=text + joins, hint="" if ok else f"install {WANTED_VERSION}")
 
 
 async def _check_repository(repo: Path, base_branch: str | None) -> Check:

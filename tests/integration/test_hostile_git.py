@@ -98,12 +98,11 @@ async def _see_everything(path: Path) -> tuple[dict[str, Change], dict[str, dict
         sides = await resolve_scope(repository, request, base_branch=None)
         change = changes[str(request)] = await read_change(repository, sides)
         paths = [file.new_path for file in change.files if file.new_path is not None and not file.is_submodule]
-        for chosen in (paths, None):
-            async with exported(repository, sides, paths=chosen) as snapshot:
+        for whole in (False, True):
+            some, tree = exported(repository, sides, paths=paths), exported_tree(repository, sides, needed=paths)
+            async with tree if whole else some as snapshot:
                 assert not snapshot.missing
-                contents[f"{request} {chosen is None}"] = _files(snapshot.root)
-        async with exported_tree(repository, sides, needed=paths):
-            pass
+                contents[f"{request} {whole}"] = _files(snapshot.root)
         await read_file_at(repository, sides.base, "a.py")
     return changes, contents, await list_commits(repository, CommitQuery())
 

@@ -20,8 +20,8 @@ from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError
+from codeloupe.git.changes import changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
-from codeloupe.git.tree_state import changed_between, identity, read_tree_state
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.ports import Agent
 from codeloupe.store.database import DATABASE_NAME, Database, state_directory

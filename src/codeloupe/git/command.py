@@ -25,26 +25,22 @@ from codeloupe.system.process import run as run_program
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 
+# What reviews need, and what pipelines need to join the work of parallel stages (`merge-tree --write-tree`).
 MINIMUM_VERSION = (2, 31)
-_TIMEOUT_SECONDS = 300.0
+JOINING_VERSION = (2, 38)
 _MAX_OUTPUT_BYTES = 2 * 1024**3
+WANTED_VERSION = "git 2.31 or newer, and 2.38 for pipelines with parallel stages"
 
 _ENVIRONMENT = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_GRAFT_FILE": "/dev/null",
-    "GIT_NO_LAZY_FETCH": "1",
+    **dict.fromkeys(("GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL", "GIT_GRAFT_FILE"), "/dev/null"),
+    **dict.fromkeys(("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"), "1"),
+    **dict.fromkeys(("GIT_ASKPASS", "GIT_EDITOR"), "/bin/false"),
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ASKPASS": "/bin/false",
     "GIT_PAGER": "cat",
-    "GIT_EDITOR": "/bin/false",
+    "GIT_LITERAL_PATHSPECS": "1",
     # Nothing is fetched by the way; a partial clone would otherwise fetch from wherever its configuration says.
     "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_LITERAL_PATHSPECS": "1",
 }
 _SETTINGS = (
     "core.fsmonitor=false",
@@ -69,34 +65,20 @@ _SETTINGS = (
     "maintenance.auto=false",
 )
 DIFF_FLAGS = (
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
+    *("--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--diff-algorithm=histogram"),
     # `dirty` still shows that a submodule moved, and never starts git inside of it.
-    "--ignore-submodules=dirty",
-    "--submodule=short",
-    "--diff-algorithm=histogram",
-    "--find-renames",
-    "--no-relative",
+    *("--ignore-submodules=dirty", "--find-renames", "--no-relative"),
 )
 PATCH_FLAGS = (
     *DIFF_FLAGS,
     # An attribute or a NUL byte must not hide code.
     "--text",
-    "--patch",
-    "--full-index",
-    "--unified=3",
-    "--inter-hunk-context=0",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
+    *("--patch", "--full-index", "--unified=3", "--inter-hunk-context=0", "--src-prefix=a/", "--dst-prefix=b/"),
 )
 
 
 class Place(Struct, frozen=True):
-    """Where a git command works: its repository, and optionally a work tree and an index.
-
-    `settings` are further `-c` values; they come from us, never unchecked from the reviewed repository.
-    """
+    """Where a git command works, and further `-c` values: ours, never unchecked from the reviewed repository."""
 
     git_dir: Path
     work_tree: Path | None = None
@@ -127,16 +109,8 @@ async def try_git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: 
     return await run_program(command if max_bytes is None else replace(command, max_output_bytes=max_bytes))
 
 
-def ask_git(place: Place, *arguments: str) -> Completed:
-    """As `try_git`, where no event loop runs."""
-    return asyncio.run(try_git(place, *arguments))
-
-
 async def git_to_remote(place: Place, line: Line, *arguments: str, stdin: bytes = b"") -> Completed:
-    """Run git where it may talk to a remote, which the caller has checked; it has no login but what `line` gives.
-
-    The place must be a repository of ours: a remote's address in somebody else's configuration is not checked.
-    """
+    """Run git in a repository of ours where it may talk to a remote that the caller has checked."""
     environment = {**_ENVIRONMENT, "HOME": "/nonexistent", **line.variables, "GIT_ALLOW_PROTOCOL": line.protocol}
     command = _command(place, arguments, environment, stdin)
     return await run_program(
@@ -159,7 +133,7 @@ def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str,
         argv=(git_program(), "--no-pager", "--no-replace-objects", *settings, *arguments),
         cwd=place.work_tree or place.git_dir,
         environment=inherited_environment(**environment, **variables),
-        timeout_seconds=_TIMEOUT_SECONDS,
+        timeout_seconds=300.0,
         max_output_bytes=_MAX_OUTPUT_BYTES,
         stdin=stdin,
     )
@@ -181,7 +155,7 @@ def git_program() -> str:
     """Where git is; raises ProgramNotFound with the way out."""
     found = find_program("git")
     if found is None:
-        raise ProgramNotFound("git is not on the PATH", program="git", hint="install git 2.31 or newer")
+        raise ProgramNotFound("git is not on the PATH", program="git", hint=f"install {WANTED_VERSION}")
     return found
 
 

@@ -12,43 +12,37 @@ import os
 import re
 import secrets
 from bisect import bisect_right
-from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate, islice
+from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, DiffSyntaxError, GitFailed, RevisionError
-from codeloupe.git.changes import CHANGE_FLAGS, RawEntry, parse_list, read_change, reconcile
+from codeloupe.git.changes import CHANGE_FLAGS, parse_list, read_change, reconcile
 from codeloupe.git.command import DIFF_FLAGS, Place, git, try_git
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.diff_text import decode_path, unquote
 from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
+    USUAL_NAMES,
     Repository,
-    blob_sizes,
     in_engine,
     merge_base,
     resolve,
     resolve_all,
     temporary_engine,
 )
-from codeloupe.git.scopes import resolve_scope, shallow_edge
-from codeloupe.model.change import Change, Commit, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
+from codeloupe.model.change import Change, Commit, FileChange, FileStatus
 from codeloupe.model.scope import CommitScope, PushedRange, PushedRef
 from codeloupe.model.sweep import CommitQuery
 
-_USUAL_BASES = ("main", "master", "develop")
 _LINES_IN_BATCH = 50_000
 _COMMITS_IN_BATCH = 50
-_BINARY_BYTES_IN_BATCH = 16 * 1024**2
 _COMBINED_FILE = re.compile(rb"diff --(?:cc|combined) (.*)")
 _COMBINED_HUNK = re.compile(rb"@@@+ [-0-9, ]{1,2000}\+(\d{1,20})(?:,(\d{1,20}))? @@@")
-# NUL ends each field: no author, subject or body can hold one.
-_FORMAT = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
-_FIELDS = 7
 # git takes a date in which it knows no word for "now", so that a slip of the pen would choose no commit at all.
 _DATE_WORD = re.compile(
     r"ago|last|next|yesterday|today|now|never|noon|midnight|tea|at|on|of|am|pm|st|nd|rd|th|t|z"
@@ -73,10 +67,7 @@ class CommitChange(Struct, frozen=True):
 
 
 async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Commit, ...]:
-    """The commits a query names, newest first; the numbers of a merge are those against its first parent.
-
-    Raises RevisionError for a revision or a date that means nothing, and NotARepository before the first commit.
-    """
+    """The commits a query names, newest first. Raises RevisionError, and NotARepository before the first commit."""
     limits = [] if query.looks_into_merges else ["--first-parent"]
     limits += [] if query.until is None else [f"--until={_checked_date(query.until)}"]
     limits += [] if query.author is None else ["--fixed-strings", f"--author={query.author}"]
@@ -111,7 +102,8 @@ async def _named(place: Place, names: Sequence[bytes]) -> tuple[Commit, ...]:
 async def _log(place: Place, *chosen: str, stdin: bytes = b"") -> tuple[Commit, ...]:
     # A file name may hold anything but NUL, so what begins a record must not be guessable.
     mark = secrets.token_hex(16)
-    form = f"--format=tformat:{mark}{_FORMAT}"
+    # NUL ends each field: no author, subject or body can hold one.
+    form = f"--format=tformat:{mark}%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
     words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
     output = await git(place, *words, *chosen, stdin=stdin)
     return tuple(_commit(record) for record in output.split(mark.encode("ascii"))[1:])
@@ -130,8 +122,8 @@ def _checked_date(text: str) -> str:
 
 
 def _commit(record: bytes) -> Commit:
-    fields = record.split(b"\0", _FIELDS)
-    if len(fields) != _FIELDS + 1:
+    fields = record.split(b"\0", 7)
+    if len(fields) != 8:
         raise GitFailed("git log gave a record that cannot be read", program="git", exit_code=0)
     author, email, subject, body = (fields[index].decode("utf-8", "replace") for index in (2, 3, 5, 6))
     # A commit may state any number, or none; what no calendar holds becomes the nearest moment that one does.
@@ -171,19 +163,16 @@ async def read_commit_changes(
     """
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         reader = _Reader(repository, in_engine(git_dir), shallow_edge(repository), merges=merges)
-        left = _batches(commits)
-        reading = deque(asyncio.create_task(reader.read(batch)) for batch in islice(left, 1))
+        following: asyncio.Task[list[CommitChange]] | None = None
         try:
-            while reading:
-                changes = await reading[0]
-                reading.extend(asyncio.create_task(reader.read(batch)) for batch in islice(left, 1))
-                for read in changes:
+            for batch in [*_batches(commits), []]:
+                reading, following = following, asyncio.create_task(reader.read(batch))
+                for read in await reading if reading else ():
                     yield read
-                del reading[0]
         finally:
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
 
 def _batches(commits: Sequence[Commit]) -> Iterator[list[Commit]]:
@@ -210,38 +199,23 @@ class _Reader(Struct, frozen=True):
 
     async def read(self, batch: Sequence[Commit]) -> list[CommitChange]:
         """The commits with their changes. Raises nothing of git's: what cannot be read says so."""
-        readable = [commit for commit in batch if commit.sha not in self.edge]
         try:
-            changes = await self._together(readable) if readable else {}
+            changes = await self._together([commit for commit in batch if commit.sha not in self.edge])
         except CodeloupeError:
             changes = {}  # one of them is broken or too large to be shown whole: which one is found out one by one
         return [await self._finished(commit, changes.get(commit.sha)) for commit in batch]
 
     async def _together(self, commits: Sequence[Commit]) -> dict[str, Change]:
-        """The changes of those that can be read at once. What git takes for binary is of any size as text."""
-        against = ("--diff-merges=first-parent", *CHANGE_FLAGS)
-        output = await self._log(commits, *(word for word in against if word != "--text"))
-        read = {sha: parse_list(shown) for sha, shown in output.items()}
-        blobs = {
-            commit.sha: _binary_blobs(read[commit.sha][0])
-            for commit in commits
-            if any(entry.added is None for entry in read[commit.sha][0])
-        }
-        sizes = await blob_sizes(self.place, (blob for names in blobs.values() for blob in names))
-        small: list[Commit] = []
-        total = 0
-        for commit in (commit for commit in commits if commit.sha in blobs):
-            size = sum(sizes.get(blob, _BINARY_BYTES_IN_BATCH + 1) for blob in blobs[commit.sha])
-            if total + size <= _BINARY_BYTES_IN_BATCH:
-                small.append(commit)
-                total += size
-        read = {sha: shown for sha, shown in read.items() if sha not in blobs}
-        read |= {sha: parse_list(shown) for sha, shown in (await self._log(small, *against)).items()}
-        return {
-            commit.sha: Change(_scope(commit), reconcile(parse_diff(read[commit.sha][1]), read[commit.sha][0]))
-            for commit in commits
-            if commit.sha in read
-        }
+        """The changes of those that can be read at once: what git takes for binary is of any size as text."""
+        words = ("--diff-merges=first-parent", *CHANGE_FLAGS)
+        output = await self._log(commits, *(word for word in words if word != "--text"))
+        changes: dict[str, Change] = {}
+        for commit in commits:
+            files, patch = parse_list(output[commit.sha])
+            if not any(file.binary for file in files):
+                scope = commit_scope(commit.sha, commit.parents)
+                changes[commit.sha] = Change(scope, reconcile(parse_diff(patch), files))
+        return changes
 
     async def _log(self, commits: Sequence[Commit], *words: str) -> dict[str, bytes]:
         """What git prints for each commit. Its name ends with a NUL under `-z`, and with a line end otherwise."""
@@ -252,30 +226,26 @@ class _Reader(Struct, frozen=True):
         names = "".join(f"{commit.sha}\n" for commit in commits).encode("ascii")
         how = ("log", "--no-walk=unsorted", "--stdin", "--no-show-signature")
         output = await git(self.place, *how, *words, f"--format=tformat:{mark}%H", stdin=names)
-        parts: dict[str, bytes] = {}
-        for record in output.split(mark.encode("ascii"))[1:]:
-            end = next((index for index, byte in enumerate(record) if byte in b"\0\n"), len(record))
-            parts[record[:end].decode("ascii")] = record[end + 1 :].lstrip(b"\n").removeprefix(b"\0")
-        return parts
+        size = len(commits[0].sha)
+        records = output.split(mark.encode("ascii"))[1:]
+        return {
+            record[:size].decode("ascii"): record[size + 1 :].lstrip(b"\n").removeprefix(b"\0") for record in records
+        }
 
     async def _finished(self, commit: Commit, change: Change | None) -> CommitChange:
-        """The commit with its change, which is read alone when no batch could give it."""
         try:
             if change is None:
                 sides = await resolve_scope(self.repository, CommitScope(commit.sha), base_branch=None)
                 change = await read_change(self.repository, sides)
-            if self.merges and len(commit.parents) > 1:
-                return await self._own(commit, change)
+            if not self.merges or len(commit.parents) < 2:
+                return CommitChange(commit, change)
+            # What a merge changed itself: where it is like none of its parents.
+            combined = await self._log([commit], *DIFF_FLAGS, "--diff-merges=dense-combined", "--patch", "--unified=0")
+            own = only_own(change, parse_combined(combined.get(commit.sha, b"")))
         except CodeloupeError as error:
             words = f"{error.message} ({error.hint})" if error.hint else error.message
             # Of what cannot be read, no numbers are known.
             return CommitChange(replace(commit, files=(), insertions=0, deletions=0), None, words)
-        return CommitChange(commit, change)
-
-    async def _own(self, commit: Commit, change: Change) -> CommitChange:
-        """What a merge changed itself: where it is like none of its parents."""
-        combined = await self._log([commit], *DIFF_FLAGS, "--diff-merges=dense-combined", "--patch", "--unified=0")
-        own = only_own(change, parse_combined(combined.get(commit.sha, b"")))
         numbered = replace(
             commit,
             files=tuple(file.path for file in own.files),
@@ -286,26 +256,8 @@ class _Reader(Struct, frozen=True):
         return CommitChange(numbered, own)
 
 
-def _binary_blobs(entries: Sequence[RawEntry]) -> list[str]:
-    blobs = (blob for entry in entries if entry.added is None for blob in (entry.old_blob, entry.new_blob))
-    return [blob for blob in blobs if blob.strip("0")]
-
-
-def _scope(commit: Commit) -> Scope:
-    kind = (
-        ("root commit", "commit")[len(commit.parents)]
-        if len(commit.parents) < 2
-        else "merge (against its first parent)"
-    )
-    parent = commit.parents[0] if commit.parents else None
-    return Scope(ScopeKind.COMMIT, parent, commit.sha, f"{kind} {commit.sha[:12]}")
-
-
 def parse_combined(output: bytes) -> dict[str, OwnPart]:
-    """The files of a combined diff without context, each with its places. Raises DiffSyntaxError for what is none.
-
-    Every line of content begins with a blank, a plus or a minus, so that none can be taken for a header.
-    """
+    """The files of a combined diff without context, each with its places. Raises DiffSyntaxError for what is none."""
     parts: dict[str, list[tuple[int, int]]] = {}
     places: list[tuple[int, int]] | None = None
     for line in output.split(b"\n"):
@@ -339,12 +291,9 @@ def _own(file: FileChange, places: OwnPart) -> FileChange:
         return file
     starts = [first for first, _ in places]
     ends = list(accumulate((last for _, last in places), max))
-
-    def is_own(hunk: Hunk) -> bool:
-        before = bisect_right(starts, hunk.new_start + hunk.new_lines)
-        return before > 0 and ends[before - 1] >= hunk.new_start
-
-    hunks = tuple(hunk for hunk in file.hunks if is_own(hunk))
+    befores = [bisect_right(starts, hunk.new_start + hunk.new_lines) for hunk in file.hunks]
+    pairs = zip(file.hunks, befores, strict=True)
+    hunks = tuple(hunk for hunk, before in pairs if before and ends[before - 1] >= hunk.new_start)
     # Where the two diffs do not agree on the place, rather all of it than nothing.
     return replace(file, hunks=hunks) if hunks else file
 
@@ -354,7 +303,7 @@ async def pushed_ranges(
 ) -> tuple[PushedRange, ...]:
     """For each ref the commits that the remote does not have yet. Raises RevisionError for a ref that is not here."""
     told = {f"refs/remotes/{remote}/{ref.remote_name.removeprefix('refs/heads/')}" for ref in refs}
-    bases = _USUAL_BASES if base_branch is None else (base_branch.removeprefix(f"{remote}/"),)
+    bases = USUAL_NAMES if base_branch is None else (base_branch.removeprefix(f"{remote}/"),)
     names = [f"refs/remotes/{remote}/{name}" for name in ("HEAD", *bases)]
     listed = await git(repository.place, "for-each-ref", "--format=%(objectname) %(refname) %(symref)", *names)
     rows = [row.split() for row in listed.decode("utf-8", "replace").splitlines()]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError
@@ -29,7 +29,6 @@ _NOTABLE = re.compile(
     rb"|Cannot display: |\x1b\[[0-9;]{0,16}m(?:diff --|--- |@@ )"
     rb"|(?i:Content-Transfer-Encoding: {0,9}(?:quoted-printable|base64)))"
 )
-_LONGEST_NOTABLE = 60
 # Words must follow it: the last removed line of a hunk that counts too few could look the same.
 _MAIL_SIGNATURE = re.compile(rb"-- ?\n(?!diff )[^-+ @\\\n]")
 _NO_COLOR = "the text has colour codes in it: make the diff with --no-color"
@@ -54,9 +53,7 @@ _SUBMODULE = re.compile(rb"Submodule ([^\n]+) ([0-9a-f]{4,64})\.{2,3}([0-9a-f]{4
 _BINARY = re.compile(rb"Binary files ([^\n]+) differ(?=\n)")
 _BINARY_OF_MERCURIAL = re.compile(rb"Binary file ([^\n]+) has changed(?=\n)")
 _BINARY_OF_SUBVERSION = re.compile(rb"Cannot display: file marked as a binary type\.?(?=\n)")
-_SUBVERSION_NAME = b"Index: "
 _UNSHOWN = re.compile(rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file ")
-_AND = b" and "
 
 _EXTENDED = re.compile(
     rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
@@ -68,8 +65,6 @@ _FORMS = {
     "dissimilarity index": re.compile(rb"\d{1,3}%"),
     "index": re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?"),
 }
-_PAIRED = (("old mode", "new mode"), ("rename from", "rename to"), ("copy from", "copy to"))
-_EXCLUSIVE = ("new file mode", "deleted file mode", "rename from", "copy from")
 _BINARY_BLOCK = re.compile(rb"(?:literal|delta) \d{1,20}\n")
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
@@ -77,7 +72,7 @@ _EMPTY_BLOBS = (
 )
 
 
-class _Section(Struct, frozen=True):
+class _Section(NamedTuple):
     """One file of a diff, and the positions where its text begins and ends. `from_git`: with a `diff --git` line."""
 
     change: FileChange
@@ -86,8 +81,8 @@ class _Section(Struct, frozen=True):
     from_git: bool = False
 
 
-class _Names(Struct, frozen=True):
-    """The names of a `---` and a `+++` line, as written but unquoted, and what stood behind a tab (a date, often)."""
+class _Names(NamedTuple):
+    """The names of a `---` and a `+++` line, as written but unquoted, and what was after a tab (a date, often)."""
 
     old: bytes
     new: bytes
@@ -115,20 +110,31 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     files: list[FileChange] = []
     previous: _Section | None = None
     for section in sections:
-        if previous is not None and _is_type_change(previous, section):
-            old = previous.change
+        old, new = previous.change if previous else section.change, section.change
+        if (
+            # git deletes a file in one section and creates one of another type in its place in the next
+            previous is not None
+            and previous.from_git
+            and section.from_git
+            and previous.end == section.start
+            and (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED)
+            and old.old_path == new.new_path
+            and (old.old_mode or "")[:3] != (new.new_mode or "")[:3]
+            and old.old_mode
+            and new.new_mode
+        ):
             files[-1] = replace(
-                section.change,
+                new,
                 old_path=old.old_path,
                 status=FileStatus.TYPE_CHANGED,
                 old_mode=old.old_mode,
                 old_blob=old.old_blob,
-                binary=old.binary or section.change.binary,
-                hunks=old.hunks + section.change.hunks,
+                binary=old.binary or new.binary,
+                hunks=old.hunks + new.hunks,
             )
             previous = None
         else:
-            files.append(section.change)
+            files.append(new)
             previous = section
     return tuple(files)
 
@@ -148,30 +154,18 @@ def _with_plain_line_ends(data: bytes) -> bytes:
     return data
 
 
-def _is_type_change(first: _Section, second: _Section) -> bool:
-    """Whether git deletes a file in one section and creates one of another type in its place in the next."""
-    old, new = first.change, second.change
-    return (
-        first.from_git
-        and second.from_git
-        and first.end == second.start
-        and (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED)
-        and old.old_path == new.new_path
-        and old.old_mode is not None
-        and new.new_mode is not None
-        and old.old_mode[:3] != new.new_mode[:3]
-    )
-
-
 def _read_sections(text: DiffText) -> Iterator[_Section]:
-    data = text.data
-    position = 0 if _NOTABLE.match(b"\n" + data[:_LONGEST_NOTABLE]) else _next_notable(data, 0)
+    data, position = text.data, 0
     previous: _Section | None = None
     plain = b"\n" + _GIT_HEADER not in data and not data.startswith(_GIT_HEADER)
-    while position is not None:
+    # What is notable follows a line end; the beginning gets one.
+    found = _NOTABLE.match(b"\n" + data[:60])
+    while found or (found := _NOTABLE.search(data, max(position - 1, 0))):
+        position = found.end() if found.string is data else 0
+        found = None
         section = _read_notable(text, position, plain=plain)
         if section is None:
-            position = _next_notable(data, position + 1)
+            position += 1
             continue
         change = section.change
         # Name lines that belong to a git section above, but are parted from it by a line nobody knows.
@@ -181,14 +175,7 @@ def _read_sections(text: DiffText) -> Iterator[_Section]:
         if change.hunks:
             _refuse_uncounted_lines(text, section.end)
         yield section
-        previous = section
-        position = _next_notable(data, section.end)
-
-
-def _next_notable(data: bytes, position: int) -> int | None:
-    """The next line at or behind `position` that may begin something."""
-    match = _NOTABLE.search(data, max(position - 1, 0))
-    return match.end() if match else None
+        previous, position = section, section.end
 
 
 def _read_notable(text: DiffText, position: int, *, plain: bool) -> _Section | None:
@@ -213,11 +200,7 @@ def _read_notable(text: DiffText, position: int, *, plain: bool) -> _Section | N
 
 
 def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
-    """Refuse a line behind a hunk that looks like its own: its header counts too few, and it would be lost.
-
-    So is a line without an end, which may be the beginning of another header. The signature of a mail, and the line
-    by which the parts of one are told apart, are neither.
-    """
+    """Refuse a line after a hunk that looks like its own: its header counts too few. Parts of a mail are none."""
     data = text.data
     while data.startswith(b"\n", position):
         position += 1
@@ -232,7 +215,6 @@ def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
 
 
 def _begins_names(text: DiffText, position: int) -> bool:
-    """Whether a `---` line begins here and a `+++` line follows it."""
     if not text.data.startswith(b"--- ", position):
         return False
     end = text.data.find(b"\n", position)
@@ -240,7 +222,7 @@ def _begins_names(text: DiffText, position: int) -> bool:
 
 
 def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
-    """The two name lines at `position`, and the position behind them. Raises DiffSyntaxError on anything else."""
+    """The two name lines at `position`, and the position after them. Raises DiffSyntaxError on anything else."""
     if not _begins_names(text, position):
         raise text.refusal(position, "expected a `---` line and a `+++` line")
     middle = text.line_end(position) + 1
@@ -251,7 +233,7 @@ def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
 
 
 def _read_name(text: DiffText, position: int, *, line: bytes) -> tuple[bytes, bytes]:
-    """A name and what is behind its tab. git writes a bare tab behind a name that has a space."""
+    """A name and what is after its tab. git writes a bare tab after a name that has a space."""
     if line.startswith(b'"'):
         length = quoted_length(line) or 0
         name, rest = unquote(line[:length]), line[length:]
@@ -281,7 +263,6 @@ def _status_of(old_path: str | None, new_path: str | None) -> FileStatus:
 
 
 def _read_plain_section(text: DiffText, position: int) -> _Section:
-    """The section whose `---` line is at `position`, made without git; counts alone say where its hunks end."""
     names, end = _read_names(text, position)
     old, new = _SPACED_DATE.search(names.old), _SPACED_DATE.search(names.new)
     if old and new and not names.old_date and not names.new_date:
@@ -359,12 +340,10 @@ def _read_binary_note(text: DiffText, position: int) -> _Section | None:
         names = _Names(match[1], match[1])
     elif match := _BINARY_OF_SUBVERSION.match(data, position):
         # Subversion writes the name two lines above, over a line of `=`.
-        ruler = data.rfind(b"\n", 0, max(position - 1, 0)) + 1
-        start = data.rfind(b"\n", 0, max(ruler - 1, 0)) + 1
-        line = data[start : ruler - 1]
-        if not line.startswith(_SUBVERSION_NAME) or data[ruler : position - 1].strip(b"="):
+        line, ruler = [b"", b"", *data[max(0, position - 5_000) : position].split(b"\n")][-3:-1]
+        if not line.startswith(b"Index: ") or ruler.strip(b"="):
             raise text.refusal(position, "this line does not say which file it is about")
-        names = _Names(line.removeprefix(_SUBVERSION_NAME), line.removeprefix(_SUBVERSION_NAME))
+        names = _Names(line.removeprefix(b"Index: "), line.removeprefix(b"Index: "))
     else:
         return None
     return _Section(_plain_change(text, position, names=names, binary=True), position, match.end() + 1)
@@ -372,45 +351,21 @@ def _read_binary_note(text: DiffText, position: int) -> _Section | None:
 
 def _split_at_and(line: bytes) -> _Names | None:
     """Both names: cut at the only ` and `, or in the middle if the same name is on both sides of it."""
-    cut = line.find(_AND) if line.count(_AND) == 1 else (len(line) - len(_AND)) // 2
-    old, new = line[:cut], line[cut + len(_AND) :]
-    if line[cut : cut + len(_AND)] != _AND or (line.count(_AND) > 1 and _shared_path(old, new) is None):
+    count = line.count(b" and ")
+    cut = line.find(b" and ") if count == 1 else (len(line) - 5) // 2
+    old, new = line[:cut], line[cut + 5 :]
+    if line[cut : cut + 5] != b" and " or (count > 1 and _shared_path(old, new) is None):
         return None
-    # Bazaar writes a date behind each name, as in a `---` line.
+    # Bazaar writes a date after each name, as in a `---` line.
     names = unquote(old.partition(b"\t")[0]), unquote(new.partition(b"\t")[0])
     return None if names[0] is None or names[1] is None else _Names(names[0], names[1])
 
 
-class _Header(Struct, frozen=True):
-    """The `diff --git` line and what the extended header lines say."""
-
-    start: int
-    names: bytes
-    fields: Mapping[str, bytes]
-
-    def text_of(self, label: str) -> str | None:
-        value = self.fields.get(label)
-        return None if value is None else value.decode("ascii", "replace")
-
-
-class _Content(Struct, frozen=True):
-    """What follows the header."""
-
-    end: int
-    names: _Names | None = None
-    hunks: tuple[Hunk, ...] = ()
-    binary: bool = False
-
-
 def _read_git_section(text: DiffText, position: int) -> _Section:
-    """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing.
-
-    Raises DiffSyntaxError if it is malformed or unfinished.
-    """
-    header, end = _read_header(text, position)
-    content = _read_content(text, end)
-    change = _git_change(text, header, content)
-    names, hunks = content.names, content.hunks
+    """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing."""
+    fields, end = _read_header(text, position)
+    names, hunks, binary, end = _read_content(text, end)
+    change = replace(_git_change(text, position, fields, names), binary=binary, hunks=hunks)
     added, deleted = change.status is FileStatus.ADDED, change.status is FileStatus.DELETED
     if (
         (names and ((names.old == _NO_FILE) != added or (names.new == _NO_FILE) != deleted))
@@ -418,25 +373,31 @@ def _read_git_section(text: DiffText, position: int) -> _Section:
         or (deleted and any(hunk.new_lines for hunk in hunks))
     ):
         raise text.refusal(position, "the header of this section contradicts its hunks")
-    if not hunks and not content.binary and not _may_be_without_hunks(header, change):
+    # Without hunks: an empty file came or went, only the mode or only the name changed.
+    blobs = [blob for blob in (change.old_blob, change.new_blob) if blob]
+    if "index" in fields:
+        is_bare = (added or deleted) and all(any(empty.startswith(blob) for empty in _EMPTY_BLOBS) for blob in blobs)
+    else:
+        is_bare = change.similarity in (None, 100) and len(fields) > 1
+    if not hunks and not binary and not is_bare:
         raise text.refusal(
             position,
             "this section ends before it says what changed in the file",
             hint="make the diff again, without options that leave lines out (-w, --irreversible-delete)",
         )
-    return _Section(change, position, content.end, from_git=True)
+    return _Section(change, position, end, from_git=True)
 
 
-def _read_header(text: DiffText, start: int) -> tuple[_Header, int]:
+def _read_header(text: DiffText, start: int) -> tuple[dict[str, bytes], int]:
+    """What the header lines say, by their labels, with the names of the `diff --git` line, and where they end."""
     end = text.line_end(start)
-    names = text.data[start + len(_GIT_HEADER) : end]
-    if names.endswith(b"\r"):
+    fields = {"names": text.data[start + len(_GIT_HEADER) : end]}
+    if fields["names"].endswith(b"\r"):
         raise text.refusal(
             start,
             "this line ends in CRLF and others do not",
             hint="convert the whole diff to one kind of line end, or make it again with `git diff > change.diff`",
         )
-    fields: dict[str, bytes] = {}
     position = end + 1
     while match := _EXTENDED.match(text.data, position):
         label, value = match[1].decode("ascii"), match[2]
@@ -447,24 +408,27 @@ def _read_header(text: DiffText, start: int) -> tuple[_Header, int]:
         position = match.end()
     if position < text.size:
         text.line_end(position)
-    incomplete = any((first in fields) != (second in fields) for first, second in _PAIRED)
-    if incomplete or sum(label in fields for label in _EXCLUSIVE) > 1:
+    pairs = (("old mode", "new mode"), ("rename from", "rename to"), ("copy from", "copy to"))
+    exclusive = ("new file mode", "deleted file mode", "rename from", "copy from")
+    incomplete = any((first in fields) != (second in fields) for first, second in pairs)
+    if incomplete or sum(label in fields for label in exclusive) > 1:
         raise text.refusal(start, "the header of this section is incomplete or contradicts itself")
-    return _Header(start, names, fields), position
+    return fields, position
 
 
-def _read_content(text: DiffText, position: int) -> _Content:
+def _read_content(text: DiffText, position: int) -> tuple[_Names | None, tuple[Hunk, ...], bool, int]:
+    """What follows the header: the name lines with their hunks, whether it is binary instead, and the end."""
     data = text.data
     if data.startswith(b"--- ", position):
         names, hunks_start = _read_names(text, position)
         hunks, end = read_hunks(text, hunks_start)
-        return _Content(end, names, hunks)
+        return names, hunks, False, end
     if data.startswith((b"Binary files ", b"Binary file "), position):
         end = text.line_end(position)
         if data.endswith((b" differ", b" has changed"), position, end):  # git's words, and Mercurial's
-            return _Content(end + 1, binary=True)
+            return None, (), True, end + 1
     if not data.startswith(b"GIT binary patch\n", position):
-        return _Content(position)
+        return None, (), False, position
     # One or two blocks, each of which ends with an empty line.
     position = start = text.line_end(position) + 1
     while match := _BINARY_BLOCK.match(data, position):
@@ -475,20 +439,26 @@ def _read_content(text: DiffText, position: int) -> _Content:
         position = end + 2
     if position == start:
         raise text.refusal(position, "expected `literal` or `delta` and a size")
-    return _Content(position, binary=True)
+    return None, (), True, position
 
 
-def _git_change(text: DiffText, header: _Header, content: _Content) -> FileChange:
-    fields, names = header.fields, content.names
+def _git_change(text: DiffText, start: int, fields: Mapping[str, bytes], names: _Names | None) -> FileChange:
     move = next((kind for kind in ("rename", "copy") if f"{kind} from" in fields), None)
-    stated = _git_paths(header.names, names) if move is None else _moved_paths(fields, move, names)
-    if stated is None:
+    stated: tuple[bytes | None, bytes | None]
+    if move is None:
+        stated = _git_paths(fields["names"], names) or (None, None)
+    else:
+        stated = unquote(fields[f"{move} from"]), unquote(fields[f"{move} to"])
+    old, new = stated
+    # The rename or copy lines give the paths, unless the name lines say otherwise.
+    differs = move and names and old and new and not (names.old.endswith(old) and names.new.endswith(new))
+    if old is None or new is None or differs:
         raise text.refusal(
-            header.start,
+            start,
             "the names in this section contradict each other or cannot be told apart",
             hint="make the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`",
         )
-    old_path, new_path = text.path(header.start, stated[0]), text.path(header.start, stated[1])
+    old_path, new_path = text.path(start, old), text.path(start, new)
     if move is not None:
         status = FileStatus.RENAMED if move == "rename" else FileStatus.COPIED
     elif "new file mode" in fields or (names and names.old == _NO_FILE):
@@ -496,49 +466,26 @@ def _git_change(text: DiffText, header: _Header, content: _Content) -> FileChang
     elif "deleted file mode" in fields or (names and names.new == _NO_FILE):
         status = FileStatus.DELETED
     else:
-        status = FileStatus.MODIFIED if old_path == new_path else FileStatus.RENAMED
+        status = _status_of(old_path, new_path)
+    words = {label: value.decode("ascii", "replace") for label, value in fields.items() if label != "names"}
     index = _FORMS["index"].fullmatch(fields.get("index", b""))
     blobs = [blob.decode("ascii") if blob.strip(b"0") else None for blob in index.group(1, 2)] if index else [None] * 2
     mode = index[3].decode("ascii") if index and index[3] else None
-    similarity = header.text_of("similarity index")
     has_old, has_new = status is not FileStatus.ADDED, status is not FileStatus.DELETED
     return FileChange(
         old_path=old_path if has_old else None,
         new_path=new_path if has_new else None,
         status=status,
-        old_mode=header.text_of("old mode") or header.text_of("deleted file mode") or (mode if has_old else None),
-        new_mode=header.text_of("new mode") or header.text_of("new file mode") or (mode if has_new else None),
+        old_mode=words.get("old mode") or words.get("deleted file mode") or (mode if has_old else None),
+        new_mode=words.get("new mode") or words.get("new file mode") or (mode if has_new else None),
         old_blob=blobs[0],
         new_blob=blobs[1],
-        similarity=int(similarity[:-1]) if similarity else None,
-        binary=content.binary,
-        hunks=content.hunks,
+        similarity=int(words["similarity index"][:-1]) if "similarity index" in words else None,
     )
 
 
-def _may_be_without_hunks(header: _Header, change: FileChange) -> bool:
-    """An empty file came or went, only the mode or only the name changed."""
-    if "index" in header.fields:
-        known = [blob for blob in (change.old_blob, change.new_blob) if blob]
-        one_sided = change.status in (FileStatus.ADDED, FileStatus.DELETED)
-        return one_sided and all(any(empty.startswith(blob) for empty in _EMPTY_BLOBS) for blob in known)
-    return change.similarity in (None, 100) and bool(header.fields)
-
-
-def _moved_paths(fields: Mapping[str, bytes], move: str, names: _Names | None) -> tuple[bytes, bytes] | None:
-    """The paths that the rename or copy lines give, unless the name lines say otherwise."""
-    old, new = unquote(fields[f"{move} from"]), unquote(fields[f"{move} to"])
-    if old is None or new is None or (names and not (names.old.endswith(old) and names.new.endswith(new))):
-        return None
-    return old, new
-
-
 def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
-    """The old and the new path of a section without rename or copy lines, from its first line and its name lines.
-
-    They differ only where two files were compared outside of a repository. None when the names contradict each
-    other or cannot be told apart.
-    """
+    """The paths of a section without rename or copy lines, by its first and its name lines; None if they disagree."""
     written = _split_names(line)
     if written is None and names is not None:
         # Where the prefixes differ in length, one of the names is known from its own line.
@@ -559,7 +506,7 @@ def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
 
 
 def _split_names(line: bytes) -> tuple[bytes, bytes] | None:
-    """Both names of a `diff --git` line. Unquoted, they are equal behind prefixes of one length: cut in the middle."""
+    """Both names of a `diff --git` line. Unquoted, they are equal after prefixes of one length: cut in the middle."""
     is_quoted = line.startswith(b'"') or line.endswith(b'"')
     cut = line.find(b' "') if is_quoted else len(line) // 2
     if line.startswith(b'"'):

@@ -104,10 +104,7 @@ class DiffText:
 
 
 def read_hunks(text: DiffText, position: int) -> tuple[tuple[Hunk, ...], int]:
-    """All hunks of one file, beginning at the first `@@ ` line, and the position behind the last one.
-
-    Raises DiffSyntaxError when a count does not fit the lines, a hunk is cut off, or hunks overlap.
-    """
+    """All hunks of one file, and the position after the last one. Raises DiffSyntaxError where a count does not fit."""
     hunks: list[Hunk] = []
     old_free = new_free = 0
     while text.data.startswith(b"@@", position) or not hunks:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from codeloupe.errors import CodeloupeError
-from codeloupe.git.command import Place, git, try_git
+from codeloupe.git.command import git, try_git
 from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
     REGULAR_MODES,
@@ -36,17 +36,12 @@ GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
 _STEERING_NAMES = frozenset((*GUIDANCE_NAMES, "codeloupe.yaml", "codeloupe.yml", "codeloupe-baseline.yaml"))
 # No call is told more than a part of this.
 _KEPT_BYTES = 16_000
-_MAX_BLOB_BYTES = 1_000_000
 # A hostile tree may have any number of folders and files; the outermost are read.
 _MAX_FOLDERS = 5_000
 _MAX_FILES = 200
-_NOT_READ = "[this file could not be read]"
-_LINK = "it is a symbolic link, and those are not followed"
-_MAX_COMMITS = 20
 _MESSAGE_CHARACTERS = 2_000
 # They say who was there, not what the change does.
 _TRAILER = re.compile(r"(?:[A-Za-z-]{1,40}-by|cc|change-id|reviewed-on|git-svn-id)\s?:", re.IGNORECASE)
-_MOST_BRANCHES = 10
 
 
 async def read_guidance(
@@ -63,18 +58,15 @@ async def read_guidance(
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         if tree is None:
             copy_index(repository.index, git_dir)
-        return await _read_tree(in_engine(git_dir), tree, _places(paths))
-
-
-async def _read_tree(place: Place, tree: str | None, places: list[str]) -> tuple[GuidanceFile, ...]:
-    # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
-    rank = {name: number for number, name in enumerate(places) if place_of(Path(), name) is not None}
-    listed = [entry for entry in await list_entries(place, tree, list(rank)) if entry.path in rank]
-    listed.sort(key=lambda entry: rank[entry.path])
-    chosen = [entry for entry in listed if entry.mode in REGULAR_MODES][:_MAX_FILES]
-    # Asked for first, so that an enormous one is never read.
-    sizes = await blob_sizes(place, (entry.blob for entry in chosen))
-    blobs = await read_objects(place, [name for name, size in sizes.items() if size <= _MAX_BLOB_BYTES])
+        place = in_engine(git_dir)
+        # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
+        names = [name for name in _places(paths) if place_of(Path(), name) is not None]
+        there = {entry.path: entry for entry in await list_entries(place, tree, names)}
+        listed = [there[name] for name in names if name in there]
+        chosen = [entry for entry in listed if entry.mode in REGULAR_MODES][:_MAX_FILES]
+        # Asked for first, so that an enormous one is never read.
+        sizes = await blob_sizes(place, (entry.blob for entry in chosen))
+        blobs = await read_objects(place, [name for name, size in sizes.items() if size <= 1_000_000])
     found = {entry.path: blobs[entry.blob][:_KEPT_BYTES] if entry.blob in blobs else None for entry in chosen}
     return _files(found, [entry.path for entry in listed if entry.mode == SYMLINK_MODE])
 
@@ -82,32 +74,25 @@ async def _read_tree(place: Place, tree: str | None, places: list[str]) -> tuple
 async def read_working_guidance(repository: Repository, paths: Iterable[str]) -> tuple[GuidanceFile, ...]:
     """As `read_guidance`, from the working tree as it is now."""
     places = _places(paths)
-    found = await asyncio.to_thread(
-        read_regular_files, repository.root, places, max_bytes=_KEPT_BYTES, max_files=_MAX_FILES
-    )
+    limits = {"max_bytes": _KEPT_BYTES, "max_files": _MAX_FILES}
+    found = await asyncio.to_thread(read_regular_files, repository.root, places, **limits)
     # A link further up the path leads to other folders, whose guidance speaks of other files.
     return _files(found, [name for name in places if name not in found and (repository.root / name).is_symlink()])
 
 
 def _files(found: Mapping[str, bytes | None], links: Iterable[str]) -> tuple[GuidanceFile, ...]:
-    read = (
-        GuidanceFile(path, _NOT_READ if content is None else content.decode("utf-8-sig", "replace"))
-        for path, content in found.items()
-    )
-    return (*read, *(GuidanceFile(name, "", _LINK) for name in links))
+    texts = {path: b"[this file could not be read]" if content is None else content for path, content in found.items()}
+    read = (GuidanceFile(path, content.decode("utf-8-sig", "replace")) for path, content in texts.items())
+    return (*read, *(GuidanceFile(name, "", "it is a symbolic link, and those are not followed") for name in links))
 
 
 def guidance_changed(change: Change) -> tuple[str, ...]:
-    """The files of a change that tell a review what to do, by their names on both sides: an author could steer by them.
-
-    Of an untrusted change none of them was obeyed.
-    """
+    """The files of a change that tell a review what to do, by their names on both sides: by them an author steers."""
     names = (name for file in change.files for name in (file.old_path, file.new_path) if name is not None)
     return tuple(dict.fromkeys(name for name in names if name.rpartition("/")[2] in _STEERING_NAMES))
 
 
 def _places(paths: Iterable[str]) -> list[str]:
-    """Where guidance for some files may be, the outermost first."""
     folders = {""}
     for path in paths:
         end = path.find("/")
@@ -138,7 +123,7 @@ async def read_intent(repository: Repository, sides: Sides, *, context: str = ""
 
 async def _messages(repository: Repository, since: str | None, until: str) -> list[tuple[str, str]]:
     """Subject and body of each commit; merges are left out, except one that was asked for alone."""
-    limits = ("--max-count=1",) if since is None else (f"--max-count={_MAX_COMMITS}", "--no-merges", f"^{since}")
+    limits = ("--max-count=1",) if since is None else ("--max-count=20", "--no-merges", f"^{since}")
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         words = ("log", "-z", "--no-show-signature", "--no-patch", "--format=tformat:%s%n%n%b")
         output = await git(in_engine(git_dir), *words, *limits, until, "--")
@@ -173,9 +158,8 @@ async def _moment(repository: Repository, sides: Sides, file: str, line: bytes) 
 
     async def remote_branches(*words: str) -> list[str]:
         form = ("for-each-ref", "--sort=-committerdate", "--format=%(objectname)")
-        return (
-            (await try_git(repository.place, *form, *words, "refs/remotes")).stdout.decode("ascii", "replace").split()
-        )
+        found = await try_git(repository.place, *form, *words, "refs/remotes")
+        return found.stdout.decode("ascii", "replace").split()
 
     if sides.side is not Side.COMMIT:
         head = (await read_head(repository)).sha
@@ -183,7 +167,7 @@ async def _moment(repository: Repository, sides: Sides, file: str, line: bytes) 
             return Moment.STAGED if sides.side is Side.INDEX else Moment.UNCOMMITTED
     if sides.head is not None and await remote_branches("--count=1", "--contains", sides.head):
         return Moment.PUSHED
-    for branch in await remote_branches(f"--count={_MOST_BRANCHES}"):
+    for branch in await remote_branches("--count=10"):
         if await holds(branch):
             return Moment.PUSHED
     return Moment.COMMITTED

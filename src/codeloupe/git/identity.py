@@ -7,6 +7,7 @@ the first commit, the place on the disk has to do. Forks share their root, and s
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -15,14 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from codeloupe.errors import NotARepository, StoreError
-from codeloupe.git.command import ask_git, both, try_git
-from codeloupe.git.repository import Repository, open_repository, open_repository_now, read_head
+from codeloupe.git.command import both, try_git
+from codeloupe.git.repository import OBJECT_NAME, Repository, open_repository, origin_url, read_head
 from codeloupe.model.change import Scope
 from codeloupe.model.history import RepositoryIdentity
 
-_OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_FIND_ROOT = ("rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")
-_ORIGIN = ("config", "--get", "remote.origin.url")
 _MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 
@@ -46,44 +44,12 @@ class Checkout(NamedTuple):
 
 
 async def read_checkout(start: Path, memory: RootMemory, repository: Repository | None = None) -> Checkout:
-    """What is checked out where `start` is; outside of a repository, the directory itself.
-
-    `repository` is the one that holds it, when it is open already. Raises as `find_identity` does.
-    """
+    """What is checked out where `start` is, or in the open `repository`. Raises as `find_identity` does."""
     repository = repository or await _repository(start)
     if repository is None:
-        return Checkout(_of_directory(start), None)
+        return Checkout(await find_identity(start, memory), None)
     identity, head = await both(_identity_of(repository, memory), read_head(repository))
     return Checkout(identity, head.branch, head.sha)
-
-
-async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
-    """The commits by which earlier reviews of the same work are known, whatever its branch was called then.
-
-    Those of the change itself, and where its branch was before it was amended or rebased, as far as git remembers.
-    """
-    head = scope.head or checkout.head
-    if head is None or repository is None:
-        return frozenset()
-    since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
-    count = f"--max-count={_MOST_COMMITS if since else 1}"
-    found = await _asked(repository, "rev-list", count, head, *since, "--") or b""
-    names = set(found.decode("ascii", "replace").split())
-    if checkout.branch is not None and scope.head is None:
-        names |= _moves_of(repository, checkout.branch)
-    # Where it began is where any other branch may have begun.
-    return frozenset(names - {scope.base or ""} | {head})
-
-
-def _moves_of(repository: Repository, branch: str) -> set[str]:
-    """Where a branch was lately, by git's own log of it: each line begins with the commits before and after a move."""
-    try:
-        with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
-            lines = log.read().decode("ascii", "replace").splitlines()[-_MOST_MOVES:]
-    except OSError:
-        return set()
-    return {line.split(" ", 2)[1] for line in lines if re.match(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ", line)}
 
 
 async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
@@ -92,8 +58,10 @@ async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
     Raises NotARepository when `start` is no directory and ProcessError when git fails. A memory that fails costs
     time, nothing else.
     """
-    repository = await _repository(start)
-    return _of_directory(start) if repository is None else await _identity_of(repository, memory)
+    if repository := await _repository(start):
+        return await _identity_of(repository, memory)
+    here = start.resolve()
+    return RepositoryIdentity((_name("path", here),), here.name)
 
 
 async def _repository(start: Path) -> Repository | None:
@@ -105,93 +73,83 @@ async def _repository(start: Path) -> Repository | None:
         return None
 
 
-async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
-    async def root() -> str | None:
-        known = _known_root(repository, memory)
-        # It stays the repository's name also on a branch that has a root of its own.
-        if known is not None and await _asked(repository, "cat-file", "-e", f"{known}^{{commit}}") is not None:
-            return known
-        return None if repository.shallow else _learned(repository, memory, await _asked(repository, *_FIND_ROOT))
-
-    return _identity(repository, *await both(root(), _asked(repository, *_ORIGIN)))
-
-
 def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
     """As `find_identity`, where there is no event loop."""
+    return asyncio.run(find_identity(start, memory))
+
+
+async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
+    """The commits of a change and those where its branch was before, by which earlier reviews of the work are known."""
+    head = scope.head or checkout.head
+    if head is None or repository is None:
+        return frozenset()
+    since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
+    count = f"--max-count={_MOST_COMMITS if since else 1}"
+    names = set((await _asked(repository, "rev-list", count, head, *since, "--")).split())
+    if checkout.branch is not None and scope.head is None:
+        names |= await _moves_of(repository, checkout.branch)
+    # Where it began is where any other branch may have begun.
+    return frozenset(names - {scope.base or ""} | {head})
+
+
+async def _moves_of(repository: Repository, branch: str) -> set[str]:
+    """Where a branch was lately, by git's own log of it: each line begins with the commits before and after a move."""
+    if (repository.common_dir / "reftable").is_dir():
+        # There the log is no file. Elsewhere it is read, which is cheaper than to ask git.
+        words = ("log", "--walk-reflogs", "--format=%H", f"--max-count={_MOST_MOVES}", f"refs/heads/{branch}", "--")
+        return set((await _asked(repository, *words)).split())
     try:
-        repository = open_repository_now(start)
-    except NotARepository:
-        if not start.is_dir():
-            raise
-        return _of_directory(start)
-
-    def asked(*words: str) -> bytes | None:
-        completed = ask_git(repository.place, *words)
-        return completed.stdout if completed.exit_code == 0 else None
-
-    root = _known_root(repository, memory)
-    if root is None or asked("cat-file", "-e", f"{root}^{{commit}}") is None:
-        root = None if repository.shallow else _learned(repository, memory, asked(*_FIND_ROOT))
-    return _identity(repository, root, asked(*_ORIGIN))
+        with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
+            lines = log.read().decode("ascii", "replace").splitlines()[-_MOST_MOVES:]
+    except OSError:
+        return set()
+    return {line.split(" ", 2)[1] for line in lines if re.match(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ", line)}
 
 
-async def _asked(repository: Repository, *words: str) -> bytes | None:
-    """What git answers, None when it does not know."""
-    completed = await try_git(repository.place, *words)
-    return completed.stdout if completed.exit_code == 0 else None
+async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
+    place = os.fsencode(repository.common_dir)
 
-
-def _known_root(repository: Repository, memory: RootMemory) -> str | None:
-    known = None
-    if not repository.shallow:
+    async def find_root() -> str | None:
+        if repository.shallow:
+            return None
         with suppress(StoreError):
-            known = memory.known_root(os.fsencode(repository.common_dir))
-    return known if known is not None and _OBJECT_NAME.fullmatch(known) else None
+            known = memory.known_root(place) or ""
+            # It stays the repository's name also on a branch that has a root of its own.
+            if OBJECT_NAME.fullmatch(known) and "commit" in await _asked(repository, "cat-file", "-t", known):
+                return known
+        found = (await _asked(repository, "rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")).strip()
+        if not OBJECT_NAME.fullmatch(found):
+            return None
+        with suppress(StoreError):
+            memory.remember_root(place, found)
+        return found
 
-
-def _learned(repository: Repository, memory: RootMemory, found: bytes | None) -> str | None:
-    root = (found or b"").decode("ascii", "replace").strip()
-    if not _OBJECT_NAME.fullmatch(root):
-        return None
-    with suppress(StoreError):
-        memory.remember_root(os.fsencode(repository.common_dir), root)
-    return root
-
-
-def _identity(repository: Repository, root: str | None, address: bytes | None) -> RepositoryIdentity:
-    """Of a root commit, if there is one, and of what git says about the origin."""
-    origin = None if address is None else same_address(os.fsdecode(address).rstrip("\n"))
+    root, url = await both(find_root(), origin_url(repository))
+    address = same_address(url or "")
     names = [] if root is None else [f"root:{root}"]
-    if origin is not None:
-        names.append(f"origin:{_digest(os.fsencode(origin))}")
-    return RepositoryIdentity((*names, _path_name(repository.common_dir)), repository.root.name)
+    names += [] if address is None else [_name("origin", address)]
+    return RepositoryIdentity((*names, _name("path", repository.common_dir)), repository.root.name)
 
 
-def _of_directory(start: Path) -> RepositoryIdentity:
-    here = start.resolve()
-    return RepositoryIdentity((_path_name(here),), here.name)
+async def _asked(repository: Repository, *words: str) -> str:
+    completed = await try_git(repository.place, *words)
+    return completed.stdout.decode("ascii", "replace") if completed.exit_code == 0 else ""
 
 
 def same_address(address: str) -> str | None:
-    """An address without what may differ between two clones: scheme, user, password, port, `.git`.
-
-    None for one that means something only where it stands, such as a path that begins with `..`.
-    """
+    """An address without what may differ between two clones; None for one that means something only where it is."""
     scheme = _SCHEME.match(address)
     rest = address[scheme.end() :] if scheme else address
     host, slash, path = rest.partition("/")
     host = host.rpartition("@")[2]
     if not scheme and host and ":" not in host:
         return None
-    # Behind a scheme it is a port, else, as ssh has it, the beginning of the path.
+    # After a scheme it is a port, else, as ssh has it, the beginning of the path.
     host = host.partition(":")[0] if scheme else host.replace(":", "/", 1)
     plain = f"{host}{slash}{path}".rstrip("/").removesuffix(".git").rstrip("/")
     return plain or None
 
 
-def _path_name(path: Path) -> str:
-    return f"path:{_digest(os.fsencode(path))}"
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:40]
+def _name(kind: str, value: str | Path) -> str:
+    return f"{kind}:{hashlib.sha256(os.fsencode(value)).hexdigest()[:40]}"

@@ -11,6 +11,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -27,23 +28,14 @@ from codeloupe.git.remote import (
     parse_remote,
     remote_failure,
 )
-from codeloupe.git.repository import OBJECT_NAME, Repository, merge_base, open_repository
+from codeloupe.git.repository import OBJECT_NAME, Repository, lay_out, merge_base, open_repository
 from codeloupe.git.scopes import parents_of
 from codeloupe.model.scope import FetchedScope, PullRequestScope
 
-_REMOTES = ("upstream", "origin")
-_FAMILIES: tuple[RefFamily, ...] = ("pull", "merge-requests")
-_MOST_LINES = 1_000
-# Tips beyond these would make the talk with the remote longer, not what it sends shorter.
-_MOST_KNOWN_TIPS = 200
 _FETCH = (
     *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-show-forced-updates"),
     *("--recurse-submodules=no", "--force"),
 )
-# Commits without their files: enough to find where a pull request began, and a small part of what a clone is.
-_COMMITS_ONLY = "--filter=tree:0"
-# What is here are commits alone; a remote that heard of them would take their files for here too.
-_TELL_NOTHING = "fetch.negotiationAlgorithm=noop"
 
 
 class FetchedPullRequest(Struct, frozen=True):
@@ -53,24 +45,20 @@ class FetchedPullRequest(Struct, frozen=True):
     scope: FetchedScope
 
 
-class _RemoteBranch(Struct, frozen=True):
+class _RemoteBranch(NamedTuple):
     """A branch or tag of a remote by its short name, with its object; or a commit that was named outright."""
 
     name: str
     sha: str
 
 
-class _RemotePullRequest(Struct, frozen=True):
-    """The commits a remote names: `merge` is its own try to merge, None where it made none.
-
-    `base` is what the caller asked to compare with, or else the default branch; None where there is neither.
-    """
+class _RemotePullRequest(NamedTuple):
+    """The commits a remote names; `merge` is its own try to merge, `base` the one asked for or the default branch."""
 
     family: RefFamily
     head: str
     merge: str | None
     base: _RemoteBranch | None
-    asked_for_base: bool
 
 
 async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Path) -> FetchedPullRequest:
@@ -93,8 +81,8 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     there = await _ask_for(remote, asked, base=request.base)
     object_format = "sha256" if len(there.head) == 64 else "sha1"
     partial = not (at_hand and is_at_hand and await _borrow_known(git_dir, at_hand, object_format))
-    _write_config(git_dir, address, object_format=object_format, partial=partial)
-    base, head = await _fetch_history(remote, there, partial=partial), there.head
+    make_engine(root, address, object_format=object_format, partial=partial)
+    base, head = await _fetch_history(remote, there, partial=partial, chosen=request.base is not None), there.head
     fetched = await open_repository(root)
     start = await merge_base(fetched, base.sha, head)
     if start == head:
@@ -104,12 +92,14 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
         )
     if partial:
         trees = await git(fetched.place, "log", "--no-walk", "--no-patch", "--format=%T", start, head, "--")
-        await remote.call(*_FETCH, "--no-filter", "--stdin", "origin", stdin=trees, settings=(_TELL_NOTHING,))
+        # What is here are commits alone; a remote that heard of them would take their files for here too.
+        silent = ("fetch.negotiationAlgorithm=noop",)
+        await remote.call(*_FETCH, "--no-filter", "--stdin", "origin", stdin=trees, settings=silent)
     # Checked out, so to say: history knows a pull request by the name of its branch, and a project by its root.
     ref = branch_ref(f"{address.name}/{there.family}/{asked.number}")
     await git(Place(git_dir), "update-ref", ref, base.sha)
     (git_dir / "HEAD").write_text(f"ref: {ref}\n", encoding="ascii")
-    is_assumed = not there.asked_for_base and base is there.base
+    is_assumed = request.base is None and base is there.base
     page = page_of(address, asked.number, there.family)
     against = f"{base.name}, which is assumed," if is_assumed else base.name
     description = f"pull request {page} against {against} ({start[:12]} to {head[:12]})"
@@ -121,7 +111,7 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
     remotes: list[str] = []
     own: list[RemoteAddress] = []
     if at_hand is not None:
-        for name in _REMOTES:
+        for name in ("upstream", "origin"):
             completed = await git_for_user(at_hand.place, "remote", "get-url", name)
             url = os.fsdecode(completed.stdout).split("\n", 1)[0]
             if completed.exit_code == 0 and url:
@@ -142,46 +132,33 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
         )
     if not remotes:
         raise UsageError(
-            f"{at_hand.root} has neither a remote `{_REMOTES[0]}` nor `{_REMOTES[1]}`,"
+            f"{at_hand.root} has neither a remote `upstream` nor `origin`,"
             f" so it is unclear whose pull request {asked.number} is",
             hint="give the URL of the pull request",
         )
     return parse_remote(remotes[0], at_hand.root), True
 
 
-def make_engine(root: Path, address: RemoteAddress) -> Path:
-    """Make the empty repository at `root`, and return its git directory."""
-    git_dir = root / ".git"
-    for folder in ("objects/info", "objects/pack", "refs", "info"):
-        (git_dir / folder).mkdir(parents=True)
-    _write_config(git_dir, address, object_format="sha1", partial=False)
-    (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
-    return git_dir
-
-
-def _write_config(git_dir: Path, address: RemoteAddress, *, object_format: str, partial: bool) -> None:
-    """Write the whole configuration. `partial` allows that objects are missing which nobody needs."""
+def make_engine(root: Path, address: RemoteAddress, *, object_format: str = "sha1", partial: bool = False) -> Path:
+    """Make the repository at `root` and return its git directory; `partial` allows that objects are missing."""
     # Printable, and without what would end the quotes: an address was checked, a path may hold either.
     url = address.url.replace("\\", "\\\\").replace('"', '\\"')
-    lines = ["[core]", "\trepositoryformatversion = 1", "\tbare = false", "[extensions]"]
-    lines += [f"\tobjectFormat = {object_format}"] if object_format != "sha1" else []
-    lines += ["\tpartialClone = origin"] if partial else []
-    lines += ['[remote "origin"]', f'\turl = "{url}"', *(["\tpromisor = true"] if partial else [])]
-    (git_dir / "config").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")
+    config = "[extensions]\n\tpartialClone = origin\n" if partial else ""
+    config += f'[remote "origin"]\n\turl = "{url}"\n' + ("\tpromisor = true\n" if partial else "")
+    lay_out(root / ".git", object_format, config=config)
+    return root / ".git"
 
 
 async def _borrow_known(git_dir: Path, clone: Repository, object_format: str) -> bool:
-    """Let the engine read the objects of the user's clone, and tell a remote of its tips: only what is new travels.
-
-    False when the clone has not the whole of its own history, or names objects in another way.
-    """
+    """Let the engine read the objects of the user's clone, so that only what is new travels; whether that can be."""
     objects = clone.sources.objects
     pattern = r"^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$"
     partial = await try_git(clone.place, "config", "--get-regexp", pattern)
     other = clone.sources.object_format != object_format
     if clone.shallow or partial.exit_code == 0 or "\n" in str(objects) or other:
         return False
-    words = ("--sort=-committerdate", f"--count={_MOST_KNOWN_TIPS}", "--format=%(objecttype) %(objectname)")
+    # More tips would make the talk with the remote longer, not what it sends shorter.
+    words = ("--sort=-committerdate", "--count=200", "--format=%(objecttype) %(objectname)")
     try:
         output = await git(clone.place, "for-each-ref", *words, "refs/heads", "refs/remotes")
     except GitFailed:  # with a broken ref, say: then everything is fetched
@@ -204,57 +181,47 @@ def branch_ref(name: str) -> str:
 
 async def _ask_for(remote: RemoteRepository, name: PullRequestName, *, base: str | None) -> _RemotePullRequest:
     """Ask a remote for a pull request. Raises RevisionError when it has none, else as the call does."""
-    families = _FAMILIES if name.family is None else (name.family,)
+    families: tuple[RefFamily, ...] = ("pull", "merge-requests") if name.family is None else (name.family,)
     wanted = ["HEAD", *(f"refs/{family}/{name.number}/{part}" for family in families for part in ("head", "merge"))]
-    if base is not None:
-        if not base or not base.isprintable() or " " in base or base.startswith("-"):
-            raise RevisionError(f"{base!r} is not a revision", hint="give --base a branch or a tag of the remote")
-        wanted += _homes_of(base)
-    output = await remote.call("ls-remote", "--symref", "--", remote.address.url, *wanted)
+    homes = () if base is None else (f"refs/heads/{base}", f"refs/tags/{base}^{{}}", f"refs/tags/{base}")
+    if base is not None and (not base or not base.isprintable() or " " in base or base.startswith("-")):
+        raise RevisionError(f"{base!r} is not a revision", hint="give --base a branch or a tag of the remote")
+    output = await remote.call("ls-remote", "--symref", "--", remote.address.url, *wanted, *homes)
     refs: dict[str, str] = {}
     default = "the default branch"
-    for line in output.decode("utf-8", "replace").split("\n")[:_MOST_LINES]:
+    for line in output.decode("utf-8", "replace").split("\n")[:1_000]:
         what, _, ref = line.partition("\t")
         if ref == "HEAD" and what.startswith("ref: refs/heads/"):
             default = what.removeprefix("ref: refs/heads/")
-        elif ref in wanted and OBJECT_NAME.fullmatch(what):  # a pattern of git's names others too
+        elif ref in (*wanted, *homes) and OBJECT_NAME.fullmatch(what):  # a pattern of git's names others too
             refs[ref] = what
-    for family in families:
-        head = refs.get(f"refs/{family}/{name.number}/head")
-        if head is not None:
-            merge = refs.get(f"refs/{family}/{name.number}/merge")
-            if base is not None:
-                return _RemotePullRequest(family, head, merge, _asked_base(remote, refs, base), asked_for_base=True)
-            found = _RemoteBranch(default, refs["HEAD"]) if "HEAD" in refs else None
-            return _RemotePullRequest(family, head, merge, found, asked_for_base=False)
-    raise RevisionError(
-        f"{remote.address.name} has no pull request {name.number}",
-        hint="check the number; of a clone with several remotes, `upstream` is asked, else `origin`",
-    )
+    family = next((family for family in families if f"refs/{family}/{name.number}/head" in refs), None)
+    if family is None:
+        raise RevisionError(
+            f"{remote.address.name} has no pull request {name.number}",
+            hint="check the number; of a clone with several remotes, `upstream` is asked, else `origin`",
+        )
+    if base is None:
+        found = _RemoteBranch(default, refs["HEAD"]) if "HEAD" in refs else None
+    elif OBJECT_NAME.fullmatch(base):
+        found = _RemoteBranch(base[:12], base)
+    elif home := next((home for home in homes if home in refs), None):
+        found = _RemoteBranch(base, refs[home])
+    else:
+        raise RevisionError(
+            f"{remote.address.name} has no branch or tag {base!r}",
+            hint="with --pr, --base names a branch or a tag of the remote, or a commit by its full name",
+        )
+    ref = f"refs/{family}/{name.number}"
+    return _RemotePullRequest(family, refs[f"{ref}/head"], refs.get(f"{ref}/merge"), found)
 
 
-def _homes_of(base: str) -> tuple[str, ...]:
-    return (f"refs/heads/{base}", f"refs/tags/{base}^{{}}", f"refs/tags/{base}")
-
-
-def _asked_base(remote: RemoteRepository, refs: dict[str, str], base: str) -> _RemoteBranch:
-    if OBJECT_NAME.fullmatch(base):
-        return _RemoteBranch(base[:12], base)
-    for home in _homes_of(base):
-        if home in refs:
-            return _RemoteBranch(base, refs[home])
-    raise RevisionError(
-        f"{remote.address.name} has no branch or tag {base!r}",
-        hint="with --pr, --base names a branch or a tag of the remote, or a commit by its full name",
-    )
-
-
-async def _fetch_history(remote: RemoteRepository, there: _RemotePullRequest, *, partial: bool) -> _RemoteBranch:
-    """Fetch the commits of the pull request and of what it is compared with, which is returned.
-
-    The remote's own try to merge tells what the pull request goes to, as long as it is a try to merge this head.
-    """
-    if there.merge is not None and not there.asked_for_base:
+async def _fetch_history(
+    remote: RemoteRepository, there: _RemotePullRequest, *, partial: bool, chosen: bool
+) -> _RemoteBranch:
+    """Fetch the commits of the pull request and of what it is compared with, perhaps `chosen`, which is returned."""
+    # The remote's own try to merge tells what the pull request goes to, as long as it is a try to merge this head.
+    if there.merge is not None and not chosen:
         await _fetch_commits(remote, partial=partial, head=there.head, merge=there.merge)
         parents = await parents_of(Place(remote.git_dir), there.merge)
         if len(parents) == 2 and parents[1] == there.head:
@@ -273,7 +240,8 @@ async def _fetch_history(remote: RemoteRepository, there: _RemotePullRequest, *,
 async def _fetch_commits(remote: RemoteRepository, *, partial: bool, **wanted: str) -> None:
     """Fetch commits with their history, each under a ref of its name; of a `partial` engine, without their files."""
     refs = [f"{sha}:refs/pull-request/{name}" for name, sha in wanted.items()]
-    completed = await remote.try_call(*_FETCH, *([_COMMITS_ONLY] if partial else []), "origin", *refs)
+    # Commits without files are enough to find where a pull request began, and a small part of what a clone is.
+    completed = await remote.try_call(*_FETCH, *(["--filter=tree:0"] if partial else []), "origin", *refs)
     if partial and completed.exit_code and "filter" in completed.stderr:
         # A server may allow some filters and not this one.
         completed = await remote.try_call(*_FETCH, "--no-filter", "origin", *refs)

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
@@ -26,16 +27,13 @@ RefFamily = Literal["pull", "merge-requests"]
 
 _NUMBER = re.compile(r"[#!]?([0-9]{1,10})")
 _SHORT = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){1,9})[#!]([0-9]{1,10})")
-_USUAL_HOST = "https://github.com"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 _SCP = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):([^:].*)")
 _SSH_SCHEMES = ("ssh", "git+ssh", "ssh+git")
 _MARKS: dict[str, RefFamily] = {"pull": "pull", "pulls": "pull", "merge_requests": "merge-requests"}
 _LONGEST = 2_000
-
-TIMEOUT_SECONDS = 900.0
-MAX_RECEIVED_BYTES = 4 * 1024**3
 _SECONDS_BETWEEN_LOOKS = 0.5
+
 # A user's own settings for ssh hold, but for what would wait for a person or outlive the call.
 _SSH_SETTINGS = (
     *("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=30", "ServerAliveInterval=30"),
@@ -53,21 +51,59 @@ _HELPER_NAMES = (
     *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
 )
-# All that comes is kept in packs, whose size is watched.
-_KEEP_PACKS = "fetch.unpackLimit=1"
-
 _CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
-# git's words for what went wrong.
-_SSH_LOGIN = ("Permission denied (", "Too many authentication failures")
-_LOGIN = (
-    *("could not read Username", "could not read Password", "Authentication failed"),
-    *("returned error: 401", "returned error: 403"),
+# What git says when a remote gives nothing, what we say of it, and what the caller can do. Of an ssh server that cannot
+# be reached git also says that it hung up, and that there may be no such repository, so the order counts.
+_FAILURES: tuple[tuple[type[UsageError], str, str, tuple[str, ...]], ...] = (
+    (
+        UsageError,
+        "{host} refused the ssh login: it accepts none of this user's ssh keys",
+        f"load a key (ssh-add), or {_CHECK_OUT}",
+        ("Permission denied (", "Too many authentication failures"),
+    ),
+    (
+        UsageError,
+        "{name} wants a login that your git does not have, or does not exist",
+        f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {_CHECK_OUT}",
+        (
+            "could not read Username",
+            "could not read Password",
+            "Authentication failed",
+            "returned error: 401",
+            "returned error: 403",
+        ),
+    ),
+    (
+        UsageError,
+        "the host key of {host} is not known here, or has changed",
+        "connect once with ssh by hand, and compare the key",
+        ("Host key verification failed",),
+    ),
+    (
+        UsageError,
+        "the certificate of {host} cannot be trusted",
+        "set SSL_CERT_FILE to the certificates of the house",
+        ("SSL certificate problem", "certificate verify failed", "server certificate verification failed"),
+    ),
+    (
+        RevisionError,
+        "{name} does not offer a commit that was requested",
+        "the pull request may have moved just now: try again; --base must be a commit that the remote has",
+        ("not our ref", "unadvertised object"),
+    ),
+    (
+        UsageError,
+        "there is no repository at {name}",
+        f"check the address, or {_CHECK_OUT}",
+        ("not found", "returned error: 404", "does not appear to be a git repository"),
+    ),
+    (
+        UsageError,
+        "{name} leads to another place, which was not followed",
+        "give its new address",
+        ("returned error: 30", "disabled in libcurl"),
+    ),
 )
-_HOST_KEY = ("Host key verification failed",)
-_CERTIFICATE = ("SSL certificate problem", "certificate verify failed", "server certificate verification failed")
-_NO_COMMIT = ("not our ref", "unadvertised object")
-_NOT_THERE = ("not found", "returned error: 404", "does not appear to be a git repository")
-_MOVED = ("returned error: 30", "disabled in libcurl")
 _NOT_REACHED = (
     *("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out", "Couldn't connect"),
     *("Network is unreachable", "No route to host", "Operation timed out", "Name or service not known"),
@@ -77,10 +113,7 @@ _NOT_REACHED = (
 
 
 class RemoteAddress(Struct, frozen=True):
-    """Where a repository is: the URL for git, the one protocol that may be spoken, and a name without either.
-
-    `page` is the address of its web page, where it can be told from the URL.
-    """
+    """Where a repository is: the URL for git, the protocol that may be spoken, a name without either, its web page."""
 
     url: str
     protocol: Protocol
@@ -93,10 +126,7 @@ class RemoteAddress(Struct, frozen=True):
 
 
 class PullRequestName(Struct, frozen=True):
-    """A pull request as it was named: by a number alone, or with its repository and its kind of ref.
-
-    `repository` is its OWNER/NAME where that was given without a host.
-    """
+    """A pull request as it was named: by a number alone, or with its repository's address or OWNER/NAME."""
 
     number: int
     address: RemoteAddress | None = None
@@ -110,14 +140,8 @@ def parse_pull_request(text: str) -> PullRequestName:
         return PullRequestName(_positive(number[1], text))
     if short := _SHORT.fullmatch(text):
         return PullRequestName(_positive(short[2], text), repository=short[1])
-    if not text.isprintable() or " " in text or len(text) > _LONGEST:
-        raise _not_understood(text)
-    try:
-        url = urlsplit(text)
-        _ = url.port  # raises for what is no number
-    except ValueError:
-        raise _not_understood(text) from None
-    if url.scheme not in ("https", "http") or not url.hostname:
+    url = _split(text)
+    if url is None or url.scheme not in ("https", "http") or not url.hostname or " " in text:
         raise _not_understood(text)
     if url.username is not None or url.password is not None:
         raise UsageError(
@@ -159,7 +183,7 @@ def address_beside(repository: str, remotes: Iterable[RemoteAddress]) -> RemoteA
         if remote.name.casefold().removesuffix(".git").endswith(f"/{repository.casefold()}"):
             return remote
     pages = (urlsplit(remote.page) for remote in known if remote.page)
-    host = next((f"{page.scheme}://{page.netloc}" for page in pages), _USUAL_HOST)
+    host = next((f"{page.scheme}://{page.netloc}" for page in pages), "https://github.com")
     return _of_web(urlsplit(f"{host}/{repository}"), repository, repository)
 
 
@@ -176,6 +200,15 @@ def _positive(digits: str, text: str) -> int:
     return int(digits)
 
 
+def _split(text: str) -> SplitResult | None:
+    """The parts of a URL; None for what is none, or has a port that is no number."""
+    with suppress(ValueError):
+        url = urlsplit(text)
+        if text.isprintable() and len(text) <= _LONGEST and (url.port is None or url.port >= 0):
+            return url
+    return None
+
+
 def _of_web(url: SplitResult, path: str, text: str) -> RemoteAddress:
     if any(part in (".", "..") for part in path.split("/")):
         raise _not_understood(text)
@@ -185,11 +218,9 @@ def _of_web(url: SplitResult, path: str, text: str) -> RemoteAddress:
 
 
 def _of_remote_url(text: str) -> RemoteAddress:
-    try:
-        url = urlsplit(text)
-        port = url.port
-    except ValueError:
-        raise _refused_remote("cannot be understood") from None
+    url = _split(text)
+    if url is None:
+        raise _refused_remote("cannot be understood")
     if url.scheme == "file" and url.netloc in ("", "localhost"):
         return _of_file(Path(url.path))
     if url.scheme not in ("https", "http", *_SSH_SCHEMES) or not url.hostname:
@@ -197,9 +228,8 @@ def _of_remote_url(text: str) -> RemoteAddress:
     path, host = url.path.strip("/"), _host(url, text)
     if url.scheme in _SSH_SCHEMES:
         user = f"{url.username}@" if url.username and _HOST.fullmatch(url.username) else ""
-        plain = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-        name, place = _name(plain, path), f"{plain}:{port}" if port else plain
-        return RemoteAddress(f"ssh://{user}{place}{url.path}", "ssh", name, f"https://{name}")
+        name = _name(host if url.port is None else host.rpartition(":")[0], path)
+        return RemoteAddress(f"ssh://{user}{host}{url.path}", "ssh", name, f"https://{name}")
     name = _name(host, path)
     # Whatever is before the host is a login, and goes no further.
     return RemoteAddress(f"{url.scheme}://{host}/{path}", _checked_protocol(url), name, f"{url.scheme}://{name}")
@@ -229,16 +259,13 @@ def _checked_protocol(url: SplitResult) -> Protocol:
     """https, or http to this machine."""
     if url.scheme == "https":
         return "https"
-    try:
-        is_loopback = url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise UsageError(
-            f"{url.hostname} would be asked over plain http, where others can read and change what comes back",
-            hint="use https or ssh",
-        )
-    return "http"
+    with suppress(ValueError):
+        if url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback:
+            return "http"
+    raise UsageError(
+        f"{url.hostname} would be asked over plain http, where others can read and change what comes back",
+        hint="use https or ssh",
+    )
 
 
 def _name(host: str, path: str) -> str:
@@ -263,8 +290,8 @@ class RemoteRepository(Struct, frozen=True):
 
     address: RemoteAddress
     git_dir: Path
-    limit_bytes: int = MAX_RECEIVED_BYTES
-    timeout_seconds: float = TIMEOUT_SECONDS
+    limit_bytes: int = 4 * 1024**3
+    timeout_seconds: float = 900.0
 
     async def call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> bytes:
         """What git prints. Raises UsageError or ProcessError."""
@@ -276,7 +303,8 @@ class RemoteRepository(Struct, frozen=True):
     async def try_call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> Completed:
         """How git ended. Raises ProcessError when it took too long or got too much."""
         login = await user_login(self.git_dir) if self.address.protocol in ("http", "https") else ()
-        place = Place(self.git_dir, settings=(_KEEP_PACKS, *settings_of(self.address), *login, *settings))
+        # All that comes is kept in packs, whose size is watched.
+        place = Place(self.git_dir, settings=("fetch.unpackLimit=1", *settings_of(self.address), *login, *settings))
         line = line_to(self.address, os.environ, self.timeout_seconds, with_helper=bool(login))
         call = asyncio.ensure_future(git_to_remote(place, line, *arguments, stdin=stdin))
         hint = f"run it in a clone of the repository, of which only what is new is fetched, or {_CHECK_OUT}"
@@ -299,18 +327,13 @@ class RemoteRepository(Struct, frozen=True):
     def _received_bytes(self) -> int:
         total = 0
         for file in (self.git_dir / "objects" / "pack").glob("*"):
-            try:
+            with suppress(OSError):  # renamed meanwhile
                 total += file.stat().st_size
-            except OSError:  # renamed meanwhile
-                continue
         return total
 
 
 async def user_login(git_dir: Path) -> tuple[str, ...]:
-    """The credential helpers that the user or the machine has set up, as settings; never those of a repository.
-
-    `git_dir` is the repository of ours, whose configuration has none, so that all it sees is the user's.
-    """
+    """The credential helpers that the user or the machine has set up, as settings; never those of a repository."""
     pattern = r"^credential\.(.*\.)?(helper|username|usehttppath)$"
     completed = await git_for_user(Place(git_dir), "config", "-z", "--show-scope", "--get-regexp", pattern)
     fields = os.fsdecode(completed.stdout).split("\0")
@@ -345,56 +368,21 @@ def settings_of(address: RemoteAddress) -> tuple[str, ...]:
 
 def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
     """Why a remote gave nothing, from git's words to ours: what the caller can mend, and what not."""
-    said, name, host = completed.stderr, address.name, address.name.partition("/")[0]
-    # Of an ssh server that cannot be reached git also says that it hung up, and that there may be no such repository.
-    known: tuple[tuple[tuple[str, ...], type[UsageError], str, str], ...] = (
-        (
-            _SSH_LOGIN if address.protocol == "ssh" else (),
-            UsageError,
-            f"{host} refused the ssh login: it accepts none of this user's ssh keys",
-            f"load a key (ssh-add), or {_CHECK_OUT}",
-        ),
-        (
-            _LOGIN,
-            UsageError,
-            f"{name} wants a login that your git does not have, or does not exist",
-            f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {_CHECK_OUT}",
-        ),
-        (
-            _HOST_KEY,
-            UsageError,
-            f"the host key of {host} is not known here, or has changed",
-            "connect once with ssh by hand, and compare the key",
-        ),
-        (
-            _CERTIFICATE,
-            UsageError,
-            f"the certificate of {host} cannot be trusted",
-            "set SSL_CERT_FILE to the certificates of the house",
-        ),
-        (
-            _NO_COMMIT,
-            RevisionError,
-            f"{name} does not offer a commit that was requested",
-            "the pull request may have moved just now: try again; --base must be a commit that the remote has",
-        ),
-        (_NOT_THERE, UsageError, f"there is no repository at {name}", f"check the address, or {_CHECK_OUT}"),
-        (_MOVED, UsageError, f"{name} leads to another place, which was not followed", "give its new address"),
-    )
-    for signs, kind, message, hint in known:
+    said, name = completed.stderr, address.name
+    for kind, message, hint, signs in _FAILURES[address.protocol != "ssh" :]:
         if any(sign in said for sign in signs):
-            return kind(message, hint=hint)
+            return kind(message.format(name=name, host=name.partition("/")[0]), hint=hint)
     # The line of git's words that says why.
     line = next((line for line in said.splitlines() if any(sign in line for sign in _NOT_REACHED)), None)
-    if line is not None:
-        reason = line.rpartition("': ")[2].removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
-        return GitFailed(
-            f"{name} could not be reached: {reason}",
-            program="git",
-            exit_code=completed.exit_code,
-            stderr=said,
-            hint="check the network and the address, and try again",
-        )
-    unknown = failure(verb, completed)
-    unknown.hint = f"try again, or {_CHECK_OUT}"
-    return unknown
+    if line is None:
+        unknown = failure(verb, completed)
+        unknown.hint = f"try again, or {_CHECK_OUT}"
+        return unknown
+    reason = line.rpartition("': ")[2].removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
+    return GitFailed(
+        f"{name} could not be reached: {reason}",
+        program="git",
+        exit_code=completed.exit_code,
+        stderr=said,
+        hint="check the network and the address, and try again",
+    )

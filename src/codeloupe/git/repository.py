@@ -8,11 +8,12 @@ overruled.
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import hashlib
 import os
 import re
 import shutil
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from codeloupe.errors import NotARepository, RevisionError, UsageError
-from codeloupe.git.command import MINIMUM_VERSION, Place, failure, git, git_for_user, try_git
+from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
@@ -35,18 +36,15 @@ EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-enco
 OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REGULAR_MODES = ("100644", "100755")
 
-_USUAL_NAMES = ("main", "master", "develop")
+USUAL_NAMES = ("main", "master", "develop")
 _USUAL_BASES = (
     "refs/remotes/origin/HEAD",
-    *(f"refs/{where}/{name}" for name in _USUAL_NAMES for where in ("heads", "remotes/origin")),
+    *(f"refs/{where}/{name}" for name in USUAL_NAMES for where in ("heads", "remotes/origin")),
 )
 # Values that change how a working tree is compared; each is harmless, and anything else is left out. What tells git
 # to trust a file's times and size is not among them: it would only save reading the file.
 _COMPARISON_KEYS = frozenset(f"core.{key}" for key in ("autocrlf", "eol", "filemode", "precomposeunicode", "symlinks"))
 _COMPARISON_VALUES = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "input", "lf", "crlf", "native"})
-# The system limits how much may stand on a command line; beyond this the whole list is read instead.
-_MAX_ARGUMENT_BYTES = 64_000
-
 # What git is asked about a repository, all at once. A pattern with brackets is one name that need not exist.
 _GLOBS = tuple("--glob=" + re.sub(r"/(\w)(\w+)$", r"/[\1]\2", ref) for ref in _USUAL_BASES)
 _FACTS = (
@@ -81,7 +79,7 @@ class BaseBranch(Struct, frozen=True):
 
 
 class Entry(NamedTuple):
-    """One file of a tree or an index: a regular file or a symbolic link."""
+    """One file of a tree or an index: a regular file, a symbolic link or, where they count, a submodule."""
 
     mode: str
     blob: str
@@ -89,10 +87,7 @@ class Entry(NamedTuple):
 
 
 class _Known(Struct):
-    """What git has said about a repository already; it is not asked twice.
-
-    `entries` are the changed files of a commit or the index, by the sides of the change.
-    """
+    """What git has said already. `entries` are the changed files of a commit or the index, by the sides of it."""
 
     head: Head | None = None
     bases: tuple[tuple[str, str], ...] | None = None
@@ -101,11 +96,7 @@ class _Known(Struct):
 
 
 class Repository(Struct, frozen=True):
-    """A git work tree. `root` is the directory that holds `.git`, whatever core.worktree claims.
-
-    One that `remembers` tells HEAD, the usual base branches and the configuration as they were when git was first
-    asked. Others ask again each time.
-    """
+    """A git work tree, at the directory that holds `.git`. One that `remembers` asks git nothing twice."""
 
     root: Path
     git_dir: Path
@@ -144,19 +135,30 @@ async def open_repository(start: Path) -> Repository:
     # The work tree is named, or git would go to where the repository's configuration says it is.
     completed = await try_git(Place(root / ".git", work_tree=root), *_FACTS, *_NAMES)
     lines = os.fsdecode(completed.stdout).split("\n")[:-1]
-    if completed.exit_code != 0 and len(lines) < _FACT_LINES:
+    facts = lines[:_FACT_LINES]
+    if completed.exit_code != 0 and len(facts) < _FACT_LINES:
         reason = failure("rev-parse", completed)
+        message = f"{root} has a .git that git cannot read: {reason.message}"
+        raise NotARepository(message, hint="run git status there to see why") from reason
+    # An option that git does not know yet is printed as it is.
+    if not facts or any(line.startswith("--") for line in facts):
         raise NotARepository(
-            f"{root} has a .git that git cannot read: {reason.message}", hint="run git status there to see why"
-        ) from reason
-    git_dir, common_dir, index, objects, shallow, object_format, is_shallow = _facts(root, lines)
+            f"git does not answer what codeloupe asks about {root}",
+            hint=f"install {WANTED_VERSION}; `git --version` shows which one is installed",
+        )
+    if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false"):
+        message = f"the path of the repository {str(root)!r} contains a line break"
+        raise NotARepository(message, hint="move it elsewhere")
+    git_dir, common_dir, index, objects, shallow = map(Path, facts[:5])
+    # Inside a commit hook git names a temporary index, relative to the root. It is honoured in the repository's folder.
+    named = (root / os.environ.get("GIT_INDEX_FILE", "")).resolve()
     repository = Repository(
         root=root,
-        git_dir=Path(git_dir),
-        common_dir=Path(common_dir),
-        index=_current_index(Path(index), Path(git_dir), root),
-        sources=Sources(Path(objects), Path(shallow), object_format),
-        shallow=is_shallow == "true",
+        git_dir=git_dir,
+        common_dir=common_dir,
+        index=named if named.is_file() and named.is_relative_to(git_dir.resolve()) else index,
+        sources=Sources(objects, shallow, facts[5]),
+        shallow=facts[6] == "true",
         remembers=opened is not None,
         known=_Known() if opened is None else _known(completed, lines[_FACT_LINES:]),
     )
@@ -165,52 +167,34 @@ async def open_repository(start: Path) -> Repository:
     return repository
 
 
-def open_repository_now(start: Path) -> Repository:
-    """As `open_repository`, where no event loop runs."""
-    return asyncio.run(open_repository(start))
-
-
-def _facts(root: Path, lines: list[str]) -> list[str]:
-    # An option that git does not know yet is printed as it is.
-    if not lines or any(line.startswith("--") for line in lines[:_FACT_LINES]):
-        wanted = ".".join(map(str, MINIMUM_VERSION))
-        raise NotARepository(
-            f"git does not answer what codeloupe asks about {root}",
-            hint=f"install git {wanted} or newer; `git --version` shows which one is installed",
-        )
-    if len(lines) < _FACT_LINES or lines[_FACT_LINES - 1] not in ("true", "false"):
-        raise NotARepository(
-            f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere"
-        )
-    return lines[:_FACT_LINES]
-
-
 def _known(completed: Completed, lines: list[str]) -> _Known:
     """HEAD and the usual bases, the likeliest first; nothing where git did not say all of it."""
-    count = len(lines) // 2 - 1
-    objects, names = lines[: count + 1], lines[count + 1 :]
-    if completed.exit_code or len(objects) != len(names) or not all(map(OBJECT_NAME.fullmatch, objects)):
+    count = len(lines) // 2
+    objects, names = lines[:count], lines[count:]
+    if completed.exit_code or not count or len(names) != count or not all(map(OBJECT_NAME.fullmatch, objects)):
         return _Known()
-    branch = names[-1].removeprefix("refs/heads/") if names[-1].startswith("refs/heads/") else None
-    return _Known(Head(objects[-1], branch), tuple(zip(names[:-1], objects[:-1], strict=True)))
+    return _Known(_head(objects[-1], names[-1]), tuple(zip(names[:-1], objects[:-1], strict=True)))
+
+
+def _head(sha: str, ref: str) -> Head:
+    return Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
 
 
 def find_root(start: Path) -> Path:
     """The directory of the repository that holds `start`; raises NotARepository. Git is not asked."""
     try:
-        if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
-            raise NotARepository(
-                f"{start} {_why_no_directory(start)}", hint="give --repo a directory inside a git repository"
-            )
         here = start.resolve()
-    except OSError as error:
-        raise NotARepository(
-            f"{start} cannot be looked at: {error.strerror or error}", hint="go to a directory that is there"
-        ) from error
+        if not stat.S_ISDIR(here.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "")
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a NUL in it, or links that lead to themselves
+        is_known = isinstance(error, OSError) and error.errno != errno.ENOTDIR and error.strerror
+        reason = f" that can be entered: {str(is_known).lower()}" if is_known else ""
+        message = f"{start} is not a directory{reason}"
+        raise NotARepository(message, hint="give --repo a directory inside a git repository") from error
     for directory in (here, *here.parents):
         if os.path.lexists(directory / ".git"):
             return directory
-        if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - as above
+        if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - Path's raises below a folder that may not be entered
             raise NotARepository(
                 f"{directory} is a bare repository or the inside of one: there is no working tree to review",
                 hint="clone it, and run codeloupe in the clone",
@@ -221,26 +205,6 @@ def find_root(start: Path) -> Path:
     )
 
 
-def _why_no_directory(start: Path) -> str:
-    try:
-        start.stat()
-    except OSError as error:
-        return f"is not a directory that can be entered: {(error.strerror or 'unknown error').lower()}"
-    except ValueError:  # a name with a NUL in it
-        pass
-    return "is not a directory"
-
-
-def _current_index(index: Path, git_dir: Path, root: Path) -> Path:
-    """Inside a commit hook git names a temporary index; it is honoured when it lies in the repository's own folder."""
-    if named := os.environ.get("GIT_INDEX_FILE"):
-        # git starts its hooks at the root, and a hook may have gone elsewhere before it came here.
-        path = (root / named).resolve()
-        if path.is_file() and path.is_relative_to(git_dir.resolve()):
-            return path
-    return index
-
-
 async def resolve(repository: Repository, revision: str) -> str:
     """The commit a revision names; raises RevisionError when there is none or more than one."""
     return (await resolve_all(repository, (revision,)))[0]
@@ -249,13 +213,10 @@ async def resolve(repository: Repository, revision: str) -> str:
 async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[str]:
     """The commits that some revisions name, with one question to git. Raises RevisionError for the first wrong one."""
     for revision in revisions:
-        if revision.startswith("-"):
-            raise RevisionError(
-                f"{revision!r} is not a revision: it begins with a dash",
-                hint="give a branch, a tag or a commit; options go before it",
-            )
-        if not revision or "\0" in revision:
-            raise RevisionError(f"{revision!r} is not a revision", hint="give a branch, a tag or a commit")
+        if not revision or revision.startswith("-") or "\0" in revision:
+            dash = ": it begins with a dash" if revision.startswith("-") else ""
+            hint = "give a branch, a tag or a commit; options go before it"
+            raise RevisionError(f"{revision!r} is not a revision{dash}", hint=hint)
     if repository.known.head and repository.known.head.sha and set(revisions) == {"HEAD"}:
         return [repository.known.head.sha] * len(revisions)
     names = [f"{revision}^{{commit}}" for revision in revisions]
@@ -269,25 +230,19 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
         return found
     if len(revisions) > 1:
         return [await resolve(repository, revision) for revision in revisions]
-    raise await _not_resolved(repository, revisions[0], completed.stderr, is_ambiguous=is_ambiguous)
-
-
-async def _not_resolved(
-    repository: Repository, revision: str, words: str, *, is_ambiguous: bool
-) -> RevisionError | NotARepository:
     if is_ambiguous:
-        return RevisionError(
-            f"the revision {revision!r} is ambiguous: more than one object or ref has that name",
+        raise RevisionError(
+            f"the revision {revisions[0]!r} is ambiguous: more than one object or ref has that name",
             hint="give more digits, or the full ref such as refs/heads/NAME or refs/tags/NAME",
         )
-    if revision == "HEAD" and (await read_head(repository)).sha is None:
-        return no_commits(repository)
-    if other := re.search(r"dereferences to (\w+) type", words):
-        return RevisionError(f"{revision!r} is a {other[1]}, not a commit", hint="give a branch, a tag or a commit")
+    if revisions[0] == "HEAD" and (await read_head(repository)).sha is None:
+        raise no_commits(repository)
+    if other := re.search(r"dereferences to (\w+) type", completed.stderr):
+        raise RevisionError(f"{revisions[0]!r} is a {other[1]}, not a commit", hint="give a branch, a tag or a commit")
     hint = "git branch --all and git log --oneline show what there is"
     if repository.shallow:
         hint = "this is a shallow clone: fetch the revision first (git fetch origin REVISION, or git fetch --unshallow)"
-    return RevisionError(f"the revision {revision!r} is unknown in {repository.root}", hint=hint)
+    raise RevisionError(f"the revision {revisions[0]!r} is unknown in {repository.root}", hint=hint)
 
 
 def no_commits(repository: Repository) -> NotARepository:
@@ -304,8 +259,7 @@ async def read_head(repository: Repository) -> Head:
         return repository.known.head
     completed = await try_git(repository.place, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     if completed.exit_code == 0:
-        sha, _, ref = os.fsdecode(completed.stdout).rstrip("\n").partition("\n")
-        head = Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
+        head = _head(*os.fsdecode(completed.stdout).split("\n")[:2])
     elif (await try_git(repository.place, "rev-parse", "--verify", "--quiet", "HEAD")).exit_code == 0:
         raise failure("rev-parse", completed)
     else:
@@ -316,10 +270,7 @@ async def read_head(repository: Repository) -> Head:
 
 
 async def find_base_branch(repository: Repository, configured: str | None) -> BaseBranch | None:
-    """The configured base branch, else origin/HEAD, else main, master or develop, local or of origin; None if none is.
-
-    Raises RevisionError when the configured one does not exist, here or at origin.
-    """
+    """The configured base branch, which must exist here or at origin, else origin/HEAD or a usual one, or None."""
     return (await find_head_and_base(repository, configured))[1]
 
 
@@ -348,7 +299,7 @@ async def pushed_commit(repository: Repository, branch: str) -> str | None:
     """What a branch was at origin when git last talked to it; None where origin is not known to have it."""
     ref = f"refs/remotes/origin/{branch}"
     bases = repository.known.bases
-    found = bases if bases is not None and branch in _USUAL_NAMES else await _list_refs(repository, (ref,))
+    found = bases if bases is not None and branch in USUAL_NAMES else await _list_refs(repository, (ref,))
     return dict(found).get(ref)
 
 
@@ -409,10 +360,7 @@ async def origin_url(repository: Repository) -> str | None:
 
 
 async def comparison_settings(repository: Repository) -> tuple[str, ...]:
-    """How this user's git compares a working tree: line ends and file modes as checked `core.*` values, own ignores.
-
-    The ignore file is taken from the user's configuration alone, since the repository's could name any file.
-    """
+    """How this user's git compares a working tree: checked `core.*` values, and the ignores of the user alone."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - Path's raises for an unknown user
     # The file system itself tells whether it ignores case; a setting that lies would hide files.
     values = {"core.ignorecase": str((repository.common_dir / "CoNfIg").exists()).lower()}
@@ -439,33 +387,47 @@ def private_directory() -> Iterator[Path]:
         yield directory
 
 
+def lay_out(
+    git_dir: Path,
+    object_format: str,
+    *,
+    lender: Path | None = None,
+    attributes: str = "",
+    bare: bool = False,
+    config: str = "",
+) -> None:
+    """Make a repository of our own, or complete one that was begun; it may borrow the objects of another."""
+    for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
+        (git_dir / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    core = f"[core]\n\trepositoryformatversion = 1\n\tbare = {str(bare).lower()}\n"
+    extension = "" if object_format == "sha1" else f"[extensions]\n\tobjectFormat = {object_format}\n"
+    (git_dir / "config").write_bytes(os.fsencode(core + extension + config))
+    if attributes:
+        (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
+    if lender is not None:
+        # Quoted, since a path may hold a line end.
+        escaped = str(lender).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(f'"{escaped}"\n'))
+    # git takes a directory for a repository when HEAD is there, so it comes last.
+    (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+
+
 @contextmanager
 def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
     """A fresh engine repository as a context; it is removed at the end, after an error too."""
     with private_directory() as directory:
         git_dir = directory / "engine"
+        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
         # Untracked files are in the engine's index as empty ones, so that object has to exist.
         empty = object_name("blob", b"", sources.object_format)
-        for folder in ("objects/info", f"objects/{empty[:2]}", "refs", "info"):
-            (git_dir / folder).mkdir(parents=True)
+        (git_dir / "objects" / empty[:2]).mkdir()
         (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
-        (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
-        extension = f"[extensions]\n\tobjectFormat = {sources.object_format}\n"
-        config = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n"
-        config += extension if sources.object_format != "sha1" else ""
-        (git_dir / "config").write_text(config, encoding="ascii")
-        (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
-        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(sources.objects) + b"\n")
         borrow(sources.shallow, git_dir / "shallow")
         yield git_dir
 
 
 def borrow(file: Path, target: Path) -> None:
-    """Copy one file of the reviewed repository into an engine, if it is there. Raises NotARepository.
-
-    The modification time is kept: git compares the index's with those of files, to notice an edit made in the
-    same moment.
-    """
+    """Copy one file of the reviewed repository into an engine, if it is there, with its time. Raises NotARepository."""
     try:
         if file.is_file():
             shutil.copyfile(file, target)
@@ -499,22 +461,22 @@ def object_name(kind: str, content: bytes, object_format: str) -> str:
     return hashlib.new(object_format, framed, usedforsecurity=False).hexdigest()
 
 
-async def list_entries(place: Place, tree: str | None, paths: Sequence[str] | None) -> list[Entry]:
-    """The files of a tree, or of the index when `tree` is None; of submodules nothing.
-
-    With `paths` at least those of them that are there. No path is checked: a hostile tree may hold any name.
-    """
+async def list_entries(
+    place: Place, tree: str | None, paths: Sequence[str] | None, *, submodules: bool = False
+) -> list[Entry]:
+    """The files of a tree, or of the index when `tree` is None; with `paths` at least those. No path is checked."""
     verb = ("ls-files", "--stage", "-z") if tree is None else ("ls-tree", "-r", "-z", "--full-tree", tree)
     if paths is not None and not paths:
         return []
-    few = paths is not None and sum(len(os.fsencode(path)) + 1 for path in paths) < _MAX_ARGUMENT_BYTES
+    # The system limits how long a command line may be; beyond this the whole list is read instead.
+    few = paths is not None and sum(len(os.fsencode(path)) + 1 for path in paths) < 64_000
     output = await git(place, *verb, "--", *(paths if paths and few else ()))
     entries: list[Entry] = []
     for record in filter(None, output.split(b"\0")):
         # `mode blob stage` of an index, or `mode type blob` of a tree, then a tab and the path.
         facts, _, path = record.partition(b"\t")
         mode, first, second = facts.decode("ascii").split(" ")
-        if mode != SUBMODULE_MODE:
+        if submodules or mode != SUBMODULE_MODE:
             entries.append(Entry(mode, first if tree is None else second, os.fsdecode(path)))
     return entries
 
@@ -551,10 +513,7 @@ async def read_blobs(repository: Repository, names: Iterable[str], *, max_bytes:
 
 
 async def read_objects(place: Place, names: Sequence[str], *, max_bytes: int | None = None) -> dict[str, bytes]:
-    """The content of those objects that are here and blobs, by the names they were asked for by.
-
-    Raises GitFailed, and OutputTooLarge beyond `max_bytes`.
-    """
+    """The content of those objects that are here and blobs. Raises GitFailed, and OutputTooLarge beyond `max_bytes`."""
     asked = b"".join(os.fsencode(name) + b"\n" for name in names)
     output = await git(place, "cat-file", "--batch", stdin=asked, max_bytes=max_bytes) if asked else b""
     found: dict[str, bytes] = {}

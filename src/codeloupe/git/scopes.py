@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import assert_never
@@ -208,9 +209,13 @@ async def _commit(repository: Repository, revision: str) -> Sides:
         )
     parents = await parents_of(repository.place, sha)
     base = parents[0] if parents else _empty_tree(repository)
+    return Sides(commit_scope(sha, parents), base, Side.COMMIT)
+
+
+def commit_scope(sha: str, parents: Sequence[str]) -> Scope:
+    """The scope of one commit against its first parent."""
     kind = "root commit" if not parents else "commit" if len(parents) == 1 else "merge (against its first parent)"
-    scope = Scope(ScopeKind.COMMIT, parents[0] if parents else None, sha, f"{kind} {sha[:12]}")
-    return Sides(scope, base, Side.COMMIT)
+    return Scope(ScopeKind.COMMIT, parents[0] if parents else None, sha, f"{kind} {sha[:12]}")
 
 
 def shallow_edge(repository: Repository) -> frozenset[str]:

@@ -1,9 +1,8 @@
 """What the workspaces of one run hold, kept as trees of a bare repository that is the run's own.
 
 Of a user's repository the objects are borrowed and nothing is ever written there. git never works inside a workspace
-that an agent has touched, so no hook, filter, attribute or configuration in it counts: new objects are made here, and
-git gets them as a pack, checks and stores them durably. Each file is complete before it gets its name, so that a
-process that is killed leaves nothing half done.
+that an agent has touched, so no hook, filter, attribute or configuration in it counts: its files are found and read
+here, without following a link, and git gets their contents and names. It works in a workspace only to fill it.
 """
 
 from __future__ import annotations
@@ -12,90 +11,73 @@ import asyncio
 import hashlib
 import json
 import os
-import re
 import secrets
+import stat
 import time
-import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, NoReturn
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, WorkspaceError
 from codeloupe.git.command import Place, failure, git, try_git
 from codeloupe.git.repository import (
     EXPORT_ATTRIBUTES,
+    OBJECT_NAME,
+    Entry,
     Repository,
-    blob_sizes,
     borrow,
     comparison_settings,
+    lay_out,
+    list_entries,
     object_name,
     private_directory,
     read_head,
 )
-from codeloupe.git.workspace_files import (
-    LINK_MODE,
-    Entries,
-    Found,
-    Kept,
-    Scan,
-    ScanLimits,
-    Scanner,
-    Stamp,
-    blob_name,
-    make_private,
-    mode_of,
-    opened,
-    read_file,
-    read_link,
-    reason_of,
-    remove_all_but,
-    stamp_of,
-)
-from codeloupe.model.change import SUBMODULE_MODE
+from codeloupe.model.change import SUBMODULE_MODE, SYMLINK_MODE
 from codeloupe.model.scope import RangeScope
-from codeloupe.system.directories import remove_tree
+from codeloupe.system.directories import opened_file, opened_folder, remove_tree
+from codeloupe.system.process import uninterrupted
 
-# No other process works in a run's store, and git's guards for other systems' names must not stop it.
 _SETTINGS = (
-    "core.autocrlf=false",
-    "core.fileMode=true",
-    "core.symlinks=true",
-    "core.ignoreCase=false",
-    "core.precomposeUnicode=false",
-    "core.protectNTFS=false",
-    "core.protectHFS=false",
+    *("core.autocrlf=false", "core.fileMode=true", "core.symlinks=true", "core.ignoreCase=false"),
+    # git's guards for other systems' names must not stop a run.
+    *("core.precomposeUnicode=false", "core.protectNTFS=false", "core.protectHFS=false"),
+    # What a run refers to must outlive a failure of power: one pack, written through, instead of many small files.
+    *("fastimport.unpackLimit=1", "core.fsync=all"),
 )
 _IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
 _PATCH_FLAGS = (
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--submodule=short",
-    "--ignore-submodules=none",
-    "--diff-algorithm=histogram",
-    "--find-renames",
-    "--no-relative",
-    "--patch",
-    "--binary",
-    "--full-index",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
+    *("--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=none"),
+    *("--diff-algorithm=histogram", "--find-renames", "--no-relative", "--patch", "--binary", "--full-index"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
 )
-_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_FOLDER_MODE = "40000"
-_PACKED_KINDS = {"tree": 2, "blob": 3}
-_MOST_PENDING_BYTES = 16 * 1024**2
-_MOST_IGNORE_BYTES = 1024**2
+_MOST_PENDING_BYTES = 32 * 1024**2
 _MOST_NAMED = 10
-_FILES_BETWEEN_BREATHS = 50
+_DEEPEST_FOLDER = 200
+# What a system takes for a path, less what may precede it.
+_LONGEST_PATH_BYTES = 3_500
+_ENTRIES_BETWEEN_BREATHS = 500
 # Two changes within one tick of the system's clock have the same time, so a file that is as young is read again.
 _TICK_NANOSECONDS = 100_000_000
-_FACTS_IN_A_STAMP = 5
-_USAGE_EXIT_CODE = 129
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Stamp(NamedTuple):
+    """Facts that change with a file."""
+
+    mode: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+
+# What a workspace held, and of its files the stamps with the names of their contents: one whose stamp did not change
+# need not be read again. When this is lost, everything is read anew.
+_Memory = tuple[str, Mapping[str, tuple[Stamp, str]]]
 
 
 class KeptTree(Struct, frozen=True):
@@ -107,34 +89,6 @@ class KeptTree(Struct, frozen=True):
 
 class JoinConflict(WorkspaceError):
     """Two trees changed the same files in different ways; the message names the files."""
-
-
-class _Tree(Struct, frozen=True):
-    """The files, links and submodules of a tree by path, and the names of all objects in it."""
-
-    entries: Entries
-    names: frozenset[str]
-
-
-class _Remembered(Struct, frozen=True):
-    """The tree that a workspace held, and the stamps of its files with the names of their contents.
-
-    A file whose stamp did not change need not be read again. When this is lost, everything is read anew.
-    """
-
-    tree: str
-    contents: Mapping[str, tuple[Stamp, str]] = field(default_factory=dict)
-
-    def content(self, path: str, stamp: Stamp) -> str | None:
-        known = self.contents.get(path)
-        return known[1] if known is not None and known[0] == stamp else None
-
-
-class _Beginning(Struct, frozen=True):
-    """With what a run began: the commit of the user's repository, None where there is none, and its tree."""
-
-    commit: str | None
-    tree: str
 
 
 class GitWorkspaceStore:
@@ -163,30 +117,29 @@ class GitWorkspaceStore:
         self._directory = directory.absolute()
         self._format = "sha1" if source is None else source.sources.object_format
         self._source = source
-        self._limits = ScanLimits(file_bytes=max_file_bytes, new_files=max_files, new_bytes=max_total_bytes)
+        self._limits = _Limits(max_file_bytes, max_files, max_total_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
-        self._beginning: _Beginning | None = None
-        self._ignore_settings: tuple[str, ...] | None = None
+        self._beginning: tuple[str | None, str] | None = None
 
     async def beginning(self) -> str:
         """The tree with which the run begins: empty, or the repository's; the same for as long as the store exists."""
         with _failures("the workspaces of the run cannot be begun"):
-            return (await self._ready()).tree
+            return (await self._ready())[1]
 
     async def put(self, tree: str, directory: Path) -> None:
         """Make a directory hold exactly a tree; whatever else was in it is gone. No link is followed."""
         with _failures(f"the workspace {directory} cannot be filled"):
             self._refuse_precious(directory)
-            beginning = await self._ready()
+            commit, _ = await self._ready()
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
-                await self._put(_checked(tree), directory, commit=beginning.commit)
+                await self._put(_checked(tree), directory, commit)
 
     async def keep(self, directory: Path) -> KeptTree:
         """Keep what a directory holds now, which is only read; links that leave it, for example, are left out."""
         with _failures(f"the workspace {directory} cannot be kept"):
-            beginning = await self._ready()
+            _, beginning = await self._ready()
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
-                return await self._keep(directory, beginning.tree)
+                return await self._keep(directory, beginning)
 
     async def joined(self, base: str, ours: str, theirs: str) -> str:
         """One tree with what each of two changed since `base`, files merged by lines. Raises JoinConflict."""
@@ -200,7 +153,7 @@ class GitWorkspaceStore:
             commits += [await _commit(place, tree, "-p", commits[0]) for tree in (ours, theirs)]
             words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *commits[1:])
             merged = await try_git(place, *words)
-            if merged.exit_code == _USAGE_EXIT_CODE:
+            if merged.exit_code == 129:  # git's answer to an option that it does not know
                 raise WorkspaceError(
                     "this git cannot join the work of parallel stages",
                     hint="install git 2.38 or newer, or let the stages need each other",
@@ -210,9 +163,9 @@ class GitWorkspaceStore:
             tree, *found = merged.stdout.split(b"\0")
             if merged.exit_code == 0:
                 return tree.decode("ascii").strip()
-            # Of a file where the other has a folder, git tells the commit in the name.
-            told = (os.fsdecode(path) for path in found if path)
-            paths = sorted({path.removesuffix(f"~{commits[1]}").removesuffix(f"~{commits[2]}") for path in told})
+            # For a file where the other has a folder, git puts the commit into the name.
+            named = (os.fsdecode(path) for path in found if path)
+            paths = sorted({path.removesuffix(f"~{commits[1]}").removesuffix(f"~{commits[2]}") for path in named})
             more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
             raise JoinConflict(
                 "the same files were changed in different ways: "
@@ -245,26 +198,16 @@ class GitWorkspaceStore:
             if not paths:
                 return _checked(tree)
             await self._ready()
-            content = await self._read_tree(_checked(tree))
-            writer = _ObjectWriter(self._place(), self._format, content.names)
-            smaller = writer.add_tree({path: kept for path, kept in content.entries.items() if path not in paths})
-            await writer.flush()
-            return smaller
+            entries = await self._read_tree(_checked(tree))
+            return await self._write_tree({path: entry for path, entry in entries.items() if path not in paths})
 
     @asynccontextmanager
     async def committed_change(self, root: Path, *, before: str, after: str) -> AsyncIterator[RangeScope]:
-        """Two trees as two commits of a repository at `root`, for as long as the block lasts.
-
-        What a process that died left there is removed first. Raises GitFailed and OSError.
-        """
+        """Two trees as two commits of a repository at `root`, while the block lasts. Raises GitFailed and OSError."""
         remove_tree(root)
-        root.mkdir(mode=0o700, parents=True)
         try:
+            lay_out(root / ".git", self._format, lender=self._directory / "objects")
             place = Place(root / ".git", work_tree=root, settings=_IDENTITY)
-            await git(place, "init", "--quiet", "--template=", f"--object-format={self._format}")
-            (root / ".git" / "objects" / "info").mkdir(exist_ok=True)
-            lent = os.fsencode(_alternates_line(self._directory / "objects"))
-            (root / ".git" / "objects" / "info" / "alternates").write_bytes(lent)
             base = await _commit(place, before)
             yield RangeScope(f"{base}..{await _commit(place, after, '-p', base)}")
         finally:
@@ -276,43 +219,34 @@ class GitWorkspaceStore:
     ) -> Place:
         return Place(self._directory, work_tree, index, (*_SETTINGS, *settings))
 
-    async def _ready(self) -> _Beginning:
-        """Make the repository, or complete one that was begun, and find with what the run begins."""
+    async def _ready(self) -> tuple[str | None, str]:
+        """Make the repository, or complete one that was begun; returns the commit and the tree the run begins with."""
         if self._beginning is not None:
             return self._beginning
-        for folder in ("objects/info", "objects/pack", "refs", "info", "indexes", "looks"):
-            make_private(self._directory / folder)
-        files = {"config": _repository_config(self._format, bare=True), "info/attributes": EXPORT_ATTRIBUTES}
-        if self._source is not None:
-            files["objects/info/alternates"] = _alternates_line(self._source.sources.objects)
-        # git takes a directory for a repository when HEAD is there, so it comes last.
-        for name, text in {**files, "HEAD": "ref: refs/heads/none\n"}.items():
-            file, content = self._directory / name, os.fsencode(text)
-            if not file.is_file() or file.read_bytes() != content:
-                _write_whole(file, content, durable=True)
+        lender = None if self._source is None else self._source.sources.objects
+        lay_out(self._directory, self._format, bare=True, lender=lender, attributes=EXPORT_ATTRIBUTES)
+        (self._directory / "looks").mkdir(mode=0o700, exist_ok=True)
         if self._source is not None:
             borrow(self._source.common_dir / "info" / "exclude", self._directory / "info" / "exclude")
             borrow(self._source.sources.shallow, self._directory / "shallow")
         file = self._directory / "beginning.json"
         if file.is_file():
             recorded = json.loads(file.read_bytes())
-            self._beginning = _Beginning(recorded["commit"], _checked(recorded["tree"]))
+            commit, tree = recorded["commit"], _checked(recorded["tree"])
             # What is borrowed may be gone: a repository forgets commits that nothing in it names any more.
-            known = recorded["commit"] and await try_git(self._place(), "cat-file", "-e", recorded["tree"])
-            if known and known.exit_code != 0:
-                self._beginning = None
+            if commit and (await try_git(self._place(), "cat-file", "-e", tree)).exit_code != 0:
                 raise WorkspaceError(
-                    f"the repository no longer holds the commit {recorded['commit']}, with which the run began",
+                    f"the repository no longer holds the commit {commit}, with which the run began",
                     hint="bring that commit back, with `git fetch` for example, or begin a new run",
                 )
-            return self._beginning
-        commit = None if self._source is None else (await read_head(self._source)).sha
-        tree = object_name("tree", b"", self._format)
-        if commit is not None:
-            named = await git(self._place(), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
-            tree = named.decode("ascii").strip()
-        _write_whole(file, json.dumps({"commit": commit, "tree": tree}).encode("ascii"), durable=True)
-        self._beginning = _Beginning(commit, tree)
+        else:
+            commit = None if self._source is None else (await read_head(self._source)).sha
+            tree = object_name("tree", b"", self._format)
+            if commit is not None:
+                named = await git(self._place(), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+                tree = named.decode("ascii").strip()
+            _write_whole(file, json.dumps({"commit": commit, "tree": tree}))
+        self._beginning = commit, tree
         return self._beginning
 
     def _refuse_precious(self, directory: Path) -> None:
@@ -328,276 +262,395 @@ class GitWorkspaceStore:
                 hint="name a separate directory",
             )
 
-    async def _put(self, tree: str, directory: Path, *, commit: str | None) -> None:
-        content = await self._read_tree(tree)
-        remembered = self._recall(directory)
+    async def _put(self, tree: str, directory: Path, commit: str | None) -> None:
+        entries = await self._read_tree(tree)
+        _, known = self._recall(directory) or (tree, {})
         self._memory(directory).unlink(missing_ok=True)
-        known = {} if remembered is None else remembered.contents
-        there = await remove_all_but(
-            directory,
-            {
-                path: known[path][0]
-                for path, kept in content.entries.items()
-                if path in known and known[path][1] == kept.name and mode_of(known[path][0][0]) == kept.mode
-            },
-        )
-        index = self._directory / "indexes" / _key(directory)
-        for left_behind in (index, index.with_name(f"{index.name}.lock")):
-            left_behind.unlink(missing_ok=True)
-        place = self._place(work_tree=directory.absolute(), index=index)
-        await git(place, "read-tree", tree)
-        wanted = b"".join(os.fsencode(path) + b"\0" for path in content.entries if path not in there)
-        await git(place, "checkout-index", "-z", "--stdin", "--force", "--quiet", "--index", stdin=wanted)
-        stamps = {}
-        for number, (path, kept) in enumerate(content.entries.items()):
-            if number % _FILES_BETWEEN_BREATHS == 0:
-                await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
-            if kept.mode != SUBMODULE_MODE:
-                stamps[path] = stamp_of(os.lstat(directory / path))
-        if self._source is not None:
-            # So that the agent's git knows which files are as they were; if it fails, git finds out by itself.
-            await try_git(place, "update-index", "-q", "--refresh")
-            self._add_repository(directory, commit=commit, index=index)
-        index.unlink(missing_ok=True)
-        self._remember(directory, tree, content.entries, stamps)
+        rows = ((path, stamp, (_mode_of(stamp.mode), name, path)) for path, (stamp, name) in known.items())
+        unchanged = {path: stamp for path, stamp, entry in rows if entries.get(path) == entry}
+        # In a thread, so that other stages go on; and to its end, or the next one would meet it.
+        there = await uninterrupted(asyncio.to_thread(_remove_all_but, directory, unchanged))
+        with private_directory() as private:
+            index = private / "index"
+            place = self._place(work_tree=directory.absolute(), index=index)
+            await git(place, "read-tree", tree)
+            wanted = b"".join(os.fsencode(path) + b"\0" for path in entries if path not in there)
+            await git(place, "checkout-index", "-z", "--stdin", "--force", "--quiet", "--index", stdin=wanted)
+            files = (path for path, entry in entries.items() if entry.mode != SUBMODULE_MODE)
+            stamps = {path: _stamp_of(os.lstat(directory / path)) for path in files}
+            if self._source is not None:
+                # So that the agent's git knows which files are as they were; if it fails, git finds out by itself.
+                await try_git(place, "update-index", "-q", "--refresh")
+                self._add_repository(directory, commit, index)
+        self._remember(directory, tree, {path: (stamp, entries[path].blob) for path, stamp in stamps.items()})
 
-    def _add_repository(self, directory: Path, *, commit: str | None, index: Path) -> None:
-        """Give a workspace a small repository of its own, so that git tells its agent what it changed.
-
-        It borrows the objects of the store and is at the commit with which the run began. Nothing in it is ever read.
-        """
+    def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
+        """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
         git_dir = directory / ".git"
-        for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
-            make_private(git_dir / folder)
-        (git_dir / "config").write_text(_repository_config(self._format, bare=False), encoding="ascii")
-        lent = os.fsencode(_alternates_line(self._directory / "objects"))
-        (git_dir / "objects" / "info" / "alternates").write_bytes(lent)
+        lay_out(git_dir, self._format, lender=self._directory / "objects")
         borrow(self._directory / "info" / "exclude", git_dir / "info" / "exclude")
         borrow(self._directory / "shallow", git_dir / "shallow")
-        index.replace(git_dir / "index")
+        borrow(index, git_dir / "index")
         (git_dir / "HEAD").write_text(f"{commit}\n" if commit else "ref: refs/heads/main\n", encoding="ascii")
 
     async def _keep(self, directory: Path, beginning: str) -> KeptTree:
-        remembered = self._recall(directory) or _Remembered(beginning)
+        before, known = self._recall(directory) or (beginning, {})
         try:
-            tracked = await self._read_tree(remembered.tree)
+            tracked = await self._read_tree(before)
         except GitFailed:  # what is remembered outlived what it is about
-            remembered = _Remembered(beginning)
-            tracked = await self._read_tree(beginning)
-        scan = await self._scan(directory, tracked.entries)
-        writer = _ObjectWriter(self._place(), self._format, tracked.names)
-        entries: dict[str, Kept] = {}
-        stamps: dict[str, Stamp] = {}
-        with opened(directory) as top:
-            for number, (path, found) in enumerate(scan.files.items()):
-                if number % _FILES_BETWEEN_BREATHS == 0:
-                    await asyncio.sleep(0)
-                try:
-                    if found.mode == SUBMODULE_MODE:
-                        entries[path] = tracked.entries[path]
-                    else:
-                        entries[path], stamps[path] = self._content(top, path, found, remembered, writer)
-                except ValueError as error:
-                    scan.left_out[path] = str(error)
-                if writer.is_full:
-                    await writer.flush()
-            for path, found in scan.oversized.items():
-                if await self._is_as_it_was(top, path, found, tracked.entries[path], remembered):
-                    entries[path], stamps[path] = tracked.entries[path], found.stamp
-                    del scan.left_out[path]
-        # Where, or above where, there is now something that cannot be kept.
-        blocked = (path for path in tracked.entries if path not in entries and scan.is_blocked(path))
-        entries |= {path: tracked.entries[path] for path in blocked}
-        tree = writer.add_tree(entries)
-        await writer.flush()
-        self._remember(directory, tree, entries, stamps)
+            before, known = beginning, {}
+            tracked = await self._read_tree(before)
+        with private_directory() as private, opened_folder(directory) as top:
+            ignores = None if self._source is None else await self._ignores(self._source, private, top)
+            scan = _Scan(directory, tracked, self._limits, self._format, ignores)
+            await scan.run()
+            entries: dict[str, Entry] = {}
+            contents: dict[str, tuple[Stamp, str]] = {}
+            written, pending, pending_bytes = {entry.blob for entry in tracked.values()}, list[bytes](), 0
+            for number, (path, stamp) in enumerate(scan.files.items()):
+                if number % 50 == 0:
+                    await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+                old_stamp, name = known.get(path, (None, ""))
+                if old_stamp != stamp:
+                    try:
+                        name, data = self._content(top, path, stamp, tracked.get(path))
+                    except ValueError as error:
+                        scan.left_out[path] = str(error)
+                        continue
+                    except OSError as error:
+                        scan.left_out[path] = f"a file that cannot be read: {_why(error)}"
+                        continue
+                    if name not in written:
+                        written.add(name)
+                        pending.append(data)
+                        pending_bytes += len(data)
+                    if pending_bytes > _MOST_PENDING_BYTES:
+                        await self._write_blobs(pending)
+                        pending, pending_bytes = [], 0
+                entries[path], contents[path] = Entry(_mode_of(stamp.mode), name, path), (stamp, name)
+        await self._write_blobs(pending)
+        # Submodules, and where, or above where, there is now something that cannot be kept.
+        entries |= {path: entry for path, entry in tracked.items() if path not in entries and scan.leaves_old(path)}
+        tree = before if entries == tracked else await self._write_tree(entries)
+        self._remember(directory, tree, contents)
         return KeptTree(tree, dict(sorted(scan.left_out.items())))
 
-    def _content(
-        self, top: int, path: str, found: Found, remembered: _Remembered, writer: _ObjectWriter
-    ) -> tuple[Kept, Stamp]:
-        """A file, read if it is not known, and its stamp from before that. Raises ValueError."""
-        if name := remembered.content(path, found.stamp):
-            return Kept(found.mode, name), found.stamp
-        is_link, most = found.mode == LINK_MODE, self._limits.file_bytes
-        try:
-            data, stamp = read_link(top, path) if is_link else read_file(top, path, most_bytes=most)
-        except OSError as error:
-            raise ValueError(f"a file that cannot be read: {reason_of(error)}") from error
-        return Kept(found.mode, writer.add("blob", data)), stamp
+    def _content(self, top: int, path: str, stamp: Stamp, kept: Entry | None) -> tuple[str, bytes]:
+        """The name of a file's content, and the content. Raises OSError, and ValueError for what cannot be kept."""
+        if stat.S_ISLNK(stamp.mode):
+            above, _, last = path.rpartition("/")
+            with opened_folder(above, inside=top) as folder:
+                data = os.fsencode(os.readlink(last, dir_fd=folder))
+        elif stamp.size <= self._limits.file_bytes:
+            data = _read_file(top, path, self._limits.file_bytes)
+        else:
+            # Too large to be kept anew, and perhaps the one that is kept already.
+            digest = hashlib.new(self._format, b"blob %d\0" % stamp.size, usedforsecurity=False)
+            with opened_file(top, path) as stream:
+                while chunk := stream.read(1024**2):
+                    digest.update(chunk)
+            if kept != (_mode_of(stamp.mode), digest.hexdigest(), path):
+                raise ValueError(self._limits.too_large(stamp.size))
+            return kept.blob, b""
+        return object_name("blob", data, self._format), data
 
-    async def _is_as_it_was(self, top: int, path: str, found: Found, kept: Kept, remembered: _Remembered) -> bool:
-        """Whether a file that is too large to be kept anew is the one that is kept already."""
-        if kept.mode != found.mode:
-            return False
-        if remembered.content(path, found.stamp) == kept.name:
-            return True
-        sizes = await blob_sizes(self._place(), [kept.name])
-        return sizes.get(kept.name) == found.stamp[2] and blob_name(top, path, self._format) == kept.name
+    async def _ignores(self, source: Repository, private: Path, top: int) -> Ignores:
+        """What tells which new folders and files of a workspace its repository ignores.
 
-    async def _scan(self, directory: Path, tracked: Entries) -> Scan:
-        options: dict[str, Any] = {"object_format": self._format, "limits": self._limits}
-        if self._source is None:
-            return await Scanner(directory, tracked, **options).scan()
-        if self._ignore_settings is None:
-            settings = await comparison_settings(self._source)
-            self._ignore_settings = tuple(word for word in settings if word.startswith("core.excludesfile="))
-        with private_directory() as private, opened(directory) as top:
-            mirror = private / "names"
-            mirror.mkdir()
-            ignores = _Ignores(top, mirror, self._place(work_tree=mirror, settings=self._ignore_settings))
-            return await Scanner(directory, tracked, **options, find_ignored=ignores.find).scan()
+        git is asked about names only, in a directory of our own that holds copies of the ignore files: in the workspace
+        itself it would read what an agent left there, and could be made to wait for ever by a pipe.
+        """
+        settings = [word for word in await comparison_settings(source) if word.startswith("core.excludesfile=")]
+        mirror = private / "names"
+        mirror.mkdir()
+        place = self._place(work_tree=mirror, settings=settings)
 
-    async def _read_tree(self, tree: str) -> _Tree:
-        """What a tree holds. Raises GitFailed when it is not there."""
-        listed = await git(self._place(), "ls-tree", "-r", "-t", "-z", "--full-tree", tree)
-        entries: dict[str, Kept] = {}
-        names, folders = {tree}, set()
-        for record in filter(None, listed.split(b"\0")):
-            facts, path = record.split(b"\t", 1)
-            mode, kind, name = facts.decode("ascii").split(" ")
-            names.add(name)
-            if kind == "tree":
-                folders.add(os.fsdecode(path))
-            else:
-                entries[os.fsdecode(path)] = Kept(mode, name)
-        if both := sorted(folders.intersection(entries)):
+        async def find(paths: Sequence[str], folders: Sequence[str], rules: Sequence[str]) -> frozenset[str]:
+            for folder in folders:
+                (mirror / folder).mkdir(parents=True, exist_ok=True)
+            for path in rules:
+                with suppress(OSError, ValueError):  # not what git would read
+                    (mirror / path).parent.mkdir(parents=True, exist_ok=True)
+                    (mirror / path).write_bytes(_read_file(top, path, 1024**2))
+            if not paths:
+                return frozenset()
+            # A name may begin with what is magic to this command, which knows no literal names.
+            asked = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
+            words = ("--no-literal-pathspecs", "check-ignore", "--no-index", "-z", "--stdin")
+            found = await try_git(place, *words, stdin=asked)
+            if found.exit_code not in (0, 1):
+                raise failure("check-ignore", found)
+            return frozenset(os.fsdecode(path[2:]) for path in found.stdout.split(b"\0"))
+
+        return find
+
+    async def _read_tree(self, tree: str) -> dict[str, Entry]:
+        """The files, links and submodules of a tree. Raises GitFailed when it is not there."""
+        entries = {entry.path: entry for entry in await list_entries(self._place(), tree, None, submodules=True)}
+        if both := sorted(_folders_of(entries).intersection(entries)):
             raise WorkspaceError(
                 f"the tree {tree} has {both[0]!r} as a file and as a folder at once",
                 hint="`git fsck` says more about the repository",
             )
-        return _Tree(entries, frozenset(names))
+        return entries
+
+    async def _write_blobs(self, contents: Sequence[bytes]) -> None:
+        if contents:
+            commands = b"".join(b"blob\ndata %d\n%b\n" % (len(content), content) for content in contents)
+            await git(self._place(), "fast-import", "--quiet", "--done", stdin=commands + b"done\n")
+
+    async def _write_tree(self, entries: Mapping[str, Entry]) -> str:
+        records = (f"{mode} {blob}\t{path}\0" for mode, blob, path in entries.values())
+        with private_directory() as private:
+            place = self._place(index=private / "index")
+            await git(place, "update-index", "-z", "--index-info", stdin=os.fsencode("".join(records)))
+            return (await git(place, "write-tree")).decode("ascii").strip()
 
     def _memory(self, directory: Path) -> Path:
         return self._directory / "looks" / f"{_key(directory)}.json"
 
-    def _recall(self, directory: Path) -> _Remembered | None:
+    def _recall(self, directory: Path) -> _Memory | None:
         try:
-            value: Any = json.loads(self._memory(directory).read_bytes())
-            contents = {path: (tuple(stamp), str(name)) for path, (stamp, name) in value["contents"].items()}
-            return _Remembered(str(value["tree"]), contents)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):  # not there, or not as we wrote it
+            value = json.loads(self._memory(directory).read_bytes())
+            contents = {path: (Stamp(*stamp), str(name)) for path, (stamp, name) in value["contents"].items()}
+            return _checked(str(value["tree"])), contents
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, WorkspaceError):  # not as we wrote it
             return None
 
-    def _remember(self, directory: Path, tree: str, entries: Entries, stamps: Mapping[str, Stamp]) -> None:
-        oldest_trusted = time.time_ns() - _TICK_NANOSECONDS
-        contents = {
-            path: (stamp, entries[path].name)
-            for path, stamp in stamps.items()
-            if len(stamp) == _FACTS_IN_A_STAMP and max(stamp[3:]) < oldest_trusted and path in entries
-        }
-        text = json.dumps({"tree": tree, "contents": contents})
-        _write_whole(self._memory(directory), text.encode("ascii"), durable=False)
+    def _remember(self, directory: Path, tree: str, contents: Mapping[str, tuple[Stamp, str]]) -> None:
+        oldest = time.time_ns() - _TICK_NANOSECONDS
+        trusted = {path: row for path, row in contents.items() if max(row[0].modified, row[0].changed) < oldest}
+        _write_whole(self._memory(directory), json.dumps({"tree": tree, "contents": trusted}))
 
 
-class _Ignores:
-    """Which new files of a workspace its repository ignores, for one scan, level by level from the top down.
+# Gets untracked paths, those of them that are folders, and the ignore files beside them; returns the ignored paths.
+Ignores = Callable[[Sequence[str], Sequence[str], Sequence[str]], Awaitable[frozenset[str]]]
 
-    git is asked about names only, in a directory of our own that holds copies of the ignore files: in the workspace
-    itself it would read what an agent left there, and could be made to wait for ever by a pipe.
+
+class _Limits(NamedTuple):
+    """How much of a workspace is kept. `new_files` and `new_bytes` count what is not tracked."""
+
+    file_bytes: int
+    new_files: int
+    new_bytes: int
+
+    def too_large(self, size: int) -> str:
+        return f"a file of {size:,} bytes, where {self.file_bytes:,} is the most"
+
+
+class _Scan:
+    """Finds the files of a workspace that can be kept, level by level, so that ignored folders are never entered.
+
+    Nothing in it is believed. `tracked` is what it held when it was last put or kept. Without `ignores` nothing is
+    ignored, and a repository at the top is left out like any other.
     """
 
-    def __init__(self, top: int, mirror: Path, place: Place) -> None:
-        self._top = top
-        self._mirror = mirror
-        self._place = place
-        self._copied: set[str] = set()
-
-    async def find(self, folders: Sequence[str], files: Sequence[str]) -> frozenset[str]:
-        """Those of some folders and files that are ignored. Raises GitFailed."""
-        for path in (*folders, *files):
-            self._copy_rules_above(path)
-        for folder in folders:
-            (self._mirror / folder).mkdir(parents=True, exist_ok=True)
-        ignored_folders = await self._listed("--directory") if folders else set()
-        for file in files:
-            (self._mirror / file).parent.mkdir(parents=True, exist_ok=True)
-            (self._mirror / file).touch()
-        ignored_files = await self._listed() if files else set()
-        for file in files:
-            if file.rpartition("/")[2] != ".gitignore":
-                (self._mirror / file).unlink()
-        found = {path for path in folders if f"{path}/" in ignored_folders}
-        return frozenset(found.union(path for path in files if path in ignored_files))
-
-    async def _listed(self, *flags: str) -> set[str]:
-        words = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z", *flags)
-        return {os.fsdecode(path) for path in (await git(self._place, *words)).split(b"\0")}
-
-    def _copy_rules_above(self, path: str) -> None:
-        """Copy the ignore files of the folders above, those that are regular files."""
-        folder: str | None = path.rpartition("/")[0]
-        while folder is not None and folder not in self._copied:
-            self._copied.add(folder)
-            name = f"{folder}/.gitignore" if folder else ".gitignore"
-            with suppress(OSError, ValueError):  # not there, or not what git would read
-                data, _ = read_file(self._top, name, most_bytes=_MOST_IGNORE_BYTES)
-                (self._mirror / name).parent.mkdir(parents=True, exist_ok=True)
-                (self._mirror / name).write_bytes(data)
-            folder = folder.rpartition("/")[0] if folder else None
-
-
-class _ObjectWriter:
-    """Takes new objects and writes them together, as a pack. Those among the `known` names are there already."""
-
-    def __init__(self, place: Place, object_format: str, known: frozenset[str]) -> None:
-        self._place = place
+    def __init__(
+        self,
+        directory: Path,
+        tracked: Mapping[str, Entry],
+        limits: _Limits,
+        object_format: str,
+        ignores: Ignores | None,
+    ) -> None:
+        self.files: dict[str, Stamp] = {}
+        self.left_out: dict[str, str] = {}
+        self._unchanged: set[str] = set()
+        self._directory = directory
+        self._root = Path(os.path.realpath(directory))
+        self._tracked = tracked
+        self._tracked_folders = _folders_of(tracked)
+        self._limits = limits
         self._format = object_format
-        # The tree without files is one that git knows without having it.
-        self._written = {*known, object_name("tree", b"", object_format)}
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._ignores = ignores
+        # Ignored files beside others are seen too, before it is known that they are ignored.
+        self._most_entries = len(tracked) + len(self._tracked_folders) + 5 * limits.new_files
+        self._seen = self._new_entries = self._new_bytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it holds so much that it should be flushed."""
-        return self._pending_bytes > _MOST_PENDING_BYTES
+    def leaves_old(self, path: str) -> bool:
+        """Whether a tracked file stays as it was: it, or a folder above it, was left out or is a submodule."""
+        above = (*_folders_of([path]), path)
+        return any(each in self.left_out or each in self._unchanged for each in above)
 
-    def add(self, kind: str, content: bytes) -> str:
-        """Take an object; returns its name."""
-        name = object_name(kind, content, self._format)
-        if name not in self._written:
-            self._written.add(name)
-            # The kind and size as a pack has them: four bits of the size, then seven at a time.
-            size = len(content)
-            head = bytearray([_PACKED_KINDS[kind] << 4 | size & 15])
-            size >>= 4
-            while size:
-                head[-1] |= 0x80
-                head.append(size & 0x7F)
-                size >>= 7
-            self._pending.append(bytes(head) + zlib.compress(content, 1))
-            self._pending_bytes += len(self._pending[-1])
-        return name
+    async def run(self) -> None:
+        """Scan it. Raises WorkspaceError for too much, and OSError when the directory itself cannot be read."""
+        level, seen_at_breath = [""], 0
+        while level:
+            folders: list[str] = []
+            files: dict[str, os.stat_result] = {}
+            for folder in level:
+                for path, facts in self._listed(folder):
+                    if stat.S_ISDIR(facts.st_mode):
+                        folders.append(path)
+                    else:
+                        files[path] = facts
+                if self._seen - seen_at_breath > _ENTRIES_BETWEEN_BREATHS:
+                    seen_at_breath = self._seen
+                    await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+            ignored: frozenset[str] = frozenset()
+            if self._ignores is not None:
+                known = self._tracked_folders.union(self._tracked)
+                unknown = [path for path in (*folders, *files) if path not in known and not _is_too_long(path)]
+                rules = [path for path in files if path.rpartition("/")[2] == ".gitignore"]
+                ignored = await self._ignores(unknown, [path for path in unknown if path not in files], rules)
+            for path, facts in files.items():
+                if path not in ignored:
+                    self._judge(path, facts)
+            level = [path for path in folders if path not in ignored and self._is_entered(path)]
 
-    def add_tree(self, entries: Entries) -> str:
-        """Take the folders of a tree; returns the name of its top."""
-        folders: dict[str, list[tuple[bytes, str, str]]] = {"": []}
-        for path, kept in entries.items():
-            folder, _, name = path.rpartition("/")
-            missing = folder
-            while missing not in folders:
-                folders[missing] = []
-                missing = missing.rpartition("/")[0]
-            folders[folder].append((os.fsencode(name), kept.mode, kept.name))
-        deepest_first = sorted(filter(None, folders), key=lambda folder: folder.count("/"), reverse=True)
-        for folder in deepest_first:
-            parent, _, name = folder.rpartition("/")
-            folders[parent].append((os.fsencode(name), _FOLDER_MODE, self._add_folder(folders[folder])))
-        return self._add_folder(folders[""])
+    def _listed(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            entries = _stats(self._directory / folder, self._most_entries + 1)
+        except OSError as error:
+            if not folder:
+                raise
+            self.left_out[folder] = f"a folder that cannot be read: {_why(error)}"
+            return
+        self._seen += len(entries)
+        if self._seen > self._most_entries:
+            self._refuse(f"{self._limits.new_files:,} new files and folders")
+        for name, facts in entries:
+            path = f"{folder}/{name}" if folder else name
+            if name.lower() != ".git":
+                yield path, facts
+            elif path != ".git" or self._ignores is None:
+                self.left_out[path] = "git's own, which is never kept"
 
-    def _add_folder(self, items: list[tuple[bytes, str, str]]) -> str:
-        items.sort(key=lambda item: item[0] + b"/" if item[1] == _FOLDER_MODE else item[0])
-        rows = (mode.encode("ascii") + b" " + name + b"\0" + bytes.fromhex(target) for name, mode, target in items)
-        return self.add("tree", b"".join(rows))
+    def _is_entered(self, path: str) -> bool:
+        kept = self._tracked.get(path)
+        if kept is not None and kept.mode == SUBMODULE_MODE:
+            self._unchanged.add(path)
+            with suppress(OSError):
+                if any((self._directory / path).iterdir()):
+                    self.left_out[path] = "a submodule, whose files are not kept"
+            return False
+        if path.rpartition("/")[2] in (".git", ".hg", ".svn", ".bzr", ".jj"):
+            self.left_out[path] = "a folder of version control"
+        elif path.count("/") >= _DEEPEST_FOLDER or _is_too_long(path):
+            self.left_out[path] = f"a folder that is more than {_DEEPEST_FOLDER} folders deep, or has too long a path"
+        elif path not in self._tracked_folders:
+            self._count_new(0)
+        return path not in self.left_out
 
-    async def flush(self) -> None:
-        """Write what was taken, durably. Raises GitFailed."""
-        if self._pending:
-            pack = b"PACK" + (2).to_bytes(4, "big") + len(self._pending).to_bytes(4, "big") + b"".join(self._pending)
-            self._pending, self._pending_bytes = [], 0
-            digest = hashlib.new(self._format, pack, usedforsecurity=False).digest()
-            await git(self._place, "index-pack", "--stdin", "--threads=1", stdin=pack + digest)
+    def _judge(self, path: str, facts: os.stat_result) -> None:
+        kind, is_tracked = stat.S_IFMT(facts.st_mode), path in self._tracked
+        reason = None
+        if _is_too_long(path):
+            reason = "a file with too long a path"
+        elif kind == stat.S_IFLNK:
+            reason = self._why_not_link(path)
+        elif kind != stat.S_IFREG:
+            reason = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(kind, "a device")
+        elif facts.st_size > self._limits.file_bytes and not is_tracked:
+            reason = self._limits.too_large(facts.st_size)
+        if not is_tracked:
+            self._count_new(0 if reason else facts.st_size)
+        if reason:
+            self.left_out[path] = reason
+        else:
+            self.files[path] = _stamp_of(facts)
+
+    def _why_not_link(self, path: str) -> str | None:
+        try:
+            target = os.readlink(self._directory / path)  # noqa: PTH115 - a Path would not be what is in the link
+        except OSError as error:
+            return f"a link that cannot be read: {_why(error)}"
+        if self._tracked.get(path) == (SYMLINK_MODE, object_name("blob", os.fsencode(target), self._format), path):
+            return None
+        if path.rpartition("/")[2].lower() == ".gitmodules":
+            return "a link in the place of .gitmodules, which git refuses"
+        leaves = target.startswith("/") or not Path(os.path.realpath(self._root / path)).is_relative_to(self._root)
+        return "a link that leaves the workspace" if leaves else None
+
+    def _count_new(self, size_bytes: int) -> None:
+        self._new_entries += 1
+        self._new_bytes += size_bytes
+        if self._new_entries > self._limits.new_files:
+            self._refuse(f"{self._limits.new_files:,} new files and folders")
+        if self._new_bytes > self._limits.new_bytes:
+            self._refuse(f"{self._limits.new_bytes:,} bytes in new files")
+
+    def _refuse(self, most: str) -> NoReturn:
+        raise WorkspaceError(
+            f"the workspace {self._directory} holds more than {most}",
+            hint="have the agent remove what it does not need, such as installed packages and build results",
+        )
+
+
+def _stats(folder: Path | int, most: int | None = None) -> list[tuple[str, os.stat_result]]:
+    found: list[tuple[str, os.stat_result]] = []
+    with os.scandir(folder) as listed:
+        for entry in islice(listed, most):
+            # In a checkout a person may remove a file between the listing and the look.
+            with suppress(FileNotFoundError):
+                found.append((entry.name, entry.stat(follow_symlinks=False)))
+    return found
+
+
+def _remove_all_but(directory: Path, stamps: Mapping[str, Stamp]) -> set[str]:
+    """Make a directory hold nothing but files that have these stamps; returns those. No link is followed."""
+    there, wanted, left = set[str](), _folders_of(stamps), [""]
+    if directory.is_symlink() or not directory.is_dir():
+        directory.unlink(missing_ok=True)
+        left = []
+    try:
+        while stamps and left:
+            path = left.pop()
+            with opened_folder(directory) as top, opened_folder(path, inside=top) as folder:
+                for name, facts in _stats(folder):
+                    place = f"{path}/{name}" if path else name
+                    if stat.S_ISDIR(facts.st_mode):
+                        if place in wanted and facts.st_mode & 0o700 == 0o700:
+                            left.append(place)
+                        else:
+                            remove_tree(directory / place)
+                    elif stamps.get(place) == _stamp_of(facts):
+                        there.add(place)
+                    else:
+                        os.unlink(name, dir_fd=folder)
+    except OSError:  # a folder that cannot be entered, or is no folder any more
+        there.clear()
+    if not there:
+        remove_tree(directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return there
+
+
+def _read_file(top: int, path: str, most_bytes: int) -> bytes:
+    with opened_file(top, path) as stream:
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"a file of more than {most_bytes:,} bytes")
+    return data
+
+
+def _folders_of(paths: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
+
+
+def _stamp_of(facts: os.stat_result) -> Stamp:
+    return Stamp(facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+
+
+def _mode_of(file_mode: int) -> str:
+    """The mode that git has for a regular file or a link, by the system's."""
+    if stat.S_ISLNK(file_mode):
+        return SYMLINK_MODE
+    return "100755" if file_mode & stat.S_IXUSR else "100644"
+
+
+def _is_too_long(path: str) -> bool:
+    return len(os.fsencode(path)) > _LONGEST_PATH_BYTES
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 async def _commit(place: Place, tree: str, *parents: str) -> str:
@@ -605,33 +658,17 @@ async def _commit(place: Place, tree: str, *parents: str) -> str:
 
 
 def _key(directory: Path) -> str:
-    """A name for a workspace, for files that belong to it."""
     return hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:32]
 
 
-def _alternates_line(objects: Path) -> str:
-    """The line that lends a repository the objects of another."""
-    path = os.fspath(objects.absolute())
-    if "\n" not in path:
-        return f"{path}\n"
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"\n'
-
-
-def _repository_config(object_format: str, *, bare: bool) -> str:
-    extension = "" if object_format == "sha1" else f"[extensions]\n\tobjectFormat = {object_format}\n"
-    return f"[core]\n\trepositoryformatversion = 1\n\tbare = {str(bare).lower()}\n{extension}"
-
-
-def _write_whole(file: Path, content: bytes, *, durable: bool) -> None:
-    """Write a file under its name only when it is complete; a `durable` one outlives a failure of power too."""
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file under its name only when it is complete, and for good."""
     unfinished = file.with_name(f"tmp_{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(unfinished, _CREATE, 0o600), "wb") as sink:
-            sink.write(content)
+        with unfinished.open("x", encoding="ascii") as sink:
+            sink.write(text)
             sink.flush()
-            if durable:
-                os.fsync(sink.fileno())
+            os.fsync(sink.fileno())
         unfinished.replace(file)
     except BaseException:  # whatever it was, nothing is left behind
         unfinished.unlink(missing_ok=True)
@@ -639,7 +676,7 @@ def _write_whole(file: Path, content: bytes, *, durable: bool) -> None:
 
 
 def _checked(tree: str) -> str:
-    if not _NAME.fullmatch(tree):
+    if not OBJECT_NAME.fullmatch(tree):
         raise WorkspaceError(
             f"{tree[:80]!r} is not the name of a kept workspace", hint="the state of the run may be damaged"
         )
@@ -648,7 +685,6 @@ def _checked(tree: str) -> str:
 
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong into a WorkspaceError."""
     try:
         yield
     except WorkspaceError:
@@ -656,7 +692,7 @@ def _failures(what: str) -> Iterator[None]:
     except CodeloupeError as error:
         raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
+        reason = _why(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
         raise WorkspaceError(
             f"{what}: {reason}", hint="check that the disk has room and that the directory can be read and written"
         ) from error

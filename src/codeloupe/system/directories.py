@@ -17,9 +17,10 @@ import shutil
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -32,43 +33,35 @@ def remove_tree(directory: Path) -> None:
     if directory.is_symlink():
         raise NotADirectoryError(errno.ENOTDIR, "this is a link", str(directory))
     if directory.exists():
-        for _ in emptying(directory):
-            pass
+        directory.chmod(0o700)
+        top = os.open(directory, _DIRECTORY)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
         directory.rmdir()
 
 
-def emptying(directory: Path) -> Iterator[None]:
-    """Remove all that is in a directory, folder by folder: whoever asks may do something else between two of them.
-
-    Raises OSError.
-    """
-    directory.chmod(0o700)
-    top = os.open(directory, _DIRECTORY)
-    try:
-        yield from removing(top, _remove_files(top))
-    finally:
-        os.close(top)
-
-
-def removing(top: int, folders: Iterable[str]) -> Iterator[None]:
-    """Remove some folders of an open directory with all that is in them, as `emptying` does. Raises OSError."""
-    left = deque(folders)
+def _empty(top: int) -> None:
+    """Remove all that is in an open directory, folder by folder: what is deeper is moved up to it first."""
+    left = deque(_remove_files(top))
     while left:
-        left.extend(_dissolve(top, left.popleft()))
-        yield
-
-
-def move_up(folder: int, name: str, top: int) -> str:
-    """Move a folder of an open folder to an open directory, where it gets a new name, which is returned."""
-    # Only a folder that may be written can be moved elsewhere.
-    os.chmod(name, 0o700, dir_fd=folder)
-    new_name = f".moved-{secrets.token_hex(16)}"
-    os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=top)
-    return new_name
+        name = left.popleft()
+        # A program may have left a folder that even its owner cannot enter.
+        os.chmod(name, 0o700, dir_fd=top)
+        folder = os.open(name, _DIRECTORY, dir_fd=top)
+        try:
+            for inner in _remove_files(folder):
+                # Only a folder that may be written can be moved elsewhere.
+                os.chmod(inner, 0o700, dir_fd=folder)
+                left.append(f".moved-{secrets.token_hex(16)}")
+                os.rename(inner, left[-1], src_dir_fd=folder, dst_dir_fd=top)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove all but the folders of a folder; returns those."""
     with os.scandir(folder) as listed:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
     for name, is_folder in entries:
@@ -77,17 +70,31 @@ def _remove_files(folder: int) -> list[str]:
     return [name for name, is_folder in entries if is_folder]
 
 
-def _dissolve(top: int, name: str) -> list[str]:
-    """Move the folders of a folder to the top, where their new names are returned, and remove it with all else."""
-    # A program may have left a folder that even its owner cannot enter.
-    os.chmod(name, 0o700, dir_fd=top)
-    inner = os.open(name, _DIRECTORY, dir_fd=top)
+@contextmanager
+def opened_folder(path: Path | str, *, inside: int | None = None) -> Iterator[int]:
+    """A directory, or by its path a folder below an open one, in which no part may be a link. Raises OSError."""
+    folder = os.open(path, _DIRECTORY) if inside is None else os.dup(inside)
     try:
-        moved = [move_up(inner, folder, top) for folder in _remove_files(inner)]
+        for part in str(path).split("/") if inside is not None and path else ():
+            inner = os.open(part, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
     finally:
-        os.close(inner)
-    os.rmdir(name, dir_fd=top)
-    return moved
+        os.close(folder)
+
+
+@contextmanager
+def opened_file(top: int, path: str) -> Iterator[IO[bytes]]:
+    """A regular file below an open directory, no part of its path a link. Raises OSError, else ValueError."""
+    folder_path, _, name = path.rpartition("/")
+    with opened_folder(folder_path, inside=top) as folder:
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise ValueError("not a regular file")
+        # Not blocking: meanwhile it may have become a pipe.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+        with os.fdopen(file, "rb") as stream:
+            yield stream
 
 
 _PREFIX = "codeloupe-"

@@ -17,29 +17,31 @@ import errno
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model import Confidential
 
 _Result = TypeVar("_Result")
 
-_INHERITED_NAMES = ("TMPDIR", "TZ")
-_PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_XDG_NAMES = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-_CERTIFICATE_NAMES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 # The way to the network: a proxy's address may hold a password, but without it nothing can be reached.
-NETWORK_NAMES = (*_PROXY_NAMES, *(name.lower() for name in _PROXY_NAMES), *_CERTIFICATE_NAMES)
+NETWORK_NAMES = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+_HOME_NAMES = ("HOME", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 _NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _TERMINATE_GRACE_SECONDS = 2.0
 _LAST_WAIT_SECONDS = 5.0
 _STDERR_TAIL_BYTES = 64 * 1024
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_CHUNK_BYTES = 256 * 1024
 
 
 class Command(Confidential, frozen=True, kw_only=True):
@@ -84,17 +86,13 @@ class Completed(Confidential, frozen=True):
 
 def inherited_environment(**extra: str) -> dict[str, str]:
     """The few variables every child may see, plus `extra`; nothing else of ours, so no secret leaks."""
-    kept = {name: os.environ[name] for name in _INHERITED_NAMES if name in os.environ}
+    kept = {name: os.environ[name] for name in ("TMPDIR", "TZ") if name in os.environ}
     return {"PATH": search_path(), "LC_ALL": "C.UTF-8", **kept, **extra}
 
 
 def program_environment(names: Iterable[str] = (), settings: Mapping[str, str] | None = None) -> dict[str, str]:
-    """For a program of the user's own choice: also the home, the way to the network, and of our variables `names`.
-
-    `settings` has the last word.
-    """
-    passed_on = ("HOME", "USER", "LOGNAME", *_XDG_NAMES, *NETWORK_NAMES, *names)
-    kept = {name: os.environ[name] for name in passed_on if os.environ.get(name)}
+    """For a program of the user's own choice: also the home, the way to the network, and `names`; `settings` win."""
+    kept = {name: os.environ[name] for name in (*_HOME_NAMES, *NETWORK_NAMES, *names) if os.environ.get(name)}
     return {**inherited_environment(), **kept, "NO_COLOR": "1", **(settings or {})}
 
 
@@ -154,150 +152,169 @@ def settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+class Pipes:
+    """Files and sockets that are read and written while the event loop runs; each is closed at its end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[IO[bytes] | socket.socket, asyncio.Future[None]] = {}
+
+    def read(self, pipe: IO[bytes] | socket.socket, take: Callable[[bytes], None]) -> asyncio.Future[None]:
+        """Hand over what comes until the end; the future is done then, or when all are closed."""
+        os.set_blocking(pipe.fileno(), False)
+        self._open[pipe] = self._loop.create_future()
+        self._loop.add_reader(pipe.fileno(), self._read, pipe, take)
+        return self._open[pipe]
+
+    def write(self, pipe: IO[bytes], data: bytes) -> None:
+        """Write as fast as the other side reads. A program may rightly end before it has read all of its input."""
+        os.set_blocking(pipe.fileno(), False)
+        self._open[pipe] = self._loop.create_future()
+        self._write(pipe, memoryview(data))
+
+    def close(self) -> None:
+        """Close what is still open."""
+        for pipe in list(self._open):
+            self._end(pipe)
+
+    def _read(self, pipe: IO[bytes] | socket.socket, take: Callable[[bytes], None]) -> None:
+        try:
+            data = os.read(pipe.fileno(), _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:  # a socket that was cut is at its end
+            data = b""
+        if data:
+            take(data)
+        else:
+            self._end(pipe)
+
+    def _write(self, pipe: IO[bytes], rest: memoryview) -> None:
+        try:
+            rest = rest[os.write(pipe.fileno(), rest) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            rest = rest[:0]
+        if rest:
+            self._loop.add_writer(pipe.fileno(), self._write, pipe, rest)
+        else:
+            self._end(pipe)
+
+    def _end(self, pipe: IO[bytes] | socket.socket) -> None:
+        self._loop.remove_reader(pipe.fileno())
+        self._loop.remove_writer(pipe.fileno())
+        pipe.close()
+        settle(self._open.pop(pipe))
+
+
+class Child:
+    """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        stdin: bytes,
+        takers: tuple[Callable[[bytes], None], Callable[[bytes], None]],
+        pass_files: Sequence[int] = (),
+    ) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(  # noqa: S603 - no shell; who calls has chosen the program
+            argv,
+            cwd=cwd,
+            env=environment,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=pass_files,
+        )
+        feed, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
+        self.pipes = Pipes()
+        ends = [self.pipes.read(output, take) for output, take in zip(outputs, takers, strict=True) if output]
+        self.drained = asyncio.gather(*ends)
+        if feed:
+            self.pipes.write(feed, stdin)
+
+    async def gone(self, seconds: float) -> bool:
+        """Wait for the program's end, at most so long; whether it came."""
+        give_up, pause_seconds = time.monotonic() + seconds, 0.0002
+        while self.process.poll() is None:
+            if time.monotonic() > give_up:
+                return False
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, 0.02)
+        return True
+
+    async def end(self) -> None:
+        """TERM, a grace, KILL on the whole group, and bounded waits until the program and its pipes are gone.
+
+        Being cancelled itself (a second Ctrl-C does that to every task) costs the waits, never the KILL.
+        """
+        try:
+            if self.process.poll() is None:
+                self._signal(signal.SIGTERM)
+                await self.gone(_TERMINATE_GRACE_SECONDS)
+        finally:
+            # The leader may be gone while another member of its group lives and holds the pipes.
+            self._signal(signal.SIGKILL)
+            self.pipes.close()
+            await self.gone(_LAST_WAIT_SECONDS)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the group; its number is not given away again while a member lives."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
 async def run(command: Command) -> Completed:
     """Run a child to its end and return what it wrote, whatever its exit code.
 
     Raises ProgramNotFound or another ProcessError when it cannot be started, ProcessTimedOut or OutputTooLarge
     when it had to be ended; it is gone in every case.
     """
-    started = time.monotonic()
-    child = await _start(command)
+    started, written, left, tail = time.monotonic(), list[bytes](), command.max_output_bytes, bytearray()
+    overflow: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take_stdout(data: bytes) -> None:
+        nonlocal left
+        left -= len(data)
+        if left >= 0:
+            written.append(data)
+        else:
+            written.clear()
+            settle(overflow)
+
+    def take_stderr(data: bytes) -> None:
+        tail.extend(data)
+        del tail[:-_STDERR_TAIL_BYTES]
+
+    how: Any = {"cwd": command.cwd, "environment": command.environment, "stdin": command.stdin}
     try:
-        child.feed(command.stdin)
-        await asyncio.wait((child.finished,), timeout=command.timeout_seconds)
-        if child.overflowed:
+        child = Child(command.argv, **how, takers=(take_stdout, take_stderr))
+    except (OSError, ValueError) as error:
+        raise start_failure(command, error) from error
+    try:
+        ends = (child.drained, overflow)
+        await asyncio.wait(ends, timeout=command.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        if overflow.done():
             raise OutputTooLarge(
                 f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was ended",
                 program=command.program,
                 hint="review a smaller change",
             )
-        if not child.finished.done():
+        seconds = started + command.timeout_seconds - time.monotonic()
+        if not child.drained.done() or not await child.gone(seconds):
             raise ProcessTimedOut(
                 f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended",
                 program=command.program,
                 hint="raise the time limit, or review a smaller change",
             )
     finally:
-        await uninterrupted(_end(child))
-    words = child.tail.decode("utf-8", "replace")
-    return Completed(child.exit_code(), b"".join(child.chunks), words, time.monotonic() - started)
-
-
-class _Child(asyncio.SubprocessProtocol):
-    """A running child and what it wrote so far.
-
-    `exited` is done when the child itself is gone, `finished` when also both of its outputs are at their end
-    (or one grew over the cap), `closed` when no pipe to it is open any more.
-    """
-
-    def __init__(self, max_output_bytes: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.exited: asyncio.Future[None] = loop.create_future()
-        self.finished: asyncio.Future[None] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
-        self.overflowed = False
-        self.chunks: list[bytes] = []
-        self.tail = b""
-        self._room_bytes = max_output_bytes
-        self._open_outputs = {_STDOUT, _STDERR}
-        self._transport: asyncio.SubprocessTransport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101 - for the type checker
-        self._transport = transport
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == _STDERR:
-            self.tail = (self.tail + data)[-_STDERR_TAIL_BYTES:]
-        elif not self.overflowed:
-            self._room_bytes -= len(data)
-            self.chunks.append(data)
-            if self._room_bytes < 0:
-                self.overflowed = True
-                self.chunks.clear()
-                settle(self.finished)
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        self._open_outputs.discard(fd)
-        self._finish_if_over()
-
-    def process_exited(self) -> None:
-        settle(self.exited)
-        self._finish_if_over()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        settle(self.closed)
-
-    def _finish_if_over(self) -> None:
-        if self.exited.done() and not self._open_outputs:
-            settle(self.finished)
-
-    def feed(self, data: bytes) -> None:
-        """Hand over the whole input and close it. A child may rightly end before it has read all of it."""
-        pipe = self._transport.get_pipe_transport(_STDIN)
-        if isinstance(pipe, asyncio.WriteTransport):
-            pipe.write(data)
-            pipe.write_eof()
-
-    def close_pipes(self) -> None:
-        """Let go of every pipe, also of one that a stray grandchild holds open, and of input not yet read."""
-        pipe = self._transport.get_pipe_transport(_STDIN)
-        if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
-            pipe.abort()
-        self._transport.close()
-
-    def signal_group(self, number: signal.Signals) -> None:
-        """Signal the child's process group; its number is not given away again while a member lives."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._transport.get_pid(), number)
-
-    def exit_code(self) -> int:
-        code = self._transport.get_returncode()
-        assert code is not None  # noqa: S101 - asked only when `finished` is done
-        return code
-
-
-async def _start(command: Command) -> _Child:
-    """Start the child. A cancellation that comes while it starts waits for it, so that it can be ended."""
-
-    async def create() -> _Child:
-        _, child = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Child(command.max_output_bytes),
-            *command.argv,
-            cwd=command.cwd,
-            env=dict(command.environment),
-            start_new_session=True,
-        )
-        return child
-
-    async def end_when_started() -> None:
-        await _end(await creation)
-
-    creation = asyncio.ensure_future(create())
-    try:
-        return await asyncio.shield(creation)
-    except asyncio.CancelledError:
-        with contextlib.suppress(OSError, ValueError):
-            await uninterrupted(end_when_started())
-        raise
-    except (OSError, ValueError) as error:
-        raise start_failure(command, error) from error
-
-
-async def _end(child: _Child) -> None:
-    """TERM, a grace, KILL on the whole group, and bounded waits until child and pipes are gone.
-
-    Being cancelled itself (a second Ctrl-C does that to every task) costs the waits, never the KILL.
-    """
-    try:
-        if not child.exited.done():
-            child.signal_group(signal.SIGTERM)
-            await asyncio.wait((child.exited,), timeout=_TERMINATE_GRACE_SECONDS)
-    finally:
-        # The leader may be gone while another member of its group lives and holds the pipes.
-        child.signal_group(signal.SIGKILL)
-        try:
-            await asyncio.wait((child.exited,), timeout=_LAST_WAIT_SECONDS)
-        finally:
-            child.close_pipes()
-    await asyncio.wait((child.closed,), timeout=_LAST_WAIT_SECONDS)
+        await uninterrupted(child.end())
+    exit_code, stderr = child.process.returncode, tail.decode("utf-8", "replace")
+    return Completed(exit_code, b"".join(written), stderr, time.monotonic() - started)

@@ -10,15 +10,13 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from enum import Enum, auto
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote_from_bytes
 
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 _MASK = "[redacted]"
-_SHORTEST_SECRET = 8
 _SECRET_NAME = re.compile(
     r"KEYS?(?![A-Z])|TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|_PWD$|CREDENTIAL|AUTH$|AUTHORIZATION|AUTH_CONFIG",
     re.IGNORECASE,
@@ -64,52 +62,24 @@ _HEADER = re.compile(
 )
 _RUN = re.compile(r"[A-Za-z0-9+/=]{16,}")
 _BODY = re.compile(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?:[A-Za-z0-9+/]|\\/){16,}={0,2}")
-_WORDS = re.compile(r"[A-Za-z0-9]+")
 _LONE_RUN = re.compile(r"[^A-Za-z0-9]*(?:[0-9]{1,6}[^A-Za-z0-9]+)?[A-Za-z0-9][A-Za-z0-9+/=]{0,79}[^A-Za-z0-9]*")
 _LINE_END = re.compile(r"(?:\\[nr]|\n)\Z")
 _FULL_ROW = range(60, 81)
-_FEWEST_BITS_OF_ROW = 4.2
-_MOST_HEADERS = 12
-# What of a row may be no key: the number of a line, the letter before a string.
-_MARGIN_CHARACTERS = 10
-_MARGIN_SHARE = 0.1
-_MOST_SHORT_ROWS = 2
-
-
 _WIDEST_MARGIN = 40
 _WIDEST_FRAME = 120
-_MOST_FRAMED_ROWS = 200
 _NUMBER = re.compile(r"[0-9]+")
 _DIGEST = re.compile(r"(?i)sha[0-9]{1,3}[-:=]\Z")
 _PATH = re.compile(r"/[0-9]{9}|[0-9]{9}/")
-_MOST_LETTERS_OF_MARGIN = 3
-_MANY_ROWS = 3
-_ALPHABETS = ("ABCDEF", "abcdef", "012345")
 _BEFORE_ROW = re.compile(r"(?:\A|\n|\\[nr])[^A-Za-z0-9\n]*(?:[0-9]{1,6}[^A-Za-z0-9\n]+)?[bBrRuU]?[\"'`]?\Z")
 _AFTER_ROW = re.compile(r"[^A-Za-z0-9\n\\]*(?:\Z|\n|\\[nr])")
-
-
-class _Row(Enum):
-    KEY = auto()
-    SHORT = auto()
-    MARGIN = auto()
-    HEADER = auto()
-    OTHER = auto()
+# The environment as it was, and the credentials in it.
+_own: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
 
 
 def redact(text: str) -> str:
     """Mask the exact values of credentials in our environment, and every well-known form of token and private key."""
-    for value in _own.secrets():
+    for value in _own_secrets():
         text = text.replace(value, _MASK)
-    return _without(text, _secrets(text))
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a named value is a credential, by its name or by its form."""
-    return bool(_SECRET_NAME.search(name)) or redact(value) != value
-
-
-def _secrets(text: str) -> list[_Span]:
     spans = [(start, end) for start, end, _form in find_tokens(text)]
     spans += find_aws_secrets(text)
     for sign, pattern in _IN_CONTEXT:
@@ -117,11 +87,7 @@ def _secrets(text: str) -> list[_Span]:
             spans += (match.span() for match in pattern.finditer(text))
     spans += _private_keys(text)
     spans += _bare_rows(text)
-    return spans
-
-
-def _without(text: str, spans: list[_Span]) -> str:
-    """The text with one mask for each part that some spans cover."""
+    # One mask for each part that some spans cover.
     parts: list[str] = []
     done = 0
     first = last = -1
@@ -133,6 +99,24 @@ def _without(text: str, spans: list[_Span]) -> str:
             first = start
         last = max(last, end)
     return "".join((*parts, text[done:]))
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a named value is a credential, by its name or by its form."""
+    return bool(_SECRET_NAME.search(name)) or redact(value) != value
+
+
+def _own_secrets() -> tuple[str, ...]:
+    """The credentials in our environment, the longest first: no tail is left of one that begins with another."""
+    global _own  # noqa: PLW0603 - looked up again only when the environment changed
+    # As the system has it; the public view decodes every variable each time, which takes far longer.
+    present: Any = getattr(os.environ, "_data", os.environ)
+    if present != _own[0]:
+        values = {value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+        long = [value for value in values if len(value) >= 8]
+        forms = {*long, *(quote_from_bytes(os.fsencode(value), safe="") for value in long)}
+        _own = dict(present), tuple(sorted(forms, key=len, reverse=True))
+    return _own[1]
 
 
 def _private_keys(text: str) -> Iterator[_Span]:
@@ -150,7 +134,7 @@ def _framed_rows(text: str, opening: int) -> Iterator[_Span]:
     frame = _NUMBER.sub("0", text[text.rfind("\n", max(0, opening - _WIDEST_FRAME), opening) + 1 : opening])
     if not any(map(str.isalpha, frame)):
         return
-    for start, end in islice(_rows(text, text.find("\n", opening) + 1 or len(text)), _MOST_FRAMED_ROWS):
+    for start, end in islice(_rows(text, text.find("\n", opening) + 1 or len(text)), 200):
         run = next((run for run in _RUN.finditer(text, start, end) if _is_mixed(run[0])), None)
         if run is None or _NUMBER.sub("0", text[start : run.start()]) != frame:
             break
@@ -164,14 +148,16 @@ def _end_of_key(text: str, position: int) -> int:
         closing = _CLOSING.search(text, start, end)
         kind = _kind_of_row(text[start : closing.start() if closing else end])
         if closing is not None:
-            return last if kind is _Row.OTHER else closing.end()
-        if kind is _Row.KEY:
-            last, short = _end_of_row(text, start, end), 0
-        elif kind is _Row.HEADER and headers < _MOST_HEADERS:
-            last, headers = _end_of_row(text, start, end), headers + 1
-        elif kind is _Row.SHORT and short < _MOST_SHORT_ROWS:
+            return last if kind == "other" else closing.end()
+        if kind == "key" or (kind == "header" and headers < 12):
+            # The end of what is on the row: its last letter, digit or sign of padding.
+            row = _LINE_END.sub("", text[start:end])
+            last = max((match.end() for match in re.finditer(r"[A-Za-z0-9+/=]+", row)), default=0) + start
+            headers += kind == "header"
+            short = 0 if kind == "key" else short
+        elif kind == "short" and short < 2:
             short += 1  # of the key only if its closing follows: else it is a word
-        elif kind is not _Row.MARGIN:
+        elif kind != "margin":
             break
     return last
 
@@ -184,23 +170,17 @@ def _rows(text: str, position: int) -> Iterator[_Span]:
         position = end
 
 
-def _end_of_row(text: str, start: int, end: int) -> int:
-    """The end of what is on the row: its last letter, digit or sign of padding."""
-    ends = (match.end() for match in re.finditer(r"[A-Za-z0-9+/=]+", _LINE_END.sub("", text[start:end])))
-    return max(ends, default=0) + start
-
-
-def _kind_of_row(row: str) -> _Row:
+def _kind_of_row(row: str) -> Literal["key", "short", "margin", "header", "other"]:
     row = _LINE_END.sub("", row).replace("\\/", "/")  # as some writers of JSON have it
     if _HEADER.search(row):
-        return _Row.HEADER
+        return "header"
     size = sum(len(run) for run in _RUN.findall(row) if _is_mixed(run))
-    others = sum(map(len, _WORDS.findall(row))) - size
-    if size and others <= max(_MARGIN_CHARACTERS, _MARGIN_SHARE * size):
-        return _Row.KEY
+    # What of a row may be no key: the number of a line, the letter before a string.
+    if size and sum(map(len, re.findall(r"[A-Za-z0-9]+", row))) - size <= max(10, 0.1 * size):
+        return "key"
     if not any(character.isalpha() for character in row):
-        return _Row.MARGIN
-    return _Row.SHORT if _LONE_RUN.fullmatch(row) else _Row.OTHER
+        return "margin"
+    return "short" if _LONE_RUN.fullmatch(row) else "other"
 
 
 def _is_mixed(run: str) -> bool:
@@ -208,10 +188,7 @@ def _is_mixed(run: str) -> bool:
 
 
 def _bare_rows(text: str) -> Iterator[_Span]:
-    """Rows that can only be the body of a key or a certificate: a diff may show them without their opening.
-
-    Such a row stands alone on its line, or is one of several in a row, or the closing of a key follows it.
-    """
+    """Rows that can only be the body of a key or a certificate: a diff may show them without their opening."""
     group: list[_Span] = []
     framed = ""
     for run in _BODY.finditer(text):
@@ -222,7 +199,7 @@ def _bare_rows(text: str) -> Iterator[_Span]:
         # What each row of a key may have around it, such as a command or the name of its file.
         frame = _NUMBER.sub("0", gap) if len(gap) <= _WIDEST_FRAME and gap.count("\n") == 1 else ""
         # Between two rows may be: a line end, also as `&#xA;` or `<br>`, quotes, the number of a line.
-        is_margin = len(gap) <= _WIDEST_MARGIN and sum(map(str.isalpha, gap)) <= _MOST_LETTERS_OF_MARGIN
+        is_margin = len(gap) <= _WIDEST_MARGIN and sum(map(str.isalpha, gap)) <= 3
         is_next = bool(group) and (is_margin or bool(frame and frame == (framed or frame)))
         framed = frame if is_next else ""
         if not is_next:
@@ -235,7 +212,7 @@ def _bare_rows(text: str) -> Iterator[_Span]:
 
 def _masked_of_group(text: str, group: list[_Span]) -> Iterator[_Span]:
     """All of several rows close to each other; of a few those that are alone."""
-    many = sum(end - start in _FULL_ROW for start, end in group) >= _MANY_ROWS
+    many = sum(end - start in _FULL_ROW for start, end in group) >= 3
     for start, end in group:
         # It has a row for itself, but for the margin of a diff or a listing and the quotes of a string.
         before, after = text[max(0, start - _WIDEST_MARGIN) : start], text[end : end + _WIDEST_MARGIN]
@@ -244,27 +221,6 @@ def _masked_of_group(text: str, group: list[_Span]) -> Iterator[_Span]:
 
 
 def _is_body(run: str) -> bool:
-    if any(letters in run for letters in _ALPHABETS) or _PATH.search(run):
+    if any(letters in run for letters in ("ABCDEF", "abcdef", "012345")) or _PATH.search(run):
         return False
-    return _is_mixed(run) and bits_per_character(run) >= min(_FEWEST_BITS_OF_ROW, 0.8 * math.log2(len(run)))
-
-
-class _OwnSecrets:
-    """The credentials in our environment, looked up again only when the environment changed."""
-
-    def __init__(self) -> None:
-        self._known: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
-
-    def secrets(self) -> tuple[str, ...]:
-        """Longest first, so that no tail is left of one that begins with another."""
-        # As the system has it; the public view decodes every variable each time, which takes far longer.
-        present: Any = getattr(os.environ, "_data", os.environ)
-        if present != self._known[0]:
-            values = {value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)}
-            long = [value for value in values if len(value) >= _SHORTEST_SECRET]
-            forms = {*long, *(quote_from_bytes(os.fsencode(value), safe="") for value in long)}
-            self._known = dict(present), tuple(sorted(forms, key=len, reverse=True))
-        return self._known[1]
-
-
-_own = _OwnSecrets()
+    return _is_mixed(run) and bits_per_character(run) >= min(4.2, 0.8 * math.log2(len(run)))

@@ -1,39 +1,38 @@
 """Long-running programs, read while they run: agents.
 
-A program runs under the guardian (see guardian.py), which ends it with everything that came of it: at its own end,
-when we say so, and when we are killed.
+A program runs under a guardian (see guardian.py), which ends it with everything that came of it: at its own end, when
+we say so, and when we are killed. Nothing of it is left between calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import math
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system.guarding import guarded, hand_over
-from codeloupe.system.process import EXHAUSTED, Command, Completed, settle, start_failure, uninterrupted
+from codeloupe.system.process import EXHAUSTED, Child, Command, Completed, start_failure, uninterrupted
 
-# Much longer than a supervisor takes, which ends by itself after its grace and its last wait: machines stand still too.
+# Much longer than a guardian takes, which ends by itself after its grace and its last wait: machines are suspended too.
 END_SECONDS = 20.0
-_DRAIN_SECONDS = 1.0
-_CHUNK_BYTES = 256 * 1024
-_MAX_LINE_BYTES = 16 * 1024 * 1024
-_STDERR_BYTES = 128 * 1024
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+# As a module and not as a script: that is compiled once, and not at every start.
+_START = "import sys; sys.path.append(sys.argv.pop(1)); import guardian; guardian.main()"
+# Some builds of Python find their own library by these.
+_LOADER_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # The slowest program that is known takes half of it between its last word and its end.
 _END_SECONDS = 10.0
 
 
 class StreamTimedOut(ProcessTimedOut):
-    """The program was ended at its deadline, or after a silence (`silent`).
-
-    `stdout` and `stderr` are what is kept of its output until it was gone, as in `Completed`.
-    """
+    """The program was ended at its deadline, or after a silence; its outputs are kept as in `Completed`."""
 
     def __init__(self, message: str, *, program: str, hint: str, stdout: bytes, stderr: str, silent: bool) -> None:
         super().__init__(message, program=program, hint=hint)
@@ -49,49 +48,49 @@ async def stream(
     idle_timeout_seconds: float | None = None,
     is_over: Callable[[], bool] | None = None,
     keep_bytes: int | None = None,
-    max_line_bytes: int = _MAX_LINE_BYTES,
+    max_line_bytes: int = 16 * 1024**2,
 ) -> Completed:
     """Run a program to its end and hand each line of its stdout to `on_line` as it comes, without its line end.
 
     Whatever the program started and left behind is ended with it. Of stdout the first and last bytes are kept,
     `keep_bytes` in all (by default the command's `max_output_bytes`); more output is no failure. A line longer than
     `max_line_bytes` is skipped and counted. A last line without a line feed is handed over when the program ended
-    by itself. What `on_line` raises ends the program and is raised here. Once `is_over` says, behind a line, that the
+    by itself. What `on_line` raises ends the program and is raised here. Once `is_over` says, after a line, that the
     program has told all it had to, it has some seconds left to end.
 
     Raises ProgramNotFound or another ProcessError when it cannot be started or is lost, StreamTimedOut when it did
     not finish in time or wrote nothing to either output for `idle_timeout_seconds`; it is gone in every case.
     """
-    listener = _Listener(
-        on_line,
-        is_over,
-        keep_bytes=command.max_output_bytes if keep_bytes is None else keep_bytes,
-        max_line_bytes=max_line_bytes,
-    )
-    async with guarded():
-        try:
-            call = _Call(command, listener.take_stdout, listener.take_stderr)
-        except (OSError, ValueError) as error:
+    keep_bytes = command.max_output_bytes if keep_bytes is None else keep_bytes
+    call = _Call(keep_bytes, Lines(on_line, max_line_bytes) if on_line else None, is_over)
+    try:
+        call.start(command)
+    except ValueError as error:
+        raise start_failure(command, error) from error
+    except OSError as error:
+        if error.errno in {*EXHAUSTED, errno.E2BIG}:
             raise start_failure(command, error) from error
-        try:
-            try:
-                await call.begin()
-            except OSError as error:
-                if error.errno in EXHAUSTED:
-                    raise start_failure(command, error) from error
-                why = f"{sys.executable} does not run, which is to watch over it ({error})"
-                raise ProcessError(
-                    f"cannot start {command.program}: {why}",
-                    program=command.program,
-                    hint="check the installation of Python",
-                ) from error
-            passed = await _watch(call, listener, command.timeout_seconds, idle_timeout_seconds)
-        finally:
-            await uninterrupted(call.end())
-    if listener.error is not None:
-        raise listener.error
+        raise ProcessError(
+            f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})",
+            program=command.program,
+            hint="check the installation of Python",
+        ) from error
+    try:
+        idle_seconds = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
+        passed = await call.wait(command.timeout_seconds, idle_seconds)
+    finally:
+        await uninterrupted(call.end())
+    if call.error is not None:
+        raise call.error
     if passed is not None:
-        raise _timed_out(command, listener, passed)
+        seconds, silent = round(passed[0], 2), passed[1]
+        if silent:
+            what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
+        else:
+            what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
+        message = f"{command.program} {what} and was ended"
+        stdout, stderr = call.kept()
+        raise StreamTimedOut(message, program=command.program, hint=hint, stdout=stdout, stderr=stderr, silent=silent)
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
@@ -100,37 +99,7 @@ async def stream(
             program=command.program,
             hint=f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here",
         )
-    return listener.completed(call.exit_code)
-
-
-async def _watch(
-    call: _Call, listener: _Listener, timeout_seconds: float, idle_seconds: float | None
-) -> tuple[float, bool] | None:
-    """Wait for the program's end, or for the first limit that passes: its seconds, and whether it is one of silence."""
-    idle = math.inf if idle_seconds is None else idle_seconds
-    ends = (call.exited, listener.failed)
-    while not any(end.done() for end in ends):
-        now = time.monotonic()
-        left = min(listener.started + timeout_seconds, listener.ends_by) - now
-        idle_left = listener.heard_at + idle - now
-        if left <= 0:
-            return timeout_seconds, False
-        if idle_left <= 0:
-            return idle, True
-        awaited = ends if listener.over.done() else (*ends, listener.over)
-        await asyncio.wait(awaited, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
-    return None
-
-
-def _timed_out(command: Command, listener: _Listener, passed: tuple[float, bool]) -> StreamTimedOut:
-    stdout, stderr = listener.kept()
-    seconds, silent = round(passed[0], 2), passed[1]
-    if silent:
-        what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
-    else:
-        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
-    message = f"{command.program} {what} and was ended"
-    return StreamTimedOut(message, program=command.program, hint=hint, stdout=stdout, stderr=stderr, silent=silent)
+    return call.completed(call.exit_code)
 
 
 class HeadAndTail:
@@ -171,10 +140,7 @@ class HeadAndTail:
 
 
 class Lines:
-    """Hands over each line without its line feed and the carriage return before it.
-
-    A line longer than `limit_bytes` is skipped and counted, so that memory stays bounded.
-    """
+    """Hands over each line without its end; one longer than `limit_bytes` is skipped and counted: memory is bounded."""
 
     def __init__(self, hand_over: Callable[[bytes], None], limit_bytes: int) -> None:
         self.skipped = 0
@@ -213,47 +179,86 @@ class Lines:
             self._line += part
 
 
-class _Listener:
-    """Takes what a program writes, keeps part of it, and hands its lines on. `error` is what the taker raised.
+class _Call:
+    """A program under a guardian: its start, what it writes, and its end.
 
-    `over` is done, and `ends_by` set, when the program has nothing more to tell.
+    `exit_code` or `start_error` is set when the program is gone or could not be started, and neither when its guardian
+    was lost. `error` is what the taker of its lines raised.
     """
 
-    def __init__(
-        self,
-        on_line: Callable[[bytes], None] | None,
-        is_over: Callable[[], bool] | None,
-        *,
-        keep_bytes: int,
-        max_line_bytes: int,
-    ) -> None:
-        self.started = self.heard_at = time.monotonic()
-        self.ends_by = math.inf
+    def __init__(self, keep_bytes: int, lines: Lines | None, is_over: Callable[[], bool] | None) -> None:
+        self.exit_code: int | None = None
+        self.start_error: OSError | None = None
         self.error: Exception | None = None
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._started = self._heard_at = time.monotonic()
+        self._ends_by = math.inf
+        self._stdout, self._stderr = HeadAndTail(keep_bytes), HeadAndTail(128 * 1024)
+        self._lines = lines
         self._is_over = is_over
-        self._stdout = HeadAndTail(keep_bytes)
-        self._stderr = HeadAndTail(_STDERR_BYTES)
-        self._lines = Lines(on_line, max_line_bytes) if on_line else None
+        self._told = b""
+        self._news = asyncio.Event()
 
-    def take_stdout(self, data: bytes) -> None:
-        self.heard_at = time.monotonic()
-        self._stdout.add(data)
-        if self._lines is None or self.failed.done():
-            return
+    def start(self, command: Command) -> None:
+        """Have the guardian start the program. Raises OSError or ValueError."""
+        loader = {name: os.environ[name] for name in _LOADER_NAMES if name in os.environ}
+        hidden = ",".join(loader.keys() - command.environment.keys())
+        with contextlib.ExitStack() as stack:
+            self._line, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            undo = stack.enter_context(contextlib.ExitStack())
+            undo.enter_context(self._line)
+            files = [theirs.fileno()]
+            # It becomes readable when we are gone, also when a process that we forked keeps our sockets open.
+            if hasattr(os, "pidfd_open"):
+                files.append(os.pidfd_open(os.getpid()))
+                stack.callback(os.close, files[1])
+            # Isolated, it would not hear of the variable by which a user asked for no bytecode.
+            python = (sys.executable, "-I", "-S", *(("-B",) if sys.dont_write_bytecode else ()), "-c", _START)
+            words = (str(_GUARDIAN.parent), str(files[0]), str([*files, -1][1]), hidden, str(command.cwd.absolute()))
+            self._child = Child(
+                (*python, *words, *command.argv),
+                cwd=Path("/"),
+                environment={**loader, **command.environment},
+                stdin=command.stdin,
+                takers=(self._take_stdout, self._take_stderr),
+                pass_files=files,
+            )
+            undo.pop_all()
+        self._gone = self._child.pipes.read(self._line, self._hear)
+        self._gone.add_done_callback(lambda _: self._news.set())
+
+    async def wait(self, timeout_seconds: float, idle_seconds: float) -> tuple[float, bool] | None:
+        """Wait for the program's end, or for the first limit that passes: its seconds, and whether it is of silence."""
+        while not self._gone.done() and self.exit_code is None and self.start_error is None and self.error is None:
+            now = time.monotonic()
+            left = min(self._started + timeout_seconds, self._ends_by) - now
+            idle_left = self._heard_at + idle_seconds - now
+            if left <= 0:
+                return timeout_seconds, False
+            if idle_left <= 0:
+                return idle_seconds, True
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), min(left, idle_left))
+        return None
+
+    async def end(self) -> None:
+        """Have everything ended that is left, and wait until it is, but not for ever.
+
+        The guardian needs nothing of us for that: when this wait is cut short, the ending goes on.
+        """
         try:
-            self._lines.add(data)
-            if not self.over.done() and self._is_over is not None and self._is_over():
-                self.ends_by = self.heard_at + _END_SECONDS
-                settle(self.over)
-        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, and is raised there
-            self.error = error
-            settle(self.failed)
-
-    def take_stderr(self, data: bytes) -> None:
-        self.heard_at = time.monotonic()
-        self._stderr.add(data)
+            if not self._gone.done():
+                # Closing would not do: a process that was forked off us may hold the same socket.
+                with contextlib.suppress(OSError):
+                    self._line.shutdown(socket.SHUT_WR)
+                await asyncio.wait((self._gone,), timeout=END_SECONDS)
+            # What was written last is still in the pipes. A stranger may hold them open.
+            await asyncio.wait((self._child.drained,), timeout=1.0)
+        finally:
+            self._child.pipes.close()
+            if not await self._child.gone(END_SECONDS):
+                self._child.process.kill()
 
     def kept(self) -> tuple[bytes, str]:
         """What is kept of both outputs."""
@@ -261,142 +266,29 @@ class _Listener:
 
     def completed(self, exit_code: int) -> Completed:
         """The outcome of a program that ended by itself; its last line is handed over before."""
-        seconds = time.monotonic() - self.started
+        seconds = time.monotonic() - self._started
         if self._lines is not None:
             self._lines.finish()
-        skipped = self._lines.skipped if self._lines else 0
-        omitted = self._stdout.omitted_bytes
+        skipped, omitted = self._lines.skipped if self._lines else 0, self._stdout.omitted_bytes
         return Completed(exit_code, *self.kept(), seconds, omitted_bytes=omitted, skipped_lines=skipped)
 
-
-class _Source:
-    """Reads a file as data comes, until its end; then, or when closed, it is closed."""
-
-    def __init__(self, file: int, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._file: int | None = file
-        self._take = take
-        self._ended = ended
-        os.set_blocking(file, False)
-        self._loop.add_reader(file, self._read, file)
-
-    def _read(self, file: int) -> None:
-        try:
-            data = os.read(file, _CHUNK_BYTES)
-        except BlockingIOError:
+    def _take_stdout(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
+        self._stdout.add(data)
+        if self._lines is None or self.error is not None:
             return
-        except OSError:  # a line that was cut is at its end
-            data = b""
-        if data:
-            self._take(data)
-        else:
-            self.close()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._loop.remove_reader(self._file)
-            os.close(self._file)
-            self._file = None
-            self._ended()
-
-
-class _Sink:
-    """Writes data to a file as fast as it is taken; then, when it is refused, or when closed, it is closed."""
-
-    def __init__(self, file: int, data: bytes) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._file: int | None = file
-        self._rest = memoryview(data)
-        os.set_blocking(file, False)
-        self._write(file)
-        if self._file is not None:
-            self._loop.add_writer(file, self._write, file)
-
-    def _write(self, file: int) -> None:
         try:
-            self._rest = self._rest[os.write(file, self._rest) :]
-        except BlockingIOError:
-            return
-        except OSError:  # a program may rightly end before it has read all of its input
-            self._rest = self._rest[:0]
-        if not self._rest:
-            self.close()
+            self._lines.add(data)
+            if self._ends_by == math.inf and self._is_over is not None and self._is_over():
+                self._ends_by = self._heard_at + _END_SECONDS
+                self._news.set()
+        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, and is raised there
+            self.error = error
+            self._news.set()
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._loop.remove_writer(self._file)
-            os.close(self._file)
-            self._file = None
-            self._rest.release()
-
-
-class _Call:
-    """A program under a supervisor of the guardian: to be started, running, or ended.
-
-    `exited` is done when the program itself is gone or could not be started; then `exit_code` or `start_error` is set,
-    or neither when its supervisor was lost. Making one opens files: OSError when there is no room, ValueError when an
-    argument or a variable cannot be handed over. `end` closes them in any state.
-    """
-
-    def __init__(
-        self, command: Command, take_stdout: Callable[[bytes], None], take_stderr: Callable[[bytes], None]
-    ) -> None:
-        request = _request(command)
-        loop = asyncio.get_running_loop()
-        self.exited: asyncio.Future[None] = loop.create_future()
-        self.exit_code: int | None = None
-        self.start_error: OSError | None = None
-        self._gone: asyncio.Future[None] = loop.create_future()
-        self._drained: asyncio.Future[None] = loop.create_future()
-        self._told = b""
-        self._open_outputs = 2
-        with contextlib.ExitStack() as undo:
-
-            def opened(*files: int) -> tuple[int, ...]:
-                for file in files:
-                    undo.callback(os.close, file)
-                return files
-
-            (stdin, feed), (stdout, wrote), (stderr, warned) = (opened(*os.pipe()) for _ in range(3))
-            ours, theirs = opened(*(end.detach() for end in socket.socketpair()))
-            copy = os.dup(ours)
-            undo.pop_all()
-        self._line = ours
-        self._theirs = (stdin, wrote, warned, theirs)
-        self._sinks = (_Sink(copy, request), _Sink(feed, command.stdin))
-        self._outputs = (
-            _Source(stdout, take_stdout, self._output_ended),
-            _Source(stderr, take_stderr, self._output_ended),
-        )
-        self._ending = _Source(ours, self._hear, self._line_ended)
-
-    async def begin(self) -> None:
-        """Have the program started. OSError when there is no guardian to do it."""
-        try:
-            await hand_over(self._theirs)
-        finally:
-            # Ours must not keep the streams open when the program's are closed.
-            for file in self._theirs:
-                os.close(file)
-
-    async def end(self) -> None:
-        """Have everything ended that is left, and wait until it is, but not for ever.
-
-        The supervisor needs nothing of us for that: when this wait is cut short, the ending goes on.
-        """
-        try:
-            if not self._gone.done():
-                # Closing would not do: a process that was forked off us may hold the same line.
-                line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self._line)
-                with contextlib.suppress(OSError):
-                    line.shutdown(socket.SHUT_WR)
-                line.detach()
-                await asyncio.wait((self._gone,), timeout=END_SECONDS)
-            # What was written last is still in the pipes. A stranger may hold them open.
-            await asyncio.wait((self._drained,), timeout=_DRAIN_SECONDS)
-        finally:
-            for file in (*self._sinks, *self._outputs, self._ending):
-                file.close()
+    def _take_stderr(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
+        self._stderr.add(data)
 
     def _hear(self, data: bytes) -> None:
         *sentences, self._told = (self._told + data).split(b"\n")
@@ -405,26 +297,4 @@ class _Call:
                 self.exit_code = int(number)
             else:
                 self.start_error = OSError(int(number), os.strerror(int(number)))
-            settle(self.exited)
-
-    def _line_ended(self) -> None:
-        settle(self.exited)
-        settle(self._gone)
-
-    def _output_ended(self) -> None:
-        self._open_outputs -= 1
-        if not self._open_outputs:
-            settle(self._drained)
-
-
-def _request(command: Command) -> bytes:
-    """What the supervisor is told to start; see guardian.py."""
-    if any(not name or "=" in name for name in command.environment):
-        raise ValueError("illegal environment variable name")
-    variables = (f"{name}={value}" for name, value in command.environment.items())
-    fields = (str(len(command.argv)), str(command.cwd.absolute()), *command.argv, *variables)
-    encoded = [os.fsencode(text) for text in fields]
-    if any(b"\0" in field for field in encoded):
-        raise ValueError("embedded null byte")
-    text = b"\0".join(encoded)
-    return len(text).to_bytes(4, "big") + text
+            self._news.set()

@@ -173,11 +173,6 @@ class Form(NamedTuple):
     word: bool = True
     inside: bool = False
 
-    @property
-    def compiled(self) -> re.Pattern[str]:
-        """The pattern, made when it is first needed."""
-        return _compiled(self.pattern)
-
 
 def _read_forms() -> Iterator[Form]:
     for row in re.sub(r"\\\n +", "", _TABLE).strip().split("\n"):
@@ -191,36 +186,25 @@ def _read_forms() -> Iterator[Form]:
 
 
 FORMS = tuple(_read_forms())
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+# A pattern is made when it is first needed.
+_compiled = cache(re.compile)
 
 
 def find_tokens(text: str) -> Iterator[tuple[int, int, Form]]:
     """Each token of a known form, with where it begins and ends; they may overlap."""
     for form in FORMS:
-        if form.inside:
-            if any(sign in text for sign in form.signs):
-                yield from (
-                    (*match.span(), form)
-                    for match in form.compiled.finditer(text)
-                    if _may_begin(text, match.start(), form)
-                )
-        else:
-            for sign in form.signs:
-                yield from _at_sign(text, sign, form)
-
-
-def _at_sign(text: str, sign: str, form: Form) -> Iterator[tuple[int, int, Form]]:
-    position = text.find(sign)
-    while position >= 0:
-        end = position + len(sign)
-        if _may_begin(text, position, form) and (match := form.compiled.match(text, position)):
-            end = match.end()
-            yield position, end, form
-        position = text.find(sign, end)
+        signs = [sign for sign in form.signs if sign in text]
+        if form.inside and signs:
+            matches = _compiled(form.pattern).finditer(text)
+            yield from ((*match.span(), form) for match in matches if _may_begin(text, match.start(), form))
+        for sign in () if form.inside else signs:
+            position = text.find(sign)
+            while position >= 0:
+                end = position + len(sign)
+                if _may_begin(text, position, form) and (match := _compiled(form.pattern).match(text, position)):
+                    end = match.end()
+                    yield position, end, form
+                position = text.find(sign, end)
 
 
 def _may_begin(text: str, position: int, form: Form) -> bool:
@@ -233,30 +217,25 @@ def _may_begin(text: str, position: int, form: Form) -> bool:
 
 # An AWS secret access key has no sign, only its length and that a generator made it.
 _FORTY = re.compile(r"[A-Za-z0-9+/]{40,}")
-# A `=` before it is an assignment, one behind it is padding.
-_BORDER = frozenset("=._-~%@")
-_BEFORE = _BORDER - {"="}
 _LONGEST_WORD = re.compile(r"[a-z]{9}|[A-Z]{9}|[0-9]{9}|(?:[a-z]{3,}/){2}")
 _CHANGES = re.compile(r"(?<=[a-z])[^a-z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[^0-9]|(?<=[+/])[^+/]")
-_FEWEST_CHANGES = 19
-_FEWEST_BITS = 4.3
 
 
 def find_aws_secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Where values stand that can only be AWS secret access keys: forty characters from a generator, and no more."""
+    """Where values are that can only be AWS secret access keys: forty characters from a generator, and no more."""
     for match in _FORTY.finditer(text):
         start, end = match.span()
-        is_bordered = text[start - 1 : start] in _BEFORE or text[end : end + 1] in _BORDER
-        if end - start == 40 and not is_bordered and _is_generated(match[0]):
+        # A `=` before it is an assignment, one after it is padding.
+        before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+        if end - start == 40 and before not in "._-~%@" and after not in "=._-~%@" and _is_generated(match[0]):
             yield start, end
 
 
 def _is_generated(value: str) -> bool:
     """Letters of both cases and digits in turn, as no word, path or encoded text has them."""
-    kinds = (str.isupper, str.islower, str.isdigit)
-    if not all(any(map(kind, value)) for kind in kinds) or _LONGEST_WORD.search(value):
+    if not all(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit)):
         return False
-    if len(_CHANGES.findall(value)) < _FEWEST_CHANGES or bits_per_character(value) < _FEWEST_BITS:
+    if _LONGEST_WORD.search(value) or len(_CHANGES.findall(value)) < 19 or bits_per_character(value) < 4.3:
         return False
     try:
         decoded = base64.b64decode(value, validate=True)

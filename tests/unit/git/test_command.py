@@ -108,27 +108,6 @@ def test_a_failure_speaks_in_gits_own_words(repository: GitRepository) -> None:
     assert caught.value.hint
 
 
-def test_a_damaged_index_gets_a_hint_that_helps(repository: GitRepository) -> None:
-    repository.write("a", "a\n")
-    repository.commit()
-    (repository.path / ".git" / "index").write_bytes(b"no index at all, but long enough to be read as one")
-
-    with pytest.raises(GitFailed) as caught:
-        asyncio.run(git(Place(repository.path / ".git"), "ls-files"))
-    assert "index" in caught.value.hint
-
-
-def test_a_missing_object_gets_a_hint_that_helps(repository: GitRepository) -> None:
-    repository.write("a", "a\n")
-    repository.commit()
-    blob = repository.git("rev-parse", "HEAD:a").decode().strip()
-    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-
-    with pytest.raises(GitFailed) as caught:
-        asyncio.run(git(Place(repository.path / ".git"), "diff-tree", "--root", "-p", "HEAD"))
-    assert "git fetch" in caught.value.hint
-
-
 @each(
     ("words", "message", "hint"),
     [

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import RevisionError
-from codeloupe.git.commits import list_commits
+from codeloupe.errors import DiffSyntaxError, RevisionError
+from codeloupe.git.changes import read_change
+from codeloupe.git.commits import CommitChange, list_commits, only_own, parse_combined, read_commit_changes
 from codeloupe.git.repository import open_repository
-from codeloupe.model.change import Commit
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.change import Change, Commit, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.scope import CommitScope
 from codeloupe.model.sweep import CommitQuery
+from codeloupe.system.process import Command, Completed, run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
+from tests.rows import each
 
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
 
@@ -59,28 +64,6 @@ def test_every_field_is_as_it_was_written(repository: GitRepository) -> None:
     )
     assert (oldest.sha, oldest.parents, oldest.body) == (first, (), "")
     assert (oldest.files, oldest.insertions, oldest.deletions) == (("a.txt",), 3, 0)
-
-
-def test_odd_paths_keep_every_byte(repository: GitRepository) -> None:
-    names = {
-        "a|b", "tab\there", "line\nbreak", "\x1b[31mred", '"quoted"', " space ", "-dash", "ünï",
-        os.fsdecode(b"caf\xe9"), "1\t2\tthree", "\n5\t6\tseven", "a" * 32, "-\t-\tx", "old => new", "{a => b}/c",
-    }  # fmt: skip
-    for name in names:
-        repository.write(name, "x\n")
-    repository.commit()
-    (commit,) = _list(repository.path)
-    assert set(commit.files) == names
-    assert (commit.insertions, commit.deletions) == (len(names), 0)
-
-
-def test_a_message_and_a_path_that_imitate_records_are_text(repository: GitRepository) -> None:
-    other = "b" * 40
-    repository.write(f"{'0' * 32}{other}", "x\n")
-    repository.commit(f"subject\n\n{'0' * 32}{other}\n%x00%H\n1\t2\tfile")
-    (commit,) = _list(repository.path)
-    assert commit.body == f"{'0' * 32}{other}\n%x00%H\n1\t2\tfile"
-    assert commit.files == (f"{'0' * 32}{other}",)
 
 
 def test_text_in_another_encoding_is_read_as_what_it_is(repository: GitRepository) -> None:
@@ -140,35 +123,6 @@ def test_a_nul_in_a_message_does_not_begin_a_new_field(repository: GitRepository
     (commit,) = _list(repository.path)
     assert (commit.sha, commit.author, commit.files) == (sha, "A", ())
     assert commit.subject == "sub"
-
-
-def test_renames_and_binary_files_are_counted_as_git_counts_them(repository: GitRepository) -> None:
-    repository.write("old name.txt", "".join(f"{number}\n" for number in range(50)))
-    repository.write("image.bin", b"\0\1\2")
-    repository.commit()
-    (repository.path / "old name.txt").rename(repository.path / "new\tname.txt")
-    repository.write("new\tname.txt", "".join(f"{number}\n" for number in range(49)) + "x\ny\n")
-    repository.write("image.bin", b"\0\1\2\3")
-    repository.write("z.py", "x\n")
-    repository.commit()
-    newest = _list(repository.path)[0]
-    assert newest.files == ("image.bin", "new\tname.txt", "z.py")
-    assert (newest.insertions, newest.deletions) == (3, 1)
-
-
-def test_a_merge_counts_against_its_first_parent(repository: GitRepository) -> None:
-    repository.write("a.txt", "a\n")
-    repository.commit()
-    repository.checkout("feature", new=True)
-    repository.write("b.txt", "1\n2\n")
-    side = repository.commit()
-    repository.checkout("main")
-    repository.write("c.txt", "c\n")
-    first = repository.commit()
-    repository.git("merge", "--quiet", "--no-ff", "-m", "merge", "feature")
-    merge = next(commit for commit in _list(repository.path) if len(commit.parents) == 2)
-    assert merge.parents == (first, side)
-    assert (merge.files, merge.insertions, merge.deletions) == (("b.txt",), 2, 0)
 
 
 def test_the_numbers_are_those_of_git_on_a_history_of_many_kinds(tmp_path: Path) -> None:
@@ -284,3 +238,247 @@ def test_a_commit_with_an_old_date_hides_none_that_lies_behind_it(repository: Gi
     assert [commit.sha for commit in _list(repository.path, **since)] == [last, first]
     assert [commit.sha for commit in _list(repository.path, **since, max_count=1)] == [last]
     assert [commit.files for commit in _list(repository.path, **since)] == [(), ("a.txt",)]
+
+
+def read(path: Path, *, query: CommitQuery | None = None) -> list[CommitChange]:
+    asked = query or CommitQuery()
+
+    async def go() -> list[CommitChange]:
+        repository = await open_repository(path)
+        commits = await list_commits(repository, asked)
+        changes = read_commit_changes(repository, commits, merges=asked.looks_into_merges)
+        return [change async for change in changes]
+
+    return asyncio.run(go())
+
+
+def read_alone(path: Path, sha: str) -> Change:
+    async def go() -> Change:
+        repository = await open_repository(path)
+        return await read_change(repository, await resolve_scope(repository, CommitScope(sha), base_branch=None))
+
+    return asyncio.run(go())
+
+
+def by_subject(changes: list[CommitChange]) -> dict[str, CommitChange]:
+    return {change.commit.subject: change for change in changes}
+
+
+def changed(change: CommitChange) -> dict[str, str]:
+    """The added and deleted lines of each file."""
+    assert change.change is not None, change.problem
+    return {
+        file.path: " ".join(
+            f"{'+' if line.kind == 'added' else '-'}{line.text.decode()}"
+            for hunk in file.hunks
+            for line in hunk.lines()
+            if line.kind != "context"
+        )
+        for file in change.change.files
+    }
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A repository with sixty commits, and their names, the oldest first. To be read only."""
+    path = tmp_path_factory.mktemp("long") / "repository"
+    return path, make_long_history(path, commits=60, seed=7)
+
+
+def test_each_change_is_the_one_that_the_commit_alone_gives(long: tuple[Path, list[str]]) -> None:
+    path, names = long
+    changes = read(path)
+    assert [change.commit.sha for change in changes] == names[::-1]
+    for change in changes[::6]:
+        assert change.change == read_alone(path, change.commit.sha)
+    for change in changes:
+        assert change.change is not None
+        assert [file.path for file in change.change.files] == list(change.commit.files)
+        assert sum(file.added for file in change.change.files if not file.binary) == change.commit.insertions
+        assert sum(file.deleted for file in change.change.files if not file.binary) == change.commit.deletions
+
+
+def test_many_commits_cost_a_few_processes(repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = (
+        f"commit refs/heads/main\ncommitter A <a@example.invalid> {number} +0000\ndata 0\n"
+        f"M 100644 inline a.txt\ndata 3\n{number}\n"
+        for number in range(10, 70)
+    )
+    repository.git("fast-import", "--quiet", stdin="".join(commits).encode())
+    started: list[str] = []
+
+    async def counting(what: Command) -> Completed:
+        started.append(" ".join(what.argv))
+        return await run(what)
+
+    monkeypatch.setattr("codeloupe.git.command.run_program", counting)
+    assert len(read(repository.path)) == 60
+    assert len([words for words in started if " log " in words]) == 1 + 2
+
+
+def test_text_that_imitates_the_marks_and_odd_names_is_content(repository: GitRepository) -> None:
+    mark = "f" * 32
+    names = ['quo"ted', "tab\there", "line\nbreak", "ünï", os.fsdecode(b"caf\xe9"), f"{mark}{'a' * 40}", " "]
+    for name in names:
+        repository.write(name, f"{mark}{'b' * 40}\n\ndiff --git a/x b/x\n@@@ -1 -1 +1 @@@\n")
+    repository.commit(f"subject {mark}\n\n{mark}{'c' * 40}\n")
+    repository.commit("nothing")
+    newest, oldest = read(repository.path)
+    assert newest.change is not None
+    assert newest.change.files == ()
+    assert oldest.change == read_alone(repository.path, oldest.commit.sha)
+    assert set(oldest.commit.files) == set(names)
+
+
+def test_code_behind_a_nul_byte_is_in_the_change(repository: GitRepository) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit("first")
+    repository.write("a.py", b"x = 1\n# \0\nimport os\n")
+    repository.write("b.txt", "x\n")
+    repository.commit("second")
+    newest = read(repository.path)[0]
+    assert changed(newest)["a.py"] == "+# \0 +import os"
+    assert newest.change == read_alone(repository.path, newest.commit.sha)
+
+
+def test_a_commit_that_cannot_be_read_takes_nothing_from_the_others(repository: GitRepository) -> None:
+    for number in range(3):
+        repository.write(f"{number}.txt", f"{number}\n")
+        repository.commit(f"c{number}")
+
+    async def go() -> list[CommitChange]:
+        opened = await open_repository(repository.path)
+        commits = await list_commits(opened, CommitQuery())
+        blob = repository.git("rev-parse", "HEAD~1:1.txt").decode().strip()
+        (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+        return [change async for change in read_commit_changes(opened, commits)]
+
+    newest, middle, oldest = asyncio.run(go())
+    assert changed(newest) == {"2.txt": "+2"}
+    assert changed(oldest) == {"0.txt": "+0"}
+    assert middle.change is None
+    assert "unable to read" in middle.problem
+    assert (middle.commit.files, middle.commit.insertions) == ((), 0)
+
+
+def test_a_commit_at_the_edge_of_a_shallow_clone_is_unknown_and_not_the_whole_tree(
+    repository: GitRepository, tmp_path: Path
+) -> None:
+    for number in range(3):
+        repository.write(f"{number}.txt", "x\n" * 100)
+        repository.commit(f"c{number}")
+    clone = tmp_path / "clone"
+    words = ("git", "clone", "--quiet", "--depth=2", f"file://{repository.path}", str(clone))
+    subprocess.run(words, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})
+    newest, edge = read(clone)
+    assert changed(newest).keys() == {"2.txt"}
+    assert edge.change is None
+    assert "shallow clone" in edge.problem
+    assert "git fetch --deepen=1" in edge.problem
+    assert (edge.commit.files, edge.commit.insertions) == ((), 0)
+
+
+@pytest.fixture
+def merged(repository: GitRepository) -> GitRepository:
+    """`main` with a merge of `side`: `a.txt` was changed on both sides, and by the merge itself, as was `new.txt`."""
+    lines = [f"{number}" for number in range(1, 41)]
+    repository.write("a.txt", "\n".join(lines) + "\n")
+    repository.write("gone.txt", "x\n")
+    repository.commit("base")
+    repository.checkout("side", new=True)
+    lines[4] = "five"
+    repository.write("a.txt", "\n".join(lines) + "\n")
+    repository.write("side.txt", "s\n")
+    repository.git("-c", "user.name=Bob", "add", "--all")
+    repository.git("-c", "user.name=Bob", "commit", "--quiet", "-m", "side 1")
+    repository.checkout("main")
+    lines[4], lines[34] = "5", "thirtyfive"
+    repository.write("a.txt", "\n".join(lines) + "\n")
+    repository.commit("main 1")
+    repository.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
+    lines[4], lines[19] = "five", "by the merge"
+    repository.write("a.txt", "\n".join(lines) + "\n")
+    repository.write("new.txt", "n\n")
+    repository.remove("gone.txt")
+    repository.commit("merge")
+    repository.write("a.txt", "\n".join(lines) + "\nend\n")
+    repository.commit("main 2")
+    return repository
+
+
+def test_a_merge_is_one_change_by_default_and_what_it_brought_in_is_not_there_again(merged: GitRepository) -> None:
+    changes = by_subject(read(merged.path))
+    assert list(changes) == ["main 2", "merge", "main 1", "base"]
+    assert changed(changes["merge"]) == {
+        "a.txt": "-5 +five -20 +by the merge",
+        "gone.txt": "-x",
+        "new.txt": "+n",
+        "side.txt": "+s",
+    }
+    assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (4, 3)
+
+
+@pytest.mark.parametrize("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
+def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
+    merged: GitRepository, query: CommitQuery
+) -> None:
+    changes = by_subject(read(merged.path, query=query))
+    assert set(changes) == {"main 2", "merge", "main 1", "side 1", "base"}
+    assert changed(changes["side 1"]) == {"a.txt": "-5 +five", "side.txt": "+s"}
+    assert changed(changes["merge"]) == {"a.txt": "-20 +by the merge", "gone.txt": "-x", "new.txt": "+n"}
+    assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (2, 2)
+    assert changes["merge"].commit.files == ("a.txt", "gone.txt", "new.txt")
+
+
+def test_the_commits_of_an_author_are_found_whoever_merged_them(merged: GitRepository) -> None:
+    changes = read(merged.path, query=CommitQuery(author="Bob"))
+    assert [change.commit.subject for change in changes] == ["side 1"]
+
+
+def test_a_clean_merge_changed_nothing_itself(repository: GitRepository) -> None:
+    repository.write("a.txt", "a\n")
+    repository.commit("base")
+    for number in range(3):
+        repository.checkout("main")
+        repository.checkout(f"side{number}", new=True)
+        repository.write(f"s{number}.txt", "s\n")
+        repository.commit(f"side {number}")
+    repository.checkout("main")
+    repository.write("b.txt", "b\n")
+    repository.commit("main")
+    repository.git("merge", "--quiet", "--no-ff", "-m", "octopus", "side0", "side1", "side2")
+    octopus = by_subject(read(repository.path, query=CommitQuery(merges=True)))["octopus"]
+    assert len(octopus.commit.parents) == 4
+    assert (changed(octopus), octopus.commit.files, octopus.commit.insertions) == ({}, (), 0)
+    octopus = by_subject(read(repository.path))["octopus"]
+    assert set(changed(octopus)) == {"s0.txt", "s1.txt", "s2.txt"}
+
+
+def test_a_combined_diff_is_read_by_its_headers_alone() -> None:
+    output = (
+        b"diff --cc a.txt\nindex 1,2..3\n--- a/a.txt\n+++ b/a.txt\n"
+        b"@@@ -15,1 -15,1 +15,1 @@@ fn\n--15\n++evil\n  @@@ -1 -1 +99 @@@\n++diff --cc b.txt\n"
+        b"@@@ -20,1 -20,1 +20,0 @@@\n--20\n"
+        b'diff --cc "ta\\tb"\nindex 1,2..3\nBinary files differ\n'
+        b"diff --combined o.txt\n@@@@@ -1,2 -1,2 -1,2 -1,2 +1,18446744073709551615 @@@@@\n"
+    )
+    assert parse_combined(output) == {
+        "a.txt": ((15, 16), (20, 21)),
+        "ta\tb": None,
+        "o.txt": ((1, 18446744073709551616),),
+    }
+    assert parse_combined(b"") == {}
+
+
+@each("output", [b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'])
+def test_what_is_no_combined_diff_is_refused(output: bytes) -> None:
+    with pytest.raises(DiffSyntaxError):
+        parse_combined(output)
+
+
+def test_where_two_diffs_disagree_on_the_place_the_whole_file_stays() -> None:
+    hunk = Hunk(1, 1, 1, 1, b"-a\n+b\n", added=1, deleted=1)
+    file = FileChange("a", "a", FileStatus.MODIFIED, hunks=(hunk,))
+    change = Change(Scope(ScopeKind.COMMIT, None, "a" * 40, "merge"), (file,))
+    assert only_own(change, {"a": ((500, 501),)}).files == (file,)
+    assert only_own(change, {"b": None}).files == ()

@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.git.guidance import guidance_changed, read_guidance, read_working_guidance
+from codeloupe.git.guidance import guidance_changed, read_guidance, read_intent
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Scope, ScopeKind
-from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Intent, Scope, ScopeKind
+from codeloupe.model.scope import (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    RangeScope,
+    ScopeRequest,
+    StagedScope,
+    UncommittedScope,
+)
 from tests.repository import GitRepository
 
 LINK = "it is a symbolic link, and those are not followed"
@@ -155,13 +163,6 @@ def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) ->
         assert len(_read(repository, request, *paths)) == 200
 
 
-def test_the_working_tree_can_be_read_without_a_scope(guided: GitRepository) -> None:
-    async def go() -> tuple[GuidanceFile, ...]:
-        return await read_working_guidance(await open_repository(guided.path), ["a.py"])
-
-    assert asyncio.run(go()) == (GuidanceFile("AGENTS.md", "tree\n"),)
-
-
 def test_a_hostile_repository_runs_nothing(repository: GitRepository, tmp_path: Path) -> None:
     repository.write(".gitattributes", "* filter=evil\n")
     repository.write("AGENTS.md", "x")
@@ -187,3 +188,91 @@ def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename()
         FileChange("AGENTS.md.txt", "AGENTS.md.txt", FileStatus.MODIFIED),
     )
     assert guidance_changed(change) == ("sub/CLAUDE.md", "REVIEW.md", "codeloupe.yaml", "codeloupe-baseline.yaml")
+
+
+def _read_intent(repository: GitRepository, request: ScopeRequest, context: str = "") -> Intent:
+    async def go() -> Intent:
+        opened = await open_repository(repository.path)
+        sides = await resolve_scope(opened, request, base_branch=None)
+        return await read_intent(opened, sides, context=context)
+
+    return asyncio.run(go())
+
+
+@pytest.fixture
+def branched(repository: GitRepository) -> GitRepository:
+    repository.commit("Begin\n\nThe base.")
+    repository.checkout("feature/x", new=True)
+    repository.commit("Add x\n\nSince y needs it.\n\nSigned-off-by: Ada Example <ada@example.invalid>\n")
+    repository.commit("Mend x")
+    return repository
+
+
+def test_a_branch_has_its_name_and_the_messages_since_its_base(branched: GitRepository) -> None:
+    intent = Intent(title="feature/x", messages=("Mend x", "Add x\n\nSince y needs it."))
+    assert _read_intent(branched, DefaultScope()) == intent
+    assert _read_intent(branched, BaseScope("main")) == intent
+
+
+def test_a_commit_has_its_subject_and_body(branched: GitRepository) -> None:
+    assert _read_intent(branched, CommitScope("HEAD~1")) == Intent(title="Add x", messages=("Since y needs it.",))
+    assert _read_intent(branched, CommitScope("HEAD")) == Intent(title="Mend x")
+    assert _read_intent(branched, CommitScope("main")) == Intent(title="Begin", messages=("The base.",))
+
+
+def test_a_range_has_the_messages_of_its_commits(branched: GitRepository) -> None:
+    assert _read_intent(branched, RangeScope("main..HEAD")).messages == ("Mend x", "Add x\n\nSince y needs it.")
+    assert _read_intent(branched, RangeScope("HEAD~1..HEAD")) == Intent(title="Mend x")
+    assert _read_intent(branched, RangeScope("HEAD..HEAD")) == Intent()
+
+
+@pytest.mark.parametrize("request_", [StagedScope(), UncommittedScope()])
+def test_what_is_not_committed_has_no_words_but_the_caller_s(branched: GitRepository, request_: ScopeRequest) -> None:
+    assert _read_intent(branched, request_, "ticket 7") == Intent(context="ticket 7")
+
+
+def test_merges_are_told_only_when_one_is_asked_for(branched: GitRepository) -> None:
+    branched.checkout("main")
+    branched.commit("Elsewhere")
+    branched.checkout("feature/x")
+    branched.git("merge", "--quiet", "--no-ff", "-m", "Merge main", "main")
+    assert "Merge main" not in _read_intent(branched, BaseScope("main")).messages
+    assert _read_intent(branched, CommitScope("HEAD")).title == "Merge main"
+
+
+def test_trailers_that_name_people_are_left_out_and_others_stay(repository: GitRepository) -> None:
+    repository.commit(
+        "Subject\n\nWhy: because.\nFixes: #12\nCo-Authored-By: Ada Example <ada@example.invalid>\n"
+        "Reviewed-by: Ada Example\nChange-Id: I0\nCc: ada@example.invalid\n"
+    )
+    assert _read_intent(repository, CommitScope("HEAD")).messages == ("Why: because.\nFixes: #12",)
+
+
+def test_a_great_many_and_endless_messages_are_limited(repository: GitRepository) -> None:
+    words = ["base", *(f"Subject {number}\n\n{'x' * 5_000}" for number in range(25))]
+    stream = [
+        f"commit refs/heads/main\ncommitter A <a@example.invalid> {number} +0000\ndata {len(text)}\n{text}\n"
+        for number, text in enumerate(words)
+    ]
+    stream.insert(1, "reset refs/heads/base\nfrom refs/heads/main\n")
+    repository.git("fast-import", "--quiet", stdin="".join(stream).encode())
+    messages = _read_intent(repository, RangeScope("base..HEAD")).messages
+    assert [message.partition("\n")[0] for message in messages] == [f"Subject {number}" for number in range(24, 4, -1)]
+    assert max(map(len, messages)) < 2_100
+
+
+def test_odd_messages_do_no_harm(repository: GitRepository) -> None:
+    repository.commit()
+    repository.branch("base")
+    repository.commit("")
+    tree = repository.git("write-tree").decode().strip()
+    person = b"Ada Example <ada@example.invalid> 1700000000 +0000"
+    raw = b"tree %s\nparent %s\nauthor %s\ncommitter %s\n\ncaf\xe9 \x1b[31m\r\n\r\nbody\n" % (
+        tree.encode(),
+        repository.head().encode(),
+        person,
+        person,
+    )
+    sha = repository.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw).decode().strip()
+    messages = _read_intent(repository, RangeScope(f"base..{sha}"))
+    assert "caf\ufffd \x1b[31m" in (messages.title, *messages.messages)[0]

@@ -190,14 +190,3 @@ def test_what_means_something_only_where_it_stands_is_no_address(address: str) -
 @each("address", ["/srv/git/shop.git", "file:///srv/git/shop"])
 def test_a_path_from_the_root_is_an_address(address: str) -> None:
     assert same_address(address) == "/srv/git/shop"
-
-
-def test_without_an_event_loop_the_root_is_walked_to_once_too(shop: GitRepository) -> None:
-    memory = Memory()
-    first = find_identity_now(shop.path, memory)
-    shop.git("checkout", "--quiet", "--orphan", "pages")
-    shop.commit("another root")
-    assert find_identity_now(shop.path, memory) == first
-    assert memory.told == 1
-    with pytest.raises(NotARepository):
-        find_identity_now(shop.path / "nowhere", memory)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, RepositoryBusy
-from codeloupe.git.changes import RawEntry, parse_list, reconcile
+from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange, FileStatus
 from tests.diff_checks import PATCH_OPTIONS, lists_of, patch_of
@@ -33,7 +33,7 @@ def _changed(repository: GitRepository) -> tuple[str, str]:
     return base, repository.commit()
 
 
-def _read(repository: GitRepository, commits: tuple[str, str]) -> tuple[tuple[FileChange, ...], tuple[RawEntry, ...]]:
+def _read(repository: GitRepository, commits: tuple[str, str]) -> tuple[tuple[FileChange, ...], ...]:
     return parse_diff(patch_of(repository, commits)), parse_list(lists_of(repository, commits))[0]
 
 
@@ -51,24 +51,22 @@ def _conflict(repository: GitRepository) -> None:
 
 def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
     entries = parse_list(lists_of(repository, _changed(repository)))[0]
-    seen = [(entry.status, entry.old_path, entry.new_path, entry.added, entry.deleted) for entry in entries]
-    assert seen == [
-        ("M", "data.bin", "data.bin", None, None),
-        ("M", "edited.py", "edited.py", 2, 1),
-        ("D", "gone", "gone", 0, 1),
-        ("R", "old name.py", "new name.py", 0, 0),
-        ("A", "tab\tname\udcff", "tab\tname\udcff", 1, 0),
+    assert [(entry.status, entry.old_path, entry.new_path, entry.counts) for entry in entries] == [
+        (FileStatus.MODIFIED, "data.bin", "data.bin", None),
+        (FileStatus.MODIFIED, "edited.py", "edited.py", (2, 1)),
+        (FileStatus.DELETED, "gone", None, (0, 1)),
+        (FileStatus.RENAMED, "old name.py", "new name.py", (0, 0)),
+        (FileStatus.ADDED, None, "tab\tname\udcff", (1, 0)),
     ]
+    assert [entry.binary for entry in entries] == [True, False, False, False, False]
     assert [entry.similarity for entry in entries] == [None, None, None, 100, None]
-    assert (entries[4].old_mode, entries[4].new_mode, entries[4].old_blob) == ("000000", "100755", "0" * 40)
+    assert (entries[4].old_mode, entries[4].new_mode, entries[4].old_blob) == (None, "100755", None)
 
 
-def test_an_unmerged_file_is_listed_and_then_refused(repository: GitRepository) -> None:
+def test_an_unmerged_file_is_refused(repository: GitRepository) -> None:
     _conflict(repository)
-    entries = parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))[0]
-    assert [(entry.status, entry.new_path, entry.added) for entry in entries] == [("U", "x", 0), ("M", "x", 4)]
     with pytest.raises(RepositoryBusy, match="'x' has unresolved conflicts"):
-        reconcile((), entries)
+        parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))
 
 
 def test_a_file_that_was_touched_and_did_not_change_is_listed_without_hunks(repository: GitRepository) -> None:
@@ -108,8 +106,8 @@ def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, m
 
 def test_other_counts_of_lines_are_refused(repository: GitRepository) -> None:
     files, entries = _read(repository, _changed(repository))
-    for counts in ({"added": 3}, {"deleted": 2}, {"added": 0, "deleted": 0}):
-        changed = replace(entries[1], **counts)
+    for counts in ((3, 1), (2, 2), (0, 0)):
+        changed = replace(entries[1], counts=counts)
         with pytest.raises(DiffSyntaxError, match="changed lines of 'edited.py'"):
             reconcile(files, (entries[0], changed, *entries[2:]))
 
@@ -129,9 +127,8 @@ def test_a_patch_that_hides_lines_as_binary_is_refused(repository: GitRepository
 
 
 def test_a_status_that_means_nothing_is_refused() -> None:
-    entries = parse_list(_RAW.replace(b" M", b" X") + b"x\0")[0]
     with pytest.raises(DiffSyntaxError, match="status 'X'"):
-        reconcile((), entries)
+        parse_list(_RAW.replace(b" M", b" X") + b"x\0")
 
 
 @each(

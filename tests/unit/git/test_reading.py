@@ -6,16 +6,20 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
-import time
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import RepositoryBusy
+from codeloupe.errors import GitFailed, NotARepository, RepositoryBusy
+from codeloupe.git import command
 from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
+from codeloupe.git.snapshot import exported, exported_tree
 from codeloupe.model.change import Change
 from codeloupe.model.scope import (
     BaseScope,
@@ -274,18 +278,6 @@ def test_a_merge_in_progress_is_refused_only_while_it_has_conflicts(committed: G
     assert len(_read(committed.path, DefaultScope()).files) == 4
 
 
-def test_a_rebase_in_progress_is_read_like_any_detached_head(committed: GitRepository) -> None:
-    committed.checkout("feature", new=True)
-    for name in ("e.py", "f.py"):
-        committed.write(name, f"{name}\n")
-        committed.commit()
-    committed.git("-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "--quiet", "--interactive", "main")
-    assert (committed.path / ".git" / "rebase-merge").exists()
-    change = _read(committed.path, DefaultScope())
-    assert _statuses(change) == {"e.py": "added"}
-    assert "detached HEAD" in change.scope.description
-
-
 def test_an_untracked_repository_is_named_and_not_entered(committed: GitRepository) -> None:
     inner = GitRepository(committed.path / "folder" / "inner")
     inner.write("x.py", "x\n")
@@ -346,30 +338,6 @@ def test_an_edit_in_the_same_moment_and_of_the_same_size_is_seen(committed: GitR
         assert _added(_read(committed.path, UncommittedScope()), "a.py") == [f"two {attempt:03}".encode()]
 
 
-def _add_earlier(repository: GitRepository, *, seconds: int) -> None:
-    """Make the index say that its first file got as it is some seconds before: git records no shorter times."""
-    index = repository.path / ".git" / "index"
-    data = index.read_bytes()[:-20]
-    changed = int.from_bytes(data[12:16], "big") - seconds
-    data = data[:12] + changed.to_bytes(4, "big") + data[16:]
-    index.write_bytes(data + hashlib.sha1(data).digest())
-
-
-def test_an_edit_is_seen_though_size_and_time_are_unchanged_and_the_configuration_says_to_trust_them(
-    committed: GitRepository,
-) -> None:
-    file = committed.path / "a.py"
-    before = file.stat()
-    _add_earlier(committed, seconds=10)
-    committed.git("config", "core.trustctime", "false")
-    committed.git("config", "core.checkStat", "minimal")
-    file.write_text("A.PY\n")
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    later = time.time() + 100
-    os.utime(committed.path / ".git" / "index", (later, later))
-    assert _added(_read(committed.path, UncommittedScope()), "a.py") == [b"A.PY"]
-
-
 @each("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
 def test_a_checkout_with_crlf_shows_only_what_changed(tmp_path: Path, way: str) -> None:
     repository = GitRepository(tmp_path / "repository")
@@ -397,3 +365,233 @@ def test_a_changed_mode_is_noise_only_where_the_repository_says_so(committed: Gi
     committed.write("new.sh", "x\n", executable=True)
     (file,) = _read(committed.path, UncommittedScope()).files
     assert (file.path, file.new_mode) == ("new.sh", "100644")
+
+
+_EVERY_SCOPE = (
+    DefaultScope(),
+    UncommittedScope(),
+    StagedScope(),
+    BaseScope("main"),
+    RangeScope("main..HEAD"),
+    CommitScope("HEAD"),
+)
+
+
+def _forge_index(repository: GitRepository, *names: bytes) -> None:
+    """An index with any names; git itself writes none of these."""
+    entries = b""
+    blob = hashlib.sha1(b"blob 0\0").digest()
+    for name in sorted(names):
+        entry = struct.pack(">10I", 0, 0, 0, 0, 0, 0, 0o100644, 0, 0, 0) + blob + struct.pack(">H", len(name)) + name
+        entries += entry + b"\0" * (8 - len(entry) % 8)
+    data = b"DIRC" + struct.pack(">II", 2, len(names)) + entries
+    (repository.path / ".git" / "index").write_bytes(data + hashlib.sha1(data).digest())
+
+
+def _state(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything below a folder: mode, time of change and content."""
+    seen = {}
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            place = Path(folder, name)
+            facts = place.lstat()
+            content = place.read_bytes() if place.is_file() else b""
+            seen[str(place.relative_to(root))] = (facts.st_mode, facts.st_mtime_ns, content)
+    return seen
+
+
+@pytest.fixture
+def small(repository: GitRepository) -> GitRepository:
+    repository.write("a.py", "a = 1\n")
+    repository.write("folder/b.py", "b = 1\n")
+    repository.commit("root")
+    return repository
+
+
+def test_a_review_changes_nothing_in_the_repository(small: GitRepository) -> None:
+    small.checkout("feature", new=True)
+    small.write("a.py", "a = 2\n")
+    small.commit()
+    small.write("folder/b.py", "b = 2\n")
+    small.write("new.py", "n = 1\n")
+    small.write("staged.py", "s = 1\n")
+    small.git("add", "staged.py")
+    # Files that git would like to look at again, and to note that it did.
+    os.utime(small.path / "a.py", (1, 1))
+    before = _state(small.path)
+
+    async def review(request: ScopeRequest) -> None:
+        repository = await open_repository(small.path)
+        sides = await resolve_scope(repository, request, base_branch=None)
+        change = await read_change(repository, sides)
+        async with exported(repository, sides, paths=[file.path for file in change.files]) as snapshot:
+            assert not snapshot.missing
+        async with exported_tree(repository, sides, needed=()):
+            pass
+
+    for request in _EVERY_SCOPE:
+        asyncio.run(review(request))
+    assert _state(small.path) == before
+
+
+def _branch_off(repository: GitRepository, place: Path) -> None:
+    """In a checkout of `repository`: a commit, a staged, an unstaged and an untracked change on a branch of its own."""
+    run = partial(repository.git, "-C", str(place), "-c", "safe.directory=*")
+    run("checkout", "--quiet", "-b", "feature")
+    (place / "a.py").write_text("a = 2\n")
+    run("commit", "--quiet", "--all", "-m", "feature")
+    (place / "staged.py").write_text("s = 1\n")
+    run("add", "--all")
+    (place / "folder" / "b.py").write_text("b = 2\n")
+    (place / "new.py").write_text("n = 1\n")
+
+
+def _see(place: Path) -> dict[str, bytes]:
+    """The changed files by default, each with its content from the snapshot."""
+
+    async def go() -> dict[str, bytes]:
+        repository = await open_repository(place)
+        sides = await resolve_scope(repository, DefaultScope(), base_branch="main")
+        change = await read_change(repository, sides)
+        async with exported(repository, sides, paths=[file.path for file in change.files]) as snapshot:
+            assert not snapshot.missing
+            return {file.path: (snapshot.root / file.path).read_bytes() for file in change.files}
+
+    return asyncio.run(go())
+
+
+_SEEN = {"a.py": b"a = 2\n", "folder/b.py": b"b = 2\n", "new.py": b"n = 1\n", "staged.py": b"s = 1\n"}
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?", "a:b"]
+)
+def test_a_change_is_read_wherever_the_repository_lies(small: GitRepository, tmp_path: Path, name: str) -> None:
+    place = tmp_path / name
+    small.path.rename(place)
+    small.path = place
+    _branch_off(small, place)
+    assert _see(place) == _see(place / "folder") == _SEEN
+
+
+def test_a_change_is_read_in_a_linked_worktree(small: GitRepository, tmp_path: Path) -> None:
+    small.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
+    _branch_off(small, tmp_path / "linked")
+    assert _see(tmp_path / "linked") == _SEEN
+    assert _see(small.path) == {}
+
+
+def test_a_change_is_read_in_the_checkout_of_a_submodule(small: GitRepository, tmp_path: Path) -> None:
+    outer = GitRepository(tmp_path / "outer")
+    outer.git("submodule", "--quiet", "add", str(small.path), "inner")
+    _branch_off(outer, outer.path / "inner")
+    assert _see(outer.path / "inner") == _SEEN
+
+
+def test_a_change_is_read_in_a_repository_of_another_user(small: GitRepository) -> None:
+    _branch_off(small, small.path)
+    if os.geteuid() == 0:
+        for place in (small.path, *small.path.rglob("*")):
+            os.chown(place, 12345, 12345)
+    assert _see(small.path) == _SEEN
+
+
+def test_a_file_in_the_place_of_a_folder_and_a_folder_in_the_place_of_a_file(small: GitRepository) -> None:
+    small.remove("folder/b.py")
+    (small.path / "folder").rmdir()
+    small.write("folder", "now a file\n")
+    small.remove("a.py")
+    small.write("a.py/inner.py", "now below a folder\n")
+    assert _statuses(_read(small.path, UncommittedScope())) == {
+        "a.py": "deleted",
+        "a.py/inner.py": "added",
+        "folder": "added",
+        "folder/b.py": "deleted",
+    }
+
+
+def test_a_folder_that_was_replaced_by_a_link_shows_the_link_and_nothing_behind_it(
+    small: GitRepository, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b.py").write_text("host = 'secret'\n")
+    (outside / "more.py").write_text("host = 'secret'\n")
+    small.remove("folder/b.py")
+    (small.path / "folder").rmdir()
+    (small.path / "folder").symlink_to(outside)
+    change = _read(small.path, UncommittedScope())
+    assert _statuses(change) == {"folder": "added", "folder/b.py": "deleted"}
+    assert not any(b"secret" in hunk.body for file in change.files for hunk in file.hunks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"../outside.py", b"/outside.py", b"folder/../../outside.py", b".git/config", b"folder/.GIT/x", b"./x", b"a//b"],
+)
+def test_an_index_that_leads_out_of_the_tree_is_refused(small: GitRepository, tmp_path: Path, name: bytes) -> None:
+    (tmp_path / "outside.py").write_text("host = 'secret'\n")
+    _forge_index(small, b"a.py", name)
+    for request in (UncommittedScope(), StagedScope(), DefaultScope()):
+        with pytest.raises(NotARepository, match="damaged or forged") as caught:
+            _read(small.path, request)
+        assert "git reset" in caught.value.hint
+
+
+def test_a_name_that_only_looks_forged_is_read(small: GitRepository) -> None:
+    names = ["tab\t.git", "tab\t../x", "...", ".gitignored", "x.git/y", "git~1", "a\\.git\\b"]
+    for name in names:
+        small.write(name, "x\n")
+    small.git("-c", "core.protectNTFS=false", "add", "tab\t.git", "tab\t../x")
+    assert _statuses(_read(small.path, UncommittedScope())) == dict.fromkeys(sorted(names), "added")
+
+
+def test_a_damaged_index_is_an_error(small: GitRepository) -> None:
+    (small.path / ".git" / "index").write_bytes(b"DIRC" + b"\xff" * 60)
+    with pytest.raises(GitFailed):
+        _read(small.path, UncommittedScope())
+
+
+def test_objects_that_are_missing_are_an_error_and_no_empty_change(small: GitRepository) -> None:
+    blob = small.git("rev-parse", "HEAD:a.py").decode().strip()
+    small.write("a.py", "a = 2\n")
+    small.commit()
+    (small.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(GitFailed) as caught:
+        _read(small.path, CommitScope("HEAD"))
+    assert "git fetch" in caught.value.hint
+
+
+def test_a_file_too_large_to_compare_is_named_and_the_others_are_reviewed(small: GitRepository) -> None:
+    small.write("a.py", "a = 2\n")
+    with (small.path / "image.bin").open("wb") as stream:
+        stream.truncate(300 * 1024**2)
+    change = _read(small.path, UncommittedScope())
+    assert _statuses(change) == {"a.py": "modified"}
+    assert change.unreadable == (("image.bin", "314,572,800 bytes, more than can be compared"),)
+
+
+@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+def test_when_the_whole_text_would_be_too_much_binary_files_are_named_instead_of_shown(
+    small: GitRepository, monkeypatch: pytest.MonkeyPatch, request_: ScopeRequest
+) -> None:
+    small.write("a.py", "a = 2\n")
+    small.write("image.bin", b"\0" + os.urandom(200_000))
+    small.git("add", "--all")
+    if isinstance(request_, CommitScope):
+        small.commit()
+    # The real limit is 2 GiB.
+    monkeypatch.setattr(command, "_MAX_OUTPUT_BYTES", 100_000)
+    change = _read(small.path, request_)
+    assert _statuses(change) == {"a.py": "modified"}
+    assert change.unreadable == (("image.bin", "binary, and too large to look into"),)
+
+
+def test_temporary_files_in_the_reviewed_tree_are_not_reviewed(
+    small: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = small.path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    small.write("temporary/kept.py", "x\n")
+    assert _statuses(_read(small.path, UncommittedScope())) == {"temporary/kept.py": "added"}

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,16 +68,11 @@ def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copytree(GitRepository(tmp_path / "start").path / ".git", bare, dirs_exist_ok=True)
-    for start in (bare, bare / "refs" / "heads"):
+    inside = tmp_path / "start" / ".git"
+    for start in (bare, bare / "refs" / "heads", inside, inside / "objects"):
         with pytest.raises(NotARepository, match="bare repository") as caught:
             _open(start)
         assert "clone it" in caught.value.hint
-
-
-@pytest.mark.parametrize("below", [".git", ".git/objects", ".git/refs/heads"])
-def test_the_inside_of_git_is_no_working_tree(committed: GitRepository, below: str) -> None:
-    with pytest.raises(NotARepository, match="the inside of one"):
-        _open(committed.path / below)
 
 
 def test_outside_of_any_repository_the_error_says_what_to_do(tmp_path: Path) -> None:
@@ -175,19 +169,6 @@ def test_a_name_that_a_branch_and_a_tag_have_is_ambiguous_whatever_the_configura
     assert _resolve(committed, "refs/heads/same") == committed.head()
 
 
-def test_a_short_name_that_two_commits_have_is_ambiguous(repository: GitRepository) -> None:
-    stream = "".join(
-        f"commit refs/heads/main\ncommitter A <a@example.invalid> {1_700_000_000 + number} +0000\ndata 0\n"
-        for number in range(700)
-    )
-    repository.git("fast-import", "--quiet", stdin=stream.encode())
-    names = sorted(repository.git("rev-list", "main").decode().split())
-    short = next(one[:4] for one, other in pairwise(names) if one[:4] == other[:4])
-    with pytest.raises(RevisionError, match="ambiguous") as caught:
-        _resolve(repository, short)
-    assert "more digits" in caught.value.hint
-
-
 def test_a_branch_named_head_does_not_make_head_ambiguous(committed: GitRepository) -> None:
     first = committed.head()
     second = committed.commit("second")
@@ -208,31 +189,6 @@ def test_a_head_whose_commit_is_gone_is_damage_and_not_a_new_repository(committe
     (committed.path / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
     with pytest.raises(GitFailed):
         asyncio.run(read_head(_open(committed.path)))
-
-
-def test_a_detached_head_has_no_branch(committed: GitRepository) -> None:
-    committed.git("checkout", "--quiet", "--detach")
-    assert asyncio.run(read_head(_open(committed.path))) == Head(committed.head(), None)
-
-
-def test_the_merge_base_is_where_two_branches_part(committed: GitRepository) -> None:
-    fork = committed.head()
-    committed.checkout("feature", new=True)
-    one = committed.commit("one")
-    committed.checkout("main")
-    other = committed.commit("other")
-    opened = _open(committed.path)
-    assert asyncio.run(merge_base(opened, one, other)) == fork
-    assert asyncio.run(merge_base(opened, one, one)) == one
-
-
-def test_unrelated_histories_have_no_merge_base(committed: GitRepository) -> None:
-    first = committed.head()
-    committed.git("checkout", "--quiet", "--orphan", "unrelated")
-    second = committed.commit("unrelated")
-    with pytest.raises(RevisionError, match="no common ancestor") as caught:
-        asyncio.run(merge_base(_open(committed.path), first, second))
-    assert "A..B" in caught.value.hint
 
 
 def test_damaged_history_is_not_taken_for_unrelated_history(committed: GitRepository) -> None:

@@ -1,3 +1,5 @@
+"""From what a caller asks for to two fixed sides."""
+
 from __future__ import annotations
 
 import asyncio
@@ -32,6 +34,14 @@ def _resolve(path: Path, request: ScopeRequest, *, base_branch: str | None = Non
     return asyncio.run(go())
 
 
+def _refusal(path: Path, request: ScopeRequest, words: str, *, base_branch: str | None = None) -> str:
+    """The hint of the error with these words."""
+    with pytest.raises((RevisionError, NotARepository), match=words) as caught:
+        _resolve(path, request, base_branch=base_branch)
+    assert caught.value.hint
+    return caught.value.hint
+
+
 def _shallow_clone(source: GitRepository, target: Path, *options: str) -> Path:
     words = ("git", "-c", "protocol.file.allow=always", "clone", "--quiet", "--template=", *options)
     subprocess.run((*words, source.path.as_uri(), str(target)), check=True, capture_output=True)
@@ -64,33 +74,39 @@ def _sha(repository: GitRepository, name: str) -> str:
     return repository.git("rev-parse", f"{name}^{{commit}}").decode().strip()
 
 
-def test_by_default_a_feature_branch_is_compared_with_where_it_left_the_base(forked: GitRepository) -> None:
-    sides = _resolve(forked.path, DefaultScope())
-    assert (sides.scope.kind, sides.side) == (ScopeKind.BRANCH, Side.WORKING_TREE)
-    assert sides.base == sides.scope.base == _sha(forked, "fork")
-    assert sides.head is None
-    assert "feature and its working tree against main" in sides.scope.description
-
-
-def test_by_default_the_base_branch_has_its_uncommitted_changes_reviewed(forked: GitRepository) -> None:
-    forked.checkout("main")
-    sides = _resolve(forked.path, DefaultScope())
-    assert (sides.scope.kind, sides.side, sides.base) == (ScopeKind.UNCOMMITTED, Side.WORKING_TREE, forked.head())
-    assert sides.scope.description == "uncommitted changes on main"
-
-
-def test_by_default_a_detached_head_is_compared_with_where_it_left_the_base(forked: GitRepository) -> None:
-    forked.git("checkout", "--quiet", "--detach")
-    sides = _resolve(forked.path, DefaultScope())
-    assert (sides.scope.kind, sides.base) == (ScopeKind.BRANCH, _sha(forked, "fork"))
-    assert f"detached HEAD {forked.head()[:12]}" in sides.scope.description
-
-
-def test_a_configured_base_branch_is_used(forked: GitRepository) -> None:
-    forked.branch("release", "feature~1")
-    assert _resolve(forked.path, DefaultScope(), base_branch="release").base == _sha(forked, "feature~1")
-    on_it = _resolve(forked.path, DefaultScope(), base_branch="feature")
-    assert on_it.scope.kind is ScopeKind.UNCOMMITTED
+@each(
+    ("at", "request_", "base_branch", "kind", "base", "description"),
+    [
+        ("feature", DefaultScope(), None, "branch", "fork", "feature and its working tree against main (from "),
+        ("main", DefaultScope(), None, "uncommitted", "main", "uncommitted changes on main"),
+        ("feature^0", DefaultScope(), None, "branch", "fork", "detached HEAD "),
+        ("feature", DefaultScope(), "release", "branch", "feature~1", "feature and its working tree against release"),
+        ("feature", DefaultScope(), "feature", "uncommitted", "feature", "uncommitted changes on feature"),
+        ("feature", BaseScope("main"), None, "branch", "fork", "feature and its working tree against main"),
+        ("feature", BaseScope("HEAD~1"), None, "branch", "feature~1", "feature and its working tree"),
+        ("feature", UncommittedScope(), None, "uncommitted", "feature", "uncommitted changes"),
+        ("feature", StagedScope(), None, "staged", "feature", "staged changes"),
+    ],
+)
+def test_what_may_not_be_committed_is_compared_with_where_it_left_its_base(
+    made: GitRepository,
+    tmp_path: Path,
+    *,
+    at: str,
+    request_: ScopeRequest,
+    base_branch: str | None,
+    kind: str,
+    base: str,
+    description: str,
+) -> None:
+    repository = made.copied_to(tmp_path / "copy")
+    repository.branch("release", "feature~1")
+    repository.git("checkout", "--quiet", at)
+    sides = _resolve(repository.path, request_, base_branch=base_branch)
+    assert (sides.scope.kind, sides.base, sides.head) == (ScopeKind(kind), _sha(repository, base), None)
+    assert sides.side is (Side.INDEX if kind == "staged" else Side.WORKING_TREE)
+    assert sides.scope.base == sides.base
+    assert sides.scope.description.startswith(description)
 
 
 def test_a_branch_without_company_is_its_own_base(tmp_path: Path) -> None:
@@ -110,60 +126,28 @@ def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, comp
         repository.git("checkout", "--quiet", "--detach")
     else:
         repository.git("update-ref", f"refs/{company}", sha)
-    with pytest.raises(RevisionError, match="no base branch to compare with") as caught:
-        _resolve(repository.path, DefaultScope())
-    assert "BaseScope(REF)" in caught.value.hint
+    assert "BaseScope(REF)" in _refusal(repository.path, DefaultScope(), "no base branch to compare with")
 
 
-@pytest.mark.parametrize(
-    ("request_", "kind", "side"),
-    [
-        (UncommittedScope(), ScopeKind.UNCOMMITTED, Side.WORKING_TREE),
-        (StagedScope(), ScopeKind.STAGED, Side.INDEX),
-    ],
-)
-def test_what_is_not_committed_is_compared_with_head(
-    forked: GitRepository, request_: ScopeRequest, kind: ScopeKind, side: Side
-) -> None:
-    sides = _resolve(forked.path, request_)
-    assert (sides.scope.kind, sides.side, sides.base, sides.head) == (kind, side, forked.head(), None)
-
-
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope()])
-def test_before_the_first_commit_everything_is_compared_with_nothing(
-    repository: GitRepository, request_: ScopeRequest
-) -> None:
-    sides = _resolve(repository.path, request_)
-    assert (sides.base, sides.scope.base) == (_EMPTY_TREE, None)
-    assert "no commits yet" in sides.scope.description
-
-
-@pytest.mark.parametrize(
-    "request_", [DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD")]
-)
-@pytest.mark.parametrize("base_branch", [None, "main"])
-def test_before_the_first_commit_the_other_scopes_say_so(
-    repository: GitRepository, request_: ScopeRequest, base_branch: str | None
-) -> None:
-    with pytest.raises(NotARepository, match="no commits yet"):
-        _resolve(repository.path, request_, base_branch=base_branch)
+def test_before_the_first_commit_everything_is_compared_with_nothing_or_refused(repository: GitRepository) -> None:
+    for request in (UncommittedScope(), StagedScope()):
+        sides = _resolve(repository.path, request)
+        assert (sides.base, sides.scope.base) == (_EMPTY_TREE, None)
+        assert "no commits yet" in sides.scope.description
+    others = (DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD"))
+    for refused in others:
+        for base_branch in (None, "main"):
+            _refusal(repository.path, refused, "no commits yet", base_branch=base_branch)
 
 
 def test_a_branch_that_begins_anew_has_no_commits_yet(forked: GitRepository) -> None:
     forked.git("checkout", "--quiet", "--orphan", "anew")
     for request in (DefaultScope(), BaseScope("main")):
-        with pytest.raises(NotARepository, match="no commits yet on its branch"):
-            _resolve(forked.path, request)
+        _refusal(forked.path, request, "no commits yet on its branch")
     assert _resolve(forked.path, UncommittedScope()).base == _EMPTY_TREE
 
 
-def test_a_given_base_is_compared_from_where_it_was_left(forked: GitRepository) -> None:
-    sides = _resolve(forked.path, BaseScope("main"))
-    assert (sides.scope.kind, sides.side, sides.base) == (ScopeKind.BRANCH, Side.WORKING_TREE, _sha(forked, "fork"))
-    assert _resolve(forked.path, BaseScope("HEAD~1")).base == _sha(forked, "HEAD~1")
-
-
-@pytest.mark.parametrize(
+@each(
     ("text", "base", "head"),
     [
         ("main..feature", "main", "feature"),
@@ -176,53 +160,45 @@ def test_a_given_base_is_compared_from_where_it_was_left(forked: GitRepository) 
         ("refs/heads/main..@{0}", "main", "feature"),
     ],
 )
-def test_a_range_has_two_fixed_sides(forked: GitRepository, text: str, base: str, head: str) -> None:
-    sides = _resolve(forked.path, RangeScope(text))
+def test_a_range_has_two_fixed_sides(made: GitRepository, text: str, base: str, head: str) -> None:
+    sides = _resolve(made.path, RangeScope(text))
     assert (sides.scope.kind, sides.side) == (ScopeKind.RANGE, Side.COMMIT)
-    assert (sides.base, sides.head) == (_sha(forked, base), _sha(forked, head))
+    assert (sides.base, sides.head) == (_sha(made, base), _sha(made, head))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@each(
+    ("request_", "words"),
     [
-        ("main", "is one revision, not a range"),
-        ("main..gone", "'gone' is unknown"),
-        ("gone..main", "'gone' is unknown"),
-        ("main..-x", "begins with a dash"),
-        ("--output=sprung..main", "begins with a dash"),
-        ("main..fork..feature", "unknown"),
-        ("main....feature", "unknown"),
-        ("main..nul\0", "is not a revision"),
+        (RangeScope("main"), "is one revision, not a range"),
+        (RangeScope("main..gone"), "'gone' is unknown"),
+        (RangeScope("gone..main"), "'gone' is unknown"),
+        (RangeScope("main..-x"), "begins with a dash"),
+        (RangeScope("--output=sprung..main"), "begins with a dash"),
+        (RangeScope("main..fork..feature"), "unknown"),
+        (RangeScope("main....feature"), "unknown"),
+        (RangeScope("main..nul\0"), "is not a revision"),
+        (CommitScope("main..feature"), "is a range, not one commit"),
     ],
 )
-def test_what_is_no_range_is_refused_in_words(forked: GitRepository, text: str, words: str) -> None:
-    with pytest.raises(RevisionError, match=words) as caught:
-        _resolve(forked.path, RangeScope(text))
-    assert caught.value.hint
+def test_what_is_no_range_or_commit_is_refused(made: GitRepository, request_: ScopeRequest, words: str) -> None:
+    _refusal(made.path, request_, words)
 
 
 def test_unrelated_histories_can_be_compared_with_two_dots_alone(forked: GitRepository) -> None:
     forked.git("checkout", "--quiet", "--orphan", "unrelated")
     head = forked.commit("unrelated")
     for request in (RangeScope("main...unrelated"), BaseScope("main"), DefaultScope()):
-        with pytest.raises(RevisionError, match="no common ancestor"):
-            _resolve(forked.path, request)
+        assert "A..B" in _refusal(forked.path, request, "no common ancestor")
     assert _resolve(forked.path, RangeScope("main..unrelated")).head == head
 
 
-def test_a_commit_is_compared_with_its_first_parent(forked: GitRepository) -> None:
+def test_a_commit_is_compared_with_its_first_parent_and_a_root_with_nothing(forked: GitRepository) -> None:
     sides = _resolve(forked.path, CommitScope("feature"))
     assert (sides.scope.kind, sides.side) == (ScopeKind.COMMIT, Side.COMMIT)
     assert (sides.base, sides.head) == (_sha(forked, "feature~1"), _sha(forked, "feature"))
-
-
-def test_a_root_commit_is_compared_with_nothing(forked: GitRepository) -> None:
     sides = _resolve(forked.path, CommitScope("fork"))
     assert (sides.base, sides.scope.base, sides.head) == (_EMPTY_TREE, None, _sha(forked, "fork"))
     assert sides.scope.description.startswith("root commit ")
-
-
-def test_a_merge_and_an_octopus_are_compared_with_their_first_parent(forked: GitRepository) -> None:
     first = forked.head()
     forked.branch("third", "fork")
     tree = forked.git("rev-parse", "HEAD^{tree}").decode().strip()
@@ -246,25 +222,16 @@ def test_a_message_that_imitates_a_parent_line_is_no_parent(forked: GitRepositor
     assert sides.scope.description.startswith("commit ")
 
 
-def test_a_range_is_not_one_commit(forked: GitRepository) -> None:
-    with pytest.raises(RevisionError, match="is a range, not one commit"):
-        _resolve(forked.path, CommitScope("main..feature"))
-
-
-def test_a_shallow_clone_without_the_merge_base_says_how_to_deepen(forked: GitRepository, tmp_path: Path) -> None:
+def test_a_shallow_clone_says_how_to_deepen_it(forked: GitRepository, tmp_path: Path) -> None:
     clone = _shallow_clone(forked, tmp_path / "clone", "--depth=1", "--no-single-branch")
     for request in (DefaultScope(), BaseScope("origin/main"), RangeScope("origin/main...HEAD")):
-        with pytest.raises(RevisionError, match="no common ancestor .* shallow clone") as caught:
-            _resolve(clone, request, base_branch="main")
-        assert "git fetch --deepen" in caught.value.hint
-        assert "fetch-depth: 0" in caught.value.hint
-
-
-def test_a_commit_at_the_edge_of_a_shallow_clone_is_no_root_commit(forked: GitRepository, tmp_path: Path) -> None:
-    clone = _shallow_clone(forked, tmp_path / "clone", "--depth=1")
-    with pytest.raises(RevisionError, match="the parent of .* is not in this shallow clone") as caught:
-        _resolve(clone, CommitScope("HEAD"))
-    assert "fetch-depth: 2" in caught.value.hint
+        hint = _refusal(clone, request, "no common ancestor .* shallow clone", base_branch="main")
+        assert "git fetch --deepen" in hint
+        assert "fetch-depth: 0" in hint
+    hint = _refusal(clone, CommitScope("HEAD"), "the parent of .* is not in this shallow clone")
+    assert "fetch-depth: 2" in hint
+    single = _shallow_clone(forked, tmp_path / "single", "--depth=1")
+    assert "git fetch --unshallow" in _refusal(single, BaseScope(_sha(forked, "fork")), "unknown")
 
 
 def test_a_true_root_and_other_commits_of_a_shallow_clone_can_be_reviewed(
@@ -279,8 +246,40 @@ def test_a_true_root_and_other_commits_of_a_shallow_clone_can_be_reviewed(
     assert _resolve(with_root, CommitScope("HEAD~1")).base == _EMPTY_TREE
 
 
-def test_an_unknown_revision_in_a_shallow_clone_can_be_fetched(forked: GitRepository, tmp_path: Path) -> None:
-    clone = _shallow_clone(forked, tmp_path / "clone", "--depth=1")
-    with pytest.raises(RevisionError, match="unknown") as caught:
-        _resolve(clone, BaseScope(_sha(forked, "fork")))
-    assert "git fetch --unshallow" in caught.value.hint
+@pytest.fixture
+def pushed(repository: GitRepository) -> GitRepository:
+    """`main`, with one commit that origin has too."""
+    repository.write("a.txt", "1\n")
+    repository.git("update-ref", "refs/remotes/origin/main", repository.commit("pushed"))
+    return repository
+
+
+def test_commits_of_the_base_branch_that_were_not_pushed_are_reviewed(pushed: GitRepository) -> None:
+    base = pushed.head()
+    pushed.commit("not pushed")
+
+    def check(base_branch: str | None = None) -> None:
+        sides = _resolve(pushed.path, DefaultScope(), base_branch=base_branch)
+        assert (sides.scope.kind, sides.base, sides.side) == (ScopeKind.BRANCH, base, Side.WORKING_TREE)
+        assert sides.scope.description == f"main and its working tree against origin/main (from {base[:12]})"
+
+    check()
+    check("main")
+    pushed.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    check()
+    # Also beside commits of origin: compared with where they left it.
+    pushed.git("reset", "--quiet", "--hard", base)
+    pushed.git("update-ref", "refs/remotes/origin/main", pushed.commit("of somebody else"))
+    pushed.git("reset", "--quiet", "--hard", base)
+    pushed.write("a.txt", "2\n")
+    pushed.commit("not pushed")
+    check()
+
+
+def test_a_base_branch_of_which_all_is_pushed_has_its_uncommitted_changes_reviewed(pushed: GitRepository) -> None:
+    for behind in (0, 1):
+        if behind:
+            pushed.git("update-ref", "refs/remotes/origin/main", pushed.commit("of somebody else"))
+            pushed.git("reset", "--quiet", "--hard", "HEAD~1")
+        sides = _resolve(pushed.path, DefaultScope())
+        assert (sides.scope.kind, sides.base) == (ScopeKind.UNCOMMITTED, pushed.head())

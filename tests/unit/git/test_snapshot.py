@@ -10,7 +10,15 @@ import pytest
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
-from codeloupe.git.snapshot import empty_directory, exported, place_of, write_file
+from codeloupe.git.snapshot import (
+    empty_directory,
+    exported,
+    exported_tree,
+    list_head_files,
+    place_of,
+    read_regular_files,
+    write_file,
+)
 from codeloupe.model.scope import CommitScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 from tests.rows import each
@@ -66,7 +74,8 @@ def _export(path: Path, request: ScopeRequest, paths: list[str] | None) -> tuple
 
     async def go() -> tuple[dict[str, bytes], dict[str, str]]:
         repository, sides = await _open(path, request)
-        async with exported(repository, sides, paths=paths) as snapshot:
+        names = await list_head_files(repository) if paths is None else paths
+        async with exported(repository, sides, paths=names) as snapshot:
             return dict(_files(snapshot.root)), snapshot.missing
 
     return asyncio.run(go())
@@ -119,13 +128,6 @@ def test_more_names_than_a_command_line_can_hold_are_exported(repository: GitRep
         seen, missing = _export(repository.path, request, wanted)
         assert sorted(seen) == wanted
         assert missing == {}
-
-
-def test_the_index_is_exported_and_not_the_working_tree(repository: GitRepository) -> None:
-    repository.write("a.py", "staged\n")
-    repository.git("add", "--all")
-    repository.write("a.py", "edited\n")
-    assert _export(repository.path, StagedScope(), ["a.py"]) == ({"a.py": b"staged\n"}, {})
 
 
 def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository, tmp_path: Path) -> None:
@@ -215,16 +217,6 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
     sha = repository.git("commit-tree", "-m", "evil", tree).decode().strip()
     repository.git("update-ref", "refs/heads/main", sha)
 
-    async def go() -> tuple[list[str], list[str], dict[str, str]]:
-        opened, sides = await _open(repository.path, CommitScope("HEAD"))
-        async with exported(opened, sides, paths=None) as snapshot:
-            inside = [name for name, _ in _files(snapshot.root)]
-            return inside, [entry.name for entry in snapshot.root.parent.iterdir()], snapshot.missing
-
-    inside, beside, missing = asyncio.run(go())
-    assert set(inside) - {"both", "both/escaped"} == {"good.py", ".gitmodules"}
-    assert beside == ["tree"]
-    assert not Path("/escaped-absolute").exists()
     outside = {
         "../escaped",
         "./escaped",
@@ -233,8 +225,20 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
         "../escaped-by-name",
         "/escaped-absolute",
         "a//b",
+        "x" * 300,
     }
-    assert {name for name, why in missing.items() if "leaves the tree" in why} == outside
+
+    async def go() -> tuple[list[str], list[str], dict[str, str]]:
+        opened, sides = await _open(repository.path, CommitScope("HEAD"))
+        async with exported_tree(opened, sides, needed=outside) as snapshot:
+            inside = [name for name, _ in _files(snapshot.root)]
+            return inside, [entry.name for entry in snapshot.root.parent.iterdir()], snapshot.missing
+
+    inside, beside, missing = asyncio.run(go())
+    assert set(inside) - {"both", "both/escaped"} == {"good.py", ".gitmodules"}
+    assert beside == ["tree"]
+    assert not Path("/escaped-absolute").exists()
+    assert {name for name, why in missing.items() if "leaves the tree" in why} == outside - {"x" * 300}
     assert missing["x" * 300] == "a name longer than a file can have"
 
 
@@ -305,3 +309,94 @@ def test_a_file_is_not_written_twice_nor_through_a_link() -> None:
         assert place_of(root, "a/b.py") == root / "a" / "b.py"
         assert (root / "a" / "b.py").read_bytes() == b"first"
         assert not (root / "made").exists()
+
+
+def _exported_tree(
+    repository: GitRepository, request: ScopeRequest, needed: list[str]
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    async def go() -> tuple[dict[str, bytes], dict[str, str]]:
+        opened = await open_repository(repository.path)
+        sides = await resolve_scope(opened, request, base_branch=None)
+        async with exported_tree(opened, sides, needed=needed) as snapshot:
+            files = [Path(folder, name) for folder, _, names in os.walk(snapshot.root) for name in names]
+            assert not [file for file in files if file.is_symlink()]
+            return {str(file.relative_to(snapshot.root)): file.read_bytes() for file in files}, snapshot.missing
+
+    return asyncio.run(go())
+
+
+@pytest.fixture
+def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
+    """Tracked, staged, edited, untracked and ignored files, a link out of the tree and a nested repository."""
+    (tmp_path / "secret").write_text("secret")
+    repository.write(".gitignore", "ignored/\n")
+    repository.write("a.py", "old\n")
+    repository.write("sub/b.py", "b\n")
+    (repository.path / "link").symlink_to(tmp_path / "secret")
+    repository.commit()
+    repository.write("a.py", "staged\n")
+    repository.git("add", "a.py")
+    repository.write("a.py", "edited\n")
+    repository.write("new.py", "new\n")
+    repository.write("ignored/c.py", "c\n")
+    GitRepository(repository.path / "nested").write("d.py", "d\n")
+    return repository
+
+
+def test_a_working_tree_is_copied_without_what_is_ignored_and_with_links_as_text(
+    mixed: GitRepository, tmp_path: Path
+) -> None:
+    files, missing = _exported_tree(mixed, UncommittedScope(), ["a.py", "gone.py", "../secret"])
+    assert files == {
+        ".gitignore": b"ignored/\n",
+        "a.py": b"edited\n",
+        "sub/b.py": b"b\n",
+        "new.py": b"new\n",
+        "link": os.fsencode(tmp_path / "secret"),
+    }
+    assert set(missing) == {"gone.py", "../secret"}
+
+
+@pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
+def test_an_index_or_a_commit_is_exported_whole(mixed: GitRepository, request_: ScopeRequest, content: bytes) -> None:
+    files, missing = _exported_tree(mixed, request_, ["a.py", "new.py"])
+    assert sorted(files) == [".gitignore", "a.py", "link", "sub/b.py"]
+    assert files["a.py"] == content
+    assert missing == {"new.py": "not in the reviewed tree"}
+
+
+def test_a_file_nobody_would_read_is_copied_only_when_it_is_needed(repository: GitRepository) -> None:
+    repository.commit()
+    for name in ("needed.bin", "other.bin"):
+        with repository.write(name, b"").open("wb") as stream:
+            stream.truncate(17 * 1024**2)
+    files, missing = _exported_tree(repository, UncommittedScope(), ["needed.bin"])
+    assert (list(files), missing) == (["needed.bin"], {})
+
+
+def test_only_needed_files_are_said_to_be_missing(repository: GitRepository) -> None:
+    repository.write("a.py", "x\n")
+    repository.write("b.py", "x\n")
+    repository.commit()
+    for name in ("a.py", "b.py"):
+        repository.remove(name)
+        os.mkfifo(repository.path / name)
+    files, missing = _exported_tree(repository, UncommittedScope(), ["a.py"])
+    assert (files, missing) == ({}, {"a.py": "not a regular file"})
+
+
+def test_our_own_temporary_directories_are_not_copied(mixed: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = mixed.path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    mixed.write("tmp/theirs.txt", "x")
+    mixed.write("tmp/codeloupe-other/engine/HEAD", "x")
+    files, _ = _exported_tree(mixed, UncommittedScope(), [])
+    assert sorted(files) == [".gitignore", "a.py", "link", "new.py", "sub/b.py", "tmp/theirs.txt"]
+
+
+def test_regular_files_are_read_without_following_a_link(mixed: GitRepository) -> None:
+    (mixed.path / "linked").symlink_to("sub")
+    names = ["a.py", "link", "linked/b.py", "sub/b.py", "sub", "gone/x", "../secret", "a.py/x"]
+    assert read_regular_files(mixed.path, names, max_bytes=3, max_files=9) == {"a.py": b"edi", "sub/b.py": b"b\n"}
+    assert read_regular_files(mixed.path, names, max_bytes=3, max_files=1) == {"a.py": b"edi"}

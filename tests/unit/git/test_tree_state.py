@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import NotARepository
+from codeloupe.git.changes import TreeState, changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
-from codeloupe.git.tree_state import TreeState, changed_between, identity, read_tree_state
 from tests.repository import GitRepository
 
 

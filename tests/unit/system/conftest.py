@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.system import guarding
 from codeloupe.system import streaming as supervised
 from tests.children import changed_guardian
 
@@ -26,6 +25,6 @@ def long_grace(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 def _set_grace(seconds: float, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path_factory.mktemp("guardian")
-    monkeypatch.setattr(guarding, "_PROGRAM", changed_guardian(folder, f"module.GRACE_SECONDS = {seconds}"))
+    monkeypatch.setattr(supervised, "_GUARDIAN", changed_guardian(folder, f"module.GRACE_SECONDS = {seconds}"))
     monkeypatch.setattr(supervised, "END_SECONDS", seconds + supervised.END_SECONDS)
     monkeypatch.setattr("codeloupe.system.process._TERMINATE_GRACE_SECONDS", seconds)
