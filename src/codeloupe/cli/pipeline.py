@@ -1,6 +1,6 @@
 """`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them.
 
-Its options are in `pipeline_options`. What runs pipelines loads with its first use: to list must not wait for it.
+What runs pipelines loads with its first use: to list must not wait for it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ from typing import Any
 from msgspec.structs import replace
 
 import codeloupe
-from codeloupe.cli.options import add_color_option, add_json_option, add_repo_option, look_of
-from codeloupe.cli.output import set_up_logging, write_result
-from codeloupe.cli.parser import Parser, sentence
+from codeloupe.cli.options import (
+    add_color_option,
+    add_json_option,
+    add_loudness_options,
+    add_repo_option,
+    look_of,
+)
+from codeloupe.cli.output import set_up_logging, size_of, write_result
+from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
-from codeloupe.cli.progress import ProgressMode, choose_mode
-from codeloupe.cli.running import run_to_end
+from codeloupe.cli.progress import choose_mode
+from codeloupe.cli.running import note, run_to_end
 from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
@@ -53,43 +59,107 @@ Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, An
 _FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
 _LIST = "`codeloupe pipeline list` shows what there is"
 _CANDIDATES = 8
-_POLL_SECONDS = 0.5
-_DONE = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}
 _CAN_BE_TRIED_AGAIN = (
     StageState.AWAITING_APPROVAL,
     StageState.FAILED,
     StageState.INTERRUPTED,
     StageState.COMPLETED,
 )
+_EPILOG = """\
+exit codes:
+  0    completed
+  1    a gate or a person failed it
+  2    wrong usage, or a mistake in the file
+  3    waiting for a person, or could not continue
+  130  interrupted; `resume` continues
+"""
+
+
+def configure(parser: Parser) -> None:
+    """Add the verbs below `pipeline` to its parser."""
+    parser.description = (
+        "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
+    )
+    parser.epilog = _EPILOG
+    verbs = parser.add_commands(dest="action")
+    a_run = "a run's id, the beginning of one, or `last`"
+    run = add_command(verbs, "run", "run a pipeline", _run)
+    option(run, "file", "FILE", "the pipeline's YAML file", type=Path)
+    option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
+    add_repo_option(run)
+    run.set_defaults(accept_changes=False)
+    _add_running(run)
+
+    about = "continue a run that was interrupted, or was waiting for an answer"
+    resume = add_command(verbs, "resume", about, _resume)
+    option(resume, "run", "RUN", a_run)
+    option(resume, "--retry", "STAGE", "run a stage again that is waiting, failed or completed")
+    option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
+    flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
+    _add_running(resume)
+
+    status = add_command(verbs, "status", "show one run as a tree", _status)
+    option(status, "run", "RUN", f"{a_run} (default: last)", nargs="?", default="last")
+    flag(status, "--follow", "follow the run until it stops, and exit with its exit code")
+    flag(status, "-v --verbose", "show every attempt in full, with its artifacts")
+    listed = add_command(verbs, "list", "show all runs, the newest first", _list)
+    option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
+    for each in (status, listed):
+        add_json_option(each)
+        add_color_option(each)
+
+    validate = add_command(verbs, "validate", "check pipeline files, at no cost", _validate)
+    option(validate, "files", "FILE", "a pipeline's YAML file", nargs="+", type=Path)
+    add_json_option(validate)
+    for verb in ("approve", "reject"):
+        answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
+        option(answer, "run", "RUN", a_run)
+        option(answer, "stage", "STAGE", "the stage that is waiting")
+        option(answer, "--note", "TEXT", "why; it is kept with the run", default="")
+        flag(answer, "--resume", "continue the run here, unless another process is working on it")
+        # What --resume needs besides, as `resume` has it by default.
+        answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
+        add_json_option(answer, "with --resume: the final state for programs")
+        add_color_option(answer)
+
+    schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
+    about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
+    option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list"], default="file")
+    option(add_command(verbs, "remove", "remove a run with all its files", _remove), "run", "RUN", a_run)
+
+
+def _add_running(parser: Parser) -> None:
+    option(parser, "--agent", "NAME", "the agent of stages that name none")
+    option(parser, "--model", "NAME", "the model of stages that name none")
+    flag(parser, "--no-wait", "stop where a person has to decide, without asking")
+    add_json_option(parser, "the final state for programs, on standard output")
+    verbose = "log to stderr, and show every attempt in full"
+    add_loudness_options(parser, verbose=verbose, quiet="print only the final state")
+    add_color_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for and return the exit code. Raises a CodeloupeError."""
-    set_up_logging(verbose=getattr(arguments, "verbose", False) and arguments.action in ("run", "resume"))
-    return _ACTIONS[arguments.action](arguments)
+    set_up_logging(verbose=arguments.action in ("run", "resume") and arguments.verbose)
+    return int(arguments.act(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run a pipeline from its file to where it stops."""
-    inputs = _inputs_of(arguments.input)
-    pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
-    return _go_on(
-        lambda runtime, options: runtime.run_pipeline(pipeline, inputs, options=options),
-        arguments,
-        repo=arguments.repo,
-    )
-
-
-def _inputs_of(words: Sequence[str]) -> dict[str, str]:
     inputs: dict[str, str] = {}
-    for word in words:
+    for word in arguments.input:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{word!r} is not an input", hint="write --input NAME=VALUE")
         if name in inputs:
             raise UsageError(f"the input {name!r} is given twice", hint="give it once")
         inputs[name] = value
-    return inputs
+    pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
+    return _go_on(
+        lambda runtime, options: runtime.run_pipeline(pipeline, inputs, options=options),
+        arguments,
+        repo=arguments.repo,
+    )
 
 
 def _resume(arguments: argparse.Namespace) -> int:
@@ -106,14 +176,11 @@ def _resume(arguments: argparse.Namespace) -> int:
             # Whoever works on the run takes an answer on a stage that waits, and on no other.
             states, refusal = states[:1], f"cannot be tried again while {holder} is working on the run"
         stage = _stage_in(record, arguments.retry, states, refusal=refusal)
-        words = _leave_answer(store, record, stage, Decision.RETRY, note=arguments.note, holder=holder)
-        if holder is not None:
-            _write_answer(words, record, store, arguments, holder=holder)
+        if _leave_answer(store, record, stage, Decision.RETRY, arguments, holder=holder, goes_on=True):
             return 0
     elif record.state is StageState.COMPLETED and not arguments.accept_changes:
         _write_run(record, store, arguments)
-        if not arguments.quiet:
-            print("codeloupe: the run is completed; there is nothing left to do", file=sys.stderr)
+        note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
     try:
         return _go_on(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
@@ -139,9 +206,7 @@ def _answer(arguments: argparse.Namespace) -> int:
             f"the stage {stage.name!r} of the run {run_id} has no work to approve: {stage.reason}",
             hint=f"`{again}` tries it again; `codeloupe pipeline reject {run_id} {stage.name} --resume` fails it",
         )
-    words = _leave_answer(store, record, stage, decision, note=arguments.note, holder=holder)
-    if holder is not None or not arguments.resume:
-        _write_answer(words, record, store, arguments, holder=holder)
+    if _leave_answer(store, record, stage, decision, arguments, holder=holder, goes_on=arguments.resume):
         return 0
     try:
         return _go_on(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
@@ -149,6 +214,36 @@ def _answer(arguments: argparse.Namespace) -> int:
         # The hint names what goes on, and then the answer counts.
         error.hint = f"{error.hint}; your answer is kept until then"
         raise
+
+
+def _leave_answer(
+    store: DirectoryRunStore,
+    run: RunRecord,
+    stage: StageRecord,
+    decision: Decision,
+    arguments: argparse.Namespace,
+    *,
+    holder: Holder | None,
+    goes_on: bool,
+) -> bool:
+    """Leave a person's answer for a run. Whether that is all: unless we go on with it, say who does."""
+    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+    if holder is None and goes_on:
+        return False
+    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
+    if holder is None:
+        who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
+    else:
+        process = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
+        who = f"{process} continues with it"
+    words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
+    if arguments.json:
+        # A program gets the run as it was before the answer, and the words beside it.
+        _write_run(run, store, arguments, holder=holder)
+        note(words)
+    else:
+        print(terminal(words))
+    return True
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -179,13 +274,13 @@ def _list(arguments: argparse.Namespace) -> int:
     shown = [as_it_is(each, busy=each.run_id in busy) for each in runs]
     if arguments.json:
         write_result(runs_json(shown, problems, busy=frozenset(busy)))
-    elif not shown and not problems:
+        return 0
+    if not shown and not problems:
         write_result(f"There is no run of a pipeline yet; {_FIRST_STEP}.\n")
     else:
-        look = look_of(arguments.color)
-        write_result(render_runs(shown, problems, width=look.width, color=look.color, ascii_only=look.ascii_only))
-    if len(found) > len(runs) and not arguments.json:
-        print(f"codeloupe: there are older ones; --limit {arguments.limit * 2} shows more", file=sys.stderr)
+        write_result(render_runs(shown, problems, **look_of(arguments.color)))
+    if len(found) > len(runs):
+        note(f"there are older ones; --limit {arguments.limit * 2} shows more")
     return 0
 
 
@@ -193,33 +288,22 @@ def _validate(arguments: argparse.Namespace) -> int:
     """Check files before anything is spent; the exit code is 2 when one of them is wrong."""
     files = []
     for path in arguments.files:
-        problem: CodeloupeError | None = None
-        about = ""
+        problems, hint, about = [], None, ""
         try:
             definition = load_pipeline(path)
         except CodeloupeError as error:
-            problem = error
+            # One text for each mistake; of several, the first line only says how many.
+            first, *rest = error.message.split("\n")
+            problems, hint = [line.strip() for line in rest] or [first], error.hint
+            about = f"{error.message}\n  hint: {hint}" if hint else error.message
         else:
             inputs = f", {counted(len(definition.inputs), 'input', 'inputs')}" if definition.inputs else ""
             about = f"{definition.name}, {counted(len(definition.stages), 'stage', 'stages')}{inputs}"
-        # One text for each mistake; of several, the first line only says how many.
-        first, *rest = ("",) if problem is None else problem.message.split("\n")
-        files.append(
-            {
-                "file": str(path),
-                "valid": problem is None,
-                "problems": [] if problem is None else [line.strip() for line in rest] or [first],
-                "hint": None if problem is None else problem.hint,
-            }
-        )
-        if arguments.json:
-            continue
-        if problem is None:
+        files.append({"file": str(path), "valid": not problems, "problems": problems, "hint": hint})
+        if problems and not arguments.json:
+            print(without_log_commands(terminal(about, keep_newlines=True)), file=sys.stderr)
+        elif not arguments.json:
             print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
-        else:
-            print(without_log_commands(terminal(problem.message, keep_newlines=True)), file=sys.stderr)
-            if problem.hint:
-                print(f"  hint: {without_log_commands(terminal(problem.hint, keep_newlines=True))}", file=sys.stderr)
     if arguments.json:
         document = {"schema_version": 1, "files": files}
         write_result(json_document(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
@@ -237,26 +321,8 @@ def _remove(arguments: argparse.Namespace) -> int:
     """Remove a run and say how much room that made. Raises RunBusy while a process works on it."""
     store = _open_store()
     run_id = _find_run(store, arguments.run)
-    size = store.remove(run_id)
-    if size < 1000:
-        freed = counted(size, "byte", "bytes")
-    else:
-        freed = f"{size / 1000:,.0f} kB" if size < 1_000_000 else f"{size / 1_000_000:,.1f} MB"
-    print(f"removed the run {terminal(run_id)}, which freed {freed}")
+    print(f"removed the run {terminal(run_id)}, which freed {size_of(store.remove(run_id))}")
     return 0
-
-
-_ACTIONS = {
-    "run": _run,
-    "resume": _resume,
-    "status": _status,
-    "list": _list,
-    "validate": _validate,
-    "approve": _answer,
-    "reject": _answer,
-    "schema": _schema,
-    "remove": _remove,
-}
 
 
 def _open_store() -> DirectoryRunStore:
@@ -277,19 +343,19 @@ def _find_run(store: DirectoryRunStore, word: str) -> str:
         more = "\n  and more" if len(found) > _CANDIDATES else ""
         raise UsageError(f"{word!r} is the beginning of several runs:{names}{more}", hint="give more characters of one")
     runs, problems = store.list()
-    if word != "last":
-        if not runs:
-            hint = _LIST if problems else _FIRST_STEP
-            raise RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
-        raise RunNotFound(f"there is no run {word!r}; the newest are:{in_short(runs[:_CANDIDATES])}", hint=_LIST)
-    if runs:
+    if runs and word == "last":
         return runs[0].run_id
+    if runs:
+        raise RunNotFound(f"there is no run {word!r}; the newest are:{_in_short(runs[:_CANDIDATES])}", hint=_LIST)
+    if word != "last":
+        hint = _LIST if problems else _FIRST_STEP
+        raise RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
     if problems:
         raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
     raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
 
 
-def in_short(runs: Sequence[RunRecord]) -> str:
+def _in_short(runs: Sequence[RunRecord]) -> str:
     """A line for each run, whatever the name of its pipeline holds."""
     facts = ((run.run_id, moment(run.started_at), state_in_words(run.state), run.pipeline) for run in runs)
     return "".join(f"\n  {name}  {at}  {state}  {' '.join(words.split())[:60]}" for name, at, state, words in facts)
@@ -320,16 +386,14 @@ def _write_run(
             result=result if result.is_dir() and any(result.iterdir()) else None,
             patch=patch if patch.is_file() and patch.stat().st_size else None,
         )
-    if arguments.json:
-        hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
-        inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
-        process_id = None if holder is None else holder.process_id
-        shown = replace(run, inputs=inputs)
-        write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
+    if not arguments.json:
+        write_result(render_run(run, places, **look_of(arguments.color), verbose=arguments.verbose))
         return
-    look = look_of(arguments.color)
-    options: dict[str, Any] = {"width": look.width, "color": look.color, "ascii_only": look.ascii_only}
-    write_result(render_run(run, places, **options, verbose=arguments.verbose))
+    hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
+    inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
+    process_id = None if holder is None else holder.process_id
+    shown = replace(run, inputs=inputs)
+    write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
 
 
 def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
@@ -349,44 +413,12 @@ def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusa
     return stage
 
 
-def _leave_answer(
-    store: DirectoryRunStore,
-    run: RunRecord,
-    stage: StageRecord,
-    decision: Decision,
-    *,
-    note: str,
-    holder: Holder | None,
-) -> str:
-    """Leave a person's answer for a run; what to tell that person."""
-    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=note))
-    done = f"{stage.name} of the run {run.run_id} is {_DONE[decision]}"
-    if holder is not None:
-        other = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
-        return f"{done}; {other} continues with it"
-    return f"{done}; no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
-
-
-def _write_answer(
-    words: str, run: RunRecord, store: DirectoryRunStore, arguments: argparse.Namespace, *, holder: Holder | None
-) -> None:
-    """Say that an answer was left. A program gets the run as it was before it, and the words beside it."""
-    if arguments.json:
-        _write_run(run, store, arguments, holder=holder)
-        print(f"codeloupe: {terminal(words)}", file=sys.stderr)
-    else:
-        print(terminal(words))
-
-
 def _go_on(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> int:
     """Do the work of `run` or `resume` with a display, show where it ended, and return the exit code."""
     store = _open_store()
     asks = can_ask() and not arguments.no_wait and not arguments.quiet
-    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
-    if arguments.verbose and mode is ProgressMode.LIVE:
-        mode = ProgressMode.PLAIN  # a log writes to the same terminal, and would tear what is redrawn
     stopped: KeyboardInterrupt | CodeloupeError | None = None
-    with PipelineDisplay(stream=sys.stderr, mode=mode) as display:
+    with PipelineDisplay(mode=choose_mode(quiet=arguments.quiet, logs=arguments.verbose)) as display:
 
         async def working() -> RunRecord:
             options = codeloupe.RunOptions(
@@ -422,7 +454,7 @@ def _go_on(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) ->
         _write_run(run, store, arguments, holder=holder)
         done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
         kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
-        print(f"codeloupe: interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues", file=sys.stderr)
+        note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")
         return INTERRUPTED
     _write_run(run, store, arguments)
     code = exit_code_of(run)
@@ -431,9 +463,8 @@ def _go_on(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) ->
 
 def _followed(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder | None]:
     """Show how the run goes on as long as a process works on it; then its last state."""
-    mode = choose_mode(quiet=False, stream=sys.stderr, environment=os.environ)
     said: dict[str, str] = {}
-    with _ended_as_by_ctrl_c(), PipelineDisplay(stream=sys.stderr, mode=mode) as display:
+    with _ended_as_by_ctrl_c(), PipelineDisplay(mode=choose_mode()) as display:
         while True:
             display.run, holder = _as_shown(store, run_id)
             for stage in display.run.stages:
@@ -443,7 +474,7 @@ def _followed(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder 
                 said[stage.name] = words
             if holder is None:
                 return display.run, holder
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.5)
 
 
 @contextmanager
@@ -454,98 +485,3 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-_RUN = "a run's id, the beginning of one, or `last`"
-_EPILOG = """\
-exit codes:
-  0    completed
-  1    a gate or a person failed it
-  2    wrong usage, or a mistake in the file
-  3    waiting for a person, or could not continue
-  130  interrupted; `resume` continues
-"""
-
-
-def configure(parser: Parser) -> None:
-    """Add the verbs below `pipeline` to its parser."""
-    parser.description = (
-        "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
-    )
-    parser.epilog = _EPILOG
-    verbs = parser.add_commands(dest="action")
-
-    def add(name: str, about: str) -> argparse.ArgumentParser:
-        added: argparse.ArgumentParser = verbs.add_parser(name, help=about, description=sentence(about))
-        return added
-
-    run = add("run", "run a pipeline")
-    run.add_argument("file", metavar="FILE", type=Path, help="the pipeline's YAML file")
-    run.add_argument(
-        "--input", metavar="NAME=VALUE", action="append", default=[], help="an input of the pipeline (may be repeated)"
-    )
-    add_repo_option(run)
-    run.set_defaults(accept_changes=False)
-    _add_running(run)
-
-    resume = add("resume", "continue a run that was interrupted, or was waiting for an answer")
-    resume.add_argument("run", metavar="RUN", help=_RUN)
-    resume.add_argument("--retry", metavar="STAGE", help="run a stage again that is waiting, failed or completed")
-    resume.add_argument("--note", metavar="TEXT", default="", help="with --retry: feedback for its next attempt")
-    resume.add_argument(
-        "--accept-changes",
-        action="store_true",
-        help="continue although the pipeline's files have changed since the run began",
-    )
-    _add_running(resume)
-
-    status = add("status", "show one run as a tree")
-    status.add_argument("run", metavar="RUN", nargs="?", default="last", help=f"{_RUN} (default: last)")
-    status.add_argument(
-        "--follow", action="store_true", help="follow the run until it stops, and exit with its exit code"
-    )
-    status.add_argument("-v", "--verbose", action="store_true", help="show every attempt in full, with its artifacts")
-
-    listed = add("list", "show all runs, the newest first")
-    listed.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (default: 20)")
-    for each in (status, listed):
-        add_json_option(each)
-        add_color_option(each)
-
-    validate = add("validate", "check pipeline files, at no cost")
-    validate.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a pipeline's YAML file")
-    add_json_option(validate)
-
-    for verb in ("approve", "reject"):
-        answer = add(verb, f"{verb} the work of a stage that is waiting for a person")
-        answer.add_argument("run", metavar="RUN", help=_RUN)
-        answer.add_argument("stage", metavar="STAGE", help="the stage that is waiting")
-        answer.add_argument("--note", metavar="TEXT", default="", help="why; it is kept with the run")
-        answer.add_argument(
-            "--resume", action="store_true", help="continue the run here, unless another process is working on it"
-        )
-        # What --resume needs besides, as `resume` has it by default.
-        answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
-        add_json_option(answer, "with --resume: the final state for programs")
-        add_color_option(answer)
-
-    add("schema", "print the JSON Schema of a pipeline's file").add_argument(
-        "of",
-        nargs="?",
-        metavar="OF",
-        choices=["file", "status", "list"],
-        default="file",
-        help="file (default): a pipeline's file; status, list: what `status --json` and `list --json` print",
-    )
-    add("remove", "remove a run with all its files").add_argument("run", metavar="RUN", help=_RUN)
-
-
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--agent", metavar="NAME", help="the agent of stages that name none")
-    parser.add_argument("--model", metavar="NAME", help="the model of stages that name none")
-    parser.add_argument("--no-wait", action="store_true", help="stop where a person has to decide, without asking")
-    add_json_option(parser, "the final state for programs, on standard output")
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and show every attempt in full")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the final state")
-    add_color_option(parser)

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from codeloupe.cli.commits import configure, flags_of, query_of
+from codeloupe.cli.commits import configure, query_of
+from codeloupe.cli.parser import Parser
+from codeloupe.cli.review import flags_of
 from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
@@ -14,7 +16,7 @@ from tests.rows import each
 
 
 def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="codeloupe commits", exit_on_error=False)
+    parser = Parser(prog="codeloupe commits")
     configure(parser)
     return parser.parse_args(words)
 
@@ -62,7 +64,7 @@ def test_what_means_nothing_is_refused_with_a_way_out(words: list[str], said: st
 
 @each("words", [["--max", "many"], ["--output", "html"], ["--on-incomplete", "maybe"], ["-q", "-v"]])
 def test_wrong_words_are_refused_by_the_parser(words: list[str]) -> None:
-    with pytest.raises(argparse.ArgumentError):
+    with pytest.raises(SystemExit):
         parsed(*words)
 
 

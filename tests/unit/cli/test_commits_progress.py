@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally
+from codeloupe.cli.progress import ProgressDisplay, ProgressMode
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.finding import Severity
 from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
@@ -39,7 +39,7 @@ def test_the_live_line_counts_commits_and_shows_the_latest_findings() -> None:
     told, display = shown(ProgressMode.LIVE)
     assert told == ""
     assert "4/1,200 commits, 2 could not be reviewed  1 high, 1 low" in display.status()
-    assert [row[1][0].strip() for row in display.latest()] == ["app/db.py:42", "app/db.py:42"]
+    assert [row[1][0].strip() for row in display.above()] == ["app/db.py:42", "app/db.py:42"]
 
 
 def test_silence_is_silent() -> None:
@@ -47,8 +47,5 @@ def test_silence_is_silent() -> None:
 
 
 def test_the_tally_knows_how_many_commits_ended() -> None:
-    tally = Tally()
-    assert tally.in_words() == []
-    for event in ENDED:
-        tally.take(event)
-    assert (tally.commits_done, tally.commits_failed) == (4, 2)
+    display = shown(ProgressMode.SILENT)[1]
+    assert (display.commits_done, display.commits_failed) == (4, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import stat
@@ -14,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from codeloupe.cli.commits import configure, run
+from codeloupe.cli.parser import Parser
 from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
@@ -54,7 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def commits(*words: str) -> int:
-    parser = argparse.ArgumentParser(prog="codeloupe commits")
+    parser = Parser(prog="codeloupe commits")
     configure(parser)
     return run(parser.parse_args(words))
 

@@ -288,7 +288,7 @@ def test_the_live_line_has_only_the_latest_findings_above_it() -> None:
     display = ProgressDisplay(stream=io.StringIO(), mode=ProgressMode.PLAIN, clock=lambda: 0.0)
     for number in range(9):
         display.emit(UnitFinished("codex", "a.py", (finding(title=f"Number {number}"),), 1.0))
-    rows = ["".join(text for text, _ in row) for row in display.latest()]
+    rows = ["".join(text for text, _ in row) for row in display.above()]
     assert rows == [f"high      app/db.py:42  Number {number}" for number in range(4, 9)]
 
 
@@ -375,6 +375,7 @@ def test_on_a_terminal_the_environment_decides(
 ) -> None:
     assert choose_mode(quiet=False, stream=terminal.stream, environment=environment) is mode
     assert choose_mode(quiet=True, stream=terminal.stream, environment=environment) is ProgressMode.SILENT
+    assert choose_mode(logs=True, stream=terminal.stream, environment=environment) is ProgressMode.PLAIN
 
 
 def test_what_is_no_terminal_gets_plain_lines() -> None:

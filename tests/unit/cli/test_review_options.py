@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.review import MAX_CONTEXT_BYTES, configure, context_of, flags_of
+from codeloupe.cli.review import configure, context_of, flags_of
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Effort
@@ -137,9 +137,9 @@ def test_standard_input_cannot_be_the_diff_and_the_context() -> None:
 
 def test_a_context_file_of_the_largest_size_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "why"
-    path.write_bytes(b"x" * MAX_CONTEXT_BYTES)
-    assert len(context_of(parsed("--context-file", str(path)))) == MAX_CONTEXT_BYTES
-    path.write_bytes(b"x" * (MAX_CONTEXT_BYTES + 1))
+    path.write_bytes(b"x" * 200_000)
+    assert len(context_of(parsed("--context-file", str(path)))) == 200_000
+    path.write_bytes(b"x" * (200_000 + 1))
     with pytest.raises(UsageError, match="is larger than 200,000 bytes") as caught:
         context_of(parsed("--context-file", str(path)))
     assert caught.value.hint

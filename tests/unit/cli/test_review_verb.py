@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from msgspec.structs import replace
 from codeloupe.cli import review as verb
 from codeloupe.cli.output import set_up_logging
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.progress import ProgressMode
 from codeloupe.config.schema import Settings
 from codeloupe.engine import run as engine_run
 from codeloupe.errors import UsageError
@@ -185,23 +182,6 @@ def test_debug_logs_prompts_and_answers_readably_without_secrets_or_forged_recor
         "    : :error::x\\x1b",
         "",
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "mode"),
-    [([], ProgressMode.LIVE), (["-v"], ProgressMode.PLAIN), (["--debug"], ProgressMode.PLAIN)],
-)
-def test_a_log_on_the_terminal_leaves_no_line_that_is_redrawn(
-    words: list[str], mode: ProgressMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("CI", raising=False)
-    parser = Parser()
-    verb.configure(parser)
-    assert verb._mode(parser.parse_args(words)) is mode
 
 
 def test_the_review_logs_nothing_without_being_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

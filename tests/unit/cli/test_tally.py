@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from codeloupe.cli.progress import Tally
+from codeloupe.cli.progress import ProgressDisplay, ProgressMode
 from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
@@ -31,10 +31,12 @@ FINISHED = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_
 
 
 def tally(*events: Event) -> list[str]:
-    counted = Tally()
+    """The parts of the live line between its stage and its time."""
+    display = ProgressDisplay(mode=ProgressMode.SILENT, clock=lambda: 0.0)
     for event in events:
-        counted.take(event)
-    return counted.in_words()
+        display.emit(event)
+    parts = display.status().split("  ")
+    return parts[1 : parts.index("0.0 s")]
 
 
 def activities(unit: str, *events: AgentEvent) -> list[Event]:
@@ -68,7 +70,7 @@ def test_refuted_findings_are_told_beside_the_others() -> None:
 def test_lanes_are_named_while_they_are_few() -> None:
     lanes = [LaneFinished("ruff", 3, 0.4), LaneFinished("ast-grep", 0, 61.0, failure="timed out")]
     assert tally(*lanes) == ["ruff done", "ast-grep failed"]
-    assert tally(*(LaneFinished(f"lane {number}", 0, 0.1) for number in range(7))) == ["7 lanes done"]
+    assert tally(*(LaneFinished(f"lane {number}", 0, 0.1) for number in range(7))) == ["7 reviewers done"]
 
 
 def test_a_call_runs_from_its_attempt_on_and_not_while_it_waits_for_a_place() -> None:
