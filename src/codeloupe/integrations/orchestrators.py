@@ -43,15 +43,9 @@ NO_OUTPUT = "No structured review output"
 UNREADABLE_OUTPUT = "Failed to parse review output"
 
 _log = logging.getLogger(__name__)
-# The kind of an error that trying again does not mend.
-_FATAL = "fatal"
-_INCOMPLETE = 3
 _CONTEXT_BYTES = 1024 * 1024
-_NAMED_REASONS = 5
-_PRIORITY = re.compile(r"\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
-_UNPLACED = "(The code that this speaks of was not found in the reviewed files.)"
+_PRIORITY = re.compile(r"\A\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
 _UNREADABLE = ("missing field", "invalid verdict", "invalid severity", "invalid json", "invalid answer", "empty output")
-_NOTHING_TO_READ = ("empty output", "invalid json: no JSON found")
 _FROM_WORST = (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.NEEDS_WORK, Verdict.PASS)
 
 
@@ -192,11 +186,11 @@ class CodeReviewer(_Reviewer):
         reasons = list(dict.fromkeys(reason for review in reviews for reason in _reasons_of(review)))
         verdicts = {review.verdict for review in reviews} | {Verdict.INCOMPLETE if failure else Verdict.PASS}
         if failure is not None:
-            reasons.append(failure.words)
+            reasons.append(failure.message)
         if reasons:
             listener.warn(_joined(reasons))
-        is_fatal = any(error.kind == _FATAL for review in reviews for error in review.errors)
         issues = dict.fromkeys(_issue_of(finding) for review in reviews for finding in _open_findings(review))
+        is_fatal = any(error.kind == "fatal" for review in reviews for error in review.errors)
         return ReviewResult(
             passed=failure is None and all(review.passed for review in reviews),
             verdict=next(verdict for verdict in _FROM_WORST if verdict in verdicts),
@@ -279,10 +273,28 @@ class WorkdirReviewer(_Reviewer):
 
         failure = await _failure_of(work(), timeout=self._timeout_seconds)
         if failure is not None:
-            listener.warn(failure.words)
-            return WorkdirReviewResult(passed=False, summary=f"The review failed: {failure.words}")
+            listener.warn(failure.message)
+            return WorkdirReviewResult(passed=False, summary=f"The review failed: {failure.message}")
+        review = reviews[0]
+        reasons = _reasons_of(review)
+        for reason in reasons:
+            listener.warn(reason)
+        only_unreadable = bool(reasons) and all(reason.startswith(_UNREADABLE) for reason in reasons)
         policy = self._on_parse_error or (settings or Settings()).on_parse_error
-        return _workdir_result(reviews[0], listener, unreadable_passes=policy == "pass")
+        is_excused = only_unreadable and policy == "pass" and review.exit_code == 3
+        summary = f"{review.summary}: {_joined(reasons)}" if reasons else review.summary
+        if only_unreadable:
+            # The sentence on answers that could not be read, alone when nothing else was.
+            is_empty = all(reason in ("empty output", "invalid json: no JSON found") for reason in reasons)
+            said = NO_OUTPUT if is_empty else UNREADABLE_OUTPUT
+            was_all = len(review.coverage.units_failed) >= review.coverage.units_total and not review.findings
+            summary = said if was_all else f"{review.summary}; {said}"
+        return WorkdirReviewResult(
+            passed=review.passed or is_excused,
+            summary=summary,
+            issues=tuple(_workdir_issue_of(finding) for finding in _open_findings(review)),
+            raw_output="\n".join(error.detail for error in review.errors if error.detail),
+        )
 
 
 def make_workdir_reviewer(
@@ -343,7 +355,7 @@ class _Listener:
 class _Failure(Struct, frozen=True):
     """Why a review did not come to its end; fatal when trying again makes no sense."""
 
-    words: str
+    message: str
     is_fatal: bool = False
 
 
@@ -381,9 +393,8 @@ def _read_context(file: Path | str | None, listener: _Listener) -> str:
         return ""
     path = Path(file)
     if not path.is_file():
-        raise UsageError(
-            f"the context file {path} does not exist or is not a file", hint="give the path of a text file"
-        )
+        what = f"the context file {path} does not exist or is not a file"
+        raise UsageError(what, hint="give the path of a text file")
     try:
         with path.open("rb") as stream:
             content = stream.read(_CONTEXT_BYTES + 1)
@@ -407,15 +418,10 @@ def _write_log(
             "passed": False,
             "complete": False,
             "findings": [
-                {
-                    "file": found.file,
-                    "severity": found.severity.value,
-                    "title": redact(found.title),
-                    "body": redact(found.body),
-                }
-                for found in listener.findings
+                {"file": one.file, "severity": one.severity.value, "title": redact(one.title), "body": redact(one.body)}
+                for one in listener.findings
             ],
-            "errors": [{"kind": "unfinished", "message": failure.words}],
+            "errors": [{"kind": "unfinished", "message": failure.message}],
             "warnings": [redact(warning) for warning in sorted(listener.warnings)],
         }
         documents.append(f"{json.dumps(known, indent=2, ensure_ascii=False)}\n")
@@ -448,8 +454,7 @@ def _reasons_of(review: Review) -> list[str]:
 
 def _joined(reasons: Sequence[str]) -> str:
     """The first few reasons in one line, and how many more there are."""
-    more = len(reasons) - _NAMED_REASONS
-    return "; ".join(reasons[:_NAMED_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
 
 
 def _open_findings(review: Review) -> list[Finding]:
@@ -459,20 +464,20 @@ def _open_findings(review: Review) -> list[Finding]:
 
 
 def _issue_of(finding: Finding) -> ReviewIssue:
-    priority = finding.severity.priority
+    title, body = _text_of(finding)
     return ReviewIssue(
         file=finding.file,
         line_start=finding.line_start,
         line_end=finding.line_end,
-        priority=priority,
-        title=f"[P{priority}] {_plain_title(finding)}",
-        body=_body(finding),
+        priority=finding.severity.priority,
+        title=f"[P{finding.severity.priority}] {title}",
+        body=body,
         reviewer=finding.reviewer,
     )
 
 
 def _workdir_issue_of(finding: Finding) -> WorkdirIssue:
-    title, body = _plain_title(finding), _body(finding)
+    title, body = _text_of(finding)
     milder: Literal["warning", "suggestion"] = "warning" if finding.severity is Severity.MEDIUM else "suggestion"
     return WorkdirIssue(
         file=finding.file,
@@ -483,32 +488,8 @@ def _workdir_issue_of(finding: Finding) -> WorkdirIssue:
     )
 
 
-def _plain_title(finding: Finding) -> str:
-    """The title without a priority of the reviewer's own, which need not be the one that counts."""
-    stated = _PRIORITY.match(finding.title)
-    return finding.title[stated.end() :] if stated else finding.title
-
-
-def _body(finding: Finding) -> str:
-    return finding.body if finding.anchored else f"{finding.body}\n\n{_UNPLACED}".strip()
-
-
-def _workdir_result(review: Review, listener: _Listener, *, unreadable_passes: bool) -> WorkdirReviewResult:
-    reasons = _reasons_of(review)
-    for reason in reasons:
-        listener.warn(reason)
-    only_unreadable = bool(reasons) and all(reason.startswith(_UNREADABLE) for reason in reasons)
-    if only_unreadable:
-        # The sentence on answers that could not be read, alone when nothing else was.
-        summary = NO_OUTPUT if all(reason in _NOTHING_TO_READ for reason in reasons) else UNREADABLE_OUTPUT
-        was_all = len(review.coverage.units_failed) >= review.coverage.units_total and not review.findings
-        summary = summary if was_all else f"{review.summary}; {summary}"
-    else:
-        summary = f"{review.summary}: {_joined(reasons)}" if reasons else review.summary
-    passes = only_unreadable and unreadable_passes and review.exit_code == _INCOMPLETE
-    return WorkdirReviewResult(
-        passed=review.passed or passes,
-        summary=summary,
-        issues=tuple(_workdir_issue_of(finding) for finding in _open_findings(review)),
-        raw_output="\n".join(error.detail for error in review.errors if error.detail),
-    )
+def _text_of(finding: Finding) -> tuple[str, str]:
+    """Title and body, without a priority of the reviewer's own, which need not be the one that counts."""
+    title = _PRIORITY.sub("", finding.title, count=1)
+    unplaced = "\n\n(The code that this speaks of was not found in the reviewed files.)"
+    return title, finding.body if finding.anchored else f"{finding.body}{unplaced}".strip()

@@ -5,7 +5,7 @@ import io
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.finding import Severity
-from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
+from tests.unit.commits.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
 ENDED = (
     CommitReviewed(reviewed(1), 1, 1200),

@@ -7,7 +7,7 @@ from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, 
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each
-from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
+from tests.unit.commits.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
 LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL
 

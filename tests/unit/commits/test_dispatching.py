@@ -13,9 +13,9 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each
-from tests.unit.sweep.sweep_samples import assignment, failed_review, finding, given, review
+from tests.unit.commits.sweep_samples import assignment, commit, failed_review, finding, given, not_reviewed, review
 
-Work = Callable[[Assignment, Change], Awaitable[Review]]
+Work = Callable[[CommitReview, Change], Awaitable[Review]]
 
 
 def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[CommitReview, ...]:
@@ -23,7 +23,7 @@ def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[Commit
     return asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(count))))
 
 
-async def clean(_assignment: Assignment, _change: Change) -> Review:
+async def clean(_commit: CommitReview, _change: Change) -> Review:
     return review()
 
 
@@ -34,7 +34,7 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> Non
     # Nobody goes on before every place is taken, and one more than there are places would be seen.
     full = asyncio.Barrier(most)
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         nonlocal running, seen
         running += 1
         seen = max(seen, running)
@@ -45,7 +45,7 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> Non
 
     outcomes = dispatch(work, 3 * most, max_concurrent=most)
     assert seen == most
-    assert [outcome.commit.sha for outcome in outcomes] == [assignment(number).commit.sha for number in range(3 * most)]
+    assert [outcome.commit.sha for outcome in outcomes] == [commit(number).sha for number in range(3 * most)]
 
 
 @pytest.mark.requirement("D2")
@@ -54,7 +54,7 @@ def test_five_at_a_time_is_the_default_and_none_is_refused() -> None:
     running: set[str] = set()
     full = asyncio.Barrier(5)
 
-    async def work(one: Assignment, _change: Change) -> Review:
+    async def work(one: CommitReview, _change: Change) -> Review:
         running.add(one.commit.sha)
         seen.append(len(running))
         await full.wait()
@@ -78,7 +78,7 @@ def test_the_event_loop_goes_on_while_reviews_run() -> None:
             await asyncio.sleep(0.001)
             ticks += 1
 
-    async def slow(_assignment: Assignment, _change: Change) -> Review:
+    async def slow(_commit: CommitReview, _change: Change) -> Review:
         while ticks < 8:  # noqa: ASYNC110 - the number has no event
             await asyncio.sleep(0.001)
         return review()
@@ -101,7 +101,7 @@ def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
             ahead.append(number - begun)
             yield assignment(number)
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         nonlocal begun
         begun += 1
         await asyncio.sleep(0.002)
@@ -127,9 +127,9 @@ def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
 def test_whatever_one_review_raises_degrades_that_commit_alone(
     error: BaseException, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = assignment(2).commit.sha
+    bad = commit(2).sha
 
-    async def work(one: Assignment, _change: Change) -> Review:
+    async def work(one: CommitReview, _change: Change) -> Review:
         if one.commit.sha == bad:
             raise error
         return review()
@@ -149,7 +149,7 @@ def test_whatever_one_review_raises_degrades_that_commit_alone(
 def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         return failed_review("agent crashed: it was ended by signal 9", findings=(finding(Severity.HIGH),))
 
     with caplog.at_level(logging.WARNING, "codeloupe"):
@@ -166,7 +166,7 @@ def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(
 def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many() -> None:
     skipped = tuple(SkippedFile(f"{number}.py", SkipReason.TOO_LARGE) for number in range(9))
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         return review(complete=False, coverage=Coverage(files_total=9, skipped=skipped))
 
     (outcome,) = dispatch(work, 1)
@@ -175,7 +175,7 @@ def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many()
 
 def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
     async def main() -> tuple[CommitReview, ...]:
-        unread = assignment(1, change=None, problem="its parent is not here")
+        unread = (not_reviewed(1, "its parent is not here"), None)
         return await AgentDispatcher(clean).dispatch(given([unread, assignment(2)]))
 
     first, second = asyncio.run(main())
@@ -192,7 +192,7 @@ def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended
         yield assignment(2)
         raise error
 
-    async def work(one: Assignment, _change: Change) -> Review:
+    async def work(one: CommitReview, _change: Change) -> Review:
         await asyncio.sleep(0.02)
         ended.append(one.commit.sha)
         return review()
@@ -214,7 +214,7 @@ def test_a_cancellation_leaves_nothing_running_and_closes_the_source() -> None:
         finally:
             closed.append(True)
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         nonlocal running
         running += 1
         try:
@@ -241,8 +241,8 @@ def test_each_end_is_told_as_it_comes_and_a_listener_that_fails_takes_nothing() 
     told: list[str] = []
     others = asyncio.Event()
 
-    async def work(one: Assignment, _change: Change) -> Review:
-        if one.commit.sha == assignment(0).commit.sha:
+    async def work(one: CommitReview, _change: Change) -> Review:
+        if one.commit.sha == commit(0).sha:
             await others.wait()
         return review()
 
@@ -266,7 +266,7 @@ class Counting:
         self._answers = answers
         self._then = then
 
-    async def __call__(self, _assignment: Assignment, _change: Change) -> Review:
+    async def __call__(self, _commit: CommitReview, _change: Change) -> Review:
         answer = self._answers[self.asked] if self.asked < len(self._answers) else self._then
         self.asked += 1
         if isinstance(answer, Exception):
