@@ -12,32 +12,19 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from codeloupe.cli.options import (
-    add_json_option,
-    add_loudness_options,
-    decode_input,
-    is_ascii_only,
-    read_input,
-    wrapped,
-)
+from codeloupe.cli import options
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, flag, option
-from codeloupe.cli.progress import Display, ProgressMode, agent_of, choose_mode, describe, holds_up
+from codeloupe.cli.progress import AgentProgress, choose_mode
 from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import (
-    AgentEvent,
     AgentRequest,
     AgentResult,
-    AttemptFailed,
     PermissionMode,
-    TokensSpent,
     TokenUsage,
-    ToolUsed,
-    TurnTaken,
 )
-from codeloupe.reports.wording import duration
 from codeloupe.runtime import Runtime, run_agent
 from codeloupe.system.untrusted import json_document, terminal
 
@@ -74,10 +61,10 @@ def configure(parser: Parser) -> None:
     flag(limits, "--fresh", "ask again even if the same was asked before")
     showing = run_parser.add_argument_group("showing")
     option(showing, "--label", "NAME=VALUE", "for events and logs", action="append", default=[])
-    add_json_option(showing, "the whole result, for programs")
-    add_loudness_options(showing, quiet="print only the answer")
+    options.add_json(showing, "the whole result, for programs")
+    options.add_loudness(showing, quiet="print only the answer")
     about = "show which agents are available"
-    add_json_option(actions.add_parser("list", help=about, description="Show which agents are here."))
+    options.add_json(actions.add_parser("list", help=about, description="Show which agents are here."))
 
 
 def request_of(arguments: argparse.Namespace) -> AgentRequest:
@@ -132,8 +119,8 @@ def _read(name: Path | str) -> str:
     what = "standard input" if name == "-" else str(name)
     # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
     most = 64 * 1024**2
-    data = read_input(name, what, most=most, unreadable="give a readable file", too_large="send less at once")
-    return decode_input(data, what)
+    data = options.read_input(name, what, most=most, unreadable="give a readable file", too_large="send less at once")
+    return options.decode_input(data, what)
 
 
 def _schema(path: Path | None) -> dict[str, Any] | None:
@@ -159,29 +146,6 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, object]:
         "wait_for_quota": arguments.wait_for_quota or None,
         "keep_sessions": arguments.keep_session or None,
     }
-
-
-class AgentProgress(Display):
-    """A sink for the events of one agent call: `with AgentProgress(mode=…) as progress: … progress.emit`."""
-
-    _agent, _doing, _spent = "", "starting", ""
-
-    def emit(self, event: AgentEvent) -> None:
-        """Take an event. Cheap; never raises."""
-        self._agent = agent_of(event)
-        if isinstance(event, TokensSpent):
-            self._spent = describe(event)
-        else:
-            self._doing = describe(event)
-        # What happens often is only for the live line; a last failure is that of the whole call, which reports it.
-        is_fleeting = isinstance(event, TurnTaken | ToolUsed | TokensSpent | AttemptFailed)
-        if holds_up(event) or (self._mode is ProgressMode.PLAIN and not is_fleeting):
-            self.say(f"{self._agent}: {describe(event)}")
-
-    def status(self) -> str:
-        """The agent, what it does, what it spent, the time so far."""
-        elapsed = duration(self._clock() - self._started)
-        return "  ".join(part for part in (self._agent, self._doing, self._spent, elapsed) if part)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -243,7 +207,7 @@ def _list(*, as_json: bool) -> int:
     if as_json:
         write_result(_as_json({"agents": [{"name": name, **to_builtins(agent)} for name, agent in found]}))
         return 0
-    good, bad = ("+", "-") if is_ascii_only() else ("✔", "·")
+    good, bad = ("+", "-") if options.is_ascii_only() else ("✔", "·")
     rows = [("", "AGENT", "VERSION", "LOGIN", "MODEL")]
     for name, agent in found:
         login = {True: "yes", False: "no", None: "unknown"}[agent.logged_in] if agent.found else ""
@@ -255,6 +219,8 @@ def _list(*, as_json: bool) -> int:
     if missing := [(name, agent.how_to_fix) for name, agent in found if agent.how_to_fix]:
         width = max(len(name) for name, _ in missing)
         lines += ["", "To use them:"]
-        lines += [line for name, hint in missing for line in wrapped(terminal(hint), f"  {name.ljust(width)}  ")]
+        lines += [
+            line for name, hint in missing for line in options.wrapped(terminal(hint), f"  {name.ljust(width)}  ")
+        ]
     write_result("\n".join(lines) + "\n")
     return 0

@@ -6,36 +6,18 @@ import argparse
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from codeloupe.cli import options
 from codeloupe.cli.history import here
-from codeloupe.cli.options import (
-    add_color_option,
-    add_json_option,
-    add_repo_option,
-    is_ascii_only,
-    look_of,
-    repository_root_of,
-)
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.running import note
 from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
-from codeloupe.reports.baseline_text import list_json, pruned_json, render_added, render_list, render_pruned
+from codeloupe.reports import baseline_text as report
+from codeloupe.store import baseline_findings as findings
 from codeloupe.store.baseline import LONGEST_TEXT, parse_date, parse_reason, read_working_file, write_working_file
 from codeloupe.store.baseline_editing import edited
-from codeloupe.store.baseline_findings import (
-    Acceptance,
-    ReviewedFindings,
-    all_open,
-    chosen,
-    entry_for,
-    findings_of,
-    findings_of_sweep,
-    read_report,
-    standings,
-    to_prune,
-)
 
 _EPILOG = """\
 The baseline is the file codeloupe-baseline.yaml at the root of the repository; commit it. A finding listed in it is
@@ -66,37 +48,37 @@ def configure(parser: Parser) -> None:
         what = "a saved review or sweep" if verb is add else "a saved review"
         option(source, "--review", "ID", f"{what}, as `codeloupe history list` has it (default: the last)")
         option(source, "--from", "FILE", "a JSON report instead; - is stdin", dest="report", type=Path)
-        add_repo_option(verb)
+        options.add_repo(verb)
         if verb is not add:
-            add_json_option(verb)
-    add_color_option(listed)
+            options.add_json(verb)
+    options.add_color(listed)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for and return the exit code. Raises UsageError, ConfigError, OutputError and StoreError."""
     set_up_logging()
-    return int(arguments.act(repository_root_of(arguments.repo), arguments))
+    return int(arguments.act(options.repository_root_of(arguments.repo), arguments))
 
 
-def _reviewed_by(arguments: argparse.Namespace) -> ReviewedFindings:
+def _reviewed_by(arguments: argparse.Namespace) -> findings.ReviewedFindings:
     """What the review or the sweep that is asked for found, or the newest. Raises UsageError and StoreError."""
     if arguments.report is not None:
-        return read_report(arguments.report)
+        return findings.read_report(arguments.report)
     with opened_history() as history:
         entry = find_entry(history, arguments.review or LAST, here=here(history, arguments))
         swept = history.get_sweep(entry.entry_id) if entry.kind is EntryKind.SWEEP else None
         if swept is not None:
-            return findings_of_sweep(swept.sweep, name=f"sweep {entry.entry_id[:SHORT_ID]}")
+            return findings.findings_of_sweep(swept.sweep, name=f"sweep {entry.entry_id[:SHORT_ID]}")
         return _of_review(review_of(history, entry))
 
 
-def _reviewed_if_any(arguments: argparse.Namespace) -> tuple[ReviewedFindings | None, str]:
+def _reviewed_if_any(arguments: argparse.Namespace) -> tuple[findings.ReviewedFindings | None, str]:
     """What the review that is asked for found, or the last; and why there is none. Raises for one that is named.
 
     Not a sweep: in commits of the past nothing shows that an entry is not needed any more.
     """
     if arguments.report is not None:
-        return read_report(arguments.report), ""
+        return findings.read_report(arguments.report), ""
     try:
         with opened_history() as history:
             return _of_review(find_review(history, arguments.review or LAST, here=here(history, arguments))), ""
@@ -106,8 +88,8 @@ def _reviewed_if_any(arguments: argparse.Namespace) -> tuple[ReviewedFindings | 
         return None, error.message
 
 
-def _of_review(record: ReviewRecord) -> ReviewedFindings:
-    return findings_of(record.review, name=f"review {record.review.review_id[:SHORT_ID]}")
+def _of_review(record: ReviewRecord) -> findings.ReviewedFindings:
+    return findings.findings_of(record.review, name=f"review {record.review.review_id[:SHORT_ID]}")
 
 
 def _add(root: Path, arguments: argparse.Namespace) -> int:
@@ -118,8 +100,8 @@ def _add(root: Path, arguments: argparse.Namespace) -> int:
     file = read_working_file(root)
     reviewed = _reviewed_by(arguments)
     known = {entry.key: entry for entry in file.baseline.entries}
-    findings = all_open(reviewed) if arguments.all else chosen(reviewed, arguments.fingerprint)
-    entries = [entry_for(finding, acceptance) for finding in findings]
+    meant = findings.all_open(reviewed) if arguments.all else findings.chosen(reviewed, arguments.fingerprint)
+    entries = [findings.entry_for(finding, acceptance) for finding in meant]
     if arguments.all:
         # Somebody gave those that hold a reason of their own.
         entries = [entry for entry in entries if entry.key not in known or known[entry.key].is_expired(_today())]
@@ -127,13 +109,13 @@ def _add(root: Path, arguments: argparse.Namespace) -> int:
         write_working_file(root, edited(file.text, file.baseline, put=entries))
     added = [entry for entry in entries if entry.key not in known]
     renewed = [entry for entry in entries if entry.key in known]
-    write_result(render_added(added, renewed, ascii_only=is_ascii_only()))
+    write_result(report.render_added(added, renewed, ascii_only=options.is_ascii_only()))
     if arguments.all and not reviewed.complete:
         note(f"{reviewed.name} was not complete: what it did not look at is not in the baseline")
     return 0
 
 
-def _acceptance(arguments: argparse.Namespace) -> Acceptance:
+def _acceptance(arguments: argparse.Namespace) -> findings.Acceptance:
     reason, owner = (" ".join(text.split()) for text in (arguments.reason, arguments.owner))
     try:
         parse_reason(reason)
@@ -150,18 +132,18 @@ def _acceptance(arguments: argparse.Namespace) -> Acceptance:
             raise UsageError(f"--expires: {word!r} is not a date", hint="write it as YYYY-MM-DD") from error
         if expires < _today():
             raise UsageError(f"--expires: {expires} is in the past", hint="give today or a later day")
-    return Acceptance(reason=reason, owner=owner, expires=expires)
+    return findings.Acceptance(reason=reason, owner=owner, expires=expires)
 
 
 def _list(root: Path, arguments: argparse.Namespace) -> int:
     baseline = read_working_file(root).baseline
     reviewed, problem = _reviewed_if_any(arguments)
-    entries = standings(baseline, reviewed, today=_today())
+    entries = findings.standings(baseline, reviewed, today=_today())
     name = None if reviewed is None else reviewed.name
     if arguments.json:
-        write_result(list_json(entries, review=name))
+        write_result(report.list_json(entries, review=name))
     else:
-        write_result(render_list(entries, review=name, **look_of(arguments.color)))
+        write_result(report.render_list(entries, review=name, **options.look_of(arguments.color)))
     if problem and entries:
         note(f"which entries are used is not known: {problem}")
     return 0
@@ -170,13 +152,13 @@ def _list(root: Path, arguments: argparse.Namespace) -> int:
 def _prune(root: Path, arguments: argparse.Namespace) -> int:
     file = read_working_file(root)
     reviewed, problem = _reviewed_if_any(arguments)
-    gone = to_prune(standings(file.baseline, reviewed, today=_today()))
+    gone = findings.to_prune(findings.standings(file.baseline, reviewed, today=_today()))
     if gone and not arguments.dry_run:
         write_working_file(root, edited(file.text, file.baseline, remove=[each.entry.key for each in gone]))
     if arguments.json:
-        write_result(pruned_json(gone, dry_run=arguments.dry_run))
+        write_result(report.pruned_json(gone, dry_run=arguments.dry_run))
     else:
-        write_result(render_pruned(gone, dry_run=arguments.dry_run, ascii_only=is_ascii_only()))
+        write_result(report.render_pruned(gone, dry_run=arguments.dry_run, ascii_only=options.is_ascii_only()))
     if problem and file.baseline.entries:
         note(f"only expired entries were looked for: {problem}")
     return 0

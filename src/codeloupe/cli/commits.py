@@ -6,13 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from codeloupe.cli.options import (
-    add_color_option,
-    add_loudness_options,
-    add_on_incomplete_option,
-    add_repo_option,
-    look_of,
-)
+from codeloupe.cli import options
 from codeloupe.cli.output import Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
@@ -49,7 +43,7 @@ def configure(parser: Parser) -> None:
     option(which, "--author", "A", "by authors whose name or email contains this text")
     option(which, "--max", "N", "at most the newest N", type=int)
     flag(which, "--merges", "review the commits inside merges one by one")
-    add_repo_option(parser)
+    options.add_repo(parser)
     how = parser.add_argument_group("how to review")
     add_asking_options(how)
     add_verify_option(how)
@@ -60,13 +54,13 @@ def configure(parser: Parser) -> None:
     flag(limits, "--fresh", "ignore saved answers and ask again")
     judging = parser.add_argument_group("judging")
     flag(judging, "--strict", "exit 1 if there is a high or critical finding")
-    add_on_incomplete_option(judging)
+    options.add_on_incomplete(judging)
     showing = parser.add_argument_group("showing")
     formats = f"{', '.join(SWEEP_FORMATS)} (default: text)"
     option(showing, "--output --format", "FORMAT", formats, choices=SWEEP_FORMATS, default="text")
     option(showing, "--save -o", "FILE", "write the result to a file", type=Path)
-    add_color_option(showing)
-    add_loudness_options(showing, quiet="print only the result")
+    options.add_color(showing)
+    options.add_loudness(showing, quiet="print only the result")
 
 
 def query_of(arguments: argparse.Namespace) -> CommitQuery:
@@ -102,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         sweep = _sweep(query, settings, arguments)
         if arguments.save is not None:
             note(sweep.summary, quiet=arguments.quiet)
-        look = look_of(arguments.color, to_file=arguments.save is not None)
+        look = options.look_of(arguments.color, to_file=arguments.save is not None)
         layout = Layout(**look, verbose=arguments.verbose)
         return sweep.exit_code, lambda output: render_sweep(sweep, output.format, layout)
 

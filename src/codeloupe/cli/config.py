@@ -8,17 +8,10 @@ import os
 import secrets
 from pathlib import Path
 
-from codeloupe.cli.options import add_json_option, add_repo_option, output_width, repository_root_of
+from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.running import note, run_to_end
-from codeloupe.config.files import (
-    REPOSITORY_FILE_NAMES,
-    find_repository_file,
-    mistaken_files,
-    read_config_file,
-    read_repository_file,
-    user_file_path,
-)
+from codeloupe.config import files
 from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text
 from codeloupe.config.yaml import escape
@@ -26,7 +19,7 @@ from codeloupe.errors import OutputError
 from codeloupe.runtime import check_settings
 from codeloupe.system.untrusted import without_log_commands
 
-_FILE_NAME = REPOSITORY_FILE_NAMES[0]
+_FILE_NAME = files.REPOSITORY_FILE_NAMES[0]
 
 
 def configure(parser: Parser) -> None:
@@ -37,12 +30,12 @@ def configure(parser: Parser) -> None:
     init = add_command(verbs, "init", about, _init)
     flag(init, "--force", f"replace {_FILE_NAME} if there is one")
     show = add_command(verbs, "show", "show every setting and where it comes from", _show)
-    add_json_option(show)
+    options.add_json(show)
     validate = add_command(verbs, "validate", "check the configuration files", _validate)
     option(validate, "file", "FILE", "check this file only", nargs="?", type=Path)
     add_command(verbs, "schema", "print the JSON Schema of the configuration file", _schema)
     for verb in (init, show, validate):
-        add_repo_option(verb)
+        options.add_repo(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,10 +49,10 @@ def _schema(_arguments: argparse.Namespace) -> int:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    root = repository_root_of(arguments.repo)
+    root = options.repository_root_of(arguments.repo)
     target = root / _FILE_NAME
     shown = escape(str(target))
-    existing = find_repository_file(root)
+    existing = files.find_repository_file(root)
     if existing is not None and existing != target:
         hint = f"rename it to {_FILE_NAME}, or remove it"
         raise OutputError(f"{existing.name} already exists in {escape(str(root))}", hint=hint)
@@ -83,7 +76,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    root = repository_root_of(arguments.repo)
+    root = options.repository_root_of(arguments.repo)
     loaded = load_settings_from_disk(root, environment=os.environ, flags={})
     _note_mistaken(root)
     values = plain_values(loaded.settings)
@@ -102,7 +95,7 @@ def _show(arguments: argparse.Namespace) -> int:
     keys, longest, origins = (max(len(row[column]) for row in rows) for column in range(3))
     # A long value would push the column after it off the screen, so it is cut, and `--json` has it whole; but one long
     # path is no reason to cut every value.
-    left = output_width() - keys - min(origins, 20) - 4
+    left = options.output_width() - keys - min(origins, 20) - 4
     room = min(longest, max(16, min(56, left)))
     cut = [(key, value if len(value) <= room else f"{value[: room - 1]}…", origin) for key, value, origin in rows]
     print(without_log_commands("\n".join(f"{key:<{keys}}  {value:<{room}}  {origin}" for key, value, origin in cut)))
@@ -110,16 +103,20 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _note_mistaken(root: Path) -> None:
-    for text in mistaken_files(root, user_file_path(os.environ)):
+    for text in files.mistaken_files(root, files.user_file_path(os.environ)):
         note(text)
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    root, file = repository_root_of(arguments.repo), arguments.file
+    root, file = options.repository_root_of(arguments.repo), arguments.file
     if file is None:
-        source, user_file, environment = read_repository_file(root), user_file_path(os.environ), dict(os.environ)
+        source, user_file, environment = (
+            files.read_repository_file(root),
+            files.user_file_path(os.environ),
+            dict(os.environ),
+        )
     else:  # checked as it is, whatever the variables of this process say
-        source, user_file, environment = read_config_file(file, name=str(file), follow_symlinks=True), None, {}
+        source, user_file, environment = files.read_config_file(file, name=str(file), follow_symlinks=True), None, {}
     loaded = load_settings(repository_file=source, user_file=user_file, environment=environment, flags={})
     _note_mistaken(root)
     # As a run would: an expert that nobody knows is no mistake of form.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-from codeloupe.cli.options import add_color_option, look_of
+from codeloupe.cli import options
 from codeloupe.cli.output import Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
@@ -31,7 +31,7 @@ _AWS_KEY = "AKIA" + "QX7ZP3LMN5" + "TVRW2K"
 def configure(parser: Parser) -> None:
     """How to show it."""
     option(parser, "--svg", "FILE", "write the result as a picture instead", type=Path)
-    add_color_option(parser)
+    options.add_color(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 0 if reviewed.complete else reviewed.exit_code
         if arguments.svg is not None:
             return exit_code, lambda _output: svg(reviewed, title="codeloupe demo")
-        return exit_code, lambda _output: render_text(reviewed, **look_of(arguments.color)) + _NEXT
+        return exit_code, lambda _output: render_text(reviewed, **options.look_of(arguments.color)) + _NEXT
 
     return deliver((Output("text", arguments.svg),), make, quiet=True)
 

@@ -8,7 +8,7 @@ import json
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
+from codeloupe.cli import options
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.running import run_to_end, tell_notes
@@ -24,8 +24,8 @@ _GROUPS = ("codeloupe", "git", "analysers", "agents", "publishing")
 
 def configure(parser: Parser) -> None:
     """Where to look, and how to show it."""
-    add_repo_option(parser)
-    add_json_option(parser)
+    options.add_repo(parser)
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,18 +50,20 @@ def run(arguments: argparse.Namespace) -> int:
 def _as_text(diagnosis: Diagnosis) -> str:
     lines: list[str] = []
     group = ""
-    good, bad, absent = ("+", "!", "-") if is_ascii_only() else ("✔", "✘", "·")
+    good, bad, absent = ("+", "!", "-") if options.is_ascii_only() else ("✔", "✘", "·")
     width = max(len(check.name) for check in diagnosis.checks)
     for check in sorted(diagnosis.checks, key=lambda check: _GROUPS.index(check.group)):
         if check.group != group:
             group = check.group
             lines += ["", group] if lines else [group]
         mark = good if check.ok else bad if check.needed else absent
-        lines += wrapped(terminal(check.detail), f"  {mark} {check.name.ljust(width)}  ")
+        lines += options.wrapped(terminal(check.detail), f"  {mark} {check.name.ljust(width)}  ")
         if check.hint:
-            lines += wrapped(terminal(check.hint), f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: ")
+            lines += options.wrapped(
+                terminal(check.hint), f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: "
+            )
     reviewer = diagnosis.reviewer
-    lines += ["", *wrapped(f"{reviewer.type} ({terminal(reviewer.why)}).", "A review here would be: ", hang=2)]
+    lines += ["", *options.wrapped(f"{reviewer.type} ({terminal(reviewer.why)}).", "A review here would be: ", hang=2)]
     if not diagnosis.healthy:
         lines.append("Something that a review needs is missing; see above.")
     return "\n".join(lines) + "\n"

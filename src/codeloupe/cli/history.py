@@ -10,63 +10,23 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from codeloupe.cli.options import (
-    add_color_option,
-    add_json_option,
-    add_on_incomplete_option,
-    add_repo_option,
-    look_of,
-)
+from codeloupe.cli import options
 from codeloupe.cli.output import Output, deliver, set_up_logging, size_of, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.running import note
-from codeloupe.engine.history import (
-    LAST,
-    SHORT_ID,
-    Here,
-    changed_policy,
-    find_entry,
-    find_review,
-    judged,
-    judged_sweep,
-    opened_history,
-    review_of,
-)
+from codeloupe.engine import history as saved
 from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.errors import UsageError
 from codeloupe.git.identity import find_identity_now
+from codeloupe.model import history as model
 from codeloupe.model.finding import Severity
-from codeloupe.model.history import (
-    Dismissal,
-    EntryKind,
-    HistoryQuery,
-    Listing,
-    PruneRule,
-    RepositoryIdentity,
-    ReviewRecord,
-    SweepRecord,
-    TrendKey,
-    Trends,
-)
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
-from codeloupe.reports.history import (
-    comparison_json,
-    list_json,
-    moment,
-    removed_json,
-    render_comparison,
-    render_list,
-    render_outline,
-    render_trends,
-    trends_json,
-)
+from codeloupe.reports import history as report
 from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import terminal, without_log_commands
 
-_LONGEST_REASON = 1_000
-_MOST_LISTED = 8
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 _LIST = "`codeloupe history list` shows the others"
 _AGE = re.compile(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)
@@ -83,7 +43,7 @@ def configure(parser: Parser) -> None:
     option(listed, "--branch", "NAME", "only reviews made on this branch")
 
     show = add_command(verbs, "show", "one saved review, or the commits of a sweep", _show)
-    option(show, "id", "ID", f"{an_id} (default: last)", nargs="?", default=LAST)
+    option(show, "id", "ID", f"{an_id} (default: last)", nargs="?", default=saved.LAST)
     flag(show, "--raw", "what the agents printed, unit by unit")
 
     about = "a saved review in any format, judged by another policy if asked"
@@ -93,14 +53,14 @@ def configure(parser: Parser) -> None:
     option(rendered, "--format", "FORMAT", about, default="text")
     option(rendered, "--fail-on", "SEVERITY", "exit 1 from this severity on (default: as reviewed)")
     option(rendered, "--min-severity", "SEVERITY", "show from this severity on (default: as reviewed)")
-    add_on_incomplete_option(rendered, " (default: as reviewed)")
+    options.add_on_incomplete(rendered, " (default: as reviewed)")
     option(rendered, "-o --output", "FILE", "write the result to a file", type=Path)
     for each in (show, rendered):
         flag(each, "-v --verbose", "name every skipped file and fingerprint")
 
     compare = add_command(verbs, "compare", "what is new, still open, fixed or back between two reviews", _compare)
     option(compare, "earlier", "A", f"the earlier review: {an_id}")
-    option(compare, "later", "B", "the later one (default: last)", nargs="?", default=LAST)
+    option(compare, "later", "B", "the later one (default: last)", nargs="?", default=saved.LAST)
 
     trends = add_command(verbs, "trends", "findings, share fixed, cost and time, as a table and a plot", _trends)
     about = "week, expert or reviewer (default: all three)"
@@ -119,28 +79,32 @@ def configure(parser: Parser) -> None:
     option(prune, "--keep", "N", "never the newest N; alone: all but the newest N", type=int)
     flag(prune, "--dry-run", "only say what would be removed")
     for each in (listed, show, rendered, compare, trends, dismiss, prune):
-        add_repo_option(each)
+        options.add_repo(each)
         if each in (listed, trends, prune):
             flag(each, "--all-repositories", "of every repository, not of this one alone")
         if each in (listed, compare, trends, prune):
-            add_json_option(each)
+            options.add_json(each)
         if each not in (dismiss, prune):
-            add_color_option(each)
+            options.add_color(each)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for and return the exit code. Raises UsageError and StoreError."""
     set_up_logging()
-    with opened_history() as history:
-        return int(arguments.act(history, arguments))
+    with saved.opened_history() as history:
+        done: str | int = arguments.act(history, arguments)
+    if isinstance(done, int):
+        return done
+    write_result(done)
+    return 0
 
 
-def here(history: SqliteHistory, arguments: argparse.Namespace) -> Here:
+def here(history: SqliteHistory, arguments: argparse.Namespace) -> saved.Here:
     """The repository of `--repo`, found out when it is asked for the first time: that takes git."""
     return cache(lambda: find_identity_now(arguments.repo, history))
 
 
-def _identity_of(history: SqliteHistory, arguments: argparse.Namespace) -> RepositoryIdentity | None:
+def _identity_of(history: SqliteHistory, arguments: argparse.Namespace) -> model.RepositoryIdentity | None:
     return None if arguments.all_repositories else here(history, arguments)()
 
 
@@ -149,62 +113,56 @@ def _check_at_least(least: int, number: int, option: str) -> None:
         raise UsageError(f"{option} is {number}, and must be at least {least}", hint="see codeloupe history --help")
 
 
-def _note_problems(record: ReviewRecord | SweepRecord) -> None:
+def _note_problems(record: model.ReviewRecord | model.SweepRecord) -> None:
     for problem in record.problems:
         note(problem)
 
 
-def _nothing_yet(identity: RepositoryIdentity | None, branch: str | None = None) -> str:
+def _nothing_yet(identity: model.RepositoryIdentity | None, branch: str | None = None) -> str:
     where = "" if identity is None else f" of {terminal(identity.label) or 'this directory'}"
     on = "" if branch is None else f" on branch {terminal(branch)}"
     return f"No review{where}{on} is saved yet; `codeloupe review` makes the first entry.\n"
 
 
-def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     place = here(history, arguments)
-    earlier = find_review(history, arguments.earlier, here=place)
-    later = find_review(history, arguments.later, here=place)
+    earlier = saved.find_review(history, arguments.earlier, here=place)
+    later = saved.find_review(history, arguments.later, here=place)
     if earlier.review.review_id == later.review.review_id:
         note("both are the same review; `codeloupe history list` shows earlier ones")
     comparison = compare_reviews(history, earlier, later)
     if arguments.json:
-        write_result(comparison_json(comparison, earlier, later))
-    else:
-        write_result(render_comparison(comparison, earlier, later, **look_of(arguments.color)))
-    return 0
+        return report.comparison_json(comparison, earlier, later)
+    return report.render_comparison(comparison, earlier, later, **options.look_of(arguments.color))
 
 
-def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Dismiss, take back, or list. Raises UsageError for a finding that nobody saw, and without a reason."""
     identity = here(history, arguments)()
+    dismissals = history.dismissals(identity.names)
     word = arguments.fingerprint
-    if word is None and (arguments.undo or arguments.reason is not None):
-        raise UsageError("no finding was named", hint=_WHERE)
     if word is None:
-        rows = [
-            terminal(f"{one.fingerprint[:SHORT_ID]}  {moment(one.at)}  {one.who or 'somebody'}: {one.reason}")
-            for one in history.dismissals(identity.names)
-        ]
-        listed = "".join(f"{row}\n" for row in rows)
-        write_result(listed or f"Nothing is dismissed in {terminal(identity.label)}.\n")
-    elif arguments.undo:
-        prefix = _prefix(word)
-        found = [one.fingerprint for one in history.dismissals(identity.names) if one.fingerprint.startswith(prefix)]
-        if not found:
-            raise UsageError(f"{word!r} is not dismissed", hint="`codeloupe history dismiss` lists what is")
-        fingerprint = _only(word, found)
-        history.take_back(fingerprint, repositories=identity.names)
-        write_result(f"Taken back: {fingerprint[:SHORT_ID]} counts again in the next review.\n")
-    else:
-        write_result(_dismissed(history, identity, word, " ".join((arguments.reason or "").split())))
-    return 0
+        if arguments.undo or arguments.reason is not None:
+            raise UsageError("no finding was named", hint=_WHERE)
+        rows = ((one.fingerprint[: saved.SHORT_ID], report.moment(one.at), one) for one in dismissals)
+        lines = (terminal(f"{name}  {at}  {one.who or 'somebody'}: {one.reason}") for name, at, one in rows)
+        return "".join(f"{line}\n" for line in lines) or f"Nothing is dismissed in {terminal(identity.label)}.\n"
+    if not arguments.undo:
+        return _dismissed(history, identity, word, " ".join((arguments.reason or "").split()))
+    prefix = _prefix(word)
+    found = [one.fingerprint for one in dismissals if one.fingerprint.startswith(prefix)]
+    if not found:
+        raise UsageError(f"{word!r} is not dismissed", hint="`codeloupe history dismiss` lists what is")
+    fingerprint = _only(word, found)
+    history.take_back(fingerprint, repositories=identity.names)
+    return f"Taken back: {fingerprint[: saved.SHORT_ID]} counts again in the next review.\n"
 
 
-def _dismissed(history: SqliteHistory, identity: RepositoryIdentity, word: str, reason: str) -> str:
-    if not reason or len(reason) > _LONGEST_REASON:
-        what = "a reason is required" if not reason else f"the reason is longer than {_LONGEST_REASON:,}"
+def _dismissed(history: SqliteHistory, identity: model.RepositoryIdentity, word: str, reason: str) -> str:
+    if not reason or len(reason) > 1_000:
+        what = "a reason is required" if not reason else "the reason is longer than 1,000"
         raise UsageError(what, hint='add --reason "what makes it no defect"')
-    found = history.fingerprints(_prefix(word), repositories=identity.names, limit=_MOST_LISTED + 1)
+    found = history.fingerprints(_prefix(word), repositories=identity.names, limit=9)
     if not found:
         raise UsageError(f"no saved finding of {identity.label or 'this directory'} is {word!r}", hint=_WHERE)
     fingerprint = _only(word, found)
@@ -212,7 +170,7 @@ def _dismissed(history: SqliteHistory, identity: RepositoryIdentity, word: str, 
         who = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a user that the system does not know
         who = ""
-    dismissal = Dismissal(
+    dismissal = model.Dismissal(
         fingerprint=fingerprint,
         repository=identity.names[0],
         reason=redact(reason),  # kept for good and shown to others, so no secret may get into it by mistake
@@ -222,9 +180,9 @@ def _dismissed(history: SqliteHistory, identity: RepositoryIdentity, word: str, 
     )
     history.dismiss(dismissal)
     where = history.findings_of([fingerprint], repositories=identity.names)[-1]
-    place = terminal(f"{fingerprint[:SHORT_ID]} in {where.file}")
-    undo = f"`codeloupe history dismiss {fingerprint[:SHORT_ID]} --undo` takes it back"
-    return f"Dismissed {place}: the next review does not count it.\n{undo}.\n"
+    short = fingerprint[: saved.SHORT_ID]
+    done = f"Dismissed {terminal(f'{short} in {where.file}')}: the next review does not count it."
+    return f"{done}\n`codeloupe history dismiss {short} --undo` takes it back.\n"
 
 
 def _prefix(word: str) -> str:
@@ -242,27 +200,25 @@ def _only(word: str, found: Sequence[str]) -> str:
     return distinct[0]
 
 
-def _list(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Show the list; a history without entries is no error."""
     limit = arguments.limit
     _check_at_least(1, limit, "--limit")
     identity = _identity_of(history, arguments)
     names = None if identity is None else identity.names
     # One more than is shown tells whether there are more.
-    found = history.list(HistoryQuery(repositories=names, branch=arguments.branch, limit=limit + 1))
-    shown = Listing(found.entries[:limit], found.problems)
+    found = history.list(model.HistoryQuery(repositories=names, branch=arguments.branch, limit=limit + 1))
+    shown = model.Listing(found.entries[:limit], found.problems)
     if arguments.json:
-        write_result(list_json(shown))
-    elif not shown.entries and not shown.problems:
-        write_result(_nothing_yet(identity, arguments.branch))
-    else:
-        write_result(render_list(shown, **look_of(arguments.color), with_repository=identity is None))
-        if len(found.entries) > limit:
-            note(f"there are older ones; --limit {limit * 2} shows more")
-    return 0
+        return report.list_json(shown)
+    if not shown.entries and not shown.problems:
+        return _nothing_yet(identity, arguments.branch)
+    if len(found.entries) > limit:
+        note(f"there are older ones; --limit {limit * 2} shows more")
+    return report.render_list(shown, **options.look_of(arguments.color), with_repository=identity is None)
 
 
-def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Remove what the options name."""
     if arguments.older_than is None and arguments.keep is None:
         raise UsageError("nothing says what to remove", hint="give --older-than 90d, --keep 100, or both")
@@ -272,21 +228,19 @@ def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     identity = _identity_of(history, arguments)
     names = None if identity is None else identity.names
     before = history.file_bytes()
-    rule = PruneRule(older_than=older_than, keep_last=arguments.keep, repositories=names)
+    rule = model.PruneRule(older_than=older_than, keep_last=arguments.keep, repositories=names)
     removed = history.prune(rule, dry_run=arguments.dry_run)
     freed = max(before - history.file_bytes(), 0)
+    if arguments.json:
+        return report.removed_json(removed, dry_run=arguments.dry_run, freed_bytes=freed)
+    if not removed.reviews and not removed.sweeps:
+        return "Nothing to remove.\n"
     sweeps = f" ({counted(removed.sweeps, 'sweep', 'sweeps')} among them)" if removed.sweeps else ""
     findings = counted(removed.findings, "finding", "findings")
     what = f"{counted(removed.reviews, 'review', 'reviews')}{sweeps} with {findings}"
-    if arguments.json:
-        write_result(removed_json(removed, dry_run=arguments.dry_run, freed_bytes=freed))
-    elif not removed.reviews and not removed.sweeps:
-        write_result("Nothing to remove.\n")
-    elif arguments.dry_run:
-        write_result(f"Would remove {what}, about {size_of(removed.size_bytes)}. Nothing was changed.\n")
-    else:
-        write_result(f"Removed {what}; the database is {size_of(freed)} smaller.\n")
-    return 0
+    if arguments.dry_run:
+        return f"Would remove {what}, about {size_of(removed.size_bytes)}. Nothing was changed.\n"
+    return f"Removed {what}; the database is {size_of(freed)} smaller.\n"
 
 
 def _before(word: str) -> datetime:
@@ -304,19 +258,19 @@ def _render(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     """Render the review, or the sweep, where it belongs; the exit code is that of the policy it is judged by."""
     passes = None if arguments.on_incomplete is None else arguments.on_incomplete == "pass"
     place = here(history, arguments)
-    entry = None if arguments.id == LAST else find_entry(history, arguments.id, here=place)
-    if entry is not None and entry.kind is EntryKind.SWEEP:
+    entry = None if arguments.id == saved.LAST else saved.find_entry(history, arguments.id, here=place)
+    if entry is not None and entry.kind is model.EntryKind.SWEEP:
         return _render_sweep(history, entry.entry_id, arguments, passes=passes)
     if arguments.format not in FORMATS:
         raise UsageError(f"{arguments.format!r} is not a format", hint=f"the formats are {', '.join(FORMATS)}")
-    record = find_review(history, arguments.id, here=place)
-    policy = changed_policy(
+    record = saved.find_review(history, arguments.id, here=place)
+    policy = saved.changed_policy(
         record.review.policy,
         fail_on=_severity(arguments.fail_on, "--fail-on"),
         min_severity=_severity(arguments.min_severity, "--min-severity"),
         pass_when_incomplete=passes,
     )
-    review = judged(record, policy)
+    review = saved.judged(record, policy)
     _note_problems(record)
     _write(lambda layout: render(review, arguments.format, layout), arguments)
     if not review.complete and review.passed:
@@ -325,7 +279,7 @@ def _render(history: SqliteHistory, arguments: argparse.Namespace) -> int:
 
 
 def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Namespace, *, passes: bool | None) -> int:
-    name = sweep_id[:SHORT_ID]
+    name = sweep_id[: saved.SHORT_ID]
     if arguments.format not in SWEEP_FORMATS:
         formats = f"the formats are {', '.join(SWEEP_FORMATS)}; a review of one of its commits has all others"
         raise UsageError(f"{name} is a sweep, and {arguments.format!r} is not a format for one", hint=formats)
@@ -337,13 +291,13 @@ def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Nam
     if record is None:
         raise UsageError(f"the sweep {sweep_id} was removed just now", hint=_LIST)
     _note_problems(record)
-    sweep = judged_sweep(record, strict=fail_on is not None, pass_when_incomplete=passes)
+    sweep = saved.judged_sweep(record, strict=fail_on is not None, pass_when_incomplete=passes)
     _write(lambda layout: render_sweep(sweep, arguments.format, layout), arguments)
     return sweep.exit_code
 
 
 def _write(show: Callable[[Layout], str], arguments: argparse.Namespace) -> None:
-    look = look_of(arguments.color, to_file=arguments.output is not None)
+    look = options.look_of(arguments.color, to_file=arguments.output is not None)
     layout = Layout(**look, verbose=arguments.verbose)
     deliver((Output(arguments.format, arguments.output),), lambda: (0, lambda _output: show(layout)))
 
@@ -355,54 +309,48 @@ def _severity(word: str | None, option: str) -> Severity | None:
         raise UsageError(f"{option}: {error}", hint="use critical, high, medium, low or P0 to P3") from error
 
 
-def _show(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _show(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Show what the id names; the exit code says nothing about the verdict."""
-    entry = find_entry(history, arguments.id, here=here(history, arguments))
-    look = look_of(arguments.color)
-    if entry.kind is EntryKind.SWEEP:
+    entry = saved.find_entry(history, arguments.id, here=here(history, arguments))
+    look = options.look_of(arguments.color)
+    if entry.kind is model.EntryKind.SWEEP:
         if arguments.raw:
-            name = entry.entry_id[:SHORT_ID]
-            hint = "name the review of a commit"
-            raise UsageError(f"{name} is a sweep, and raw output belongs to a review", hint=hint)
+            what = f"{entry.entry_id[: saved.SHORT_ID]} is a sweep, and raw output belongs to a review"
+            raise UsageError(what, hint="name the review of a commit")
         outline = history.outline(entry.entry_id)
         if outline is None:
             raise UsageError(f"the sweep {entry.entry_id} was removed just now", hint=_LIST)
-        write_result(render_outline(outline, **look))
-        return 0
+        return report.render_outline(outline, **look)
     if arguments.raw:
         outputs = history.raw_outputs(entry.entry_id)
         raw = (f"=== {terminal(unit)}\n{terminal(text, keep_newlines=True)}\n" for unit, text in outputs.items())
-        write_result(without_log_commands("\n".join(raw)) or "No raw output was saved with this review.\n")
-        return 0
-    record = review_of(history, entry)
+        return without_log_commands("\n".join(raw)) or "No raw output was saved with this review.\n"
+    record = saved.review_of(history, entry)
     _note_problems(record)
     parts = [
         f"Review {record.review.review_id}",
-        f"saved {moment(record.saved_at)}",
+        f"saved {report.moment(record.saved_at)}",
         f"on branch {record.branch}" if record.branch else "",
         f"by codeloupe {record.tool_version}" if record.tool_version else "",
-        f"part of sweep {record.sweep_id[:SHORT_ID]}" if record.sweep_id else "",
+        f"part of sweep {record.sweep_id[: saved.SHORT_ID]}" if record.sweep_id else "",
     ]
     # By its own policy: what cannot be read of it makes it incomplete.
-    shown = render(judged(record, record.review.policy), "text", Layout(**look, verbose=arguments.verbose))
-    write_result(f"{terminal(', '.join(filter(None, parts)))}\n{shown}")
-    return 0
+    review = saved.judged(record, record.review.policy)
+    text = render(review, "text", Layout(**look, verbose=arguments.verbose))
+    return f"{terminal(', '.join(filter(None, parts)))}\n{text}"
 
 
-def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Show the trends; a history without entries is no error."""
     _check_at_least(1, arguments.weeks, "--weeks")
     identity = _identity_of(history, arguments)
-    keys = [TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(TrendKey)
+    keys = [model.TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(model.TrendKey)
     names = None if identity is None else identity.names
     found = [
-        Trends(one.by, one.rows[-arguments.weeks :], one.problems) if one.by is TrendKey.WEEK else one
+        model.Trends(one.by, one.rows[-arguments.weeks :], one.problems) if one.by is model.TrendKey.WEEK else one
         for one in history.trends(keys, repositories=names)
     ]
     if arguments.json:
-        write_result(trends_json(found))
-    elif shown := [trends for trends in found if trends.rows]:
-        write_result(render_trends(shown, **look_of(arguments.color)))
-    else:
-        write_result(_nothing_yet(identity))
-    return 0
+        return report.trends_json(found)
+    shown = [trends for trends in found if trends.rows]
+    return report.render_trends(shown, **options.look_of(arguments.color)) if shown else _nothing_yet(identity)

@@ -30,7 +30,7 @@ from codeloupe.model.scope import (
 _MAX_DIFF_BYTES = 1024**3
 
 
-def add_repo_option(to: argparse._ActionsContainer) -> None:
+def add_repo(to: argparse._ActionsContainer) -> None:
     """`--repo DIR`."""
     option(to, "--repo", "DIR", "work in this directory (default: here)", type=Path, default=Path())
 
@@ -42,19 +42,17 @@ def repository_root_of(directory: Path) -> Path:
     return repository_root(directory)
 
 
-def add_json_option(to: argparse._ActionsContainer, about: str = "for programs") -> None:
+def add_json(to: argparse._ActionsContainer, about: str = "for programs") -> None:
     """`--json`."""
     flag(to, "--json", about)
 
 
-def add_color_option(to: argparse._ActionsContainer) -> None:
+def add_color(to: argparse._ActionsContainer) -> None:
     """`--color WHEN`."""
     option(to, "--color", "WHEN", "auto, always or never", choices=["auto", "always", "never"], default="auto")
 
 
-def add_loudness_options(
-    to: argparse._ActionsContainer, quiet: str, verbose: str = "log to stderr", debug: str = ""
-) -> None:
+def add_loudness(to: argparse._ActionsContainer, quiet: str, verbose: str = "log to stderr", debug: str = "") -> None:
     """`-v`, `-q` and perhaps `--debug`, with what they mean here."""
     loudness = to.add_mutually_exclusive_group()
     flag(loudness, "-v --verbose", verbose)
@@ -63,13 +61,13 @@ def add_loudness_options(
     flag(loudness, "-q --quiet", quiet)
 
 
-def add_on_incomplete_option(to: argparse._ActionsContainer, default: str = "") -> None:
+def add_on_incomplete(to: argparse._ActionsContainer, default: str = "") -> None:
     """`--on-incomplete fail|pass`."""
     about = f"exit 3 or 0 if something was not reviewed{default}"
     option(to, "--on-incomplete", "fail|pass", about, choices=["fail", "pass"])
 
 
-def add_scope_options(parser: Parser) -> None:
+def add_scope(parser: Parser) -> None:
     """What to review; at most one of them, and the paths of files or folders beside it."""
     parser.takes_paths = True
     group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")

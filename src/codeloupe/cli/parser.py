@@ -169,7 +169,9 @@ def option(to: argparse._ActionsContainer, names: str, value: str | None, about:
     to.add_argument(*names.split(), metavar=value, help=about, **more)
 
 
-def add_command(commands: argparse._SubParsersAction[Parser], name: str, about: str, act: Callable[..., int]) -> Parser:
+def add_command(
+    commands: argparse._SubParsersAction[Parser], name: str, about: str, act: Callable[..., object]
+) -> Parser:
     """Add a command below a verb; `arguments.act` is what does it."""
     command = commands.add_parser(name, help=about, description=sentence(about))
     command.set_defaults(act=act)

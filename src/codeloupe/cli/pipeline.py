@@ -6,26 +6,19 @@ What runs pipelines loads with its first use: to list must not wait for it.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 import codeloupe
-from codeloupe.cli.options import (
-    add_color_option,
-    add_json_option,
-    add_loudness_options,
-    add_repo_option,
-    look_of,
-)
+from codeloupe.cli import options
 from codeloupe.cli.output import set_up_logging, size_of, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
@@ -34,19 +27,8 @@ from codeloupe.cli.running import note, run_to_end
 from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
+from codeloupe.reports import pipeline as report
 from codeloupe.reports.history import moment
-from codeloupe.reports.pipeline import (
-    COULD_NOT_GO_ON,
-    INTERRUPTED,
-    Places,
-    advised_command,
-    as_it_is,
-    exit_code_of,
-    has_work,
-    render_run,
-    render_runs,
-    state_in_words,
-)
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.wording import counted
 from codeloupe.store.database import state_directory
@@ -86,7 +68,7 @@ def configure(parser: Parser) -> None:
     run = add_command(verbs, "run", "run a pipeline", _run)
     option(run, "file", "FILE", "the pipeline's YAML file", type=Path)
     option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
-    add_repo_option(run)
+    options.add_repo(run)
     run.set_defaults(accept_changes=False)
     _add_running(run)
 
@@ -105,12 +87,12 @@ def configure(parser: Parser) -> None:
     listed = add_command(verbs, "list", "show all runs, the newest first", _list)
     option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
     for each in (status, listed):
-        add_json_option(each)
-        add_color_option(each)
+        options.add_json(each)
+        options.add_color(each)
 
     validate = add_command(verbs, "validate", "check pipeline files, at no cost", _validate)
     option(validate, "files", "FILE", "a pipeline's YAML file", nargs="+", type=Path)
-    add_json_option(validate)
+    options.add_json(validate)
     for verb in ("approve", "reject"):
         answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
         option(answer, "run", "RUN", a_run)
@@ -119,8 +101,8 @@ def configure(parser: Parser) -> None:
         flag(answer, "--resume", "continue the run here, unless another process is working on it")
         # What --resume needs besides, as `resume` has it by default.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
-        add_json_option(answer, "with --resume: the final state for programs")
-        add_color_option(answer)
+        options.add_json(answer, "with --resume: the final state for programs")
+        options.add_color(answer)
 
     schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
     about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
@@ -132,10 +114,10 @@ def _add_running(parser: Parser) -> None:
     option(parser, "--agent", "NAME", "the agent of stages that name none")
     option(parser, "--model", "NAME", "the model of stages that name none")
     flag(parser, "--no-wait", "stop where a person has to decide, without asking")
-    add_json_option(parser, "the final state for programs, on standard output")
+    options.add_json(parser, "the final state for programs, on standard output")
     verbose = "log to stderr, and show every attempt in full"
-    add_loudness_options(parser, verbose=verbose, quiet="print only the final state")
-    add_color_option(parser)
+    options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
+    options.add_color(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -155,20 +137,15 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"the input {name!r} is given twice", hint="give it once")
         inputs[name] = value
     pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
-    return _go_on(
-        lambda runtime, options: runtime.run_pipeline(pipeline, inputs, options=options),
-        arguments,
-        repo=arguments.repo,
-    )
+    return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
 
 
 def _resume(arguments: argparse.Namespace) -> int:
     """Go on with a run that stopped; what is finished is neither run nor bought again. Raises RunBusy."""
     if arguments.note and arguments.retry is None:
         raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    record, holder = _as_shown(store, run_id)
+    run_id = _find_run(arguments.run)
+    record, holder = _as_it_is(run_id)
     if arguments.retry is not None:
         states: Sequence[StageState] = _CAN_BE_TRIED_AGAIN
         refusal = "cannot be tried again"
@@ -176,40 +153,41 @@ def _resume(arguments: argparse.Namespace) -> int:
             # Whoever works on the run takes an answer on a stage that waits, and on no other.
             states, refusal = states[:1], f"cannot be tried again while {holder} is working on the run"
         stage = _stage_in(record, arguments.retry, states, refusal=refusal)
-        if _leave_answer(store, record, stage, Decision.RETRY, arguments, holder=holder, goes_on=True):
+        _leave_answer(record, stage, Decision.RETRY, arguments, holder=holder, goes_on=True)
+        if holder is not None:
             return 0
     elif record.state is StageState.COMPLETED and not arguments.accept_changes:
-        _write_run(record, store, arguments)
+        _write_run(record, arguments)
         note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
     try:
-        return _go_on(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
+        return _go_on(lambda runtime, given: runtime.resume_run(run_id, options=given), arguments)
     except (UsageError, ConfigError) as error:
         if arguments.retry is not None:
             error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {arguments.retry}`")
             # What was refused is not done by surprise when the run goes on later.
-            store.take_approval(run_id, arguments.retry)
+            _open_store().take_approval(run_id, arguments.retry)
         raise
 
 
 def _answer(arguments: argparse.Namespace) -> int:
     """Leave an answer; a process that waits for it goes on at once. With --resume, else go on here."""
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    record, holder = _as_shown(store, run_id)
+    run_id = _find_run(arguments.run)
+    record, holder = _as_it_is(run_id)
     waiting = (StageState.AWAITING_APPROVAL,)
     stage = _stage_in(record, arguments.stage, waiting, refusal="is not waiting for an answer")
     decision = Decision(arguments.action)
-    if decision is Decision.APPROVE and not has_work(stage):
-        again = advised_command(stage) or f"codeloupe pipeline resume {run_id} --retry {stage.name}"
+    if decision is Decision.APPROVE and not report.has_work(stage):
+        again = report.advised_command(stage) or f"codeloupe pipeline resume {run_id} --retry {stage.name}"
         raise UsageError(
             f"the stage {stage.name!r} of the run {run_id} has no work to approve: {stage.reason}",
             hint=f"`{again}` tries it again; `codeloupe pipeline reject {run_id} {stage.name} --resume` fails it",
         )
-    if _leave_answer(store, record, stage, decision, arguments, holder=holder, goes_on=arguments.resume):
+    _leave_answer(record, stage, decision, arguments, holder=holder, goes_on=arguments.resume)
+    if holder is not None or not arguments.resume:
         return 0
     try:
-        return _go_on(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
+        return _go_on(lambda runtime, given: runtime.resume_run(run_id, options=given), arguments)
     except (UsageError, ConfigError) as error:
         # The hint names what goes on, and then the answer counts.
         error.hint = f"{error.hint}; your answer is kept until then"
@@ -217,7 +195,6 @@ def _answer(arguments: argparse.Namespace) -> int:
 
 
 def _leave_answer(
-    store: DirectoryRunStore,
     run: RunRecord,
     stage: StageRecord,
     decision: Decision,
@@ -225,37 +202,53 @@ def _leave_answer(
     *,
     holder: Holder | None,
     goes_on: bool,
-) -> bool:
-    """Leave a person's answer for a run. Whether that is all: unless we go on with it, say who does."""
-    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
-    if holder is None and goes_on:
-        return False
-    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
-    if holder is None:
-        who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
-    else:
+) -> None:
+    """Leave a person's answer for a run; unless we go on with it, say who does."""
+    _open_store().put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+    if holder is not None:
         process = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
         who = f"{process} continues with it"
+    elif goes_on:
+        return
+    else:
+        who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
+    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
     words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
     if arguments.json:
         # A program gets the run as it was before the answer, and the words beside it.
-        _write_run(run, store, arguments, holder=holder)
+        _write_run(run, arguments, holder=holder)
         note(words)
     else:
         print(terminal(words))
-    return True
 
 
 def _status(arguments: argparse.Namespace) -> int:
     """Show a run. The exit code says nothing about it, but with --follow it is that of the run."""
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    record, holder = _followed(store, run_id) if arguments.follow else _as_shown(store, run_id)
-    _write_run(record, store, arguments, holder=holder)
-    if not arguments.follow:
-        return 0
-    code = exit_code_of(record)
-    return COULD_NOT_GO_ON if code is None else code
+    run_id = _find_run(arguments.run)
+    record, holder = run_to_end(_followed(run_id)) if arguments.follow else _as_it_is(run_id)
+    _write_run(record, arguments, holder=holder)
+    return _exit_code_of(record) if arguments.follow else 0
+
+
+async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
+    """Show how the run goes on as long as a process works on it; then its last state."""
+    said: dict[str, str] = {}
+    with PipelineDisplay(mode=choose_mode()) as display:
+        while True:
+            display.run, holder = _as_it_is(run_id)
+            for stage in display.run.stages:
+                words = report.state_in_words(stage.state)
+                if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
+                    display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
+                said[stage.name] = words
+            if holder is None:
+                return display.run, holder
+            await asyncio.sleep(0.5)
+
+
+def _exit_code_of(run: RunRecord) -> int:
+    code = report.exit_code_of(run)
+    return report.COULD_NOT_GO_ON if code is None else code
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -271,14 +264,14 @@ def _list(arguments: argparse.Namespace) -> int:
         with suppress(StoreError, RunNotFound):
             if each.state not in ENDED_STATES and store.holder(each.run_id) is not None:
                 busy.add(each.run_id)
-    shown = [as_it_is(each, busy=each.run_id in busy) for each in runs]
+    shown = [report.as_it_is(each, busy=each.run_id in busy) for each in runs]
     if arguments.json:
         write_result(runs_json(shown, problems, busy=frozenset(busy)))
         return 0
     if not shown and not problems:
         write_result(f"There is no run of a pipeline yet; {_FIRST_STEP}.\n")
     else:
-        write_result(render_runs(shown, problems, **look_of(arguments.color)))
+        write_result(report.render_runs(shown, problems, **options.look_of(arguments.color)))
     if len(found) > len(runs):
         note(f"there are older ones; --limit {arguments.limit * 2} shows more")
     return 0
@@ -319,9 +312,8 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def _remove(arguments: argparse.Namespace) -> int:
     """Remove a run and say how much room that made. Raises RunBusy while a process works on it."""
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    print(f"removed the run {terminal(run_id)}, which freed {size_of(store.remove(run_id))}")
+    run_id = _find_run(arguments.run)
+    print(f"removed the run {terminal(run_id)}, which freed {size_of(_open_store().remove(run_id))}")
     return 0
 
 
@@ -330,11 +322,12 @@ def _open_store() -> DirectoryRunStore:
     return DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
 
 
-def _find_run(store: DirectoryRunStore, word: str) -> str:
+def _find_run(word: str) -> str:
     """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound.
 
     Whether the state of that run can be read is not looked at, but for `last`.
     """
+    store = _open_store()
     found = () if word == "last" else store.matching(word)
     if word in found or len(found) == 1:
         return word if word in found else found[0]
@@ -346,7 +339,13 @@ def _find_run(store: DirectoryRunStore, word: str) -> str:
     if runs and word == "last":
         return runs[0].run_id
     if runs:
-        raise RunNotFound(f"there is no run {word!r}; the newest are:{_in_short(runs[:_CANDIDATES])}", hint=_LIST)
+        # Each on one line, whatever the name of its pipeline holds.
+        newest = "".join(
+            f"\n  {one.run_id}  {moment(one.started_at)}  {report.state_in_words(one.state)}  "
+            f"{' '.join(one.pipeline.split())[:60]}"
+            for one in runs[:_CANDIDATES]
+        )
+        raise RunNotFound(f"there is no run {word!r}; the newest are:{newest}", hint=_LIST)
     if word != "last":
         hint = _LIST if problems else _FIRST_STEP
         raise RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
@@ -355,39 +354,29 @@ def _find_run(store: DirectoryRunStore, word: str) -> str:
     raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
 
 
-def _in_short(runs: Sequence[RunRecord]) -> str:
-    """A line for each run, whatever the name of its pipeline holds."""
-    facts = ((run.run_id, moment(run.started_at), state_in_words(run.state), run.pipeline) for run in runs)
-    return "".join(f"\n  {name}  {at}  {state}  {' '.join(words.split())[:60]}" for name, at, state, words in facts)
-
-
-def _as_shown(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder | None]:
+def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
     """A run as it really is, and the process that works on it."""
+    store = _open_store()
     # Asked first: whoever works on it may end between the two, and has then written the last state before.
     holder = store.holder(run_id)
-    return as_it_is(store.load(run_id), busy=holder is not None), holder
+    return report.as_it_is(store.load(run_id), busy=holder is not None), holder
 
 
 def _write_run(
-    run: RunRecord,
-    store: DirectoryRunStore,
-    arguments: argparse.Namespace,
-    *,
-    holder: Holder | None = None,
-    exit_code: int | None = None,
+    run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, exit_code: int | None = None
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    directory = store.directory(run.run_id)
-    places = Places(directory=directory)
+    directory = _open_store().directory(run.run_id)
+    places = report.Places(directory=directory)
     if run.state in (StageState.COMPLETED, StageState.FAILED) and NO_RESULT not in run.reason:
         result, patch = directory / "result", directory / "result.patch"
-        places = Places(
+        places = report.Places(
             directory=directory,
             result=result if result.is_dir() and any(result.iterdir()) else None,
             patch=patch if patch.is_file() and patch.stat().st_size else None,
         )
     if not arguments.json:
-        write_result(render_run(run, places, **look_of(arguments.color), verbose=arguments.verbose))
+        write_result(report.render_run(run, places, **options.look_of(arguments.color), verbose=arguments.verbose))
         return
     hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
     inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
@@ -407,31 +396,30 @@ def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusa
         raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint) from error
     if stage.state not in states:
         raise UsageError(
-            f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state_in_words(stage.state)}",
+            f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {report.state_in_words(stage.state)}",
             hint=hint,
         )
     return stage
 
 
-def _go_on(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> int:
+def _go_on(work: Work, arguments: argparse.Namespace) -> int:
     """Do the work of `run` or `resume` with a display, show where it ended, and return the exit code."""
-    store = _open_store()
     asks = can_ask() and not arguments.no_wait and not arguments.quiet
     stopped: KeyboardInterrupt | CodeloupeError | None = None
     with PipelineDisplay(mode=choose_mode(quiet=arguments.quiet, logs=arguments.verbose)) as display:
 
         async def working() -> RunRecord:
-            options = codeloupe.RunOptions(
-                repo=repo,
+            given = codeloupe.RunOptions(
+                repo=getattr(arguments, "repo", Path()),
                 agent=arguments.agent,
                 model=arguments.model,
-                ask_person=TerminalAsker(display, store) if asks else None,
+                ask_person=TerminalAsker(display, _open_store()) if asks else None,
                 wait_for_approval=not arguments.no_wait,
                 watch=display.watch,
                 accept_changes=arguments.accept_changes,
             )
             async with codeloupe.Runtime() as runtime:
-                return await work(runtime, options)
+                return await work(runtime, given)
 
         try:
             run = run_to_end(working())
@@ -442,46 +430,19 @@ def _go_on(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) ->
             if isinstance(error, CodeloupeError):
                 again = f"`codeloupe pipeline resume {run.run_id}` continues from there"
                 display.say(f"the run {run.run_id} keeps what was done; {again}")
+    if stopped is None:
+        _write_run(run, arguments)
+        return _exit_code_of(run)
     if isinstance(stopped, CodeloupeError):
-        # A program gets the run as it is; a person has read what stopped it, and that error is the one to tell.
+        # A program gets the run as it is; a person has read what stopped it, and that error is the one to report.
         with suppress(CodeloupeError):
-            run, holder = _as_shown(store, run.run_id)
+            run, holder = _as_it_is(run.run_id)
             if arguments.json:
-                _write_run(run, store, arguments, holder=holder, exit_code=stopped.exit_code)
+                _write_run(run, arguments, holder=holder, exit_code=stopped.exit_code)
         raise stopped
-    if stopped is not None:
-        run, holder = _as_shown(store, run.run_id)
-        _write_run(run, store, arguments, holder=holder)
-        done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-        kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
-        note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")
-        return INTERRUPTED
-    _write_run(run, store, arguments)
-    code = exit_code_of(run)
-    return COULD_NOT_GO_ON if code is None else code
-
-
-def _followed(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder | None]:
-    """Show how the run goes on as long as a process works on it; then its last state."""
-    said: dict[str, str] = {}
-    with _ended_as_by_ctrl_c(), PipelineDisplay(mode=choose_mode()) as display:
-        while True:
-            display.run, holder = _as_shown(store, run_id)
-            for stage in display.run.stages:
-                words = state_in_words(stage.state)
-                if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
-                    display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
-                said[stage.name] = words
-            if holder is None:
-                return display.run, holder
-            time.sleep(0.5)
-
-
-@contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Whoever ends us by SIGTERM leaves the terminal as it was, too."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    run, holder = _as_it_is(run.run_id)
+    _write_run(run, arguments, holder=holder)
+    done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
+    kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
+    note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")
+    return report.INTERRUPTED

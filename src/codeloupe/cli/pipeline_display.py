@@ -19,38 +19,15 @@ from typing import TextIO
 
 from msgspec.structs import replace
 
-from codeloupe.cli.progress import Display, ProgressMode
-from codeloupe.cli.progress import Row as LiveRow
-from codeloupe.model.pipeline import (
-    WORKSPACE_ERROR,
-    Approval,
-    AttemptRecord,
-    Decision,
-    GateKind,
-    PipelineEvent,
-    RunRecord,
-    StageRecord,
-    StageState,
-)
-from codeloupe.reports.pipeline import (
-    Row,
-    Tree,
-    agent_in_words,
-    attempt_in_words,
-    counted_attempt,
-    critique_in_words,
-    cut_row,
-    has_work,
-    run_seconds,
-    spent_on,
-    state_in_words,
-)
+from codeloupe.cli.progress import Display, ProgressMode, Row
+from codeloupe.model import pipeline as model
+from codeloupe.reports import pipeline as report
 from codeloupe.reports.plain_table import Sheet
 from codeloupe.reports.wording import counted, duration
 from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
-_AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.CANCELLED)
+_AT_REST = (model.StageState.COMPLETED, model.StageState.PENDING, model.StageState.CANCELLED)
 _POINTS_SHOWN = 8
 _NAMES_SHOWN = 12
 _DIFF_LINES_SHOWN = 400
@@ -70,9 +47,9 @@ class PipelineDisplay(Display):
         # A brief tree does not wrap; its rows are cut at the edge of the terminal.
         self._sheet = Sheet(width=100_000, ascii_only=self._stream.shown(_SIGNS) != _SIGNS)
         self._reasons: dict[str, str] = {}
-        self.run: RunRecord | None = None
+        self.run: model.RunRecord | None = None
 
-    def watch(self, run: RunRecord, event: PipelineEvent) -> None:
+    def watch(self, run: model.RunRecord, event: model.PipelineEvent) -> None:
         """Take a step of the run. Cheap; never raises."""
         self.run = run
         try:
@@ -80,7 +57,7 @@ class PipelineDisplay(Display):
         except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no run
             return
 
-    def _once(self, run: RunRecord, event: PipelineEvent) -> str:
+    def _once(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
         """A step in a line. Why a call failed is said once, and once more where its stage comes to rest for it."""
         known = self._reasons.get(event.stage)
         match event.kind:
@@ -91,7 +68,7 @@ class PipelineDisplay(Display):
             case "note":
                 self._reasons[event.stage] = event.message
             case "stage_state" if event.message and event.message == known:
-                if event.facts.get("state") in (StageState.RECOVERING.value, StageState.PENDING.value):
+                if event.facts.get("state") in (model.StageState.RECOVERING.value, model.StageState.PENDING.value):
                     return ""
             case "recovery" if event.facts.get("step") in ("escalate", "fail", "continue"):
                 return ""  # the state of the stage gives the reason
@@ -101,25 +78,26 @@ class PipelineDisplay(Display):
                         event = replace(event, message=event.message.replace(f": {stage.reason}", ""))
         return describe_step(run, event)
 
-    def above(self) -> Sequence[LiveRow]:
+    def above(self) -> Sequence[Row]:
         """The run as a tree of rows that have room on the terminal."""
         if self.run is None:
             return ()
         try:
             size = _size_of(self._stream.stream)
             # Below the tree is the live line, and a terminal that is full to its last line scrolls.
-            return [cut_row(row, self._sheet, size.columns - 3) for row in self._rows(self.run, most=size.lines - 2)]
+            rows = self._rows(self.run, most=size.lines - 2)
+            return [report.cut_row(row, self._sheet, size.columns - 3) for row in rows]
         except Exception:  # noqa: BLE001 - called by the thread that draws, where nobody could catch it
             return ()
 
-    def _rows(self, run: RunRecord, *, most: int) -> list[Row]:
+    def _rows(self, run: model.RunRecord, *, most: int) -> list[report.Row]:
         """All of the tree, or of one that is too high what is neither done nor to come, and how much else there is."""
-        draw = Tree(sheet=self._sheet, now=datetime.now(UTC), brief=True).rows
+        draw = report.Tree(sheet=self._sheet, now=datetime.now(UTC), brief=True).rows
         if len(rows := draw(run)) <= most:
             return rows
         states = Counter(stage.state for stage in run.stages)
         under_way = tuple(stage for stage in run.stages if stage.state not in _AT_REST)
-        rest = ", ".join(f"{states[state]} {state_in_words(state)}" for state in _AT_REST if states[state])
+        rest = ", ".join(f"{states[state]} {report.state_in_words(state)}" for state in _AT_REST if states[state])
         return [*draw(replace(run, stages=under_way))[: most - 1], ((f"and {rest}", "dim"),)]
 
     def status(self) -> str:
@@ -128,17 +106,17 @@ class PipelineDisplay(Display):
         if run is None:
             return "Starting"
         states = Counter(stage.state for stage in run.stages)
-        waiting = states[StageState.AWAITING_APPROVAL]
+        waiting = states[model.StageState.AWAITING_APPROVAL]
         parts = (
-            f"{states[StageState.COMPLETED]}/{len(run.stages)} stages",
+            f"{states[model.StageState.COMPLETED]}/{len(run.stages)} stages",
             f"{waiting} waiting for a person" if waiting else "",
-            spent_on(run.usage),
-            duration(run_seconds(run, datetime.now(UTC))),
+            report.spent_on(run.usage),
+            duration(report.run_seconds(run, datetime.now(UTC))),
         )
         return "  ".join(filter(None, parts))
 
 
-def describe_step(run: RunRecord, event: PipelineEvent) -> str:
+def describe_step(run: model.RunRecord, event: model.PipelineEvent) -> str:
     """One line about a step: `write: gating`, `write: critic REWORK 50: No source.`; empty for what others say.
 
     That an attempt begins or ends, and that a person is wanted, is said by the state that follows it, and what a person
@@ -148,23 +126,23 @@ def describe_step(run: RunRecord, event: PipelineEvent) -> str:
     match event.kind:
         case "attempt_started" | "attempt_finished" | "approval_wanted":
             pass
-        case "critique" if event.facts.get("gate") == GateKind.APPROVAL:
+        case "critique" if event.facts.get("gate") == model.GateKind.APPROVAL:
             pass
         case "run_started" | "run_resumed":
             parts = [f"run {run.run_id} {event.kind.removeprefix('run_')}", event.message]
         case "run_ended":
-            parts = [f"run {run.run_id} {state_in_words(run.state)}", event.message]
+            parts = [f"run {run.run_id} {report.state_in_words(run.state)}", event.message]
         case "stage_state":
             stage = next((stage for stage in run.stages if stage.name == event.stage), None)
-            state = "" if stage is None else state_in_words(stage.state)
-            if stage is not None and stage.state is StageState.RUNNING and stage.attempts:
-                state = f"{state} {attempt_in_words(stage)}"
+            state = "" if stage is None else report.state_in_words(stage.state)
+            if stage is not None and stage.state is model.StageState.RUNNING and stage.attempts:
+                state = f"{state} {report.attempt_in_words(stage)}"
             parts = [event.stage, state, event.message]
         case "critique":
             words = (event.facts.get(name) for name in ("gate", "verdict", "score"))
             parts = [event.stage, " ".join(str(word) for word in words if word is not None), event.message]
         case "try_failed":
-            was_asked = event.facts.get("error") != WORKSPACE_ERROR
+            was_asked = event.facts.get("error") != model.WORKSPACE_ERROR
             parts = [event.stage, "call failed" if was_asked else "", event.message]
         case _ if event.message:
             parts = [event.stage, event.message]
@@ -190,7 +168,7 @@ class TerminalAsker:
         self._store = store
         self._one_at_a_time = asyncio.Lock()
 
-    async def __call__(self, stage: StageRecord, question: str) -> Approval | None:
+    async def __call__(self, stage: model.StageRecord, question: str) -> model.Approval | None:
         """The person's answer. To be cancelled at any time; then the terminal is as it was."""
         async with self._one_at_a_time:
             with self._display.paused():
@@ -209,8 +187,8 @@ class TerminalAsker:
                     _print("")
                     raise
                 if answer is None:
-                    verb = f"approve {name} {stage.name}" if has_work(stage) else f"resume {name} --retry {stage.name}"
-                    later = f"`codeloupe pipeline {verb}` answers it, from any terminal"
+                    words = "approve {} {}" if report.has_work(stage) else "resume {} --retry {}"
+                    later = f"`codeloupe pipeline {words.format(name, stage.name)}` answers it, from any terminal"
                     _print(_line(f"{stage.name} keeps waiting; {later}"))
                 return answer
 
@@ -220,25 +198,27 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-async def _answer(stage: StageRecord, directory: Path | None) -> Approval | None:
+async def _answer(stage: model.StageRecord, directory: Path | None) -> model.Approval | None:
     choices = "[r]eject  [t]ry again with a note  [d]iff  [l]ater: "
     while True:
-        _print(("[a]pprove  " if has_work(stage) else "") + choices, end="")
+        _print(("[a]pprove  " if report.has_work(stage) else "") + choices, end="")
         typed = await _typed_line()
         if typed is None:
             _print("")
             return None
         match typed.strip().lower():
-            case "a" | "approve" | "yes" if has_work(stage):
-                return Approval(stage=stage.name, decision=Decision.APPROVE)
+            case "a" | "approve" | "yes" if report.has_work(stage):
+                return model.Approval(stage=stage.name, decision=model.Decision.APPROVE)
             case "r" | "reject" | "no":
-                return Approval(stage=stage.name, decision=Decision.REJECT)
+                return model.Approval(stage=stage.name, decision=model.Decision.REJECT)
             case "t" | "try" | "retry":
                 _print("What should the next attempt do differently? ", end="")
                 note = await _typed_line()
-                return None if note is None else Approval(stage=stage.name, decision=Decision.RETRY, note=note.strip())
+                if note is None:
+                    return None
+                return model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=note.strip())
             case "d" | "diff":
-                attempt = counted_attempt(stage)
+                attempt = report.counted_attempt(stage)
                 lines = _diff_of(attempt, directory).split("\n") if attempt is not None else []
                 rest = len(lines) - _DIFF_LINES_SHOWN
                 shown = without_log_commands(terminal("\n".join(lines[:_DIFF_LINES_SHOWN]), keep_newlines=True))
@@ -248,19 +228,19 @@ async def _answer(stage: StageRecord, directory: Path | None) -> Approval | None
                 return None
 
 
-def _about(stage: StageRecord, question: str, directory: Path | None) -> Iterator[str]:
+def _about(stage: model.StageRecord, question: str, directory: Path | None) -> Iterator[str]:
     yield f"{stage.name} waits for you{f': {question}' if question else ''}"
     if stage.reason and stage.reason != question:
         yield f"  {stage.reason}"
-    attempt = counted_attempt(stage)
+    attempt = report.counted_attempt(stage)
     if attempt is None:
         yield "  it produced no result"
         return
     score = "" if attempt.score is None else f"score {attempt.score}"
-    facts = [f"attempt {attempt.number}", score, agent_in_words(stage), spent_on(stage.usage)]
+    facts = [f"attempt {attempt.number}", score, report.agent_in_words(stage), report.spent_on(stage.usage)]
     yield f"  {', '.join(fact for fact in facts if fact)}"
     for critique in attempt.critiques:
-        yield f"  {critique_in_words(critique)}{f': {critique.summary}' if critique.summary else ''}"
+        yield f"  {report.critique_in_words(critique)}{f': {critique.summary}' if critique.summary else ''}"
         yield from (f"    - {point}" for point in critique.blockers[:_POINTS_SHOWN])
         if len(critique.blockers) > _POINTS_SHOWN:
             yield f"    and {len(critique.blockers) - _POINTS_SHOWN} more"
@@ -277,7 +257,7 @@ def _about(stage: StageRecord, question: str, directory: Path | None) -> Iterato
     yield from (f"  note: {note}" for note in attempt.notes[:_POINTS_SHOWN])
 
 
-def _diff_of(attempt: AttemptRecord, directory: Path | None) -> str:
+def _diff_of(attempt: model.AttemptRecord, directory: Path | None) -> str:
     """The text of an attempt's diff; empty when there is none, or it lies outside the run."""
     if directory is None or not attempt.diff_file:
         return ""

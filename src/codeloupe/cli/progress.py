@@ -11,31 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Self, TextIO, assert_never, cast
 
-from codeloupe.model.agent import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    AttemptFailed,
-    AttemptStarted,
-    FellBack,
-    QuotaEnded,
-    TokensSpent,
-    ToolUsed,
-    TurnTaken,
-)
-from codeloupe.model.events import (
-    AgentActivity,
-    ChangeRead,
-    CommitReviewed,
-    Event,
-    FindingVerified,
-    LaneFinished,
-    ReviewerChosen,
-    StageStarted,
-    UnitFinished,
-    UnitsPlanned,
-    Warned,
-)
+from codeloupe.model import agent, events
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.untrusted import log_line, plain_signs
@@ -233,46 +209,46 @@ class ProgressDisplay(Display):
         self._cost = self._spent = 0.0
         self._cost_under_way: dict[str, float] = {}
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: events.Event) -> None:
         """Take an event. Cheap; never raises."""
         try:
             self._take(event)
         except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no review
             self._doing = ""
 
-    def _take(self, event: Event) -> None:  # noqa: C901 - one case for each kind of event
+    def _take(self, event: events.Event) -> None:  # noqa: C901 - one case for each kind of event
         match event:
-            case ReviewerChosen():
+            case events.ReviewerChosen():
                 self.tell(reviewer_in_words(event.reviewer))
-            case StageStarted():
+            case events.StageStarted():
                 self._stage, self._doing = one_line(f"{event.stage.capitalize()} {event.detail}"), ""
                 self.tell(self._stage)
-            case ChangeRead():
+            case events.ChangeRead():
                 self.tell(f"Read {counted(len(event.change.files), 'changed file', 'changed files')}")
-            case Warned():
+            case events.Warned():
                 self._warned = event.message
                 self.say(f"warning: {event.message}")
-            case UnitsPlanned():
+            case events.UnitsPlanned():
                 self.units_planned += event.units
                 units = counted(event.units, "unit", "units")
                 self.tell(f"{event.lane}: {units}, about {event.tokens:,} tokens of diff")
-            case LaneFinished():
+            case events.LaneFinished():
                 outcome = "done" if event.failure is None else "failed"
                 self._reviewers = {**self._reviewers, outcome: (*self._reviewers[outcome], event.lane)}
                 self.tell(f"{event.lane} {self._ended(event, event.findings)}")
-            case UnitFinished():
+            case events.UnitFinished():
                 self._take_unit(event)
-            case FindingVerified():
+            case events.FindingVerified():
                 self._refuted += event.finding.status is FindingStatus.REFUTED
                 self.tell(f"{event.proof}: {'  '.join(_parts(event.finding))}")
-            case AgentActivity():
+            case events.AgentActivity():
                 self._take_activity(event.unit, event.event)
-            case CommitReviewed():
+            case events.CommitReviewed():
                 self._take_commit(event)
             case _:
                 assert_never(event)
 
-    def _take_unit(self, event: UnitFinished) -> None:
+    def _take_unit(self, event: events.UnitFinished) -> None:
         self.units_done += 1
         self.units_failed += event.failure is not None
         self._count(event.findings)
@@ -284,7 +260,7 @@ class ProgressDisplay(Display):
             self.tell(f"unit {self.units_done:,}/{total:,} {event.unit} {ended}")
             self._list(event.findings)
 
-    def _take_commit(self, event: CommitReviewed) -> None:
+    def _take_commit(self, event: events.CommitReviewed) -> None:
         """`commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject`."""
         outcome = event.outcome
         findings = () if outcome.review is None else outcome.review.findings
@@ -300,23 +276,23 @@ class ProgressDisplay(Display):
             self.tell(f"{number} {outcome.verdict}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}")
         self._list(findings)
 
-    def _take_activity(self, unit: str, event: AgentEvent) -> None:
+    def _take_activity(self, unit: str, event: agent.AgentEvent) -> None:
         # What the live line tells of a call: what it reads, and what holds it up.
-        is_shown = isinstance(event, ToolUsed | AttemptFailed | QuotaEnded | FellBack)
-        self._doing = one_line(f"{unit}: {describe(event)}") if is_shown else ""
-        if holds_up(event):
-            self.tell(f"warning: {unit}: {agent_of(event)}: {describe(event)}")
+        is_shown = isinstance(event, agent.ToolUsed | agent.AttemptFailed | agent.QuotaEnded | agent.FellBack)
+        self._doing = one_line(f"{unit}: {_describe(event)}") if is_shown else ""
+        if _holds_up(event):
+            self.tell(f"warning: {unit}: {_agent_of(event)}: {_describe(event)}")
         match event:
-            case AttemptStarted():
+            case agent.AttemptStarted():
                 self._running.add(unit)
                 self._waiting.discard(unit)
-            case AttemptFailed():
+            case agent.AttemptFailed():
                 self._running.discard(unit)
-            case QuotaEnded(waiting=True):
+            case agent.QuotaEnded(waiting=True):
                 self._waiting.add(unit)
-            case TokensSpent(cost_usd=float() as cost):
+            case agent.TokensSpent(cost_usd=float() as cost):
                 self._cost_under_way[unit] = cost
-            case AgentFinished():
+            case agent.AgentFinished():
                 self._running.discard(unit)
                 self._waiting.discard(unit)
                 self._cost_under_way.pop(unit, None)
@@ -325,7 +301,9 @@ class ProgressDisplay(Display):
                 return
         self._cost = self._spent + sum(self._cost_under_way.values())
 
-    def _ended(self, event: LaneFinished | UnitFinished, findings: int, *, from_ledger: bool = False) -> str:
+    def _ended(
+        self, event: events.LaneFinished | events.UnitFinished, findings: int, *, from_ledger: bool = False
+    ) -> str:
         if event.failure is None:
             how = "from the ledger" if from_ledger else f"done in {duration(event.seconds)}"
             return f"{how}, {counted(findings, 'finding', 'findings')}"
@@ -375,6 +353,31 @@ class ProgressDisplay(Display):
         return self._latest
 
 
+class AgentProgress(Display):
+    """Shows the events of one agent call: `with AgentProgress(mode=…) as progress: … progress.emit`."""
+
+    _agent, _doing, _spent = "", "starting", ""
+
+    def emit(self, event: agent.AgentEvent) -> None:
+        """Take an event. Cheap; never raises."""
+        self._agent = _agent_of(event)
+        if isinstance(event, agent.TokensSpent):
+            self._spent = _describe(event)
+        else:
+            self._doing = _describe(event)
+        # What happens often is only for the live line; a last failure is that of the whole call, which reports it.
+        is_fleeting = isinstance(event, agent.TurnTaken | agent.ToolUsed | agent.TokensSpent | agent.AttemptFailed)
+        if _holds_up(event):
+            self.say(f"{self._agent}: {_describe(event)}")
+        elif not is_fleeting:
+            self.tell(f"{self._agent}: {_describe(event)}")
+
+    def status(self) -> str:
+        """The agent, what it does, what it spent, the time so far."""
+        elapsed = duration(self._clock() - self._started)
+        return "  ".join(part for part in (self._agent, self._doing, self._spent, elapsed) if part)
+
+
 def _share(what: str, done: int, total: int, failed: int, how: str) -> str:
     return f"{done:,}/{total:,} {what}{f', {failed:,} {how}' if failed else ''}" if total else ""
 
@@ -389,45 +392,45 @@ def one_line(words: str) -> str:
     return log_line(" ".join(words[:2_000].split()))
 
 
-def agent_of(event: AgentEvent) -> str:
+def _agent_of(event: agent.AgentEvent) -> str:
     """The name of the agent that an event is about."""
-    return event.to_agent if isinstance(event, FellBack) else event.agent
+    return event.to_agent if isinstance(event, agent.FellBack) else event.agent
 
 
-def holds_up(event: AgentEvent) -> bool:
+def _holds_up(event: agent.AgentEvent) -> bool:
     """Whether an event is worth a line in a log. A last failure is that of the whole call, which reports it."""
-    if isinstance(event, AttemptFailed):
+    if isinstance(event, agent.AttemptFailed):
         return event.retry_in_seconds is not None
-    return isinstance(event, QuotaEnded | FellBack)
+    return isinstance(event, agent.QuotaEnded | agent.FellBack)
 
 
-def describe(event: AgentEvent) -> str:
+def _describe(event: agent.AgentEvent) -> str:
     """One line, safe on a terminal and in a CI log."""
     return one_line(_description(event)[:500])
 
 
-def _description(event: AgentEvent) -> str:  # noqa: PLR0911 - one return for each kind of event
+def _description(event: agent.AgentEvent) -> str:  # noqa: PLR0911 - one return for each kind of event
     match event:
-        case AgentStarted():
+        case agent.AgentStarted():
             return f"asked{f' for {event.model}' if event.model else ''}{f' ({event.label})' if event.label else ''}"
-        case AttemptStarted():
+        case agent.AttemptStarted():
             return f"attempt {event.attempt} of {event.of}" if event.attempt > 1 else "working"
-        case AttemptFailed():
+        case agent.AttemptFailed():
             again = f"; again in {duration(event.retry_in_seconds)}" if event.retry_in_seconds is not None else ""
             return f"attempt {event.attempt} failed: {event.message}{again}"
-        case TurnTaken():
+        case agent.TurnTaken():
             return f"turn {event.turn}"
-        case ToolUsed():
+        case agent.ToolUsed():
             return f"{event.tool} {event.detail}"
-        case TokensSpent():
+        case agent.TokensSpent():
             cost = f", ${event.cost_usd:.2f}" if event.cost_usd is not None else ""
             return f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
-        case QuotaEnded():
+        case agent.QuotaEnded():
             opens = f"opens again at {event.opens_at:%Y-%m-%d %H:%M %Z}" if event.opens_at else "opens again later"
             return f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
-        case FellBack():
+        case agent.FellBack():
             return f"takes over from {event.from_agent}: {event.reason}"
-        case AgentFinished():
+        case agent.AgentFinished():
             outcome = "answered" if event.success else "gave no answer"
             source = " (from an earlier call)" if event.from_ledger else ""
             return f"{outcome} after {duration(event.duration_ms / 1000)}{source}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from codeloupe.cli.options import add_json_option, add_repo_option
+from codeloupe.cli import options
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.running import note, run_to_end
@@ -57,7 +57,7 @@ def configure(parser: Parser) -> None:
     option(github, "--repo-name", "OWNER/NAME", about, default="")
     about = "a saved review by its id, or a JSON report; - is standard input (default: the last of this repository)"
     option(github, "--review", "ID|FILE", about, default="last")
-    add_repo_option(github)
+    options.add_repo(github)
     flag(github, "--dry-run", "read the pull request and say what would be done")
     about = "at most N open threads, the most severe first; the rest is in the summary (default: 20)"
     option(github, "--max-comments", "N", about, type=int, default=20)
@@ -66,7 +66,7 @@ def configure(parser: Parser) -> None:
     flag(github, "--no-resolve", "answer in threads, and leave them as they are")
     about = "check: a check run (Actions and Apps); commit: a commit status; none (default: by the token)"
     option(github, "--status", "WHAT", about, choices=["check", "commit", "none"])
-    add_json_option(github, "print what was done, as JSON")
+    options.add_json(github, "print what was done, as JSON")
     option(github, "--app-id", "ID", "log in as this GitHub App (or CODELOUPE_APP_ID)", default="")
     option(github, "--app-key", "FILE", "the App's private key (or CODELOUPE_APP_KEY_FILE)", type=Path)
 

@@ -9,17 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe import runtime
-from codeloupe.cli.options import (
-    add_color_option,
-    add_loudness_options,
-    add_on_incomplete_option,
-    add_repo_option,
-    add_scope_options,
-    decode_input,
-    look_of,
-    read_input,
-    scope_of,
-)
+from codeloupe.cli import options
 from codeloupe.cli.output import Output, add_output_options, deliver, outputs_of, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
@@ -40,8 +30,8 @@ from codeloupe.system.redaction import redact
 
 def configure(parser: Parser) -> None:
     """Every option of the verb."""
-    add_scope_options(parser)
-    add_repo_option(parser)
+    options.add_scope(parser)
+    options.add_repo(parser)
     how = parser.add_argument_group("how to review")
     add_asking_options(how)
     option(how, "--experts", "A,B", "one review for each checklist, such as security")
@@ -59,13 +49,13 @@ def configure(parser: Parser) -> None:
     judging = parser.add_argument_group("judging")
     option(judging, "--fail-on", "SEVERITY", "exit 1 at or above this severity (default: high)")
     option(judging, "--min-severity", "SEVERITY", "show findings at or above this severity (default: low)")
-    add_on_incomplete_option(judging)
+    options.add_on_incomplete(judging)
     flag(judging, "--untrusted", "treat the change as hostile: ignore its settings and guidance")
     showing = parser.add_argument_group("showing")
     add_output_options(showing)
     flag(showing, "--preview", "show what would be reviewed, at no cost")
-    add_color_option(showing)
-    add_loudness_options(
+    options.add_color(showing)
+    options.add_loudness(
         showing,
         verbose="log to stderr, name skipped files",
         debug="log prompts and answers, without secrets",
@@ -123,14 +113,14 @@ def context_of(arguments: argparse.Namespace) -> str:
     if name == "-" and arguments.diff_file == "-":
         raise UsageError("standard input cannot be both the diff and the context", hint="give one of them a file")
     what = f"the context file {name}"
-    data = read_input(
+    data = options.read_input(
         name,
         what,
         most=200_000,
         unreadable="give --context-file a readable file, or -",
         too_large="keep what the change is meant to do, and leave out the rest",
     )
-    return decode_input(data, what)
+    return options.decode_input(data, what)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -141,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.preview and any(output.format not in PREVIEW_FORMATS for output in outputs):
         raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
     here = arguments.repo
-    with _at_hand(scope_of(arguments), arguments) as scope:
+    with _at_hand(options.scope_of(arguments), arguments) as scope:
         loaded = _settings(scope, arguments, here=here)
 
         def make() -> tuple[int, Callable[[Output], str]]:
@@ -246,5 +236,5 @@ def _resumed(usage: Usage) -> str:
 
 
 def _layout(output: Output, arguments: argparse.Namespace, **more: object) -> Layout:
-    look = look_of(arguments.color, to_file=output.path is not None)
+    look = options.look_of(arguments.color, to_file=output.path is not None)
     return Layout(**look, verbose=arguments.verbose, **more)  # type: ignore[arg-type]  # fields of Layout

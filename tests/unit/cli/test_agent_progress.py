@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 
-from codeloupe.cli.agent import AgentProgress
-from codeloupe.cli.progress import ProgressMode
+from codeloupe.cli.progress import AgentProgress, ProgressMode
 from codeloupe.model.agent import AgentEvent, AgentFinished, AgentStarted, AttemptFailed, AttemptStarted, FellBack
 
 

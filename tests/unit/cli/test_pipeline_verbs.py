@@ -112,7 +112,11 @@ class TestStatus:
         # Whoever follows sleeps between two looks; then the run goes on by one step.
         worker = work()
         next(worker)
-        monkeypatch.setattr(verb, "time", SimpleNamespace(sleep=lambda _seconds: next(worker)))
+
+        async def sleep(_seconds: float) -> None:
+            next(worker)
+
+        monkeypatch.setattr(verb, "asyncio", SimpleNamespace(sleep=sleep))
         ended = call("status", NAME, "--follow")
         assert ended.err.splitlines() == [
             "codeloupe: a: running",
@@ -128,25 +132,25 @@ class TestFinding:
     def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DirectoryRunStore) -> None:
         for name in ("20260314-0912-ab", "20260314-0912-cd", "20260315", "20260315-x"):
             store.create(run(1, run_id=name))
-        assert _find_run(store, "20260314-0912-a") == "20260314-0912-ab"
-        assert _find_run(store, "20260315") == "20260315"
+        assert _find_run("20260314-0912-a") == "20260314-0912-ab"
+        assert _find_run("20260315") == "20260315"
         with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
-            _find_run(store, "20260314")
+            _find_run("20260314")
 
     def test_a_run_that_is_not_there_is_told_with_those_that_are(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound, match="no run 'x', nor any"):
-            _find_run(store, "x")
+            _find_run("x")
         store.create(run(1, pipeline="two\nlines"))
         with pytest.raises(RunNotFound, match="the newest are:\n  00000001 .* running  two lines$"):
-            _find_run(store, "../../etc")
+            _find_run("../../etc")
 
     def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound) as raised:
-            _find_run(store, "last")
+            _find_run("last")
         assert "codeloupe pipeline run FILE" in raised.value.hint
         (store.create(run(1)) / "run.json").unlink()
         with pytest.raises(StoreError, match="no run can be read: the run 00000001 has no state"):
-            _find_run(store, "last")
+            _find_run("last")
 
 
 class TestList:
