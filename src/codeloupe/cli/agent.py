@@ -19,12 +19,7 @@ from codeloupe.cli.progress import AgentProgress, choose_mode
 from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
-from codeloupe.model.agent import (
-    AgentRequest,
-    AgentResult,
-    PermissionMode,
-    TokenUsage,
-)
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.runtime import Runtime, run_agent
 from codeloupe.system.untrusted import json_document, terminal
 
@@ -38,7 +33,7 @@ def configure(parser: Parser) -> None:
     option(asking, "--prompt-file", "FILE", "read the prompt from a file", type=Path)
     agents = "agent_sdk, claude_cli, codex, gemini or api; may be repeated: the next one is used if one is missing"
     option(asking, "--agent", "NAME", agents, action="append")
-    option(asking, "--model", None, "the model to ask for")
+    options.add(asking, "--model")
     option(asking, "--fallback-model", "MODEL", "the model to ask when that one is overloaded")
     option(asking, "--system-prompt", "TEXT", "used instead of the agent's own")
     option(asking, "--append-system-prompt", "TEXT", "appended to the agent's own")
@@ -57,14 +52,14 @@ def configure(parser: Parser) -> None:
     option(limits, "--idle-timeout", "SECONDS", "stop it after this long without output", type=float)
     option(limits, "--max-turns", "N", "how many turns it may take", type=int)
     option(limits, "--max-budget-usd", "USD", "how much it may cost", type=float)
-    flag(limits, "--wait-for-quota", "wait until a quota opens, within --timeout")
+    options.add(limits, "--wait-for-quota")
     flag(limits, "--fresh", "ask again even if the same was asked before")
     showing = run_parser.add_argument_group("showing")
     option(showing, "--label", "NAME=VALUE", "for events and logs", action="append", default=[])
-    options.add_json(showing, "the whole result, for programs")
+    flag(showing, "--json", "the whole result, for programs")
     options.add_loudness(showing, quiet="print only the answer")
     about = "show which agents are available"
-    options.add_json(actions.add_parser("list", help=about, description="Show which agents are here."))
+    options.add(actions.add_parser("list", help=about, description="Show which agents are here."), "--json")
 
 
 def request_of(arguments: argparse.Namespace) -> AgentRequest:

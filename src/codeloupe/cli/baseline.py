@@ -48,10 +48,9 @@ def configure(parser: Parser) -> None:
         what = "a saved review or sweep" if verb is add else "a saved review"
         option(source, "--review", "ID", f"{what}, as `codeloupe history list` has it (default: the last)")
         option(source, "--from", "FILE", "a JSON report instead; - is stdin", dest="report", type=Path)
-        options.add_repo(verb)
-        if verb is not add:
-            options.add_json(verb)
-    options.add_color(listed)
+        options.add(verb, "--repo")
+    options.add(listed, "--json", "--color")
+    options.add(prune, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

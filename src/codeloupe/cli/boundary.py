@@ -49,7 +49,6 @@ def exit_code_of(error: BaseException, words: list[str]) -> int:
 
 
 def _report_crash(error: BaseException, words: list[str]) -> int:
-    """Print one line, and put the details into a log file without secrets."""
     details = redact(f"codeloupe {__version__} {words!r}\n{''.join(traceback.format_exception(error))}")
     first_line = redact(str(error).split("\n", 1)[0])[:300]
     _print(f"codeloupe: internal error: {type(error).__name__}: {first_line}")

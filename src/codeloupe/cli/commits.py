@@ -10,7 +10,7 @@ from codeloupe.cli import options
 from codeloupe.cli.output import Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.review import add_asking_options, add_spending_options, add_verify_option, flags_of
+from codeloupe.cli.review import flags_of
 from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
@@ -43,23 +43,21 @@ def configure(parser: Parser) -> None:
     option(which, "--author", "A", "by authors whose name or email contains this text")
     option(which, "--max", "N", "at most the newest N", type=int)
     flag(which, "--merges", "review the commits inside merges one by one")
-    options.add_repo(parser)
+    options.add(parser, "--repo")
     how = parser.add_argument_group("how to review")
-    add_asking_options(how)
-    add_verify_option(how)
+    options.add(how, *options.ASKING, "--verify")
     flag(how, "--untrusted", "treat the commits as hostile: ignore their settings and guidance")
     limits = parser.add_argument_group("limits")
     option(limits, "--timeout", "SECONDS", "for each call (default: 300)", type=float)
-    add_spending_options(limits)
-    flag(limits, "--fresh", "ignore saved answers and ask again")
+    options.add(limits, *options.SPENDING, "--fresh")
     judging = parser.add_argument_group("judging")
     flag(judging, "--strict", "exit 1 if there is a high or critical finding")
-    options.add_on_incomplete(judging)
+    options.add(judging, "--on-incomplete")
     showing = parser.add_argument_group("showing")
     formats = f"{', '.join(SWEEP_FORMATS)} (default: text)"
     option(showing, "--output --format", "FORMAT", formats, choices=SWEEP_FORMATS, default="text")
     option(showing, "--save -o", "FILE", "write the result to a file", type=Path)
-    options.add_color(showing)
+    options.add(showing, "--color")
     options.add_loudness(showing, quiet="print only the result")
 
 

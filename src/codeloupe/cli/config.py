@@ -30,12 +30,12 @@ def configure(parser: Parser) -> None:
     init = add_command(verbs, "init", about, _init)
     flag(init, "--force", f"replace {_FILE_NAME} if there is one")
     show = add_command(verbs, "show", "show every setting and where it comes from", _show)
-    options.add_json(show)
+    options.add(show, "--json")
     validate = add_command(verbs, "validate", "check the configuration files", _validate)
     option(validate, "file", "FILE", "check this file only", nargs="?", type=Path)
     add_command(verbs, "schema", "print the JSON Schema of the configuration file", _schema)
     for verb in (init, show, validate):
-        options.add_repo(verb)
+        options.add(verb, "--repo")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ _AWS_KEY = "AKIA" + "QX7ZP3LMN5" + "TVRW2K"
 def configure(parser: Parser) -> None:
     """How to show it."""
     option(parser, "--svg", "FILE", "write the result as a picture instead", type=Path)
-    options.add_color(parser)
+    options.add(parser, "--color")
 
 
 def run(arguments: argparse.Namespace) -> int:

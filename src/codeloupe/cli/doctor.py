@@ -24,8 +24,7 @@ _GROUPS = ("codeloupe", "git", "analysers", "agents", "publishing")
 
 def configure(parser: Parser) -> None:
     """Where to look, and how to show it."""
-    options.add_repo(parser)
-    options.add_json(parser)
+    options.add(parser, "--repo", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

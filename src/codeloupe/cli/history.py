@@ -53,10 +53,9 @@ def configure(parser: Parser) -> None:
     option(rendered, "--format", "FORMAT", about, default="text")
     option(rendered, "--fail-on", "SEVERITY", "exit 1 from this severity on (default: as reviewed)")
     option(rendered, "--min-severity", "SEVERITY", "show from this severity on (default: as reviewed)")
-    options.add_on_incomplete(rendered, " (default: as reviewed)")
+    about = "exit 3 or 0 if something was not reviewed (default: as reviewed)"
+    option(rendered, "--on-incomplete", "fail|pass", about, choices=["fail", "pass"])
     option(rendered, "-o --output", "FILE", "write the result to a file", type=Path)
-    for each in (show, rendered):
-        flag(each, "-v --verbose", "name every skipped file and fingerprint")
 
     compare = add_command(verbs, "compare", "what is new, still open, fixed or back between two reviews", _compare)
     option(compare, "earlier", "A", f"the earlier review: {an_id}")
@@ -78,14 +77,17 @@ def configure(parser: Parser) -> None:
     option(prune, "--older-than", "AGE", "what is older than this: 90d, 12w, 6m, 1y")
     option(prune, "--keep", "N", "never the newest N; alone: all but the newest N", type=int)
     flag(prune, "--dry-run", "only say what would be removed")
-    for each in (listed, show, rendered, compare, trends, dismiss, prune):
-        options.add_repo(each)
-        if each in (listed, trends, prune):
-            flag(each, "--all-repositories", "of every repository, not of this one alone")
-        if each in (listed, compare, trends, prune):
-            options.add_json(each)
-        if each not in (dismiss, prune):
-            options.add_color(each)
+    for each in (listed, trends, prune):
+        options.add(each, "--repo")
+        flag(each, "--all-repositories", "of every repository, not of this one alone")
+    options.add(dismiss, "--repo")
+    options.add(prune, "--json")
+    for each in (listed, trends):
+        options.add(each, "--json", "--color")
+    options.add(compare, "--repo", "--json", "--color")
+    for each in (show, rendered):
+        flag(each, "-v --verbose", "name every skipped file and fingerprint")
+        options.add(each, "--repo", "--color")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -201,7 +203,6 @@ def _only(word: str, found: Sequence[str]) -> str:
 
 
 def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
-    """Show the list; a history without entries is no error."""
     limit = arguments.limit
     _check_at_least(1, limit, "--limit")
     identity = _identity_of(history, arguments)
@@ -219,7 +220,6 @@ def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
 
 
 def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
-    """Remove what the options name."""
     if arguments.older_than is None and arguments.keep is None:
         raise UsageError("nothing says what to remove", hint="give --older-than 90d, --keep 100, or both")
     older_than = None if arguments.older_than is None else _before(arguments.older_than)
@@ -341,7 +341,6 @@ def _show(history: SqliteHistory, arguments: argparse.Namespace) -> str:
 
 
 def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> str:
-    """Show the trends; a history without entries is no error."""
     _check_at_least(1, arguments.weeks, "--weeks")
     identity = _identity_of(history, arguments)
     keys = [model.TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(model.TrendKey)

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.config.files import repository_root
@@ -30,26 +30,38 @@ from codeloupe.model.scope import (
 _MAX_DIFF_BYTES = 1024**3
 
 
-def add_repo(to: argparse._ActionsContainer) -> None:
-    """`--repo DIR`."""
-    option(to, "--repo", "DIR", "work in this directory (default: here)", type=Path, default=Path())
+_FLAG: dict[str, Any] = {"action": "store_true"}
+_REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline; or several: A,B"
+# What the help calls the value of an option, what it is for, and how argparse takes it.
+_SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
+    "--repo": ("DIR", "work in this directory (default: here)", {"type": Path, "default": Path()}),
+    "--json": (None, "for programs", _FLAG),
+    "--color": ("WHEN", "auto, always or never", {"choices": ["auto", "always", "never"], "default": "auto"}),
+    "--reviewer": ("NAME", _REVIEWERS, {"action": "append"}),
+    "--model": (None, "the model to ask for", {}),
+    "--effort": ("low|medium|high", "higher effort finds more and costs more", {"choices": ["low", "medium", "high"]}),
+    "--verify": (
+        None,
+        "verify critical and high findings before they count",
+        {"action": argparse.BooleanOptionalAction},
+    ),
+    "--concurrency": ("N", "calls at a time (default: 5)", {"type": int}),
+    "--max-budget-usd": ("USD", "stop before the cost exceeds this", {"type": float}),
+    "--max-tokens": ("N", "stop before using more tokens", {"type": int}),
+    "--max-requests": ("N", "stop before making more calls", {"type": int}),
+    "--wait-for-quota": (None, "wait until a quota opens, within --timeout", _FLAG),
+    "--fresh": (None, "ignore saved answers and ask again", _FLAG),
+    "--on-incomplete": ("fail|pass", "exit 3 or 0 if something was not reviewed", {"choices": ["fail", "pass"]}),
+}
+ASKING = ("--reviewer", "--model", "--effort")
+SPENDING = ("--concurrency", "--max-budget-usd", "--max-tokens", "--max-requests", "--wait-for-quota")
 
 
-def repository_root_of(directory: Path) -> Path:
-    """The root of the repository at `--repo`. Raises UsageError when there is no such directory."""
-    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
-        raise UsageError(f"{escape(str(directory))}: no such directory", hint="give an existing directory to --repo")
-    return repository_root(directory)
-
-
-def add_json(to: argparse._ActionsContainer, about: str = "for programs") -> None:
-    """`--json`."""
-    flag(to, "--json", about)
-
-
-def add_color(to: argparse._ActionsContainer) -> None:
-    """`--color WHEN`."""
-    option(to, "--color", "WHEN", "auto, always or never", choices=["auto", "always", "never"], default="auto")
+def add(to: argparse._ActionsContainer, *names: str) -> None:
+    """Add options that several verbs have."""
+    for name in names:
+        value, about, more = _SHARED[name]
+        option(to, name, value, about, **more)
 
 
 def add_loudness(to: argparse._ActionsContainer, quiet: str, verbose: str = "log to stderr", debug: str = "") -> None:
@@ -61,10 +73,11 @@ def add_loudness(to: argparse._ActionsContainer, quiet: str, verbose: str = "log
     flag(loudness, "-q --quiet", quiet)
 
 
-def add_on_incomplete(to: argparse._ActionsContainer, default: str = "") -> None:
-    """`--on-incomplete fail|pass`."""
-    about = f"exit 3 or 0 if something was not reviewed{default}"
-    option(to, "--on-incomplete", "fail|pass", about, choices=["fail", "pass"])
+def repository_root_of(directory: Path) -> Path:
+    """The root of the repository at `--repo`. Raises UsageError when there is no such directory."""
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+        raise UsageError(f"{escape(str(directory))}: no such directory", hint="give an existing directory to --repo")
+    return repository_root(directory)
 
 
 def add_scope(parser: Parser) -> None:

@@ -161,12 +161,13 @@ def sentence(words: str) -> str:
 
 def flag(to: argparse._ActionsContainer, names: str, about: str) -> None:
     """Add an option without a value, such as `-q --quiet`."""
-    to.add_argument(*names.split(), action="store_true", help=about)
+    option(to, names, None, about, action="store_true")
 
 
 def option(to: argparse._ActionsContainer, names: str, value: str | None, about: str, **more: Any) -> None:
     """Add an option with a value, or a word that is no option; `value` is what the help calls it."""
-    to.add_argument(*names.split(), metavar=value, help=about, **more)
+    named = more if value is None else {"metavar": value, **more}
+    to.add_argument(*names.split(), help=about, **named)
 
 
 def add_command(

@@ -41,12 +41,7 @@ Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, An
 _FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
 _LIST = "`codeloupe pipeline list` shows what there is"
 _CANDIDATES = 8
-_CAN_BE_TRIED_AGAIN = (
-    StageState.AWAITING_APPROVAL,
-    StageState.FAILED,
-    StageState.INTERRUPTED,
-    StageState.COMPLETED,
-)
+_CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
 _EPILOG = """\
 exit codes:
   0    completed
@@ -68,7 +63,7 @@ def configure(parser: Parser) -> None:
     run = add_command(verbs, "run", "run a pipeline", _run)
     option(run, "file", "FILE", "the pipeline's YAML file", type=Path)
     option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
-    options.add_repo(run)
+    options.add(run, "--repo")
     run.set_defaults(accept_changes=False)
     _add_running(run)
 
@@ -87,12 +82,11 @@ def configure(parser: Parser) -> None:
     listed = add_command(verbs, "list", "show all runs, the newest first", _list)
     option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
     for each in (status, listed):
-        options.add_json(each)
-        options.add_color(each)
+        options.add(each, "--json", "--color")
 
     validate = add_command(verbs, "validate", "check pipeline files, at no cost", _validate)
     option(validate, "files", "FILE", "a pipeline's YAML file", nargs="+", type=Path)
-    options.add_json(validate)
+    options.add(validate, "--json")
     for verb in ("approve", "reject"):
         answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
         option(answer, "run", "RUN", a_run)
@@ -101,8 +95,8 @@ def configure(parser: Parser) -> None:
         flag(answer, "--resume", "continue the run here, unless another process is working on it")
         # What --resume needs besides, as `resume` has it by default.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
-        options.add_json(answer, "with --resume: the final state for programs")
-        options.add_color(answer)
+        flag(answer, "--json", "with --resume: the final state for programs")
+        options.add(answer, "--color")
 
     schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
     about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
@@ -114,10 +108,10 @@ def _add_running(parser: Parser) -> None:
     option(parser, "--agent", "NAME", "the agent of stages that name none")
     option(parser, "--model", "NAME", "the model of stages that name none")
     flag(parser, "--no-wait", "stop where a person has to decide, without asking")
-    options.add_json(parser, "the final state for programs, on standard output")
+    flag(parser, "--json", "the final state for programs, on standard output")
     verbose = "log to stderr, and show every attempt in full"
     options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
-    options.add_color(parser)
+    options.add(parser, "--color")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -127,7 +121,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run a pipeline from its file to where it stops."""
     inputs: dict[str, str] = {}
     for word in arguments.input:
         name, equals, value = word.partition("=")
@@ -304,7 +297,6 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    """Print the JSON Schema of what people write, or of what programs read."""
     schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema}
     print(json.dumps(schemas[arguments.of](), indent=2))
     return 0
@@ -355,7 +347,6 @@ def _find_run(word: str) -> str:
 
 
 def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
-    """A run as it really is, and the process that works on it."""
     store = _open_store()
     # Asked first: whoever works on it may end between the two, and has then written the last state before.
     holder = store.holder(run_id)
@@ -386,7 +377,6 @@ def _write_run(
 
 
 def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
-    """The stage of that name. Raises UsageError when there is none, or when it is in no state for what is asked."""
     fitting = [stage.name for stage in run.stages if stage.state in states]
     hint = f"did you mean {' or '.join(fitting)}?" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
     try:

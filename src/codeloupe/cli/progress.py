@@ -393,7 +393,6 @@ def one_line(words: str) -> str:
 
 
 def _agent_of(event: agent.AgentEvent) -> str:
-    """The name of the agent that an event is about."""
     return event.to_agent if isinstance(event, agent.FellBack) else event.agent
 
 
@@ -405,7 +404,6 @@ def _holds_up(event: agent.AgentEvent) -> bool:
 
 
 def _describe(event: agent.AgentEvent) -> str:
-    """One line, safe on a terminal and in a CI log."""
     return one_line(_description(event)[:500])
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.cli import options
 from codeloupe.cli.output import set_up_logging, write_result
@@ -57,7 +59,7 @@ def configure(parser: Parser) -> None:
     option(github, "--repo-name", "OWNER/NAME", about, default="")
     about = "a saved review by its id, or a JSON report; - is standard input (default: the last of this repository)"
     option(github, "--review", "ID|FILE", about, default="last")
-    options.add_repo(github)
+    options.add(github, "--repo")
     flag(github, "--dry-run", "read the pull request and say what would be done")
     about = "at most N open threads, the most severe first; the rest is in the summary (default: 20)"
     option(github, "--max-comments", "N", about, type=int, default=20)
@@ -66,7 +68,7 @@ def configure(parser: Parser) -> None:
     flag(github, "--no-resolve", "answer in threads, and leave them as they are")
     about = "check: a check run (Actions and Apps); commit: a commit status; none (default: by the token)"
     option(github, "--status", "WHAT", about, choices=["check", "commit", "none"])
-    options.add_json(github, "print what was done, as JSON")
+    flag(github, "--json", "print what was done, as JSON")
     option(github, "--app-id", "ID", "log in as this GitHub App (or CODELOUPE_APP_ID)", default="")
     option(github, "--app-key", "FILE", "the App's private key (or CODELOUPE_APP_KEY_FILE)", type=Path)
 
@@ -101,20 +103,13 @@ def run(arguments: argparse.Namespace) -> int:
     return publication.exit_code
 
 
-class _Done(NamedTuple):
+def _as_if_done(publication: Publication) -> Publication:
     """What was done, or in a dry run would be."""
-
-    posted: Sequence[Any]
-    answers: Sequence[Any]
-    opinion: Opinion | None
-    withdrawn: Sequence[Any]
-
-
-def _done(publication: Publication) -> _Done:
     plan = publication.plan
-    if publication.dry_run:
-        return _Done(plan.comments, plan.answers, plan.opinion, plan.withdrawn)
-    return _Done(publication.posted, publication.answered, publication.opinion, publication.withdrawn)
+    if not publication.dry_run:
+        return publication
+    would = {"posted": plan.comments, "answered": plan.answers, "opinion": plan.opinion, "withdrawn": plan.withdrawn}
+    return replace(publication, **would)
 
 
 def render_publication(publication: Publication) -> str:
@@ -128,11 +123,11 @@ def render_publication(publication: Publication) -> str:
 
 
 def _lines(publication: Publication) -> Iterator[str]:
-    plan, done = publication.plan, _done(publication)
+    plan, done = publication.plan, _as_if_done(publication)
     yield f"  {counted(len(done.posted), 'new comment', 'new comments')}, {len(plan.known):,} known before"
     yield from _listed([f"{place_in_words(one.finding)}  {one.finding.title[:_LONGEST_TITLE]}" for one in done.posted])
     for kind, (one, many) in _ANSWERS.items():
-        if count := sum(answer.kind is kind for answer in done.answers):
+        if count := sum(answer.kind is kind for answer in done.answered):
             yield f"  {counted(count, one, many)}"
     if without := (*plan.without_comment, *publication.refused):
         yield f"  {counted(len(without), 'finding', 'findings')} only in the summary"
@@ -156,7 +151,7 @@ def _listed(lines: list[str]) -> Iterator[str]:
 
 def publication_json(publication: Publication) -> str:
     """The same as a JSON document of version 1; fields are added, never changed."""
-    plan, done = publication.plan, _done(publication)
+    plan, done = publication.plan, _as_if_done(publication)
     data: dict[str, Any] = {
         "schema_version": 1,
         "pull_request": str(plan.pull_request.name),
@@ -169,7 +164,7 @@ def publication_json(publication: Publication) -> str:
         "in_summary": [
             {**_finding(one.finding), "reason": one.reason} for one in (*plan.without_comment, *publication.refused)
         ],
-        "answers": [{"kind": one.kind.value, "file": one.path, "resolved": one.resolved} for one in done.answers],
+        "answers": [{"kind": one.kind.value, "file": one.path, "resolved": one.resolved} for one in done.answered],
         "dismissed": [{**_finding(one.finding), "who": one.who, "reason": one.reason} for one in plan.dismissed],
         "opinion": None if done.opinion is None else done.opinion.value,
         "withdrawn": len(done.withdrawn),

@@ -31,60 +31,36 @@ from codeloupe.system.redaction import redact
 def configure(parser: Parser) -> None:
     """Every option of the verb."""
     options.add_scope(parser)
-    options.add_repo(parser)
+    options.add(parser, "--repo")
     how = parser.add_argument_group("how to review")
-    add_asking_options(how)
+    options.add(how, *options.ASKING)
     option(how, "--experts", "A,B", "one review for each checklist, such as security")
     option(how, "--passes", "N", "review N times; findings seen more than once rank first", type=int)
-    add_verify_option(how)
+    options.add(how, "--verify")
     option(how, "--lanes", "A,B", "run agent, offline or both in parallel")
     option(how, "--context-file", "FILE", "what the change is for; - is standard input")
     limits = parser.add_argument_group("limits")
     option(limits, "--timeout", "SECONDS", "for each call and each analyser", type=float)
-    add_spending_options(limits)
+    options.add(limits, *options.SPENDING)
     ledger = limits.add_mutually_exclusive_group()
     flag(ledger, "--resume", "continue an interrupted review")
-    flag(ledger, "--fresh", "ignore saved answers and ask again")
+    options.add(ledger, "--fresh")
     flag(ledger, "--since-last", "only what the last review has not seen")
     judging = parser.add_argument_group("judging")
     option(judging, "--fail-on", "SEVERITY", "exit 1 at or above this severity (default: high)")
     option(judging, "--min-severity", "SEVERITY", "show findings at or above this severity (default: low)")
-    options.add_on_incomplete(judging)
+    options.add(judging, "--on-incomplete")
     flag(judging, "--untrusted", "treat the change as hostile: ignore its settings and guidance")
     showing = parser.add_argument_group("showing")
     add_output_options(showing)
     flag(showing, "--preview", "show what would be reviewed, at no cost")
-    options.add_color(showing)
+    options.add(showing, "--color")
     options.add_loudness(
         showing,
         verbose="log to stderr, name skipped files",
         debug="log prompts and answers, without secrets",
         quiet="print only the result",
     )
-
-
-def add_asking_options(group: argparse._ArgumentGroup) -> None:
-    """Who is asked, and how hard they try."""
-    reviewers = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline; or several: A,B"
-    option(group, "--reviewer", "NAME", reviewers, action="append")
-    option(group, "--model", None, "the model to ask for")
-    efforts = ["low", "medium", "high"]
-    option(group, "--effort", "low|medium|high", "higher effort finds more and costs more", choices=efforts)
-
-
-def add_verify_option(group: argparse._ArgumentGroup) -> None:
-    """`--verify` and `--no-verify`."""
-    about = "verify critical and high findings before they count"
-    option(group, "--verify", None, about, action=argparse.BooleanOptionalAction)
-
-
-def add_spending_options(group: argparse._ArgumentGroup) -> None:
-    """How much may be asked and spent."""
-    option(group, "--concurrency", "N", "calls at a time (default: 5)", type=int)
-    option(group, "--max-budget-usd", "USD", "stop before the cost exceeds this", type=float)
-    option(group, "--max-tokens", "N", "stop before using more tokens", type=int)
-    option(group, "--max-requests", "N", "stop before making more calls", type=int)
-    flag(group, "--wait-for-quota", "wait until a quota opens, within --timeout")
 
 
 def flags_of(arguments: argparse.Namespace) -> dict[str, object]:

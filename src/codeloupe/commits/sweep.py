@@ -247,7 +247,6 @@ class _Sweep:
             self._emit(Warned(f"{of}: {message}" if of else message))
 
     async def _assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
-        """Each commit with its change, its category and its experts, read as they are asked for."""
         async with aclosing(read_commit_changes(self.repository, commits, merges=merges)) as changes:
             async for read in changes:
                 category = categorise(read.commit)
@@ -258,7 +257,6 @@ class _Sweep:
                 )
 
     async def _review(self, about: CommitReview, change: Change) -> Review:
-        """Review one commit. Raises what a review raises."""
         commit = about.commit
         _transcript.set(None if self._keeper is None else self._keeper.transcript_of(commit.sha))
         reviewers = self._reviewers[about.category]

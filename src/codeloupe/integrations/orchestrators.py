@@ -426,12 +426,10 @@ def _reasons_of(review: Review) -> list[str]:
 
 
 def _joined(reasons: Sequence[str]) -> str:
-    """The first few reasons in one line, and how many more there are."""
     return "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
 
 
 def _open_findings(review: Review) -> list[Finding]:
-    """The findings that are open, those in a known place first."""
     still_open = [finding for finding in review.findings if finding.is_open]
     return sorted(still_open, key=lambda finding: not finding.anchored)
 
