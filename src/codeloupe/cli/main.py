@@ -165,7 +165,11 @@ def _open_standard_streams() -> None:
 
 
 class _Forgiving(io.TextIOWrapper):
-    """Standard error on a full disk: nobody would hear of it, and that must not change how a command ends."""
+    """A stream that takes what is written to it even when its disk is full, its reader has left or it is closed.
+
+    Nobody would hear of it, and that must not change how a command ends. The display draws in a thread of its own,
+    where a failure could not be caught otherwise.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
@@ -173,13 +177,12 @@ class _Forgiving(io.TextIOWrapper):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            return len(text)
+        with suppress(OSError, ValueError):
+            super().write(text)
+        return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             super().flush()
 
 

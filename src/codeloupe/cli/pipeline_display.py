@@ -45,7 +45,7 @@ class PipelineDisplay(Display):
     ) -> None:
         super().__init__(mode=mode, stream=stream, clock=clock)
         # A brief tree does not wrap; its rows are cut at the edge of the terminal.
-        self._sheet = Sheet(width=100_000, ascii_only=self._stream.shown(_SIGNS) != _SIGNS)
+        self._sheet = Sheet(width=100_000, ascii_only=self._shown(_SIGNS) != _SIGNS)
         self._reasons: dict[str, str] = {}
         self.run: model.RunRecord | None = None
 
@@ -83,7 +83,7 @@ class PipelineDisplay(Display):
         if self.run is None:
             return ()
         try:
-            size = _size_of(self._stream.stream)
+            size = _size_of(self._stream)
             # Below the tree is the live line, and a terminal that is full to its last line scrolls.
             rows = self._rows(self.run, most=size.lines - 2)
             return [report.cut_row(row, self._sheet, size.columns - 3) for row in rows]

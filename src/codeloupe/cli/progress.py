@@ -7,9 +7,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Self, TextIO, assert_never, cast
+from typing import TYPE_CHECKING, Self, TextIO, assert_never
 
 from codeloupe.model import agent, events
 from codeloupe.model.finding import Finding, FindingStatus, Severity
@@ -74,7 +74,7 @@ class Display:
         self, *, mode: ProgressMode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._mode = mode
-        self._stream = _LastingStream(stream or sys.stderr)
+        self._stream = stream or sys.stderr
         self._clock = clock
         self._started = clock()
         self._console: Console | None = None
@@ -94,7 +94,7 @@ class Display:
             from rich.console import Console
             from rich.live import Live
 
-            self._console = Console(file=cast("TextIO", self._stream), markup=False, emoji=False, highlight=False)
+            self._console = Console(file=self._stream, markup=False, emoji=False, highlight=False)
             live = Live(
                 get_renderable=self._drawn,
                 console=self._console,
@@ -129,8 +129,17 @@ class Display:
         if self._mode is ProgressMode.PLAIN:
             self.say(words)
 
+    def _shown(self, text: str) -> str:
+        """The text as the encoding can hold it: with plainer signs, and the rest written as escapes."""
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            text.encode(encoding)
+        except UnicodeEncodeError:
+            return plain_signs(text).encode(encoding, "backslashreplace").decode(encoding)
+        return text
+
     def _print(self, line: str) -> None:
-        line = self._stream.shown(line)
+        line = self._shown(line)
         if self._console is not None:
             self._console.print(line, style="yellow", soft_wrap=True)
         else:
@@ -142,7 +151,7 @@ class Display:
             return ""
         from rich.console import Group
 
-        frames = _FRAMES if self._stream.shown(_FRAMES) == _FRAMES else "|/-\\"
+        frames = _FRAMES if self._shown(_FRAMES) == _FRAMES else "|/-\\"
         frame = frames[int(self._clock() * _REFRESHES_PER_SECOND) % len(frames)]
         status = self._text([(frame, "cyan"), (f" {self.status()}", "")])
         return Group(*(self._text([("  ", ""), *row]) for row in self.above()), status)
@@ -150,40 +159,8 @@ class Display:
     def _text(self, row: Row) -> Text:
         from rich.text import Text
 
-        pieces = [(self._stream.shown(text), style) for text, style in row]
+        pieces = [(self._shown(text), style) for text, style in row]
         return Text.assemble(*pieces, no_wrap=True, overflow="ellipsis")
-
-
-class _LastingStream:
-    """A stream that takes what is written to it even when it is closed or its reader has left.
-
-    The live line is drawn by a thread of rich's, where a failure could not be caught otherwise.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.encoding = stream.encoding or "utf-8"
-
-    def shown(self, text: str) -> str:
-        """The text as the encoding can hold it: with plainer signs, and the rest written as escapes."""
-        try:
-            text.encode(self.encoding)
-        except UnicodeEncodeError:
-            return plain_signs(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
-        return text
-
-    def write(self, text: str) -> int:
-        # OSError: the reader or the terminal is gone. ValueError: the stream is closed. Nobody would see it.
-        with suppress(OSError, ValueError):
-            self.stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self.stream.flush()
-
-    def isatty(self) -> bool:
-        return not self.stream.closed and self.stream.isatty()
 
 
 class ProgressDisplay(Display):
