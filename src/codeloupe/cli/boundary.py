@@ -40,7 +40,10 @@ def exit_code_of(error: BaseException, words: list[str]) -> int:
         return exit_code_of(lost, words)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         if error.filename is None:
-            _discard_unless_written()
+            try:
+                sys.stdout.flush()
+            except (OSError, ValueError):
+                _discard_output()
         where = f" to {error.filename}" if error.filename else ""
         reason = (error.strerror or "").lower()
         full = OutputError(f"cannot write{where}: {reason}", hint="free some space there and try again")
@@ -73,13 +76,6 @@ def unwritten(error: OSError) -> OutputError:
     _discard_output()
     reason = (error.strerror or "unknown error").lower()
     return OutputError(f"cannot write the result: {reason}", hint="free some space there, or write it somewhere else")
-
-
-def _discard_unless_written() -> None:
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        _discard_output()
 
 
 def _discard_output() -> None:

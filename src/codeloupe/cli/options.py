@@ -101,7 +101,6 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
 
     Raises UsageError for two scopes at once or a diff that cannot be read.
     """
-    asked: dict[str, ScopeRequest] = {}
     # Two dots that are no step to the folder above, and no file has that name.
     range_dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
     ranges = [
@@ -109,32 +108,30 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
     ]
     if len(ranges) > 1:
         raise UsageError(f"{ranges[0]} and {ranges[1]} are two ranges", hint="give one of them")
-    if ranges:
-        asked["A..B"] = RangeScope(ranges[0], getattr(arguments, "pushed_commits", ()))
     arguments.guessed = [word for word in arguments.words if word not in ranges]
-    if arguments.uncommitted:
-        asked["--uncommitted"] = UncommittedScope()
-    if arguments.staged:
-        asked["--staged"] = StagedScope()
-    if arguments.pr is not None:
-        asked["--pr"] = PullRequestScope(arguments.pr, arguments.base)
-    elif arguments.base is not None:
-        asked["--base"] = BaseScope(arguments.base)
-    if arguments.commit is not None:
-        asked["--commit"] = CommitScope(arguments.commit)
-    if (name := arguments.diff_file) is not None:
-        shown = "from standard input" if name == "-" else name
-        data = read_input(
-            name,
-            f"the diff {shown}",
-            most=_MAX_DIFF_BYTES,
-            unreadable="give --diff-file a readable file, or -",
-            too_large="make smaller diffs, such as one for each folder",
-        )
-        asked["--diff-file"] = DiffScope(shown, data)
+    base, request, commit = arguments.base, arguments.pr, arguments.commit
+    scopes: dict[str, ScopeRequest | None] = {
+        "A..B": RangeScope(ranges[0], getattr(arguments, "pushed_commits", ())) if ranges else None,
+        "--uncommitted": UncommittedScope() if arguments.uncommitted else None,
+        "--staged": StagedScope() if arguments.staged else None,
+        "--pr": None if request is None else PullRequestScope(request, base),
+        "--base": None if base is None or request is not None else BaseScope(base),
+        "--commit": None if commit is None else CommitScope(commit),
+        "--diff-file": None if arguments.diff_file is None else _read_diff(arguments.diff_file),
+    }
+    asked = {name: scope for name, scope in scopes.items() if scope is not None}
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} exclude each other", hint="give one of them")
     return next(iter(asked.values()), DefaultScope())
+
+
+def _read_diff(name: str) -> DiffScope:
+    shown = "from standard input" if name == "-" else name
+    hints = {
+        "unreadable": "give --diff-file a readable file, or -",
+        "too_large": "make smaller diffs, such as one for each folder",
+    }
+    return DiffScope(shown, read_input(name, f"the diff {shown}", most=_MAX_DIFF_BYTES, **hints))
 
 
 def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_large: str) -> bytes:
