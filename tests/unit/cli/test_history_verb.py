@@ -188,12 +188,6 @@ class TestShow:
 
 
 class TestRender:
-    def test_json_is_the_report_of_the_review(self, save: Save, run: Run) -> None:
-        save(1, named("f"))
-        exit_code, out, _ = run("render", "last", "--format", "json")
-        document = json.loads(out)
-        assert (exit_code, document["review_id"], document["exit_code"]) == (1, identifier(1), 1)
-
     @pytest.mark.parametrize(
         ("words", "exit_code"),
         [
@@ -313,12 +307,6 @@ class TestPrune:
     def test_an_age_that_is_none_is_told(self, shop: GitRepository, run: Run, age: str) -> None:
         with pytest.raises(UsageError, match="is no age"):
             run("prune", f"--older-than={age}")
-
-    def test_nothing_is_removed_without_a_word_on_what(self, save: Save, run: Run) -> None:
-        save(1)
-        with pytest.raises(UsageError, match="nothing says what to remove"):
-            run("prune")
-        assert "00000001" in run("list")[1]
 
 
 def test_a_database_that_cannot_be_used_is_told(shop: GitRepository, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

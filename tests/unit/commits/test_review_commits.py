@@ -14,7 +14,7 @@ from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.settings import configure
-from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
+from codeloupe.errors import AgentError, Crashed, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Severity
@@ -23,8 +23,8 @@ from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import Review
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
-from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
-from tests.endings import PATIENCE_SECONDS, with_enough_time
+from codeloupe.testing import AgentStep, Json, ScriptedAgent, Text
+from tests.endings import PATIENCE_SECONDS
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.sweep_history import Made, function, make_commits, many_commits, numbered_commits
@@ -154,15 +154,6 @@ def test_the_settings_choose_other_experts_for_a_category(tmp_path: Path) -> Non
         CommitCategory.FEATURE: ("correctness", "code_quality"),
     }
     assert any("rounding of amounts to cents" in (request.system_prompt or "") for request in agent.requests)
-
-
-def test_an_expert_that_nobody_knows_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    make_commits(tmp_path / "one", numbered_commits(1))
-    agent = ScriptedAgent([CLEAN])
-    with pytest.raises(ConfigError, match="relibility") as caught:
-        sweep(tmp_path / "one", agent, settings=Settings(commit_experts={"chore": ("relibility",)}))
-    assert "reliability" in caught.value.hint
-    assert agent.requests == ()
 
 
 @pytest.mark.requirement("D5")
@@ -301,17 +292,6 @@ def test_a_call_takes_three_hundred_seconds_at_most_unless_told_otherwise(tmp_pa
         assert seconds - PATIENCE_SECONDS < request.timeout_seconds <= seconds
 
 
-def test_a_call_that_hangs_ends_at_its_time(tmp_path: Path) -> None:
-    make_commits(tmp_path / "three", numbered_commits(3))
-
-    def swept(seconds: float) -> CommitSweep:
-        agent = ScriptedAgent([by_number({1: Hang()})])
-        return sweep(tmp_path / "three", agent, settings=Settings(timeout_seconds=seconds))
-
-    outcome = with_enough_time(swept, ready=lambda made: made.commits[0].reviewed and made.commits[2].reviewed)
-    assert [commit.failure for commit in outcome.commits] == ["", "timeout", ""]
-
-
 def test_what_was_bought_is_not_bought_again_unless_fresh(tmp_path: Path) -> None:
     make_commits(tmp_path / "five", numbered_commits(5))
     agent = ScriptedAgent([by_number({1: Json({"findings": [claim(1)]}), 3: Crashed("no", agent="scripted")})])
@@ -343,17 +323,6 @@ def test_a_budget_ends_the_buying_and_what_was_found_stays(tmp_path: Path) -> No
     for number in (8, 12):
         outcome = sweep(tmp_path / "many", agent, settings=settings)
         assert sum(commit.reviewed for commit in outcome.commits) == number
-
-
-def test_a_login_that_is_missing_is_asked_for_once_and_no_commit_is_lost(tmp_path: Path) -> None:
-    make_commits(tmp_path / "many", numbered_commits(30))
-    agent = ScriptedAgent([Delay(0.02, NotLoggedIn("no key", agent="scripted", hint="Set one."))])
-    outcome = sweep(tmp_path / "many", agent, settings=Settings(concurrency=3))
-    assert len(agent.requests) <= 6
-    assert len(outcome.commits) == 30
-    assert {commit.verdict for commit in outcome.commits} == {None}
-    assert "not logged in: no key (Set one.)" in outcome.commits[-1].failure
-    assert outcome.exit_code == 3
 
 
 @each("trusted", [True, False])
@@ -451,14 +420,6 @@ def test_events_tell_who_reviews_and_each_commit_as_it_ends(tmp_path: Path) -> N
     assert units == {commit.commit.sha[:10] for commit in outcome.commits}
 
 
-def test_an_empty_range_is_a_whole_sweep_without_a_call(tmp_path: Path) -> None:
-    make_commits(tmp_path / "two", numbered_commits(2))
-    agent = ScriptedAgent([CLEAN])
-    outcome = sweep(tmp_path / "two", agent, CommitQuery(revision="main..main"), strict=True)
-    assert (outcome.commits, outcome.score, outcome.exit_code, agent.requests) == ((), None, 0, ())
-    assert outcome.summary == "0 commits reviewed, 0 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
-
-
 def test_commits_without_anything_to_review_are_there_without_a_call(tmp_path: Path) -> None:
     commits = [
         Made(message="empty"),
@@ -478,45 +439,6 @@ def test_a_file_that_is_too_large_makes_its_commit_one_that_could_not_be_reviewe
     outcome = sweep(tmp_path / "two", ScriptedAgent([CLEAN]), settings=Settings(max_file_lines=40))
     assert outcome.commits[0].failure.startswith("b.py: too large")
     assert outcome.commits[1].reviewed
-
-
-@each(
-    ("query", "error"),
-    [
-        (CommitQuery(revision="gone"), RevisionError),
-        (CommitQuery(since="yesterdya"), RevisionError),
-        (CommitQuery(revision="main..gone"), RevisionError),
-    ],
-)
-def test_what_cannot_be_begun_is_raised_in_words(tmp_path: Path, query: CommitQuery, error: type[Exception]) -> None:
-    make_commits(tmp_path / "one", numbered_commits(1))
-    agent = ScriptedAgent([CLEAN])
-    with pytest.raises(error):
-        sweep(tmp_path / "one", agent, query)
-    (tmp_path / "nothing").mkdir()
-    with pytest.raises(NotARepository):
-        sweep(tmp_path / "nothing", agent, query)
-    assert agent.requests == ()
-
-
-def test_a_cancelled_sweep_leaves_nothing_running_and_keeps_what_was_bought(tmp_path: Path) -> None:
-    make_commits(tmp_path / "many", numbered_commits(10))
-    agent = ScriptedAgent([by_number({number: Hang() for number in range(5)})])
-
-    async def main() -> None:
-        task = asyncio.create_task(swept(tmp_path / "many", agent, settings=Settings(concurrency=5)))
-        while len(agent.requests) < 10:  # noqa: ASYNC110 - the agent has no event for this
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(main())
-    again = ScriptedAgent([CLEAN])
-    assert all(commit.reviewed for commit in sweep(tmp_path / "many", again).commits)
-    assert len(again.requests) == 5
 
 
 def merged(path: Path) -> None:
