@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -28,13 +27,6 @@ STEP = event("begun", kind="stage_state", stage="write")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redrawn more often than for people, since a test waits for it."""
     monkeypatch.setattr("codeloupe.cli.progress._REFRESHES_PER_SECOND", 50)
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    opened = Terminal()
-    yield opened
-    opened.close()
 
 
 def lines(record: object, *events: object) -> list[str]:
