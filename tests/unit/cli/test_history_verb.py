@@ -78,16 +78,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 class TestList:
-    def test_an_empty_history_says_how_to_make_the_first_entry(self, shop: GitRepository, run: Run) -> None:
-        for words in (["list"], ["trends"]):
-            exit_code, out, _ = run(*words)
-            assert (exit_code, out) == (
-                0,
-                "No review of repository is saved yet; `codeloupe review` makes the first entry.\n",
-            )
-        assert run("list", "--all-repositories")[1].startswith("No review is saved yet")
-        assert json.loads(run("list", "--json")[1])["entries"] == []
-
     def test_the_reviews_of_this_repository_are_listed_and_no_others(self, save: Save, run: Run) -> None:
         save(1)
         save(2, branch="other")
@@ -237,17 +227,6 @@ class TestRender:
             run("render", "last", "--fail-on", "worst")
 
 
-class TestCompare:
-    def test_two_reviews_are_compared_by_words_and_as_json(self, save: Save, run: Run) -> None:
-        save(1, named("gone", title="old defect", evidence="old()", file="old.py"))
-        save(2, named("here", title="fresh worry", evidence="fresh[0]", file="fresh.py", rule=None))
-        out = run("compare", identifier(1))[1]
-        assert out == run("compare", identifier(1), "last")[1]
-        assert "1 new, 1 fixed" in out
-        document = json.loads(run("compare", "--json", identifier(1), identifier(2))[1])
-        assert [finding["fingerprint"] for finding in document["fixed"]] == ["gone"]
-
-
 class TestTrends:
     def test_all_ways_to_tell_them_or_some(self, save: Save, run: Run) -> None:
         save(1, named("a"), named("b"))
@@ -264,7 +243,7 @@ class TestTrends:
         everywhere = json.loads(run("trends", "--json", "--by", "reviewer", "--all-repositories")[1])
         assert everywhere["trends"]["reviewer"][0]["reviews"] == 3
 
-    def test_only_the_last_weeks_are_told(self, save: Save, run: Run) -> None:
+    def test_only_the_last_weeks_are_shown(self, save: Save, run: Run) -> None:
         save(1)
         save(29)
         document = json.loads(run("trends", "--json", "--by", "week", "--weeks", "2")[1])

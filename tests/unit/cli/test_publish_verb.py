@@ -3,10 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
-from codeloupe.cli.main import main
 from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.forges.plan import make_plan
 from codeloupe.model.publication import (
@@ -119,26 +117,3 @@ def test_no_secret_and_no_command_to_a_log_is_told() -> None:
 )
 def test_the_exit_code_tells_what_is_missing(problems: tuple[PublishProblem, ...], code: int) -> None:
     assert published(review(), problems=problems).exit_code == code
-
-
-def test_the_help_names_token_exit_codes_and_how_to_dismiss(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["publish", "github", "--help"])
-    assert end.value.code == 0
-    shown = capsys.readouterr().out
-    for words in (
-        "GITHUB_TOKEN",
-        "--dry-run",
-        "--request-changes",
-        "--no-resolve",
-        "exit codes:\n  0  posted",
-        "dismiss",
-    ):
-        assert words in shown
-
-
-@each("words", [[], ["gitlab"], ["github", "--status", "purple"]])
-def test_other_words_are_exit_2(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["publish", *words])
-    assert end.value.code == 2

@@ -17,7 +17,6 @@ from codeloupe.cli.output import set_up_logging
 from codeloupe.cli.parser import Parser
 from codeloupe.config.schema import Settings
 from codeloupe.engine import run as engine_run
-from codeloupe.errors import UsageError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
@@ -85,21 +84,6 @@ def test_the_options_reach_the_review(stage: Stage, tmp_path: Path) -> None:
     assert (stage.asked["context"], stage.asked["fresh"]) == ("Faster.", True)
 
 
-def test_without_options_nothing_is_asked_anew_and_there_is_no_context(stage: Stage) -> None:
-    run("-q")
-    assert (stage.asked["context"], stage.asked["fresh"]) == ("", False)
-    assert stage.asked["settings"] == Settings()
-
-
-def test_the_exit_code_is_that_of_the_review(stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run("-q") == 1
-    stage.outcome = example(complete=False, exit_code=3)
-    assert run("-q") == 3
-    captured = capsysbinary.readouterr()
-    assert b"Statement is built from a variable" in captured.out
-    assert captured.err == b""
-
-
 def test_json_goes_to_standard_output_and_findings_appear_on_stderr_as_they_are_found(
     stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -108,12 +92,6 @@ def test_json_goes_to_standard_output_and_findings_appear_on_stderr_as_they_are_
     captured = capsysbinary.readouterr()
     assert json.loads(captured.out)["findings"][0]["title"] == "Statement is built from a variable"
     assert b"\n  high  app/db.py:42  Statement is built from a variable\n" in captured.err
-
-
-def test_a_wrong_context_file_stops_it_before_anything_is_asked(stage: Stage) -> None:
-    with pytest.raises(UsageError, match="cannot read the context file nowhere: no such file"):
-        run("--context-file", "nowhere")
-    assert stage.asked == {}
 
 
 @pytest.mark.parametrize(

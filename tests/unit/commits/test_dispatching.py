@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,11 @@ async def clean(_commit: CommitReview, _change: Change) -> Review:
 
 
 @pytest.mark.requirement("D2")
-@each("most", [1, 5, 20])
-def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> None:
-    running = seen = 0
+@each(("options", "most"), [({"max_concurrent": 1}, 1), ({}, 5), ({"max_concurrent": 20}, 20)])
+def test_at_most_so_many_run_at_a_time_and_all_places_are_used_and_the_loop_goes_on(
+    options: dict[str, Any], most: int
+) -> None:
+    running = seen = ticks = 0
     # Nobody goes on before every place is taken, and one more than there are places would be seen.
     full = asyncio.Barrier(most)
 
@@ -39,57 +42,31 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> Non
         running += 1
         seen = max(seen, running)
         await full.wait()
-        await asyncio.sleep(0.001)
+        before = ticks
+        while ticks == before:  # noqa: ASYNC110 - the number has no event
+            await asyncio.sleep(0.001)
         running -= 1
         return review()
 
-    outcomes = dispatch(work, 3 * most, max_concurrent=most)
-    assert seen == most
-    assert [outcome.commit.sha for outcome in outcomes] == [commit(number).sha for number in range(3 * most)]
+    async def main() -> tuple[CommitReview, ...]:
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.001)
+                ticks += 1
 
-
-@pytest.mark.requirement("D2")
-def test_five_at_a_time_is_the_default_and_none_is_refused() -> None:
-    seen: list[int] = []
-    running: set[str] = set()
-    full = asyncio.Barrier(5)
-
-    async def work(one: CommitReview, _change: Change) -> Review:
-        running.add(one.commit.sha)
-        seen.append(len(running))
-        await full.wait()
-        await asyncio.sleep(0.001)
-        running.discard(one.commit.sha)
-        return review()
-
-    asyncio.run(AgentDispatcher(work).dispatch(given(assignment(number) for number in range(10))))
-    assert max(seen) == 5
-    with pytest.raises(ValueError, match="at least one"):
-        AgentDispatcher(work, max_concurrent=0)
-
-
-@pytest.mark.requirement("D2")
-def test_the_event_loop_goes_on_while_reviews_run() -> None:
-    ticks = 0
-
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            await asyncio.sleep(0.001)
-            ticks += 1
-
-    async def slow(_commit: CommitReview, _change: Change) -> Review:
-        while ticks < 8:  # noqa: ASYNC110 - the number has no event
-            await asyncio.sleep(0.001)
-        return review()
-
-    async def main() -> None:
         ticking = asyncio.create_task(tick())
-        await AgentDispatcher(slow).dispatch(given(assignment(number) for number in range(5)))
+        outcomes = await AgentDispatcher(work, **options).dispatch(given(map(assignment, range(3 * most))))
         ticking.cancel()
+        return outcomes
 
-    asyncio.run(main())
-    assert ticks >= 8
+    assert [outcome.commit.sha for outcome in asyncio.run(main())] == [commit(number).sha for number in range(3 * most)]
+    assert seen == most
+
+
+def test_none_at_a_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        AgentDispatcher(clean, max_concurrent=0)
 
 
 def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:

@@ -307,24 +307,6 @@ def test_what_was_bought_is_not_bought_again_unless_fresh(tmp_path: Path) -> Non
     assert len(mended.requests) == 1 + 6
 
 
-def test_a_budget_ends_the_buying_and_what_was_found_stays(tmp_path: Path) -> None:
-    make_commits(tmp_path / "many", numbered_commits(12))
-    answers: dict[int, AgentStep] = {
-        number: Json({"findings": [claim(number, severity="low")]}) for number in range(12)
-    }
-    agent = ScriptedAgent([by_number(answers)])
-    settings = Settings(max_requests=4, concurrency=1)
-    outcome = sweep(tmp_path / "many", agent, settings=settings)
-    assert len(agent.requests) == 4
-    found = [len(commit.review.findings) for commit in outcome.commits if commit.reviewed and commit.review]
-    assert found == [1, 1, 1, 1]
-    assert sum("budget exhausted" in commit.failure for commit in outcome.commits) == 8
-    # Every further sweep gets further, since what was bought is there.
-    for number in (8, 12):
-        outcome = sweep(tmp_path / "many", agent, settings=settings)
-        assert sum(commit.reviewed for commit in outcome.commits) == number
-
-
 @each("trusted", [True, False])
 def test_guidance_of_the_newest_commit_is_sent_unless_nothing_is_trusted(tmp_path: Path, trusted: bool) -> None:
     commits = [*numbered_commits(2), Made(message="docs: rules", files={"AGENTS.md": "Every sum is in cents.\n"})]
