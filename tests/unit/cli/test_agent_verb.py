@@ -33,11 +33,7 @@ def test_two_files_of_one_name_are_both_sent_along(asked: list[AgentRequest], tm
     (tmp_path / "plan.md").write_text("the plan")
     words = ("--context", "old/notes.md", "--context", "new/notes.md", "--context", "plan.md")
     assert main(["agent", "run", "-q", *words, "Compare them."]) == 0
-    assert asked[0].context == {
-        "old/notes.md": "the old ones",
-        "new/notes.md": "the new ones",
-        "plan.md": "the plan",
-    }
+    assert asked[0].context == {"old/notes.md": "the old ones", "new/notes.md": "the new ones", "plan.md": "the plan"}
 
 
 def test_a_schema_that_is_nested_beyond_reading_is_a_mistake_in_the_file(

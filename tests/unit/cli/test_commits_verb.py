@@ -7,7 +7,6 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -23,7 +22,7 @@ from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.rows import each
-from tests.sweep_history import Made, make_commits, numbered_commits
+from tests.sweep_history import Made, claim, make_commits, numbered_commits
 
 CLEAN = Json({"findings": []})
 FIVE_CLEAN = "5 commits reviewed, 5 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
@@ -58,18 +57,6 @@ def commits(*words: str) -> int:
     parser = Parser(prog="codeloupe commits")
     configure(parser)
     return run(parser.parse_args(words))
-
-
-def claim(number: int, severity: str = "high") -> dict[str, Any]:
-    return {
-        "file": "a.py",
-        "line": 1,
-        "quote": f"    total = value + {number}",
-        "title": f"Wrong sum {number}",
-        "body": "It fails for zero.",
-        "category": "correctness",
-        "severity": severity,
-    }
 
 
 def about(number: int, step: AgentStep) -> Callable[[AgentRequest], AgentStep]:

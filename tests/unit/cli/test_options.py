@@ -45,10 +45,7 @@ def changed(*words: str, verb: Any = review, file: str | None = None) -> dict[st
         (["--effort", "high"], {"effort": Effort.HIGH}),
         (["--verify"], {}),
         (["--no-verify"], {"verify": False}),
-        (
-            ["--timeout", "9"],
-            {"timeout_seconds": 9.0, "review_timeout_seconds": 9.0, "agent_sdk_review_timeout": 9.0},
-        ),
+        (["--timeout", "9"], {"timeout_seconds": 9.0, "review_timeout_seconds": 9.0, "agent_sdk_review_timeout": 9.0}),
         (["--concurrency", "2"], {"concurrency": 2}),
         (["--max-budget-usd", "1.5"], {"max_budget_usd": 1.5}),
         (["--max-tokens", "1000"], {"max_tokens": 1000}),

@@ -16,30 +16,7 @@ import pytest
 
 from codeloupe.cli.main import _Forgiving
 from codeloupe.cli.progress import AgentProgress, ProgressDisplay, ProgressMode, choose_mode
-from codeloupe.model.agent import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    AttemptFailed,
-    AttemptStarted,
-    FellBack,
-    QuotaEnded,
-    TokensSpent,
-    ToolUsed,
-    TurnTaken,
-)
-from codeloupe.model.events import (
-    AgentActivity,
-    CommitReviewed,
-    Event,
-    FindingVerified,
-    LaneFinished,
-    ReviewerChosen,
-    StageStarted,
-    UnitFinished,
-    UnitsPlanned,
-    Warned,
-)
+from codeloupe.model import agent, events
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import ReviewerInfo
 from tests.endings import comes_to_pass
@@ -48,35 +25,35 @@ from tests.unit.cli.run_terminal import Terminal
 from tests.unit.commits import sweep_samples as sweep
 from tests.unit.reports.examples import finding
 
-EVENTS: list[Event] = [
-    ReviewerChosen(ReviewerInfo("offline", "as requested")),
-    StageStarted("reading", "the change"),
-    StageStarted("analysing", "12 files"),
-    LaneFinished("ruff", 3, 0.42),
-    LaneFinished("ast-grep", 0, 61.0, failure="timed out"),
-    Warned("ast-grep timed out"),
+EVENTS: list[events.Event] = [
+    events.ReviewerChosen(ReviewerInfo("offline", "as requested")),
+    events.StageStarted("reading", "the change"),
+    events.StageStarted("analysing", "12 files"),
+    events.LaneFinished("ruff", 3, 0.42),
+    events.LaneFinished("ast-grep", 0, 61.0, failure="timed out"),
+    events.Warned("ast-grep timed out"),
 ]
-FOUND = UnitFinished("agent_sdk", "app/db.py", (finding(), finding(severity=Severity.LOW, title="Nit")), 4.2)
-REVIEWING: list[Event] = [
-    UnitsPlanned("agent_sdk", 23, 34_000),
-    StageStarted("reviewing", "12 files"),
+FOUND = events.UnitFinished("agent_sdk", "app/db.py", (finding(), finding(severity=Severity.LOW, title="Nit")), 4.2)
+REVIEWING: list[events.Event] = [
+    events.UnitsPlanned("agent_sdk", 23, 34_000),
+    events.StageStarted("reviewing", "12 files"),
     FOUND,
-    UnitFinished("agent_sdk", "a.py:1-40", (), 0.01, from_ledger=True),
-    UnitFinished("agent_sdk", "b.py", (), 60.0, failure="timeout: no answer in time"),
-    FindingVerified(finding(status=FindingStatus.REFUTED), "refuted"),
+    events.UnitFinished("agent_sdk", "a.py:1-40", (), 0.01, from_ledger=True),
+    events.UnitFinished("agent_sdk", "b.py", (), 60.0, failure="timeout: no answer in time"),
+    events.FindingVerified(finding(status=FindingStatus.REFUTED), "refuted"),
 ]
-COMMITS: list[Event] = [
-    CommitReviewed(sweep.reviewed(1), 1, 1200),
-    CommitReviewed(sweep.reviewed(2, sweep.finding(Severity.HIGH, title="Wrong\x1b[2J sum")), 2, 1200),
-    CommitReviewed(sweep.not_reviewed(3, "timeout\n::error::x"), 3, 1200),
-    CommitReviewed(
+COMMITS: list[events.Event] = [
+    events.CommitReviewed(sweep.reviewed(1), 1, 1200),
+    events.CommitReviewed(sweep.reviewed(2, sweep.finding(Severity.HIGH, title="Wrong\x1b[2J sum")), 2, 1200),
+    events.CommitReviewed(sweep.not_reviewed(3, "timeout\n::error::x"), 3, 1200),
+    events.CommitReviewed(
         sweep.not_reviewed(4, "invalid answer", review=sweep.failed_review(findings=(sweep.finding(Severity.LOW),))),
         4,
         1200,
     ),
 ]
-FINISHED = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5)
-DONE = UnitFinished("codex", "a.py", (), 1.0)
+FINISHED = agent.AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5)
+DONE = events.UnitFinished("codex", "a.py", (), 1.0)
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
 
@@ -90,7 +67,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     device.close()
 
 
-def shown(mode: ProgressMode, *events: Event, stream: TextIO | None = None) -> str:
+def shown(mode: ProgressMode, *events: events.Event, stream: TextIO | None = None) -> str:
     target = stream or io.StringIO()
     with ProgressDisplay(stream=target, mode=mode) as display:
         for event in events:
@@ -98,11 +75,11 @@ def shown(mode: ProgressMode, *events: Event, stream: TextIO | None = None) -> s
     return target.getvalue() if isinstance(target, io.StringIO) else ""
 
 
-def lines(*events: Event) -> list[str]:
+def lines(*events: events.Event) -> list[str]:
     return shown(ProgressMode.PLAIN, *events).splitlines()
 
 
-def counted(*events: Event) -> ProgressDisplay:
+def counted(*events: events.Event) -> ProgressDisplay:
     """A display that shows nothing, after some events."""
     display = ProgressDisplay(stream=io.StringIO(), mode=ProgressMode.SILENT, clock=lambda: 0.0)
     for event in events:
@@ -110,14 +87,14 @@ def counted(*events: Event) -> ProgressDisplay:
     return display
 
 
-def tally(*events: Event) -> list[str]:
+def tally(*events: events.Event) -> list[str]:
     """The parts of the live line between its stage and its time."""
     parts = counted(*events).status().split("  ")
     return parts[1 : parts.index("0.0 s")]
 
 
-def calls(unit: str, *events: AgentEvent) -> list[Event]:
-    return [AgentActivity(unit, event) for event in events]
+def calls(unit: str, *happened: agent.AgentEvent) -> list[events.Event]:
+    return [events.AgentActivity(unit, event) for event in happened]
 
 
 class TestPlainLines:
@@ -150,15 +127,15 @@ class TestPlainLines:
         ]
 
     def test_a_finding_without_a_place_has_no_line_number(self) -> None:
-        unit = UnitFinished("codex", "a.py", (finding(anchored=False), finding(file="", line_start=0)), 1.0)
+        unit = events.UnitFinished("codex", "a.py", (finding(anchored=False), finding(file="", line_start=0)), 1.0)
         assert [line.split("Statement")[0] for line in lines(unit)[1:]] == ["  high  app/db.py  ", "  high  ?  "]
 
     def test_hundreds_of_findings_or_units_do_not_fill_the_log(self) -> None:
-        found = lines(UnitFinished("codex", "a.py", (finding(),) * 1_234, 1.0))
+        found = lines(events.UnitFinished("codex", "a.py", (finding(),) * 1_234, 1.0))
         assert (len(found), found[-1]) == (52, "  and 1,184 more")
-        quiet = [UnitFinished("codex", f"{number}.py", (), 1.0) for number in range(1, 500)]
-        troubled = UnitFinished("codex", "bad.py", (), 1.0, failure="timeout")
-        many = lines(UnitsPlanned("codex", 502, 1_000_000), *quiet, FOUND, troubled, quiet[0])
+        quiet = [events.UnitFinished("codex", f"{number}.py", (), 1.0) for number in range(1, 500)]
+        troubled = events.UnitFinished("codex", "bad.py", (), 1.0, failure="timeout")
+        many = lines(events.UnitsPlanned("codex", 502, 1_000_000), *quiet, FOUND, troubled, quiet[0])
         units = [line for line in many if "unit " in line]
         assert 20 < len(units) < 40
         assert "unit 502/502" in units[-1]
@@ -166,22 +143,25 @@ class TestPlainLines:
         assert any("bad.py failed" in line for line in many)
 
     def test_a_reason_that_a_warning_gave_is_not_repeated(self) -> None:
-        warning = Warned("agent_sdk could not review b.py: timeout: no answer in time")
+        warning = events.Warned("agent_sdk could not review b.py: timeout: no answer in time")
         assert lines(warning, REVIEWING[4])[1] == "codeloupe: unit 1/1 b.py failed after 1 min 0 s"
-        lane = LaneFinished("codex", 0, 1.0, failure="no key")
-        assert lines(Warned("codex could not review b.py: no key"), lane)[1] == "codeloupe: codex failed after 1.0 s"
+        lane = events.LaneFinished("codex", 0, 1.0, failure="no key")
+        assert (
+            lines(events.Warned("codex could not review b.py: no key"), lane)[1]
+            == "codeloupe: codex failed after 1.0 s"
+        )
         assert lines(lane) == ["codeloupe: codex failed after 1.0 s: no key"]
 
     def test_of_a_call_only_what_holds_it_up_is_said(self) -> None:
         activity = calls(
             "a.py",
-            AttemptStarted("codex", 1, 3),
-            TurnTaken("codex", 1),
-            ToolUsed("codex", "Read", "b.py"),
-            AttemptFailed("codex", 1, "Overloaded", "no room", 2.0),
-            AttemptFailed("codex", 2, "Overloaded", "no room"),
-            QuotaEnded("codex", None, waiting=True),
-            FellBack("codex", "gemini", "not logged in"),
+            agent.AttemptStarted("codex", 1, 3),
+            agent.TurnTaken("codex", 1),
+            agent.ToolUsed("codex", "Read", "b.py"),
+            agent.AttemptFailed("codex", 1, "Overloaded", "no room", 2.0),
+            agent.AttemptFailed("codex", 2, "Overloaded", "no room"),
+            agent.QuotaEnded("codex", None, waiting=True),
+            agent.FellBack("codex", "gemini", "not logged in"),
         )
         assert lines(*activity) == [
             "codeloupe: warning: a.py: codex: attempt 1 failed: no room; again in 2.0 s",
@@ -193,13 +173,13 @@ class TestPlainLines:
         hostile = finding(title="::error::\n::add-mask::x\x9b" + "y" * 9_999, file="##[x")
         text = shown(
             ProgressMode.PLAIN,
-            Warned("\x1b[2J::error::a\n::add-mask::b\u202e"),
-            LaneFinished("##[group]x", 1, 0.1),
-            StageStarted("\x07", "\x9b"),
-            Warned("x" * 100_000),
-            UnitFinished("c", "\x1b[2J", (hostile,), 1.0),
-            AgentActivity("::u", FellBack("\x07", "##[group]", "\u202e\n")),
-            ReviewerChosen(ReviewerInfo("\x1b", "::stop")),
+            events.Warned("\x1b[2J::error::a\n::add-mask::b\u202e"),
+            events.LaneFinished("##[group]x", 1, 0.1),
+            events.StageStarted("\x07", "\x9b"),
+            events.Warned("x" * 100_000),
+            events.UnitFinished("c", "\x1b[2J", (hostile,), 1.0),
+            events.AgentActivity("::u", agent.FellBack("\x07", "##[group]", "\u202e\n")),
+            events.ReviewerChosen(ReviewerInfo("\x1b", "::stop")),
         )
         written = text.split("\n")
         assert written[0] == "codeloupe: warning: \\x1b[2J::error::a ::add-mask::b\\u202e"
@@ -219,17 +199,17 @@ class TestPlainLines:
     def test_they_fit_the_encoding_of_the_stream(self) -> None:
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
-        shown(ProgressMode.PLAIN, Warned("日本 é"), stream=stream)
+        shown(ProgressMode.PLAIN, events.Warned("日本 é"), stream=stream)
         assert raw.getvalue() == b"codeloupe: warning: \\u65e5\\u672c \\xe9\n"
 
 
 class TestNobodyIsDisturbed:
     def test_by_an_event_that_cannot_be_shown(self) -> None:
-        broken: list[Event] = [
-            UnitFinished("codex", "a.py", (None,), 1.0),  # type: ignore[arg-type]  # that it is survived is the test
-            LaneFinished("ruff", 1, None),  # type: ignore[arg-type]  # as above
+        broken: list[events.Event] = [
+            events.UnitFinished("codex", "a.py", (None,), 1.0),  # type: ignore[arg-type]  # that it is survived is the test
+            events.LaneFinished("ruff", 1, None),  # type: ignore[arg-type]  # as above
             None,  # type: ignore[list-item]  # as above
-            Warned("still here"),
+            events.Warned("still here"),
         ]
         assert lines(*broken)[-1] == "codeloupe: warning: still here"
 
@@ -269,11 +249,11 @@ class TestTheLiveLine:
         assert display.status() == "Analysing 12 files  ruff done  ast-grep failed  2.5 s"
 
     def test_it_says_units_findings_calls_and_what_an_agent_does(self) -> None:
-        display = counted(*REVIEWING[:3], *calls("c.py", AttemptStarted("codex", 1, 3)))
+        display = counted(*REVIEWING[:3], *calls("c.py", agent.AttemptStarted("codex", 1, 3)))
         assert display.status() == "Reviewing 12 files  1/23 units  1 high, 1 low  1 call running  0.0 s"
-        display.emit(AgentActivity("c.py", ToolUsed("codex", "Read", "src/\x1b.py")))
+        display.emit(events.AgentActivity("c.py", agent.ToolUsed("codex", "Read", "src/\x1b.py")))
         assert display.status().endswith("1 call running  0.0 s  c.py: Read src/\\x1b.py")
-        display.emit(StageStarted("verifying", "1 finding"))
+        display.emit(events.StageStarted("verifying", "1 finding"))
         assert display.status() == "Verifying 1 finding  1/23 units  1 high, 1 low  1 call running  0.0 s"
 
     def test_it_counts_commits(self) -> None:
@@ -283,57 +263,62 @@ class TestTheLiveLine:
         assert (display.commits_done, display.commits_failed) == (4, 2)
 
     def test_it_has_only_the_latest_findings_above_it(self) -> None:
-        found = (UnitFinished("codex", "a.py", (finding(title=f"Number {number}"),), 1.0) for number in range(9))
+        found = (events.UnitFinished("codex", "a.py", (finding(title=f"Number {number}"),), 1.0) for number in range(9))
         rows = ["".join(text for text, _ in row) for row in counted(*found).above()]
         assert rows == [f"high      app/db.py:42  Number {number}" for number in range(4, 9)]
 
     @each(
         ("events", "words"),
         [
-            ([StageStarted("reading", "x"), Warned("x")], []),
-            ([UnitsPlanned("codex", 3, 100), UnitsPlanned("gemini", 1_200, 100), DONE], ["1/1,203 units"]),
-            ([UnitsPlanned("codex", 9, 100), DONE, REVIEWING[4]], ["2/9 units, 1 failed"]),
+            ([events.StageStarted("reading", "x"), events.Warned("x")], []),
+            (
+                [events.UnitsPlanned("codex", 3, 100), events.UnitsPlanned("gemini", 1_200, 100), DONE],
+                ["1/1,203 units"],
+            ),
+            ([events.UnitsPlanned("codex", 9, 100), DONE, REVIEWING[4]], ["2/9 units, 1 failed"]),
             ([FOUND, FOUND], ["2 high, 2 low"]),
-            ([FOUND, REVIEWING[5], FindingVerified(finding(), "confirmed")], ["1 high, 1 low, 1 refuted"]),
+            ([FOUND, REVIEWING[5], events.FindingVerified(finding(), "confirmed")], ["1 high, 1 low, 1 refuted"]),
             (EVENTS[3:5], ["ruff done", "ast-grep failed"]),
-            ([LaneFinished(f"number {number}", 0, 0.1) for number in range(7)], ["7 reviewers done"]),
+            ([events.LaneFinished(f"number {number}", 0, 0.1) for number in range(7)], ["7 reviewers done"]),
         ],
     )
-    def test_it_counts_units_findings_and_reviewers(self, events: list[Event], words: list[str]) -> None:
+    def test_it_counts_units_findings_and_reviewers(self, events: list[events.Event], words: list[str]) -> None:
         assert tally(*events) == words
 
     def test_a_call_runs_from_its_attempt_on_and_not_while_it_waits(self) -> None:
-        started, attempt = AgentStarted("codex", None), AttemptStarted("codex", 1, 3)
+        started, attempt = agent.AgentStarted("codex", None), agent.AttemptStarted("codex", 1, 3)
         assert tally(*calls("a", started)) == []
         running = [*calls("a", started, attempt), *calls("b", attempt)]
         assert tally(*running) == ["2 calls running"]
-        failed = AttemptFailed("codex", 1, "Overloaded", "busy", 1.0)
+        failed = agent.AttemptFailed("codex", 1, "Overloaded", "busy", 1.0)
         assert tally(*running, *calls("a", failed)) == ["1 call running"]
         assert tally(*running, *calls("a", FINISHED), *calls("b", FINISHED)) == ["$1.00"]
         opens = datetime(2030, 1, 1, tzinfo=UTC)
-        waiting = calls("a", QuotaEnded("codex", opens, waiting=True))
+        waiting = calls("a", agent.QuotaEnded("codex", opens, waiting=True))
         assert tally(*waiting) == ["1 waiting for quota"]
-        assert tally(*calls("a", QuotaEnded("codex", opens, waiting=False))) == []
+        assert tally(*calls("a", agent.QuotaEnded("codex", opens, waiting=False))) == []
         assert tally(*waiting, *calls("a", attempt)) == ["1 call running"]
-        gone = AgentFinished("codex", success=False, attempts=1, duration_ms=5, cost_usd=None)
+        gone = agent.AgentFinished("codex", success=False, attempts=1, duration_ms=5, cost_usd=None)
         assert tally(*waiting, *calls("a", gone)) == []
 
     def test_the_cost_is_what_calls_have_said_so_far_and_the_ledger_is_free(self) -> None:
-        from_ledger = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5, from_ledger=True)
-        rows: list[tuple[list[AgentEvent], list[str]]] = [
-            ([TokensSpent("codex", 5, 5)], []),
-            ([TokensSpent("codex", 5, 5, 0.25), TokensSpent("codex", 9, 9, 0.75)], ["$0.75"]),
-            ([TokensSpent("codex", 5, 5, 0.25), FINISHED], ["$0.50"]),
-            ([TokensSpent("codex", 5, 5, 0.001)], ["$0.0010"]),
+        from_ledger = agent.AgentFinished(
+            "codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5, from_ledger=True
+        )
+        rows: list[tuple[list[agent.AgentEvent], list[str]]] = [
+            ([agent.TokensSpent("codex", 5, 5)], []),
+            ([agent.TokensSpent("codex", 5, 5, 0.25), agent.TokensSpent("codex", 9, 9, 0.75)], ["$0.75"]),
+            ([agent.TokensSpent("codex", 5, 5, 0.25), FINISHED], ["$0.50"]),
+            ([agent.TokensSpent("codex", 5, 5, 0.001)], ["$0.0010"]),
             ([from_ledger], []),
-            ([ToolUsed("codex", "Read", "a.py")], []),
+            ([agent.ToolUsed("codex", "Read", "a.py")], []),
         ]
-        for events, words in rows:
-            assert tally(*calls("a", *events)) == words
+        for spent, words in rows:
+            assert tally(*calls("a", *spent)) == words
 
     def test_findings_and_warnings_appear_above_it_and_it_is_gone_at_the_end(self, terminal: Terminal) -> None:
         with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
-            for event in (FOUND, *EVENTS, Warned("\x1b[2Jsecond")):
+            for event in (FOUND, *EVENTS, events.Warned("\x1b[2Jsecond")):
                 display.emit(event)
             assert comes_to_pass(lambda: "Statement is built from a variable" in terminal.so_far())
         text = terminal.text()
@@ -365,12 +350,12 @@ class TestTheLiveLine:
 
     def test_no_color_is_respected(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NO_COLOR", "1")
-        shown(ProgressMode.LIVE, Warned("plain"), stream=terminal.stream)
+        shown(ProgressMode.LIVE, events.Warned("plain"), stream=terminal.stream)
         assert "\x1b[33m" not in terminal.text()
 
     def test_a_terminal_that_is_not_utf_8_gets_a_plain_spinner(self, terminal: Terminal) -> None:
         device = Terminal(encoding="ascii")
-        shown(ProgressMode.LIVE, Warned("日本"), StageStarted("reading", "日本"), stream=device.stream)
+        shown(ProgressMode.LIVE, events.Warned("日本"), events.StageStarted("reading", "日本"), stream=device.stream)
         text = device.text()
         device.close()
         assert text.isascii()
@@ -378,7 +363,7 @@ class TestTheLiveLine:
 
 
 class TestOneAgentCall:
-    def said(self, *events: AgentEvent) -> list[str]:
+    def said(self, *events: agent.AgentEvent) -> list[str]:
         stream = io.StringIO()
         with AgentProgress(stream=stream, mode=ProgressMode.PLAIN, clock=lambda: 0.0) as progress:
             for event in events:
@@ -386,18 +371,18 @@ class TestOneAgentCall:
         return stream.getvalue().splitlines()
 
     def test_an_attempt_that_is_made_again_has_its_reason(self) -> None:
-        again = self.said(AttemptFailed("codex", 1, "Overloaded", "no room", 2.0))
+        again = self.said(agent.AttemptFailed("codex", 1, "Overloaded", "no room", 2.0))
         assert again == ["codeloupe: codex: attempt 1 failed: no room; again in 2.0 s"]
 
     def test_a_last_failure_is_said_only_by_whoever_takes_over(self) -> None:
         said = self.said(
-            AgentStarted("codex", None),
-            AttemptStarted("codex", 1, 3),
-            AttemptFailed("codex", 1, "NotLoggedIn", "codex has no login"),
-            FellBack("codex", "gemini", "codex has no login"),
-            AttemptStarted("gemini", 1, 3),
-            AttemptFailed("gemini", 1, "NotLoggedIn", "gemini has no login"),
-            AgentFinished("gemini", success=False, attempts=1, duration_ms=100, cost_usd=None),
+            agent.AgentStarted("codex", None),
+            agent.AttemptStarted("codex", 1, 3),
+            agent.AttemptFailed("codex", 1, "NotLoggedIn", "codex has no login"),
+            agent.FellBack("codex", "gemini", "codex has no login"),
+            agent.AttemptStarted("gemini", 1, 3),
+            agent.AttemptFailed("gemini", 1, "NotLoggedIn", "gemini has no login"),
+            agent.AgentFinished("gemini", success=False, attempts=1, duration_ms=100, cost_usd=None),
         )
         assert said == [
             "codeloupe: codex: asked",

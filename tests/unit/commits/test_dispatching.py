@@ -123,9 +123,7 @@ def test_whatever_one_review_raises_degrades_that_commit_alone(
 
 @pytest.mark.requirement("D7")
 @pytest.mark.requirement("D8")
-def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(caplog: pytest.LogCaptureFixture) -> None:
     async def work(_commit: CommitReview, _change: Change) -> Review:
         return failed_review("agent crashed: it was ended by signal 9", findings=(finding(Severity.HIGH),))
 

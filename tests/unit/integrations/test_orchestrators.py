@@ -26,27 +26,17 @@ from codeloupe.integrations import (
     make_reviewer,
     make_workdir_reviewer,
 )
+from codeloupe.model import review as model
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import ReviewerChosen, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    Policy,
-    Review,
-    ReviewerInfo,
-    ReviewError,
-    SkippedFile,
-    SkipReason,
-    Verdict,
-)
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.testing import Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rows import each
 
 SETTINGS = Settings(reviewer_type="offline")
-INFO = ReviewerInfo(type="agent_sdk", why="as requested")
+INFO = model.ReviewerInfo(type="agent_sdk", why="as requested")
 FINDING = Finding(
     file="a.py",
     line_start=3,
@@ -65,13 +55,13 @@ def outcome(
     *findings: Finding,
     failed: tuple[str, ...] = (),
     units: int = 1,
-    skipped: tuple[SkippedFile, ...] = (),
-    errors: tuple[ReviewError, ...] = (),
-    policy: Policy = Policy(),  # noqa: B008 - frozen
-) -> Review:
-    units_failed = tuple(FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
-    coverage = Coverage(1, 1, skipped, units, units_failed)
-    return Review(
+    skipped: tuple[model.SkippedFile, ...] = (),
+    errors: tuple[model.ReviewError, ...] = (),
+    policy: model.Policy = model.Policy(),  # noqa: B008 - frozen
+) -> model.Review:
+    units_failed = tuple(model.FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
+    coverage = model.Coverage(1, 1, skipped, units, units_failed)
+    return model.Review(
         review_id="0123456789abcdef",
         scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
         reviewer=INFO,
@@ -89,12 +79,12 @@ def outcome(
 class Script:
     """A review function that gives one ending after the other, and keeps how it was called."""
 
-    def __init__(self, *endings: Review | Exception | Callable[[], Any], warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, *endings: model.Review | Exception | Callable[[], Any], warnings: tuple[str, ...] = ()) -> None:
         self._endings = list(endings)
         self._warnings = warnings
         self.calls: list[dict[str, Any]] = []
 
-    async def __call__(self, scope: object, *, emit: Callable[[object], None], **options: Any) -> Review:
+    async def __call__(self, scope: object, *, emit: Callable[[object], None], **options: Any) -> model.Review:
         self.calls.append({"scope": scope, **options})
         emit(ReviewerChosen(INFO))
         for message in self._warnings:
@@ -103,7 +93,7 @@ class Script:
         if isinstance(ending, Exception):
             raise ending
         result = await ending() if callable(ending) else ending
-        assert isinstance(result, Review)
+        assert isinstance(result, model.Review)
         return result
 
 
@@ -127,14 +117,14 @@ def test_a_clean_review_passes() -> None:
 @each(
     ("severity", "verdict", "priority", "passed"),
     [
-        (Severity.CRITICAL, Verdict.FAIL, 0, False),
-        (Severity.HIGH, Verdict.FAIL, 1, False),
-        (Severity.MEDIUM, Verdict.NEEDS_WORK, 2, True),
-        (Severity.LOW, Verdict.NEEDS_WORK, 3, True),
+        (Severity.CRITICAL, model.Verdict.FAIL, 0, False),
+        (Severity.HIGH, model.Verdict.FAIL, 1, False),
+        (Severity.MEDIUM, model.Verdict.NEEDS_WORK, 2, True),
+        (Severity.LOW, model.Verdict.NEEDS_WORK, 3, True),
     ],
 )
 def test_findings_become_issues_and_those_that_do_not_block_pass(
-    severity: Severity, verdict: Verdict, priority: int, passed: bool
+    severity: Severity, verdict: model.Verdict, priority: int, passed: bool
 ) -> None:
     review = outcome(replace(FINDING, severity=severity))
     issue = ReviewIssue(
@@ -156,7 +146,7 @@ def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str)
 
 
 def test_a_stricter_policy_lets_a_nit_block() -> None:
-    review = outcome(replace(FINDING, severity=Severity.LOW), policy=Policy(fail_on=Severity.LOW))
+    review = outcome(replace(FINDING, severity=Severity.LOW), policy=model.Policy(fail_on=Severity.LOW))
     assert not ask(Script(review))[0].passed
 
 
@@ -168,7 +158,7 @@ def test_refuted_findings_are_no_issues_and_unplaced_ones_come_last_and_say_so()
     assert "not found in the reviewed files" in result.issues[1].body
 
 
-GAPS = (SkippedFile("big.py", SkipReason.TOO_LARGE), SkippedFile("x.bin", SkipReason.BINARY))
+GAPS = (model.SkippedFile("big.py", model.SkipReason.TOO_LARGE), model.SkippedFile("x.bin", model.SkipReason.BINARY))
 MANY = ("timeout", "timeout", *(f"missing field: {number}" for number in range(8)))
 SAID = "timeout; missing field: 0; missing field: 1; missing field: 2; missing field: 3; and 4 more"
 
@@ -183,18 +173,18 @@ SAID = "timeout; missing field: 0; missing field: 1; missing field: 2; missing f
         ),
         (outcome(failed=MANY), SAID, False),
         (outcome(skipped=GAPS), "big.py: too large", False),
-        (outcome(failed=("timeout",), policy=Policy(pass_when_incomplete=True)), "timeout", True),
+        (outcome(failed=("timeout",), policy=model.Policy(pass_when_incomplete=True)), "timeout", True),
     ],
 )
 def test_what_was_not_reviewed_does_not_pass_unless_the_policy_lets_it_and_is_always_said(
-    ending: Review, parse_error: str, passed: bool
+    ending: model.Review, parse_error: str, passed: bool
 ) -> None:
     result, warnings = ask(Script(ending))
     assert (result.passed, result.parse_error, result.fatal_error) == (passed, parse_error, False)
     assert warnings == [parse_error]
 
 
-async def forever() -> Review:
+async def forever() -> model.Review:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -216,14 +206,16 @@ def cancelled(work: Coroutine[Any, Any, object]) -> None:
 def test_a_review_that_takes_too_long_is_ended_and_a_cancellation_is_raised() -> None:
     ended: list[str] = []
 
-    async def slow() -> Review:
+    async def slow() -> model.Review:
         try:
             return await forever()
         finally:
             ended.append("gone")
 
     result, warnings = ask(Script(slow), timeout=0.05)
-    assert result == ReviewResult(passed=False, verdict=Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False)
+    assert result == ReviewResult(
+        passed=False, verdict=model.Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False
+    )
     assert (ended, warnings) == (["gone"], ["timeout"])
     cancelled(CodeReviewer(settings=SETTINGS, review=Script(slow))("a..b"))
     assert ended == ["gone", "gone"]
@@ -240,7 +232,7 @@ def test_a_review_that_takes_too_long_is_ended_and_a_cancellation_is_raised() ->
         # The call was wrong.
         (RevisionError("the revision 'x' is unknown"), "the revision 'x' is unknown", True),
         (RuntimeError(f"refused {'swordfish-' * 3}"), "RuntimeError: refused [redacted]", False),
-        (outcome(failed=("no reviewers",), errors=(ReviewError("fatal", "none"),)), "no reviewers", True),
+        (outcome(failed=("no reviewers",), errors=(model.ReviewError("fatal", "none"),)), "no reviewers", True),
     ],
 )
 def test_a_failure_is_kept_as_a_message_and_its_trace_is_in_the_log(
@@ -436,7 +428,7 @@ def test_findings_become_issues_of_three_severities(branch: GitRepository, sever
 def test_an_answer_that_cannot_be_read_passes_or_fails_as_the_policy_says(
     branch: GitRepository, policy: Any, reason: str, summary: str
 ) -> None:
-    review = outcome(failed=(reason,), errors=(ReviewError("invalid_answer", reason, "I think it is fine."),))
+    review = outcome(failed=(reason,), errors=(model.ReviewError("invalid_answer", reason, "I think it is fine."),))
     result, warnings = look(Script(review), branch, on_parse_error=policy)
     assert result == WorkdirReviewResult(passed=policy == "pass", summary=summary, raw_output="I think it is fine.")
     assert warnings == [reason]
