@@ -23,6 +23,7 @@ from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.review import Policy, Preview, Review
 from codeloupe.model.scope import DefaultScope
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.unit.reports.examples import finding
 from tests.unit.reports.examples import review as example
 
@@ -139,27 +140,31 @@ def test_a_preview_spends_nothing(stage: Stage, words: list[str], capsysbinary: 
     assert capsysbinary.readouterr().out.startswith(b"{" if words else b"Preview: topic")
 
 
-def test_verbose_logs_one_line_a_record_without_secrets_and_no_debug(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logging(verbose=True)
-    logger = logging.getLogger("codeloupe.engine.sample")
-    logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
-    logger.debug("the whole prompt")
-    assert capsys.readouterr().err == ("INFO codeloupe.engine.sample: sent [redacted]\\x0a::error::forged \\x1b[2J\n")
-
-
-def test_debug_logs_prompts_and_answers_readably_without_secrets_or_forged_records(
-    capsys: pytest.CaptureFixture[str],
+@each(
+    ("options", "shown"),
+    [
+        ({"verbose": True}, ["INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J"]),
+        (
+            {"debug": True},
+            [
+                "INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J",
+                "DEBUG codeloupe.sample: prompt of a.py:",
+                "    key [redacted]",
+                "    INFO codeloupe: forged",
+                "    : :error::x\\x1b",
+            ],
+        ),
+    ],
+)
+def test_a_log_has_no_secret_and_no_forged_record_and_prompts_only_with_debug(
+    options: dict[str, bool], shown: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up_logging(verbose=False, debug=True)
-    logger = logging.getLogger("codeloupe.engine.sample")
+    logging.getLogger("codeloupe").handlers.clear()
+    set_up_logging(**options)
+    logger = logging.getLogger("codeloupe.sample")
+    logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
     logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
-    assert capsys.readouterr().err.split("\n") == [
-        "DEBUG codeloupe.engine.sample: prompt of a.py:",
-        "    key [redacted]",
-        "    INFO codeloupe: forged",
-        "    : :error::x\\x1b",
-        "",
-    ]
+    assert capsys.readouterr().err.splitlines() == shown
 
 
 def test_the_review_logs_nothing_without_being_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
