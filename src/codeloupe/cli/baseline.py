@@ -72,10 +72,8 @@ def _reviewed_by(arguments: argparse.Namespace) -> findings.ReviewedFindings:
 
 
 def _reviewed_if_any(arguments: argparse.Namespace) -> tuple[findings.ReviewedFindings | None, str]:
-    """What the review that is asked for found, or the last; and why there is none. Raises for one that is named.
-
-    Not a sweep: in commits of the past nothing shows that an entry is not needed any more.
-    """
+    """What the review that is asked for found, or the last; and why there is none. Raises for one that is named."""
+    # Not a sweep: in commits of the past nothing shows that an entry is not needed any more.
     if arguments.report is not None:
         return findings.read_report(arguments.report), ""
     try:

@@ -69,10 +69,8 @@ def _report_crash(error: BaseException, words: list[str]) -> int:
 
 
 def unwritten(error: OSError) -> OutputError:
-    """The error for a result that standard output does not take; what is left of it goes nowhere.
-
-    The interpreter would try it again, complain, and end with a code of its own.
-    """
+    """The error for a result that standard output does not take; what is left of it goes nowhere."""
+    # The interpreter would try it again, complain, and end with a code of its own.
     _discard_output()
     reason = (error.strerror or "unknown error").lower()
     return OutputError(f"cannot write the result: {reason}", hint="free some space there, or write it somewhere else")

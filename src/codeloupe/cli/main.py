@@ -149,10 +149,8 @@ def _run(words: list[str]) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Open those of the three streams that we were started without (`>&-`), on nothing.
-
-    Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
-    """
+    """Open those of the three streams that we were started without (`>&-`), on nothing."""
+    # Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             mode = os.O_RDONLY if number == 0 else os.O_WRONLY
@@ -187,11 +185,9 @@ class _Forgiving(io.TextIOWrapper):
 
 
 def _leave(exit_code: int) -> None:
-    """End the process at once: to take the interpreter apart takes longer than many a command, and serves nobody.
-
-    What was registered for the exit is done before, and what was written is flushed. Comes back when a thread is
-    left or the output cannot be flushed: then the interpreter's own way out is the right one.
-    """
+    """End the process at once: to take the interpreter apart takes longer than many a command, and serves nobody."""
+    # What was registered for the exit is done before, and what was written is flushed. Comes back when a thread is
+    # left or the output cannot be flushed: then the interpreter's own way out is the right one.
     if threading.active_count() > 1:
         return
     atexit._run_exitfuncs()  # noqa: SLF001 - as the interpreter does it; coverage and logging rely on it

@@ -315,10 +315,8 @@ def _open_store() -> DirectoryRunStore:
 
 
 def _find_run(word: str) -> str:
-    """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound.
-
-    Whether the state of that run can be read is not looked at, but for `last`.
-    """
+    """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound."""
+    # Whether the state of that run can be read is not looked at, but for `last`.
     store = _open_store()
     found = () if word == "last" else store.matching(word)
     if word in found or len(found) == 1:
