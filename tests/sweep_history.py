@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.repository import GitRepository
 
@@ -72,6 +73,20 @@ def numbered_commits(count: int, message: str = "fix: number {0}") -> list[Made]
         Made(message=message.format(number), files={"a.py": "".join(map(function, range(number + 1)))})
         for number in range(count)
     ]
+
+
+def claim(number: int, severity: str = "high", **more: Any) -> dict[str, Any]:
+    """What an agent would say about the function of one commit."""
+    return {
+        "file": "a.py",
+        "line": 1,
+        "quote": f"    total = value + {number}",
+        "title": f"Wrong sum {number}",
+        "body": "It fails for zero.",
+        "category": "correctness",
+        "severity": severity,
+        **more,
+    }
 
 
 def _stream(commits: Sequence[Made], first_seconds: int) -> Iterator[bytes]:

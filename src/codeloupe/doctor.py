@@ -1,4 +1,4 @@
-"""What `doctor` and `config check` look at: git, analysers, agents, publishing, state, and what the settings name."""
+"""What `doctor` and `config validate` look at: git, analysers, agents, publishing, state, settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,10 +31,6 @@ from codeloupe.store.baseline import read_working_file
 from codeloupe.store.database import DATABASE_NAME, Database
 from codeloupe.store.runs import RUNS_DIRECTORY
 
-_PUBLISHING_PACKAGE = "gidgethub"
-# Another review may be writing just now.
-_PATIENCE_SECONDS = 2.0
-
 
 async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diagnosis:
     """What is here, what is missing, and who would review. A check that fails is a result, not an error."""
@@ -42,24 +38,57 @@ async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diag
     needed = frozenset(one.info.type for one in chosen if one.agents)
     agents = [calls.agent_to_check(name, settings) for name in AGENT_NAMES]
     checks = await asyncio.gather(
-        _check_git(),
-        _check_repository(repo, settings.base_branch),
-        *(_check_analyser(analyser) for analyser in default_analysers()),
-        *(_check_agent(agent, needed=agent.name in needed) for agent in agents),
-    )
-    is_here = find_spec(_PUBLISHING_PACKAGE) is not None
-    publishing = Check(
-        "publishing",
-        "github",
-        ok=is_here,
-        detail="ready for `codeloupe publish github`" if is_here else "not installed",
-        hint="" if is_here else install_command("github"),
-        needed=False,
+        _check("git", "git", _git(), needed=True),
+        _check("git", "repository", _repository(repo, settings.base_branch), needed=False),
+        *(_check("analysers", one.name, _analyser(one), needed=True) for one in default_analysers()),
+        *(_check("agents", one.name, _agent(one), needed=one.name in needed) for one in agents),
+        _check("publishing", "github", _github(), needed=False),
     )
     version = Check("codeloupe", "codeloupe", ok=True, detail=__version__)
-    return Diagnosis(
-        (version, _check_state(calls.state_directory), *checks, publishing), joined_info([one.info for one in chosen])
-    )
+    about = joined_info([one.info for one in chosen])
+    return Diagnosis((version, _check_state(calls.state_directory), *checks), about)
+
+
+async def _check(group: str, name: str, look: Awaitable[tuple[bool, str, str]], *, needed: bool) -> Check:
+    """Whether something can be used, what it is, and a hint; an error is such an answer too."""
+    try:
+        ok, detail, hint = await look
+    except CodeloupeError as error:
+        ok, detail, hint = False, error.message, error.hint
+    return Check(group, name, ok=ok, detail=detail, hint=hint, needed=needed)
+
+
+async def _git() -> tuple[bool, str, str]:
+    text = await git_version()
+    ok = tuple(int(part) for part in re.findall(r"\d+", text)[:2]) >= MINIMUM_VERSION
+    return ok, text, "" if ok else f"install git {'.'.join(map(str, MINIMUM_VERSION))} or newer"
+
+
+async def _repository(repo: Path, base_branch: str | None) -> tuple[bool, str, str]:
+    repository = await open_repository(repo)
+    base = await find_base_branch(repository, base_branch)
+    if base is None:
+        hint = "give --base REF, or set base_branch in codeloupe.yaml"
+        return False, f"{repository.root}, no base branch found", hint
+    return True, f"{repository.root}, base branch {base.name}", ""
+
+
+async def _analyser(analyser: Analyser) -> tuple[bool, str, str]:
+    return True, await analyser.version(), ""
+
+
+async def _agent(agent: Agent) -> tuple[bool, str, str]:
+    found = await agent.check()
+    login = {True: "logged in", False: "not logged in", None: "login unknown"}[found.logged_in]
+    state = "no model chosen" if found.lacks_model else login
+    detail = f"{found.version or 'version unknown'}, {state}" if found.found else "not installed"
+    return found.usable, detail, "" if found.usable and found.logged_in else found.how_to_fix
+
+
+async def _github() -> tuple[bool, str, str]:
+    if find_spec("gidgethub") is None:
+        return False, "not installed", install_command("github")
+    return True, "ready for `codeloupe publish github`", ""
 
 
 def _check_state(directory: Path) -> Check:
@@ -73,7 +102,8 @@ def _check_state(directory: Path) -> Check:
         detail, hint = f"{directory} cannot be written to", "set CODELOUPE_HOME to a folder that you may write to"
     elif os.path.lexists(database):
         try:
-            with Database(database, busy_timeout_seconds=_PATIENCE_SECONDS) as opened:
+            # Another review may be writing just now.
+            with Database(database, busy_timeout_seconds=2.0) as opened:
                 opened.check()
         except StoreError as error:
             detail, hint = error.message, error.hint
@@ -89,53 +119,13 @@ def _is_writable(folder: Path) -> bool:
             continue
         except (OSError, ValueError):  # a name that no file can have, or one below a file
             return False
-        if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-            return False
         try:
             # Permissions do not tell: a file system may be full, or take none.
             Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=place)).rmdir()
         except OSError:
             return False
-        return True
+        return os.access(place, os.R_OK | os.W_OK | os.X_OK)
     return False
-
-
-async def _check_git() -> Check:
-    try:
-        text = await git_version()
-    except CodeloupeError as error:
-        return Check("git", "git", ok=False, detail=error.message, hint=error.hint)
-    version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
-    joins = "" if version >= JOINING_VERSION else ", too old for pipelines with parallel stages"
-    ok = version >= MINIMUM_VERSION
-    return Check("git", "git", ok=ok, detail=text + joins, hint="" if ok else f"install {WANTED_VERSION}")
-
-
-async def _check_repository(repo: Path, base_branch: str | None) -> Check:
-    try:
-        repository = await open_repository(repo)
-        base = await find_base_branch(repository, base_branch)
-    except CodeloupeError as error:
-        return Check("git", "repository", ok=False, detail=error.message, hint=error.hint, needed=False)
-    detail = f"{repository.root}, {f'base branch {base.name}' if base else 'no base branch found'}"
-    hint = "" if base else "give --base REF, or set base_branch in codeloupe.yaml"
-    return Check("git", "repository", ok=base is not None, detail=detail, hint=hint, needed=False)
-
-
-async def _check_analyser(analyser: Analyser) -> Check:
-    try:
-        return Check("analysers", analyser.name, ok=True, detail=await analyser.version())
-    except CodeloupeError as error:
-        return Check("analysers", analyser.name, ok=False, detail=error.message, hint=error.hint)
-
-
-async def _check_agent(agent: Agent, *, needed: bool) -> Check:
-    found = await agent.check()
-    login = {True: "logged in", False: "not logged in", None: "login unknown"}[found.logged_in]
-    state = "no model chosen" if found.lacks_model else login
-    detail = f"{found.version or 'version unknown'}, {state}" if found.found else "not installed"
-    hint = "" if found.usable and found.logged_in else found.how_to_fix
-    return Check("agents", agent.name, ok=found.usable, detail=detail, hint=hint, needed=needed)
 
 
 async def check_settings(settings: Settings, *, repo: Path | None) -> None:
@@ -152,35 +142,30 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
         checks["review_command"] = lambda: review_command(settings)
     if repo is not None:
         checks[BASELINE_NAME] = lambda: read_working_file(repository_root(repo))
+        checks["base_branch"] = lambda: _check_base_branch(repo, settings.base_branch)
+        checks["include"] = lambda: _check_include(repo, settings.include)
     found: dict[str, str] = {}
-
-    def note(key: str, error: UsageError) -> None:
-        found[error.message if key in error.message else f"{key}: {error.message}"] = error.hint
-
     for key, check in checks.items():
         try:
-            check()
+            done = check()
+            if isinstance(done, Awaitable):
+                await done
+        except NotARepository:
+            continue  # there is nothing yet that could be compared
         except UsageError as error:
-            note(key, error)
-    for key, named in (("base_branch", settings.base_branch), ("include", settings.include)):
-        try:
-            if repo is not None and named:
-                await _check_there(repo, named)
-        except UsageError as error:
-            note(key, error)
+            found[error.message if key in error.message else f"{key}: {error.message}"] = error.hint
     if found:
         raise ConfigError("\n".join(found), hint="; ".join(dict.fromkeys(hint for hint in found.values() if hint)))
 
 
-async def _check_there(repo: Path, named: str | tuple[str, ...]) -> None:
-    """Raises UsageError for a base branch, or an include pattern, of which there is nothing in the repository."""
-    try:
+async def _check_base_branch(repo: Path, name: str | None) -> None:
+    if name:
+        await find_base_branch(await open_repository(repo), name)
+
+
+async def _check_include(repo: Path, patterns: tuple[str, ...]) -> None:
+    if patterns:
         repository = await open_repository(repo)
-        if isinstance(named, str):
-            await find_base_branch(repository, named)
-            return
-    except NotARepository:
-        return  # there is nothing yet that could be compared
-    names = [*await list_files(repository, None), *await list_head_files(repository)]
-    for pattern in unmatched(named, names):
-        raise no_such_files(pattern, names, where="")
+        names = [*await list_files(repository, None), *await list_head_files(repository)]
+        for pattern in unmatched(patterns, names):
+            raise no_such_files(pattern, names, where="")

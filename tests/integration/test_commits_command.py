@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.agent_programs import find
 from tests.program import Ended
 from tests.repository import GitRepository
-from tests.sweep_history import Made, make_commits, many_commits, numbered_commits
+from tests.sweep_history import Made, claim, make_commits, many_commits, numbered_commits
 from tests.warm_program import codeloupe
 
 KEY = "made-up-" + "for-tests"
@@ -34,18 +33,6 @@ def commits(server: StandInServer, path: Path, *words: str, agent: str = "api", 
     flags = ("commits", "--reviewer", agent, *words)
     variables = {**environment(server, agent), **({"COLUMNS": more} if more else {})}
     return codeloupe(*flags, cwd=path, environment=variables)
-
-
-def claim(number: int, severity: str = "high") -> dict[str, Any]:
-    return {
-        "file": "a.py",
-        "line": 1,
-        "quote": f"    total = value + {number}",
-        "title": f"Wrong sum {number}",
-        "body": "It fails for zero.",
-        "category": "correctness",
-        "severity": severity,
-    }
 
 
 def by_number(replies: Mapping[int, Reply]) -> Callable[[RecordedRequest], Reply]:

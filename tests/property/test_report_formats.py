@@ -57,7 +57,7 @@ from tests.report_documents import (
     check_xml,
 )
 from tests.telling_reviews import HOSTILE, hostile_review
-from tests.unit.sweep.sweep_samples import commit, reviewed, sweep
+from tests.unit.commits.sweep_samples import commit, reviewed, sweep
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=30) | st.sampled_from(
     ["", " ", "\n", HOSTILE, "`", "```\nx\n```", "a/b.py", "../x", "/", "<b>", "]]>", "::", "-->"]

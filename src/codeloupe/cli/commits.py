@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
-from codeloupe.cli.options import add_color_option, add_repo_option, look_of
-from codeloupe.cli.output import output_file, set_up_logging, write_result
-from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally, choose_mode
-from codeloupe.cli.review import add_asking_options, add_spending_options
-from codeloupe.cli.review import flags_of as review_flags_of
-from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
+from codeloupe.cli import options
+from codeloupe.cli.output import Output, deliver, set_up_logging
+from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.cli.progress import ProgressDisplay, choose_mode
+from codeloupe.cli.review import flags_of
+from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import UsageError
-from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports import SWEEP_FORMATS, Layout, render_sweep
 from codeloupe.reports.wording import counted
 from codeloupe.runtime import review_commits
-from codeloupe.system.untrusted import log_line
 
 DEFAULT_SINCE = "24 hours ago"
 _EPILOG = """\
@@ -31,72 +27,38 @@ Each commit is reviewed on its own, with the checklist for its kind. A merge is 
 first parent; with --merges or --author, each commit that it brought in is reviewed, and the merge only for what it
 changed itself. Answers are kept: after an interruption, run the same command again to review only the missing commits.
 """
-# Options of a review that a sweep does not have; the settings of files and variables hold for them.
-_NOT_HERE = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Every option of the verb."""
     parser.epilog = _EPILOG
-    parser.set_defaults(**dict.fromkeys(_NOT_HERE))
-    _add_choosing(parser.add_argument_group(f"which commits (default: of HEAD, since {DEFAULT_SINCE})"))
-    add_repo_option(parser)
-    _add_reviewing(parser.add_argument_group("how to review"))
-    _add_limits(parser.add_argument_group("limits"))
-    _add_judging(parser.add_argument_group("judging"))
-    _add_showing(parser.add_argument_group("showing"))
-
-
-def _add_choosing(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("range", nargs="?", metavar="A..B", help="the commits of B that are not in A")
-    group.add_argument("--since", metavar="DATE", help="from then on, such as '1 hour ago' or 2024-05-31")
-    group.add_argument("--until", metavar="DATE", help="up to then")
-    group.add_argument("--branch", metavar="B", help="of this branch")
-    group.add_argument("--author", metavar="A", help="by authors whose name or email contains this text")
-    group.add_argument("--max", metavar="N", type=int, help="at most the newest N")
-    group.add_argument("--merges", action="store_true", help="review the commits inside merges one by one")
-
-
-def _add_reviewing(group: argparse._ArgumentGroup) -> None:
-    add_asking_options(group)
-    group.add_argument(
-        "--verify", action=argparse.BooleanOptionalAction, help="verify critical and high findings before they count"
-    )
-    group.add_argument(
-        "--untrusted", action="store_true", help="treat the commits as hostile: ignore their settings and guidance"
-    )
-
-
-def _add_limits(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--timeout", metavar="SECONDS", type=float, help="for each call (default: 300)")
-    add_spending_options(group)
-    group.add_argument("--fresh", action="store_true", help="ignore saved answers and ask again")
-
-
-def _add_judging(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--strict", action="store_true", help="exit 1 if there is a high or critical finding")
-    group.add_argument(
-        "--on-incomplete",
-        metavar="fail|pass",
-        choices=["fail", "pass"],
-        help="exit 3 or 0 if something was not reviewed",
-    )
-
-
-def _add_showing(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--output",
-        "--format",
-        metavar="FORMAT",
-        choices=SWEEP_FORMATS,
-        default="text",
-        help=f"{', '.join(SWEEP_FORMATS)} (default: text)",
-    )
-    group.add_argument("--save", "-o", metavar="FILE", type=Path, help="write the result to a file")
-    add_color_option(group)
-    loudness = group.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the result")
+    # Options of a review that a sweep does not have; the settings of files and variables hold for them.
+    absent = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")
+    parser.set_defaults(**dict.fromkeys(absent))
+    which = parser.add_argument_group(f"which commits (default: of HEAD, since {DEFAULT_SINCE})")
+    option(which, "range", "A..B", "the commits of B that are not in A", nargs="?")
+    option(which, "--since", "DATE", "from then on, such as '1 hour ago' or 2024-05-31")
+    option(which, "--until", "DATE", "up to then")
+    option(which, "--branch", "B", "of this branch")
+    option(which, "--author", "A", "by authors whose name or email contains this text")
+    option(which, "--max", "N", "at most the newest N", type=int)
+    flag(which, "--merges", "review the commits inside merges one by one")
+    options.add(parser, "--repo")
+    how = parser.add_argument_group("how to review")
+    options.add(how, *options.ASKING, "--verify")
+    flag(how, "--untrusted", "treat the commits as hostile: ignore their settings and guidance")
+    limits = parser.add_argument_group("limits")
+    option(limits, "--timeout", "SECONDS", "for each call (default: 300)", type=float)
+    options.add(limits, *options.SPENDING, "--fresh")
+    judging = parser.add_argument_group("judging")
+    flag(judging, "--strict", "exit 1 if there is a high or critical finding")
+    options.add(judging, "--on-incomplete")
+    showing = parser.add_argument_group("showing")
+    formats = f"{', '.join(SWEEP_FORMATS)} (default: text)"
+    option(showing, "--output --format", "FORMAT", formats, choices=SWEEP_FORMATS, default="text")
+    option(showing, "--save -o", "FILE", "write the result to a file", type=Path)
+    options.add(showing, "--color")
+    options.add_loudness(showing, quiet="print only the result")
 
 
 def query_of(arguments: argparse.Namespace) -> CommitQuery:
@@ -104,10 +66,8 @@ def query_of(arguments: argparse.Namespace) -> CommitQuery:
     if arguments.range is not None and arguments.branch is not None:
         raise UsageError("A..B and --branch exclude each other", hint="a range names its branch: A..BRANCH")
     if arguments.range is not None and ".." not in arguments.range:
-        raise UsageError(
-            f"{arguments.range!r} is no range of commits",
-            hint=f"give A..B, or --branch {arguments.range} for the newest commits of a branch",
-        )
+        hint = f"give A..B, or --branch {arguments.range} for the newest commits of a branch"
+        raise UsageError(f"{arguments.range!r} is no range of commits", hint=hint)
     if arguments.branch is not None and ".." in arguments.branch:
         raise UsageError(f"{arguments.branch!r} is no branch but a range", hint="give a range without --branch")
     if arguments.max is not None and arguments.max < 1:
@@ -123,71 +83,44 @@ def query_of(arguments: argparse.Namespace) -> CommitQuery:
     )
 
 
-def flags_of(arguments: argparse.Namespace) -> dict[str, object]:
-    """The options that are settings too; None means not given."""
-    return review_flags_of(arguments)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Review the commits, and write the result where it belongs."""
     set_up_logging(verbose=arguments.verbose)
     query = query_of(arguments)
     loaded = run_to_end(settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments)))
     settings = tell_notes(loaded, quiet=arguments.quiet).settings
-    with ExitStack() as opened:
-        pieces = opened.enter_context(output_file(arguments.save)) if arguments.save else []
+
+    def make() -> tuple[int, Callable[[Output], str]]:
         sweep = _sweep(query, settings, arguments)
-        text = _render(sweep, arguments)
-        pieces.append(text)
-    if arguments.save is None:
-        write_result(text)
-    elif not arguments.quiet:
-        print(f"codeloupe: {log_line(sweep.summary)}\nwrote {arguments.save}", file=sys.stderr)
-    return sweep.exit_code
+        if arguments.save is not None:
+            note(sweep.summary, quiet=arguments.quiet)
+        look = options.look_of(arguments.color, to_file=arguments.save is not None)
+        layout = Layout(**look, verbose=arguments.verbose)
+        return sweep.exit_code, lambda output: render_sweep(sweep, output.format, layout)
+
+    return deliver((Output(arguments.output, arguments.save),), make, quiet=arguments.quiet)
 
 
 def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace) -> CommitSweep:
-    tally = Tally()  # of our own, since a display that shows nothing counts nothing
-    with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
-
-        def emit(event: Event) -> None:
-            tally.take(event)
-            display.emit(event)
-
+    mode = choose_mode(quiet=arguments.quiet, logs=arguments.verbose)
+    with ProgressDisplay(mode=mode) as display:
+        work = review_commits(
+            query,
+            repo=arguments.repo,
+            settings=settings,
+            strict=arguments.strict,
+            fresh=arguments.fresh,
+            emit=display.emit,
+        )
         try:
-            sweep = run_to_end(
-                review_commits(
-                    query,
-                    repo=arguments.repo,
-                    settings=settings,
-                    strict=arguments.strict,
-                    fresh=arguments.fresh,
-                    emit=emit,
-                )
-            )
+            sweep = run_to_end(work)
         except KeyboardInterrupt:
-            raise Interrupted(_kept(tally), arguments.command_line) from None
-    if not sweep.commits and not arguments.quiet:
-        print(f"codeloupe: there are no commits to review: {log_line(sweep.description)}", file=sys.stderr)
+            reviewed = display.commits_done - display.commits_failed
+            commits = counted(display.commits_total, "commit", "commits")
+            kept = f"{reviewed:,} of {commits} are kept and not reviewed again"
+            raise Interrupted(kept if reviewed else "no commit was finished yet", arguments.command_line) from None
+    if not sweep.commits:
+        note(f"there are no commits to review: {sweep.description}", quiet=arguments.quiet)
     if not sweep.exit_code and any(commit.verdict is None for commit in sweep.commits):
-        print("codeloupe: not every commit was reviewed; on_incomplete lets it pass", file=sys.stderr)
+        note("not every commit was reviewed; on_incomplete lets it pass")
     return sweep
-
-
-def _kept(tally: Tally) -> str:
-    reviewed = tally.commits_done - tally.commits_failed
-    if not reviewed:
-        return "no commit was finished yet"
-    return f"{reviewed:,} of {counted(tally.commits_total, 'commit', 'commits')} are kept and not reviewed again"
-
-
-def _mode(arguments: argparse.Namespace) -> ProgressMode:
-    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
-    # A log writes to the same terminal, and would tear a line that is redrawn.
-    return ProgressMode.PLAIN if arguments.verbose and mode is ProgressMode.LIVE else mode
-
-
-def _render(sweep: CommitSweep, arguments: argparse.Namespace) -> str:
-    look = look_of(arguments.color, to_file=arguments.save is not None)
-    layout = Layout(width=look.width, color=look.color, ascii_only=look.ascii_only, verbose=arguments.verbose)
-    return render_sweep(sweep, arguments.output, layout)

@@ -5,200 +5,192 @@ from __future__ import annotations
 import argparse
 import getpass
 import re
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from codeloupe.cli.options import Look, add_color_option, add_json_option, add_repo_option, look_of
-from codeloupe.cli.output import output_file, set_up_logging, write_result
-from codeloupe.cli.parser import Parser, sentence
-from codeloupe.engine.history import (
-    LAST,
-    SHORT_ID,
-    Here,
-    changed_policy,
-    find_entry,
-    find_review,
-    judged,
-    judged_sweep,
-    opened_history,
-    review_of,
-)
+from codeloupe.cli import options
+from codeloupe.cli.output import Output, deliver, set_up_logging, size_of, write_result
+from codeloupe.cli.parser import Parser, add_command, flag, option
+from codeloupe.cli.running import note
+from codeloupe.engine import history as saved
 from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.errors import UsageError
 from codeloupe.git.identity import find_identity_now
+from codeloupe.model import history as model
 from codeloupe.model.finding import Severity
-from codeloupe.model.history import (
-    Dismissal,
-    EntryKind,
-    HistoryQuery,
-    Listing,
-    PruneRule,
-    Removed,
-    RepositoryIdentity,
-    ReviewRecord,
-    SweepRecord,
-    TrendKey,
-    Trends,
-)
-from codeloupe.model.review import Policy
-from codeloupe.model.sweep import CommitSweep
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
-from codeloupe.reports.history import (
-    comparison_json,
-    list_json,
-    moment,
-    removed_json,
-    render_comparison,
-    render_list,
-    render_outline,
-    render_trends,
-    trends_json,
-)
+from codeloupe.reports import history as report
 from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import terminal, without_log_commands
 
+_WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
+_LIST = "`codeloupe history list` shows the others"
+_AGE = re.compile(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)
+_DAYS = {"": 1, "d": 1, "w": 7, "m": 30, "y": 365}
+
+
+def configure(parser: Parser) -> None:
+    """Add the verbs below `history` to its parser."""
+    parser.description = "Show, compare and re-judge saved reviews; see trends."
+    verbs = parser.add_commands(dest="action")
+    an_id = "an id, the beginning of one (4 characters or more), or `last`"
+    listed = add_command(verbs, "list", "what is saved, the newest first", _list)
+    option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
+    option(listed, "--branch", "NAME", "only reviews made on this branch")
+
+    show = add_command(verbs, "show", "one saved review, or the commits of a sweep", _show)
+    option(show, "id", "ID", f"{an_id} (default: last)", nargs="?", default=saved.LAST)
+    flag(show, "--raw", "what the agents printed, unit by unit")
+
+    about = "a saved review in any format, judged by another policy if asked"
+    rendered = add_command(verbs, "render", about, _render)
+    option(rendered, "id", "ID", an_id)
+    about = "text, json, sarif, markdown, html and others; a wrong one names them all"
+    option(rendered, "--format", "FORMAT", about, default="text")
+    option(rendered, "--fail-on", "SEVERITY", "exit 1 from this severity on (default: as reviewed)")
+    option(rendered, "--min-severity", "SEVERITY", "show from this severity on (default: as reviewed)")
+    about = "exit 3 or 0 if something was not reviewed (default: as reviewed)"
+    option(rendered, "--on-incomplete", "fail|pass", about, choices=["fail", "pass"])
+    option(rendered, "-o --output", "FILE", "write the result to a file", type=Path)
+
+    compare = add_command(verbs, "compare", "what is new, still open, fixed or back between two reviews", _compare)
+    option(compare, "earlier", "A", f"the earlier review: {an_id}")
+    option(compare, "later", "B", "the later one (default: last)", nargs="?", default=saved.LAST)
+
+    trends = add_command(verbs, "trends", "findings, share fixed, cost and time, as a table and a plot", _trends)
+    about = "week, expert or reviewer (default: all three)"
+    option(trends, "--by", "WHAT", about, choices=["week", "expert", "reviewer"], action="append")
+    option(trends, "--weeks", "N", "the last N weeks (default: 12)", type=int, default=12)
+
+    about = "dismiss a finding so that it no longer counts, or list dismissed ones"
+    dismiss = add_command(verbs, "dismiss", about, _dismiss)
+    about = "the finding's, or its beginning (default: list them)"
+    option(dismiss, "fingerprint", "FINGERPRINT", about, nargs="?")
+    option(dismiss, "--reason", "TEXT", "why it is no defect; must be given")
+    flag(dismiss, "--undo", "let it count again")
+
+    prune = add_command(verbs, "prune", "remove old entries", _prune)
+    option(prune, "--older-than", "AGE", "what is older than this: 90d, 12w, 6m, 1y")
+    option(prune, "--keep", "N", "never the newest N; alone: all but the newest N", type=int)
+    flag(prune, "--dry-run", "only say what would be removed")
+    for each in (listed, trends, prune):
+        options.add(each, "--repo")
+        flag(each, "--all-repositories", "of every repository, not of this one alone")
+    options.add(dismiss, "--repo")
+    options.add(prune, "--json")
+    for each in (listed, trends):
+        options.add(each, "--json", "--color")
+    options.add(compare, "--repo", "--json", "--color")
+    for each in (show, rendered):
+        flag(each, "-v --verbose", "name every skipped file and fingerprint")
+        options.add(each, "--repo", "--color")
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for and return the exit code. Raises UsageError and StoreError."""
-    set_up_logging(verbose=False)
-    with opened_history() as history:
-        return _ACTIONS[arguments.action](history, arguments)
+    set_up_logging()
+    with saved.opened_history() as history:
+        done: str | int = arguments.act(history, arguments)
+    if isinstance(done, int):
+        return done
+    write_result(done)
+    return 0
 
 
-_FIRST_STEP = "`codeloupe review` makes the first entry"
-
-
-def here(history: SqliteHistory, arguments: argparse.Namespace) -> Here:
+def here(history: SqliteHistory, arguments: argparse.Namespace) -> saved.Here:
     """The repository of `--repo`, found out when it is asked for the first time: that takes git."""
-
-    @cache
-    def found() -> RepositoryIdentity:
-        return find_identity_now(arguments.repo, history)
-
-    return found
+    return cache(lambda: find_identity_now(arguments.repo, history))
 
 
-def identity_of(history: SqliteHistory, arguments: argparse.Namespace) -> RepositoryIdentity | None:
-    """The repository of `--repo`, or None for all of them."""
+def _identity_of(history: SqliteHistory, arguments: argparse.Namespace) -> model.RepositoryIdentity | None:
     return None if arguments.all_repositories else here(history, arguments)()
 
 
-def at_least(number: int, least: int, option: str) -> int:
-    """The number. Raises UsageError when it is less."""
+def _check_at_least(least: int, number: int, option: str) -> None:
     if number < least:
         raise UsageError(f"{option} is {number}, and must be at least {least}", hint="see codeloupe history --help")
-    return number
 
 
-def tell_problems(record: ReviewRecord | SweepRecord) -> None:
-    """Say on stderr what of a record cannot be read."""
+def _note_problems(record: model.ReviewRecord | model.SweepRecord) -> None:
     for problem in record.problems:
-        print(f"codeloupe: {terminal(problem)}", file=sys.stderr)
+        note(problem)
 
 
-def nothing_yet(identity: RepositoryIdentity | None, branch: str | None = None) -> str:
-    """What to say of a history without entries, and how to make the first."""
+def _nothing_yet(identity: model.RepositoryIdentity | None, branch: str | None = None) -> str:
     where = "" if identity is None else f" of {terminal(identity.label) or 'this directory'}"
     on = "" if branch is None else f" on branch {terminal(branch)}"
-    return f"No review{where}{on} is saved yet; {_FIRST_STEP}.\n"
+    return f"No review{where}{on} is saved yet; `codeloupe review` makes the first entry.\n"
 
 
-def laid_out(look: Look) -> dict[str, Any]:
-    """How to lay out, as the reports take it."""
-    return {"width": look.width, "color": look.color, "ascii_only": look.ascii_only}
-
-
-def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> int:
-    """Show what became of the findings."""
+def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     place = here(history, arguments)
-    earlier = find_review(history, arguments.earlier, here=place)
-    later = find_review(history, arguments.later, here=place)
+    earlier = saved.find_review(history, arguments.earlier, here=place)
+    later = saved.find_review(history, arguments.later, here=place)
     if earlier.review.review_id == later.review.review_id:
-        print("codeloupe: both are the same review; `codeloupe history list` shows earlier ones", file=sys.stderr)
+        note("both are the same review; `codeloupe history list` shows earlier ones")
     comparison = compare_reviews(history, earlier, later)
     if arguments.json:
-        write_result(comparison_json(comparison, earlier, later))
-    else:
-        write_result(render_comparison(comparison, earlier, later, **laid_out(look_of(arguments.color))))
-    return 0
+        return report.comparison_json(comparison, earlier, later)
+    return report.render_comparison(comparison, earlier, later, **options.look_of(arguments.color))
 
 
-_SHORTEST_PREFIX = 6
-_LONGEST_REASON = 1_000
-_MOST_LISTED = 8
-_FINGERPRINT = re.compile(r"[0-9a-f]{1,64}")
-_WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
-
-
-def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Dismiss, take back, or list. Raises UsageError for a finding that nobody saw, and without a reason."""
     identity = here(history, arguments)()
-    if arguments.fingerprint is None and (arguments.undo or arguments.reason is not None):
-        raise UsageError("no finding was named", hint=_WHERE)
-    if arguments.fingerprint is None:
-        write_result(_listed(history, identity))
-    elif arguments.undo:
-        write_result(_taken_back(history, identity, arguments.fingerprint))
-    else:
-        write_result(_dismissed(history, identity, arguments.fingerprint, arguments.reason))
-    return 0
-
-
-def _dismissed(history: SqliteHistory, identity: RepositoryIdentity, word: str, reason: str | None) -> str:
-    why = " ".join((reason or "").split())
-    if not why or len(why) > _LONGEST_REASON:
-        what = "a reason is required" if not why else f"the reason is longer than {_LONGEST_REASON:,}"
-        raise UsageError(what, hint='add --reason "what makes it no defect"')
+    dismissals = history.dismissals(identity.names)
+    word = arguments.fingerprint
+    if word is None:
+        if arguments.undo or arguments.reason is not None:
+            raise UsageError("no finding was named", hint=_WHERE)
+        rows = ((one.fingerprint[: saved.SHORT_ID], report.moment(one.at), one) for one in dismissals)
+        lines = (terminal(f"{name}  {at}  {one.who or 'somebody'}: {one.reason}") for name, at, one in rows)
+        return "".join(f"{line}\n" for line in lines) or f"Nothing is dismissed in {terminal(identity.label)}.\n"
+    if not arguments.undo:
+        return _dismissed(history, identity, word, " ".join((arguments.reason or "").split()))
     prefix = _prefix(word)
-    found = history.fingerprints(prefix, repositories=identity.names, limit=_MOST_LISTED + 1)
+    found = [one.fingerprint for one in dismissals if one.fingerprint.startswith(prefix)]
+    if not found:
+        raise UsageError(f"{word!r} is not dismissed", hint="`codeloupe history dismiss` lists what is")
+    fingerprint = _only(word, found)
+    history.take_back(fingerprint, repositories=identity.names)
+    return f"Taken back: {fingerprint[: saved.SHORT_ID]} counts again in the next review.\n"
+
+
+def _dismissed(history: SqliteHistory, identity: model.RepositoryIdentity, word: str, reason: str) -> str:
+    if not reason or len(reason) > 1_000:
+        what = "a reason is required" if not reason else "the reason is longer than 1,000"
+        raise UsageError(what, hint='add --reason "what makes it no defect"')
+    found = history.fingerprints(_prefix(word), repositories=identity.names, limit=9)
     if not found:
         raise UsageError(f"no saved finding of {identity.label or 'this directory'} is {word!r}", hint=_WHERE)
     fingerprint = _only(word, found)
-    # Kept for good and shown to others, so no secret may get into it by mistake.
-    dismissal = Dismissal(
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user that the system does not know
+        who = ""
+    dismissal = model.Dismissal(
         fingerprint=fingerprint,
         repository=identity.names[0],
-        reason=redact(why),
-        who=_who(),
+        reason=redact(reason),  # kept for good and shown to others, so no secret may get into it by mistake
+        who=who,
         at=datetime.now(UTC),
         finding=history.finding(fingerprint, repositories=identity.names),
     )
     history.dismiss(dismissal)
     where = history.findings_of([fingerprint], repositories=identity.names)[-1]
-    place = terminal(f"{fingerprint[:SHORT_ID]} in {where.file}")
-    undo = f"`codeloupe history dismiss {fingerprint[:SHORT_ID]} --undo` takes it back"
-    return f"Dismissed {place}: the next review does not count it.\n{undo}.\n"
-
-
-def _taken_back(history: SqliteHistory, identity: RepositoryIdentity, word: str) -> str:
-    prefix = _prefix(word)
-    found = [one.fingerprint for one in history.dismissals(identity.names) if one.fingerprint.startswith(prefix)]
-    if not found:
-        raise UsageError(f"{word!r} is not dismissed", hint="`codeloupe history dismiss` lists what is")
-    fingerprint = _only(word, found)
-    history.take_back(fingerprint, repositories=identity.names)
-    return f"Taken back: {fingerprint[:SHORT_ID]} counts again in the next review.\n"
-
-
-def _listed(history: SqliteHistory, identity: RepositoryIdentity) -> str:
-    rows = [
-        terminal(f"{one.fingerprint[:SHORT_ID]}  {moment(one.at)}  {one.who or 'somebody'}: {one.reason}")
-        for one in history.dismissals(identity.names)
-    ]
-    return "".join(f"{row}\n" for row in rows) or f"Nothing is dismissed in {terminal(identity.label)}.\n"
+    short = fingerprint[: saved.SHORT_ID]
+    done = f"Dismissed {terminal(f'{short} in {where.file}')}: the next review does not count it."
+    return f"{done}\n`codeloupe history dismiss {short} --undo` takes it back.\n"
 
 
 def _prefix(word: str) -> str:
     prefix = word.strip().lower()
-    if not _FINGERPRINT.fullmatch(prefix) or len(prefix) < _SHORTEST_PREFIX:
-        what = f"{word!r} is not a fingerprint: it needs at least {_SHORTEST_PREFIX} digits and letters a to f"
+    if not re.fullmatch(r"[0-9a-f]{6,64}", prefix):
+        what = f"{word!r} is not a fingerprint: it needs at least 6 digits and letters a to f"
         raise UsageError(what, hint=_WHERE)
     return prefix
 
@@ -210,343 +202,154 @@ def _only(word: str, found: Sequence[str]) -> str:
     return distinct[0]
 
 
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user that the system does not know
-        return ""
-
-
-def _list(history: SqliteHistory, arguments: argparse.Namespace) -> int:
-    """Show the list; a history without entries is no error."""
-    limit = at_least(arguments.limit, 1, "--limit")
-    identity = identity_of(history, arguments)
+def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+    limit = arguments.limit
+    _check_at_least(1, limit, "--limit")
+    identity = _identity_of(history, arguments)
     names = None if identity is None else identity.names
     # One more than is shown tells whether there are more.
-    found = history.list(HistoryQuery(repositories=names, branch=arguments.branch, limit=limit + 1))
-    shown = Listing(found.entries[:limit], found.problems)
+    found = history.list(model.HistoryQuery(repositories=names, branch=arguments.branch, limit=limit + 1))
+    shown = model.Listing(found.entries[:limit], found.problems)
     if arguments.json:
-        write_result(list_json(shown))
-    elif not shown.entries and not shown.problems:
-        write_result(nothing_yet(identity, arguments.branch))
-    else:
-        write_result(render_list(shown, **laid_out(look_of(arguments.color)), with_repository=identity is None))
-        if len(found.entries) > limit:
-            print(f"codeloupe: there are older ones; --limit {limit * 2} shows more", file=sys.stderr)
-    return 0
+        return report.list_json(shown)
+    if not shown.entries and not shown.problems:
+        return _nothing_yet(identity, arguments.branch)
+    if len(found.entries) > limit:
+        note(f"there are older ones; --limit {limit * 2} shows more")
+    return report.render_list(shown, **options.look_of(arguments.color), with_repository=identity is None)
 
 
-_ID = "an id, the beginning of one (4 characters or more), or `last`"
-
-
-def configure(parser: Parser) -> None:
-    """Add the verbs below `history` to its parser."""
-    parser.description = "Show, compare and re-judge saved reviews; see trends."
-    verbs = parser.add_commands(dest="action")
-    for name, (add_options, about) in _VERBS.items():
-        add_options(verbs.add_parser(name, help=about, description=sentence(about)))
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (default: 20)")
-    parser.add_argument("--branch", metavar="NAME", help="only reviews made on this branch")
-    _add_where(parser)
-    add_json_option(parser)
-    add_color_option(parser)
-
-
-def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", nargs="?", default="last", help=f"{_ID} (default: last)")
-    parser.add_argument("--raw", action="store_true", help="what the agents printed, unit by unit")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
-    add_repo_option(parser)
-    add_color_option(parser)
-
-
-def _add_render(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help=_ID)
-    # The formats are known to the verb alone: to ask for them here would load what renders them.
-    parser.add_argument(
-        "--format",
-        default="text",
-        metavar="FORMAT",
-        help="text, json, sarif, markdown, html and others; a wrong one names them all",
-    )
-    parser.add_argument("--fail-on", metavar="SEVERITY", help="exit 1 from this severity on (default: as reviewed)")
-    parser.add_argument("--min-severity", metavar="SEVERITY", help="show from this severity on (default: as reviewed)")
-    parser.add_argument(
-        "--on-incomplete",
-        metavar="fail|pass",
-        choices=["fail", "pass"],
-        help="exit 3 or 0 if something was not reviewed (default: as reviewed)",
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the result to a file")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
-    add_repo_option(parser)
-    add_color_option(parser)
-
-
-def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("earlier", metavar="A", help=f"the earlier review: {_ID}")
-    parser.add_argument("later", metavar="B", nargs="?", default="last", help="the later one (default: last)")
-    add_repo_option(parser)
-    add_json_option(parser)
-    add_color_option(parser)
-
-
-def _add_trends(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--by",
-        metavar="WHAT",
-        choices=["week", "expert", "reviewer"],
-        action="append",
-        help="week, expert or reviewer (default: all three)",
-    )
-    parser.add_argument("--weeks", metavar="N", type=int, default=12, help="the last N weeks (default: 12)")
-    _add_where(parser)
-    add_json_option(parser)
-    add_color_option(parser)
-
-
-def _add_prune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--older-than", metavar="AGE", help="what is older than this: 90d, 12w, 6m, 1y")
-    parser.add_argument("--keep", metavar="N", type=int, help="never the newest N; alone: all but the newest N")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    _add_where(parser)
-    add_json_option(parser)
-
-
-def _add_dismiss(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "fingerprint", metavar="FINGERPRINT", nargs="?", help="the finding's, or its beginning (default: list them)"
-    )
-    parser.add_argument("--reason", metavar="TEXT", help="why it is no defect; must be given")
-    parser.add_argument("--undo", action="store_true", help="let it count again")
-    add_repo_option(parser)
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    add_repo_option(parser)
-    parser.add_argument("--all-repositories", action="store_true", help="of every repository, not of this one alone")
-
-
-_VERBS = {
-    "list": (_add_list, "what is saved, the newest first"),
-    "show": (_add_show, "one saved review, or the commits of a sweep"),
-    "render": (_add_render, "a saved review in any format, judged by another policy if asked"),
-    "compare": (_add_compare, "what is new, still open, fixed or back between two reviews"),
-    "trends": (_add_trends, "findings, share fixed, cost and time, as a table and a plot"),
-    "dismiss": (_add_dismiss, "dismiss a finding so that it no longer counts, or list dismissed ones"),
-    "prune": (_add_prune, "remove old entries"),
-}
-
-
-_AGE = re.compile(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)
-_DAYS = {"": 1, "d": 1, "w": 7, "m": 30, "y": 365}
-
-
-def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> int:
-    """Remove what the options name."""
+def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     if arguments.older_than is None and arguments.keep is None:
         raise UsageError("nothing says what to remove", hint="give --older-than 90d, --keep 100, or both")
-    older_than = None if arguments.older_than is None else _before(arguments.older_than, datetime.now(UTC))
-    keep_last = None if arguments.keep is None else at_least(arguments.keep, 0, "--keep")
-    identity = identity_of(history, arguments)
-    rule = PruneRule(
-        older_than=older_than,
-        keep_last=keep_last,
-        repositories=None if identity is None else identity.names,
-    )
+    older_than = None if arguments.older_than is None else _before(arguments.older_than)
+    if arguments.keep is not None:
+        _check_at_least(0, arguments.keep, "--keep")
+    identity = _identity_of(history, arguments)
+    names = None if identity is None else identity.names
     before = history.file_bytes()
+    rule = model.PruneRule(older_than=older_than, keep_last=arguments.keep, repositories=names)
     removed = history.prune(rule, dry_run=arguments.dry_run)
     freed = max(before - history.file_bytes(), 0)
     if arguments.json:
-        write_result(removed_json(removed, dry_run=arguments.dry_run, freed_bytes=freed))
-    else:
-        write_result(_in_words(removed, dry_run=arguments.dry_run, freed_bytes=freed))
-    return 0
-
-
-def _before(word: str, now: datetime) -> datetime:
-    found = _AGE.fullmatch(word.strip())
-    try:
-        if found is not None:
-            return now - timedelta(days=int(found[1]) * _DAYS[found[2].lower()])
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)
-    raise UsageError(f"--older-than: {word!r} is no age", hint="give days, weeks, months or years: 90d, 12w, 6m, 1y")
-
-
-def _in_words(removed: Removed, *, dry_run: bool, freed_bytes: int) -> str:
+        return report.removed_json(removed, dry_run=arguments.dry_run, freed_bytes=freed)
     if not removed.reviews and not removed.sweeps:
         return "Nothing to remove.\n"
-    what = counted(removed.reviews, "review", "reviews")
     sweeps = f" ({counted(removed.sweeps, 'sweep', 'sweeps')} among them)" if removed.sweeps else ""
     findings = counted(removed.findings, "finding", "findings")
-    if dry_run:
-        return f"Would remove {what}{sweeps} with {findings}, about {_size(removed.size_bytes)}. Nothing was changed.\n"
-    return f"Removed {what}{sweeps} with {findings}; the database is {_size(freed_bytes)} smaller.\n"
+    what = f"{counted(removed.reviews, 'review', 'reviews')}{sweeps} with {findings}"
+    if arguments.dry_run:
+        return f"Would remove {what}, about {size_of(removed.size_bytes)}. Nothing was changed.\n"
+    return f"Removed {what}; the database is {size_of(freed)} smaller.\n"
 
 
-def _size(size_bytes: int) -> str:
-    if size_bytes < 1000:
-        return counted(size_bytes, "byte", "bytes")
-    return f"{size_bytes / 1000:,.0f} kB" if size_bytes < 1_000_000 else f"{size_bytes / 1_000_000:,.1f} MB"
+def _before(word: str) -> datetime:
+    found = _AGE.fullmatch(word.strip())
+    if found is None:
+        hint = "give days, weeks, months or years: 90d, 12w, 6m, 1y"
+        raise UsageError(f"--older-than: {word!r} is no age", hint=hint)
+    try:
+        return datetime.now(UTC) - timedelta(days=int(found[1]) * _DAYS[found[2].lower()])
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _render(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     """Render the review, or the sweep, where it belongs; the exit code is that of the policy it is judged by."""
-    entry = None if arguments.id == LAST else find_entry(history, arguments.id, here=here(history, arguments))
-    if entry is not None and entry.kind is EntryKind.SWEEP:
-        return _render_sweep(history, entry.entry_id, arguments)
+    passes = None if arguments.on_incomplete is None else arguments.on_incomplete == "pass"
+    place = here(history, arguments)
+    entry = None if arguments.id == saved.LAST else saved.find_entry(history, arguments.id, here=place)
+    if entry is not None and entry.kind is model.EntryKind.SWEEP:
+        return _render_sweep(history, entry.entry_id, arguments, passes=passes)
     if arguments.format not in FORMATS:
         raise UsageError(f"{arguments.format!r} is not a format", hint=f"the formats are {', '.join(FORMATS)}")
-    record = find_review(history, arguments.id, here=here(history, arguments))
-    review = judged(record, _policy(record, arguments))
-    tell_problems(record)
-    look = look_of(arguments.color, to_file=arguments.output is not None)
-    layout = Layout(width=look.width, color=look.color, ascii_only=look.ascii_only, verbose=arguments.verbose)
-    _write(lambda: render(review, arguments.format, layout), arguments)
-    if not review.complete and review.passed:
-        print("codeloupe: not everything was reviewed; on_incomplete lets it pass", file=sys.stderr)
-    return review.exit_code
-
-
-def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Namespace) -> int:
-    if arguments.format not in SWEEP_FORMATS:
-        raise UsageError(
-            f"{sweep_id[:SHORT_ID]} is a sweep, and {arguments.format!r} is not a format for one",
-            hint=f"the formats are {', '.join(SWEEP_FORMATS)}; a review of one of its commits has all others",
-        )
-    fail_on = _severity(arguments.fail_on, "--fail-on")
-    if fail_on not in (None, Severity.HIGH) or arguments.min_severity is not None:
-        raise UsageError(
-            f"{sweep_id[:SHORT_ID]} is a sweep, which is judged by --fail-on high, or not at all",
-            hint="name the review of one of its commits: `codeloupe history show` has them",
-        )
-    record = history.get_sweep(sweep_id)
-    if record is None:
-        raise UsageError(f"the sweep {sweep_id} was removed just now", hint="`codeloupe history list` shows the others")
-    tell_problems(record)
-    passes = None if arguments.on_incomplete is None else arguments.on_incomplete == "pass"
-    sweep = judged_sweep(record, strict=fail_on is not None, pass_when_incomplete=passes)
-    _write(lambda: _sweep_text(sweep, arguments), arguments)
-    return sweep.exit_code
-
-
-def _sweep_text(sweep: CommitSweep, arguments: argparse.Namespace) -> str:
-    look = look_of(arguments.color, to_file=arguments.output is not None)
-    layout = Layout(width=look.width, color=look.color, ascii_only=look.ascii_only, verbose=arguments.verbose)
-    return render_sweep(sweep, arguments.format, layout)
-
-
-def _write(render: Callable[[], str], arguments: argparse.Namespace) -> None:
-    """To the file that is named, which is opened first, or to standard output."""
-    with ExitStack() as opened:
-        pieces = opened.enter_context(output_file(arguments.output)) if arguments.output else []
-        text = render()
-        pieces.append(text)
-    if arguments.output is None:
-        write_result(text, holds_commands=arguments.format == "github")
-    else:
-        print(f"wrote {arguments.output}", file=sys.stderr)
-
-
-def _policy(record: ReviewRecord, arguments: argparse.Namespace) -> Policy:
-    return changed_policy(
+    record = saved.find_review(history, arguments.id, here=place)
+    policy = saved.changed_policy(
         record.review.policy,
         fail_on=_severity(arguments.fail_on, "--fail-on"),
         min_severity=_severity(arguments.min_severity, "--min-severity"),
-        pass_when_incomplete=None if arguments.on_incomplete is None else arguments.on_incomplete == "pass",
+        pass_when_incomplete=passes,
     )
+    review = saved.judged(record, policy)
+    _note_problems(record)
+    _write(lambda layout: render(review, arguments.format, layout), arguments)
+    if not review.complete and review.passed:
+        note("not everything was reviewed; on_incomplete lets it pass")
+    return review.exit_code
+
+
+def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Namespace, *, passes: bool | None) -> int:
+    name = sweep_id[: saved.SHORT_ID]
+    if arguments.format not in SWEEP_FORMATS:
+        formats = f"the formats are {', '.join(SWEEP_FORMATS)}; a review of one of its commits has all others"
+        raise UsageError(f"{name} is a sweep, and {arguments.format!r} is not a format for one", hint=formats)
+    fail_on = _severity(arguments.fail_on, "--fail-on")
+    if fail_on not in (None, Severity.HIGH) or arguments.min_severity is not None:
+        hint = "name the review of one of its commits: `codeloupe history show` has them"
+        raise UsageError(f"{name} is a sweep, which is judged by --fail-on high, or not at all", hint=hint)
+    record = history.get_sweep(sweep_id)
+    if record is None:
+        raise UsageError(f"the sweep {sweep_id} was removed just now", hint=_LIST)
+    _note_problems(record)
+    sweep = saved.judged_sweep(record, strict=fail_on is not None, pass_when_incomplete=passes)
+    _write(lambda layout: render_sweep(sweep, arguments.format, layout), arguments)
+    return sweep.exit_code
+
+
+def _write(show: Callable[[Layout], str], arguments: argparse.Namespace) -> None:
+    look = options.look_of(arguments.color, to_file=arguments.output is not None)
+    layout = Layout(**look, verbose=arguments.verbose)
+    deliver((Output(arguments.format, arguments.output),), lambda: (0, lambda _output: show(layout)))
 
 
 def _severity(word: str | None, option: str) -> Severity | None:
-    if word is None:
-        return None
     try:
-        return Severity.parse(word)
+        return None if word is None else Severity.parse(word)
     except ValueError as error:
         raise UsageError(f"{option}: {error}", hint="use critical, high, medium, low or P0 to P3") from error
 
 
-def _show(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+def _show(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     """Show what the id names; the exit code says nothing about the verdict."""
-    entry = find_entry(history, arguments.id, here=here(history, arguments))
-    if entry.kind is EntryKind.SWEEP:
-        return _show_sweep(history, entry.entry_id, arguments)
+    entry = saved.find_entry(history, arguments.id, here=here(history, arguments))
+    look = options.look_of(arguments.color)
+    if entry.kind is model.EntryKind.SWEEP:
+        if arguments.raw:
+            what = f"{entry.entry_id[: saved.SHORT_ID]} is a sweep, and raw output belongs to a review"
+            raise UsageError(what, hint="name the review of a commit")
+        outline = history.outline(entry.entry_id)
+        if outline is None:
+            raise UsageError(f"the sweep {entry.entry_id} was removed just now", hint=_LIST)
+        return report.render_outline(outline, **look)
     if arguments.raw:
-        write_result(_raw(history, entry.entry_id))
-        return 0
-    record = review_of(history, entry)
-    tell_problems(record)
-    look = look_of(arguments.color)
-    layout = Layout(width=look.width, color=look.color, ascii_only=look.ascii_only, verbose=arguments.verbose)
-    # By its own policy: what cannot be read of it makes it incomplete.
-    write_result(_about(record) + render(judged(record, record.review.policy), "text", layout))
-    return 0
-
-
-def _show_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Namespace) -> int:
-    if arguments.raw:
-        raise UsageError(
-            f"{sweep_id[:SHORT_ID]} is a sweep, and raw output belongs to a review", hint="name the review of a commit"
-        )
-    outline = history.outline(sweep_id)
-    if outline is None:
-        raise UsageError(
-            f"the sweep {sweep_id} was removed just now", hint="`codeloupe history list` shows what is left"
-        )
-    write_result(render_outline(outline, **laid_out(look_of(arguments.color))))
-    return 0
-
-
-def _about(record: ReviewRecord) -> str:
+        outputs = history.raw_outputs(entry.entry_id)
+        raw = (f"=== {terminal(unit)}\n{terminal(text, keep_newlines=True)}\n" for unit, text in outputs.items())
+        return without_log_commands("\n".join(raw)) or "No raw output was saved with this review.\n"
+    record = saved.review_of(history, entry)
+    _note_problems(record)
     parts = [
         f"Review {record.review.review_id}",
-        f"saved {moment(record.saved_at)}",
+        f"saved {report.moment(record.saved_at)}",
         f"on branch {record.branch}" if record.branch else "",
         f"by codeloupe {record.tool_version}" if record.tool_version else "",
-        f"part of sweep {record.sweep_id[:SHORT_ID]}" if record.sweep_id else "",
+        f"part of sweep {record.sweep_id[: saved.SHORT_ID]}" if record.sweep_id else "",
     ]
-    return terminal(", ".join(part for part in parts if part)) + "\n"
+    # By its own policy: what cannot be read of it makes it incomplete.
+    review = saved.judged(record, record.review.policy)
+    text = render(review, "text", Layout(**look, verbose=arguments.verbose))
+    return f"{terminal(', '.join(filter(None, parts)))}\n{text}"
 
 
-def _raw(history: SqliteHistory, review_id: str) -> str:
-    outputs = history.raw_outputs(review_id)
-    if not outputs:
-        return "No raw output was saved with this review.\n"
-    sections = (f"=== {terminal(unit)}\n{terminal(text, keep_newlines=True)}\n" for unit, text in outputs.items())
-    return without_log_commands("\n".join(sections))
-
-
-def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> int:
-    """Show the trends; a history without entries is no error."""
-    weeks = at_least(arguments.weeks, 1, "--weeks")
-    identity = identity_of(history, arguments)
-    keys = [TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(TrendKey)
+def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> str:
+    _check_at_least(1, arguments.weeks, "--weeks")
+    identity = _identity_of(history, arguments)
+    keys = [model.TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(model.TrendKey)
     names = None if identity is None else identity.names
-    told = [_last_weeks(trends, weeks) for trends in history.trends(keys, repositories=names)]
-    shown = [trends for trends in told if trends.rows]
+    found = [
+        model.Trends(one.by, one.rows[-arguments.weeks :], one.problems) if one.by is model.TrendKey.WEEK else one
+        for one in history.trends(keys, repositories=names)
+    ]
     if arguments.json:
-        write_result(trends_json(told))
-    elif shown:
-        write_result(render_trends(shown, **laid_out(look_of(arguments.color))))
-    else:
-        write_result(nothing_yet(identity))
-    return 0
-
-
-def _last_weeks(trends: Trends, weeks: int) -> Trends:
-    return trends if trends.by is not TrendKey.WEEK else Trends(trends.by, trends.rows[-weeks:], trends.problems)
-
-
-_ACTIONS = {
-    "list": _list,
-    "show": _show,
-    "render": _render,
-    "compare": _compare,
-    "trends": _trends,
-    "prune": _prune,
-    "dismiss": _dismiss,
-}
+        return report.trends_json(found)
+    shown = [trends for trends in found if trends.rows]
+    return report.render_trends(shown, **options.look_of(arguments.color)) if shown else _nothing_yet(identity)

@@ -9,24 +9,13 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from codeloupe import __version__
-from codeloupe.cli.parser import Parser, sentence
-from codeloupe.errors import CodeloupeError, hints_for_the_program
-
-
-class Verb(Protocol):
-    """What a verb's module has."""
-
-    def configure(self, parser: Parser) -> None:
-        """Add the verb's options."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Do what is asked for, and return the exit code."""
-
+from codeloupe.cli.parser import Parser, option, sentence
+from codeloupe.errors import hints_for_the_program
 
 VERBS = {
     "review": "review a change and give a verdict",
@@ -43,86 +32,6 @@ VERBS = {
     "completion": "print a completion script for a shell",
     "version": "print the version",
 }
-
-
-def load_verb(name: str) -> Verb:  # noqa: C901, PLR0911, PLR0912 - one case a verb
-    """The module of a verb, which loads only when the verb is used."""
-    match name:
-        case "review":
-            from codeloupe.cli import review
-
-            return review
-        case "commits":
-            from codeloupe.cli import commits
-
-            return commits
-        case "agent":
-            from codeloupe.cli import agent
-
-            return agent
-        case "pipeline":
-            from codeloupe.cli import pipeline
-
-            return pipeline
-        case "history":
-            from codeloupe.cli import history
-
-            return history
-        case "baseline":
-            from codeloupe.cli import baseline
-
-            return baseline
-        case "publish":
-            from codeloupe.cli import publish
-
-            return publish
-        case "hook":
-            from codeloupe.cli import hook
-
-            return hook
-        case "demo":
-            from codeloupe.cli import demo
-
-            return demo
-        case "doctor":
-            from codeloupe.cli import doctor
-
-            return doctor
-        case "config":
-            from codeloupe.cli import config
-
-            return config
-        case "completion":
-            return _Completion()
-        case _:
-            return _Version()
-
-
-class _Version:
-    def configure(self, parser: Parser) -> None:
-        """It has no options."""
-
-    def run(self, _arguments: argparse.Namespace) -> int:
-        print(f"codeloupe {__version__}")
-        return 0
-
-
-class _Completion:
-    def configure(self, parser: Parser) -> None:
-        parser.add_argument(
-            "shell",
-            metavar="SHELL",
-            choices=["bash", "zsh", "tcsh"],
-            help='bash, zsh or tcsh; for bash: eval "$(codeloupe completion bash)"',
-        )
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        import shtab
-
-        print(shtab.complete(build_parser(list(VERBS)), shell=arguments.shell))
-        return 0
-
-
 _DESCRIPTION = "Puts a code change under a magnifying glass: anchored findings and a verdict that can be trusted."
 _EPILOG = """\
 first steps:
@@ -138,7 +47,44 @@ exit codes:
   4    internal error
   130  interrupted
 """
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+
+
+def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Namespace], int]]:  # noqa: C901 - one case a verb
+    """What adds the options of a verb, and what does it: its module loads only when the verb is used."""
+    match verb:
+        case "review":
+            from codeloupe.cli.review import configure, run
+        case "commits":
+            from codeloupe.cli.commits import configure, run
+        case "agent":
+            from codeloupe.cli.agent import configure, run
+        case "pipeline":
+            from codeloupe.cli.pipeline import configure, run
+        case "history":
+            from codeloupe.cli.history import configure, run
+        case "baseline":
+            from codeloupe.cli.baseline import configure, run
+        case "publish":
+            from codeloupe.cli.publish import configure, run
+        case "hook":
+            from codeloupe.cli.hook import configure, run
+        case "demo":
+            from codeloupe.cli.demo import configure, run
+        case "doctor":
+            from codeloupe.cli.doctor import configure, run
+        case _:
+            from codeloupe.cli.config import configure, run
+    return configure, run
+
+
+def _print_about_us(arguments: argparse.Namespace) -> int:
+    if arguments.verb == "completion":
+        import shtab
+
+        print(shtab.complete(build_parser(list(VERBS)), shell=arguments.shell))
+    else:
+        print(f"codeloupe {__version__}")
+    return 0
 
 
 def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
@@ -148,8 +94,15 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_commands(dest="verb", required=False)
     for name, purpose in VERBS.items():
         command = commands.add_parser(name, help=purpose, description=sentence(purpose))
-        if name in verbs:
-            load_verb(name).configure(command)
+        if name == "completion":
+            about = 'bash, zsh or tcsh; for bash: eval "$(codeloupe completion bash)"'
+            option(command, "shell", "SHELL", about, choices=["bash", "zsh", "tcsh"])
+        if name in ("completion", "version"):
+            command.set_defaults(do=_print_about_us)
+        elif name in verbs:
+            configure, do = _load(name)
+            command.set_defaults(do=do)
+            configure(command)
     return parser
 
 
@@ -159,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(list(argv))
     _open_standard_streams()
     # To load a verb makes tens of thousands of objects, and hardly any garbage that it would pay to look for.
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(20_000)
     try:
         exit_code = _run(sys.argv[1:])
     except SystemExit as end:  # of argparse, when it has shown the help or what is wrong with the words
@@ -173,53 +126,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         from codeloupe.cli import boundary
 
-        exit_code = boundary.unsettled_output(error)
+        unwritten = error if isinstance(error, BrokenPipeError) else boundary.unwritten(error)
+        exit_code = boundary.exit_code_of(unwritten, sys.argv[1:])
     _leave(exit_code)
     return exit_code
 
 
 def _run(words: list[str]) -> int:
     with hints_for_the_program():
-        return _run_to_exit_code(words)
+        try:
+            parser = build_parser([next((word for word in words if not word.startswith("-")), "")])
+            arguments = parser.parse_args(words)
+            arguments.command_line = words
+            if arguments.verb is not None:
+                return int(arguments.do(arguments))
+            parser.print_help()
+            return 0
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: whatever it is becomes an exit code
+            from codeloupe.cli import boundary
 
-
-def _run_to_exit_code(words: list[str]) -> int:
-    try:
-        return _dispatch(words)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: whatever it is becomes an exit code
-        from codeloupe.cli import boundary
-
-        match error:
-            case CodeloupeError():
-                return boundary.report(error)
-            case KeyboardInterrupt():
-                return boundary.report_interruption(error)
-            case BrokenPipeError():
-                return boundary.reader_is_gone()
-            case _:
-                return boundary.report_crash(error, words)
-
-
-def _dispatch(words: list[str]) -> int:
-    verb = next((word for word in words if not word.startswith("-")), "")
-    parser = build_parser([verb])
-    if verb and verb not in VERBS:
-        from codeloupe.cli import boundary
-
-        raise boundary.unknown_command(verb, list(VERBS))
-    arguments = parser.parse_args(words)
-    arguments.command_line = words
-    if arguments.verb is None:
-        parser.print_help()
-        return 0
-    return load_verb(arguments.verb).run(arguments)
+            return boundary.exit_code_of(error, words)
 
 
 def _open_standard_streams() -> None:
-    """Open those of the three streams that we were started without (`>&-`), on nothing.
-
-    Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
-    """
+    """Open those of the three streams that we were started without (`>&-`), on nothing."""
+    # Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             mode = os.O_RDONLY if number == 0 else os.O_WRONLY
@@ -232,7 +163,11 @@ def _open_standard_streams() -> None:
 
 
 class _Forgiving(io.TextIOWrapper):
-    """Standard error on a full disk: nobody can be told, and that must not change how a command ends."""
+    """A stream that takes what is written to it even when its disk is full, its reader has left or it is closed.
+
+    Nobody would hear of it, and that must not change how a command ends. The display draws in a thread of its own,
+    where a failure could not be caught otherwise.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
@@ -240,22 +175,19 @@ class _Forgiving(io.TextIOWrapper):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            return len(text)
+        with suppress(OSError, ValueError):
+            super().write(text)
+        return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             super().flush()
 
 
 def _leave(exit_code: int) -> None:
-    """End the process at once: to take the interpreter apart takes longer than many a command, and serves nobody.
-
-    What was registered for the exit is done before, and what was written is flushed. Comes back when a thread is
-    left or the output cannot be flushed: then the interpreter's own way out is the right one.
-    """
+    """End the process at once: to take the interpreter apart takes longer than many a command, and serves nobody."""
+    # What was registered for the exit is done before, and what was written is flushed. Comes back when a thread is
+    # left or the output cannot be flushed: then the interpreter's own way out is the right one.
     if threading.active_count() > 1:
         return
     atexit._run_exitfuncs()  # noqa: SLF001 - as the interpreter does it; coverage and logging rely on it

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what they mean for the app."""
+"""Options that several verbs share, and what they mean."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypedDict
 
-from msgspec import Struct
-
-from codeloupe.cli.parser import Parser
+from codeloupe.cli.parser import Parser, flag, option
+from codeloupe.config.files import repository_root
+from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import (
     BaseScope,
@@ -26,112 +27,140 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 
-_PLAIN_WIDTH = 100
-_NARROWEST = 20
 _MAX_DIFF_BYTES = 1024**3
 
 
-def add_repo_option(parser: argparse.ArgumentParser) -> None:
-    """`--repo DIR`."""
-    parser.add_argument(
-        "--repo", metavar="DIR", type=Path, default=Path(), help="work in this directory (default: here)"
-    )
+_FLAG: dict[str, Any] = {"action": "store_true"}
+_REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline; or several: A,B"
+# What the help calls the value of an option, what it is for, and how argparse takes it.
+_SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
+    "--repo": ("DIR", "work in this directory (default: here)", {"type": Path, "default": Path()}),
+    "--json": (None, "for programs", _FLAG),
+    "--color": ("WHEN", "auto, always or never", {"choices": ["auto", "always", "never"], "default": "auto"}),
+    "--reviewer": ("NAME", _REVIEWERS, {"action": "append"}),
+    "--model": (None, "the model to ask for", {}),
+    "--effort": ("low|medium|high", "higher effort finds more and costs more", {"choices": ["low", "medium", "high"]}),
+    "--verify": (
+        None,
+        "verify critical and high findings before they count",
+        {"action": argparse.BooleanOptionalAction},
+    ),
+    "--concurrency": ("N", "calls at a time (default: 5)", {"type": int}),
+    "--max-budget-usd": ("USD", "stop before the cost exceeds this", {"type": float}),
+    "--max-tokens": ("N", "stop before using more tokens", {"type": int}),
+    "--max-requests": ("N", "stop before making more calls", {"type": int}),
+    "--wait-for-quota": (None, "wait until a quota opens, within --timeout", _FLAG),
+    "--fresh": (None, "ignore saved answers and ask again", _FLAG),
+    "--on-incomplete": ("fail|pass", "exit 3 or 0 if something was not reviewed", {"choices": ["fail", "pass"]}),
+}
+ASKING = ("--reviewer", "--model", "--effort")
+SPENDING = ("--concurrency", "--max-budget-usd", "--max-tokens", "--max-requests", "--wait-for-quota")
 
 
-def add_json_option(parser: argparse.ArgumentParser, about: str = "for programs") -> None:
-    """`--json`."""
-    parser.add_argument("--json", action="store_true", help=about)
+def add(to: argparse._ActionsContainer, *names: str) -> None:
+    """Add options that several verbs have."""
+    for name in names:
+        value, about, more = _SHARED[name]
+        option(to, name, value, about, **more)
 
 
-def add_color_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """`--color WHEN`."""
-    parser.add_argument(
-        "--color", metavar="WHEN", choices=["auto", "always", "never"], default="auto", help="auto, always or never"
-    )
+def add_loudness(to: argparse._ActionsContainer, quiet: str, verbose: str = "log to stderr", debug: str = "") -> None:
+    """`-v`, `-q` and perhaps `--debug`, with what they mean here."""
+    loudness = to.add_mutually_exclusive_group()
+    flag(loudness, "-v --verbose", verbose)
+    if debug:
+        flag(loudness, "--debug", debug)
+    flag(loudness, "-q --quiet", quiet)
 
 
-def add_scope_options(parser: Parser) -> None:
+def repository_root_of(directory: Path) -> Path:
+    """The root of the repository at `--repo`. Raises UsageError when there is no such directory."""
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+        raise UsageError(f"{escape(str(directory))}: no such directory", hint="give an existing directory to --repo")
+    return repository_root(directory)
+
+
+def add_scope(parser: Parser) -> None:
     """What to review; at most one of them, and the paths of files or folders beside it."""
     parser.takes_paths = True
     group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")
-    group.add_argument(
-        "words",
-        nargs="*",
-        metavar="A..B|PATH",
-        help="compare A to B; A...B: changes on B since the merge base; or review only these files",
-    )
-    group.add_argument("--uncommitted", action="store_true", help="uncommitted changes, including untracked files")
-    group.add_argument("--staged", action="store_true", help="staged changes: what the next commit would contain")
-    group.add_argument(
-        "--base", metavar="REF", help="compare with the merge base with REF; with --pr: its target branch"
-    )
-    group.add_argument("--commit", metavar="SHA", help="one commit against its first parent")
-    group.add_argument("--pr", metavar="N|URL", help="a pull request, or OWNER/NAME#N: fetched, never trusted")
-    group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - is standard input")
-    group.add_argument("--include", metavar="GLOB", action="append", help="only files that match (may be repeated)")
-    group.add_argument("--exclude", metavar="GLOB", action="append", help="skip files that match (may be repeated)")
+    words = "compare A to B; A...B: changes on B since the merge base; or review only these files"
+    option(group, "words", "A..B|PATH", words, nargs="*")
+    flag(group, "--uncommitted", "uncommitted changes, including untracked files")
+    flag(group, "--staged", "staged changes: what the next commit would contain")
+    option(group, "--base", "REF", "compare with the merge base with REF; with --pr: its target branch")
+    option(group, "--commit", "SHA", "one commit against its first parent")
+    option(group, "--pr", "N|URL", "a pull request, or OWNER/NAME#N: fetched, never trusted")
+    option(group, "--diff-file", "FILE", "a diff made elsewhere; - is standard input")
+    option(group, "--include", "GLOB", "only files that match (may be repeated)", action="append")
+    option(group, "--exclude", "GLOB", "skip files that match (may be repeated)", action="append")
 
 
 def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
-    """The scope the options name; words that are no range, and so name files, are left in `arguments.paths`.
+    """The scope the options name; words that are no range, and so name files, are left in `arguments.guessed`.
 
     Raises UsageError for two scopes at once or a diff that cannot be read.
     """
-    asked: dict[str, ScopeRequest] = {}
-    ranges = [word for word in arguments.words if _is_range(word, arguments.repo)]
+    # Two dots that are no step to the folder above, and no file has that name.
+    range_dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
+    ranges = [
+        word for word in arguments.words if range_dots.search(word) and not os.path.lexists(arguments.repo / word)
+    ]
     if len(ranges) > 1:
         raise UsageError(f"{ranges[0]} and {ranges[1]} are two ranges", hint="give one of them")
-    if ranges:
-        asked["A..B"] = RangeScope(ranges[0], getattr(arguments, "pushed_commits", ()))
     arguments.guessed = [word for word in arguments.words if word not in ranges]
-    if arguments.uncommitted:
-        asked["--uncommitted"] = UncommittedScope()
-    if arguments.staged:
-        asked["--staged"] = StagedScope()
-    if arguments.pr is not None:
-        asked["--pr"] = PullRequestScope(arguments.pr, arguments.base)
-    elif arguments.base is not None:
-        asked["--base"] = BaseScope(arguments.base)
-    if arguments.commit is not None:
-        asked["--commit"] = CommitScope(arguments.commit)
-    if arguments.diff_file is not None:
-        asked["--diff-file"] = _read_diff(arguments.diff_file)
+    base, request, commit = arguments.base, arguments.pr, arguments.commit
+    scopes: dict[str, ScopeRequest | None] = {
+        "A..B": RangeScope(ranges[0], getattr(arguments, "pushed_commits", ())) if ranges else None,
+        "--uncommitted": UncommittedScope() if arguments.uncommitted else None,
+        "--staged": StagedScope() if arguments.staged else None,
+        "--pr": None if request is None else PullRequestScope(request, base),
+        "--base": None if base is None or request is not None else BaseScope(base),
+        "--commit": None if commit is None else CommitScope(commit),
+        "--diff-file": None if arguments.diff_file is None else _read_diff(arguments.diff_file),
+    }
+    asked = {name: scope for name, scope in scopes.items() if scope is not None}
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} exclude each other", hint="give one of them")
     return next(iter(asked.values()), DefaultScope())
 
 
-def _is_range(word: str, repo: Path) -> bool:
-    """Whether a word has two dots that are no step to the folder above, and no file has that name."""
-    return re.search(r"(?<![/.])\.\.|\.\.(?![/.]|$)", word) is not None and not os.path.lexists(repo / word)
-
-
 def _read_diff(name: str) -> DiffScope:
     shown = "from standard input" if name == "-" else name
+    hints = {
+        "unreadable": "give --diff-file a readable file, or -",
+        "too_large": "make smaller diffs, such as one for each folder",
+    }
+    return DiffScope(shown, read_input(name, f"the diff {shown}", most=_MAX_DIFF_BYTES, **hints))
+
+
+def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_large: str) -> bytes:
+    """What is in a file, or in standard input for `-`. Raises UsageError, with one of two hints."""
     try:
-        data = _read_bytes(name)
+        # One byte more than may be, so that a larger file is not taken for a shorter one.
+        if name == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(name).open("rb") as stream:
+                data = stream.read(most + 1)
     except OSError as error:
-        reason = (error.strerror or "unknown error").lower()
         raise UsageError(
-            f"cannot read the diff {shown}: {reason}", hint="give --diff-file a readable file, or -"
+            f"cannot read {what}: {(error.strerror or 'unknown error').lower()}", hint=unreadable
         ) from error
-    if len(data) > _MAX_DIFF_BYTES:
-        raise UsageError(
-            f"the diff {shown} is larger than {_MAX_DIFF_BYTES:,} bytes",
-            hint="make smaller diffs, such as one for each folder",
-        )
-    return DiffScope(shown, data)
+    if len(data) > most:
+        raise UsageError(f"{what} is larger than {most:,} bytes", hint=too_large)
+    return data
 
 
-def _read_bytes(name: str) -> bytes:
-    """One byte more than may be, so that a larger diff is not taken for a shorter one."""
-    if name == "-":
-        return sys.stdin.buffer.read(_MAX_DIFF_BYTES + 1)
-    with Path(name).open("rb") as stream:
-        return stream.read(_MAX_DIFF_BYTES + 1)
+def decode_input(data: bytes, what: str) -> str:
+    """The text of what was read. Raises UsageError."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8") from error
 
 
-class Look(Struct, frozen=True):
+class Look(TypedDict):
     """How text is shown."""
 
     width: int
@@ -141,24 +170,26 @@ class Look(Struct, frozen=True):
 
 def look_of(color: str, *, to_file: bool = False) -> Look:
     """How to show text on stdout, or in a file, where there is neither colour nor a poor encoding."""
-    if to_file:
-        return Look(output_width(), color=False, ascii_only=False)
-    return Look(output_width(), color=wants_color(color), ascii_only=is_ascii_only())
+    return Look(
+        width=output_width(),
+        color=not to_file and _wants_color(color, os.environ),
+        ascii_only=not to_file and is_ascii_only(),
+    )
 
 
 def output_width() -> int:
     """The terminal's width, or COLUMNS, or 100 where nobody knows."""
-    return shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns or _PLAIN_WIDTH
+    return shutil.get_terminal_size((100, 24)).columns or 100
 
 
 def wrapped(text: str, first: str, *, hang: int | None = None) -> list[str]:
-    """The text behind its first words, and below them where it is too long for a line. Long words stay whole."""
+    """The text after its first words, and below them where it is too long for a line. Long words stay whole."""
     import textwrap
 
     below = " " * (len(first) if hang is None else hang)
     return textwrap.wrap(
         text,
-        max(output_width(), len(below) + _NARROWEST),
+        max(output_width(), len(below) + 20),
         initial_indent=first,
         subsequent_indent=below,
         break_long_words=False,
@@ -166,7 +197,7 @@ def wrapped(text: str, first: str, *, hang: int | None = None) -> list[str]:
     )
 
 
-def wants_color(choice: str, environment: Mapping[str, str] = os.environ) -> bool:
+def _wants_color(choice: str, environment: Mapping[str, str]) -> bool:
     """Whether to colour stdout: as asked, else by NO_COLOR, FORCE_COLOR and whether it is a terminal."""
     if choice != "auto":
         return choice == "always"

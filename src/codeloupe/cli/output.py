@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import logging
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,87 +17,66 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.cli.boundary import unwritten
+from codeloupe.cli.parser import option
 from codeloupe.errors import OutputError, UsageError
 from codeloupe.reports import FORMATS
+from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import for_ci_log, log_line, terminal, without_log_commands
 
-_LONGEST_HINT = 40
 # GitHub, GitLab and most others set the first; Azure Pipelines and TeamCity only their own.
 _SIGNS_OF_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
 
 
-@contextlib.contextmanager
+@contextmanager
 def output_file(path: Path) -> Iterator[list[str]]:
     """Collect text and put it in place as one whole file at the end; a half-written file is never left.
 
-    The target is tried before anything runs, so that no work is lost. Raises OutputError in words. What fails while
-    the text is made is not about the file, and is left as it is.
+    The target is tried before anything runs, so that no work is lost. A pipe or device such as /dev/stdout is written
+    to as it is. Raises OutputError. What fails while the text is made is not about the file, and is left as it is.
     """
-    if _is_special(path):
-        yield from _device(path)
-        return
     pieces: list[str] = []
-    temporary = _beside(path)
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
+        raise OutputError(f"cannot write the result to {path}: it is a directory", hint="give the name of a file")
+    temporary: Path | None = None
     try:
+        if not os.path.exists(path) or path.is_file():  # noqa: PTH110 - as above
+            with _explained(path):
+                temporary = _beside(path)
         yield pieces
-        try:
-            _put_in_place(temporary, path, pieces)
-        except OSError as error:
-            raise _unwritable(path, error) from error
+        with _explained(path):
+            with (temporary or path).open("w", encoding="utf-8", errors="backslashreplace", newline="") as sink:
+                sink.writelines(pieces)
+            if temporary is not None:
+                umask = os.umask(0)
+                os.umask(umask)
+                temporary.chmod(0o666 & ~umask)
+                temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
-def _is_special(path: Path) -> bool:
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except OSError:  # not there yet, or a place of which `_beside` tells why it cannot be used
-        return False
+        yield
+    except OSError as error:
+        reason = (error.strerror or "unknown error").lower()
+        hint = "give a path in a folder that you can write to"
+        raise OutputError(f"cannot write the result to {path}: {reason}", hint=hint) from error
 
 
 def _beside(path: Path) -> Path:
     """An empty file in the folder of the target, under a name of its own."""
-    try:
-        if path.name and path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        # The name of the target is tried too: it may be longer than that of the file beside it.
-        with contextlib.suppress(FileNotFoundError):
-            path.lstat()
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:_LONGEST_HINT]}.", dir=path.parent)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110 - Path.exists raises for a name too long
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    # The name of the target is tried too: it may be longer than that of the file beside it.
+    with suppress(FileNotFoundError):
+        path.lstat()
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     os.close(descriptor)
     return Path(name)
-
-
-def _put_in_place(temporary: Path, path: Path, pieces: list[str]) -> None:
-    with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as sink:
-        sink.writelines(pieces)
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o666 & ~umask)
-    temporary.replace(path)
-
-
-def _device(path: Path) -> Iterator[list[str]]:
-    """A directory is refused; a pipe or device such as /dev/stdout is written to as it is."""
-    if path.is_dir():
-        raise OutputError(f"cannot write the result to {path}: it is a directory", hint="give the name of a file")
-    pieces: list[str] = []
-    yield pieces
-    try:
-        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as sink:
-            sink.writelines(pieces)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    reason = (error.strerror or "unknown error").lower()
-    return OutputError(
-        f"cannot write the result to {path}: {reason}", hint="give a path in a folder that you can write to"
-    )
 
 
 def write_result(text: str, *, holds_commands: bool = False) -> None:
@@ -128,42 +105,45 @@ class Output(Struct, frozen=True):
 
 def add_output_options(group: argparse._ArgumentGroup) -> None:
     """`--format` and `-o`, which may be repeated."""
-    group.add_argument(
-        "--format",
-        metavar="FORMAT",
-        choices=FORMATS,
-        action=_AddFormat,
-        dest="outputs",
-        default=(),
-        help=f"{', '.join(FORMATS)}; may be repeated",
+    formats = f"{', '.join(FORMATS)}; may be repeated"
+    option(group, "--format", "FORMAT", formats, choices=FORMATS, action=_Add, dest="outputs", default=())
+    option(
+        group, "-o --output", "FILE", "write the preceding format to this file", type=Path, action=_Add, dest="outputs"
     )
-    group.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=Path,
-        action=_AddFile,
-        dest="outputs",
-        help="write the preceding format to this file",
-    )
+
+
+class _Add(argparse.Action):
+    """Add a format, or the file of the format before it."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, value: Any, _option: str | None = None) -> None:
+        if not isinstance(value, Path):
+            namespace.outputs = (*namespace.outputs, Output(value))
+            return
+        *others, last = namespace.outputs or (Output("text"),)
+        if last.path is not None:
+            raise argparse.ArgumentError(self, "each file needs a --format before it")
+        namespace.outputs = (*others, replace(last, path=value))
 
 
 def outputs_of(arguments: argparse.Namespace) -> tuple[Output, ...]:
     """What was asked for; text on standard output when nothing was. Raises UsageError for two in one place."""
     outputs: tuple[Output, ...] = arguments.outputs or (Output("text"),)
-    places = [output.path for output in outputs]
-    if len(set(places)) < len(places):
-        raise UsageError(
-            "two formats would be written to the same place", hint="give each its own file: --format sarif -o a.sarif"
-        )
+    if len({output.path for output in outputs}) < len(outputs):
+        hint = "give each its own file: --format sarif -o a.sarif"
+        raise UsageError("two formats would be written to the same place", hint=hint)
     return outputs
 
 
-def deliver(outputs: Sequence[Output], make: Callable[[], Callable[[Output], str]], *, quiet: bool) -> None:
-    """Open every file, then make the result, then write each format: no work is done for what cannot be written."""
+def deliver(
+    outputs: Sequence[Output], make: Callable[[], tuple[int, Callable[[Output], str]]], *, quiet: bool = False
+) -> int:
+    """Open every file, then make the result, then write each format: no work is done for what cannot be written.
+
+    `make` returns the exit code, which is returned here, and what renders the result.
+    """
     with ExitStack() as opened:
         sinks = [(one, opened.enter_context(output_file(one.path)) if one.path else []) for one in outputs]
-        render = make()
+        exit_code, render = make()
         for output, pieces in sinks:
             pieces.append(render(output))
     for output, pieces in sinks:
@@ -171,25 +151,20 @@ def deliver(outputs: Sequence[Output], make: Callable[[], Callable[[Output], str
             write_result("".join(pieces), holds_commands=output.format == "github")
         elif not quiet:
             print(f"wrote {output.path}", file=sys.stderr)
+    return exit_code
 
 
-class _AddFormat(argparse.Action):
-    def __call__(self, _parser: Any, namespace: argparse.Namespace, value: Any, _option: str | None = None) -> None:
-        namespace.outputs = (*namespace.outputs, Output(value))
+def size_of(count: int) -> str:
+    """A number of bytes as people read it."""
+    if count < 1000:
+        return counted(count, "byte", "bytes")
+    return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"
 
 
-class _AddFile(argparse.Action):
-    def __call__(self, _parser: Any, namespace: argparse.Namespace, value: Any, _option: str | None = None) -> None:
-        *others, last = namespace.outputs or (Output("text"),)
-        if last.path is not None:
-            raise argparse.ArgumentError(self, "each file needs a --format before it")
-        namespace.outputs = (*others, replace(last, path=value))
-
-
-def set_up_logging(*, verbose: bool, debug: bool = False) -> None:
+def set_up_logging(*, verbose: bool = False, debug: bool = False) -> None:
     """Log to stderr when asked, with `debug` also what is sent to agents and what they answer.
 
-    Without either the library's records go nowhere, since events tell the same.
+    Without either the library's records go nowhere, since events say the same.
     """
     logger = logging.getLogger("codeloupe")
     if not verbose and not debug:
@@ -205,11 +180,7 @@ class _SafeFormatter(logging.Formatter):
     """Log lines without secrets and without control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as text that is safe on a terminal and in a CI log.
-
-        It is one line, but for a debug record: there each line behind the first is set in, so that none looks like
-        a record of its own.
-        """
+        """One line; further lines of a debug record are indented, so that none looks like a record of its own."""
         text = redact(super().format(record))
         if record.levelno > logging.DEBUG:
             return log_line(text)

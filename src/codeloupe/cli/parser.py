@@ -8,37 +8,33 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, NoReturn
 
 from codeloupe.system.untrusted import log_line
 
-_WIDEST = 100
-_HELP_COLUMN = 29
 _MISSING = "the following arguments are required: "
+_EXCLUDED = "not allowed with argument "
 
 
 class HelpFormatter(argparse.HelpFormatter):
     """As wide as the terminal, up to a width that can be read; options and their meanings in two columns."""
 
     def __init__(self, prog: str) -> None:
-        width = min(shutil.get_terminal_size().columns, _WIDEST)
-        super().__init__(prog, max_help_position=_HELP_COLUMN, width=width)
+        super().__init__(prog, max_help_position=29, width=min(shutil.get_terminal_size().columns, 100))
 
     def add_usage(
-        self,
-        usage: str | None,
-        actions: Iterable[argparse.Action],
-        groups: Iterable[Any],
-        prefix: str | None = None,
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None
     ) -> None:
         """One line: what has to be given, what may be, and `[options]` for all that the help lists below."""
-        told = tuple(actions)
-        if usage is None:
-            words = [self._word(action) for action in told if not action.option_strings or action.required]
-            usage = " ".join(("%(prog)s", *words, "[options]")) if not _leads_on(told) else "%(prog)s COMMAND ..."
-        super().add_usage(usage, told, groups, prefix)
+        actions = tuple(actions)
+        if usage is None and any(map(_has_commands, actions)):
+            usage = "%(prog)s COMMAND ..."
+        elif usage is None:
+            words = [self._word(action) for action in actions if not action.option_strings or action.required]
+            usage = " ".join(("%(prog)s", *words, "[options]"))
+        super().add_usage(usage, actions, groups, prefix)
 
     def _word(self, action: argparse.Action) -> str:
         if action.option_strings:
@@ -48,9 +44,9 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def _format_action(self, action: argparse.Action) -> str:
         """A line for each command, and none for the word that stands for them in the usage."""
-        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+        if not _has_commands(action):
             return super()._format_action(action)
-        return self._join_parts(super(HelpFormatter, self)._format_action(each) for each in action._get_subactions())  # noqa: SLF001 - as above
+        return "".join(super(HelpFormatter, self)._format_action(each) for each in action._get_subactions())  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other name
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Paragraphs are wrapped; empty lines and indented ones, which are tables, stay as they are."""
@@ -61,21 +57,19 @@ class HelpFormatter(argparse.HelpFormatter):
         return "\n".join(lines)
 
 
-def _leads_on(actions: Iterable[argparse.Action]) -> bool:
-    return any(isinstance(action, argparse._SubParsersAction) for action in actions)  # noqa: SLF001 - it has no other name
+def _has_commands(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - it has no other name
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that says what is wrong with the words, and what was probably meant."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", HelpFormatter)
-        options.setdefault("allow_abbrev", False)
-        # Whether `words` may stand anywhere, and what follows `--` are `paths`.
+        super().__init__(*arguments, **{"formatter_class": HelpFormatter, "allow_abbrev": False, **options})
+        # Whether `words` may be anywhere, and what follows `--` are `paths`.
         self.takes_paths = False
         # What to say of a command that does not exist, and that somebody has good reason to look for.
         self.elsewhere: dict[str, str] = {}
-        super().__init__(*arguments, **options)
         self._positionals.title = "arguments"
 
     def add_commands(self, *, dest: str, required: bool = True) -> argparse._SubParsersAction[Parser]:
@@ -90,22 +84,36 @@ class Parser(argparse.ArgumentParser):
             args, after = args[:place], list(args[place + 1 :])
         parsed, unknown = super().parse_known_args(args, namespace)
         if self.takes_paths:
-            # argparse takes words in one place only; they may stand before and behind the options.
+            # argparse takes words in one place only; they may come before and after the options.
             parsed.words = [*parsed.words, *(word for word in unknown if not word.startswith("-"))]
             parsed.paths = after
             unknown = [word for word in unknown if word.startswith("-")]
+        if unknown and not unknown[0].startswith("-"):
+            self._end(f"{self._name} does not know what to do with {unknown[0]!r}")
         if unknown:
-            self._refuse(unknown[0])
+            option = unknown[0].partition("=")[0]
+            known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            near = _nearest(option, known)
+            self._end(f"{self._name} has no option {option}", hint=near and f"did you mean {near}?")
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and the way to the help, and exit with 2."""
+        about, colon, what = message.removeprefix("argument ").partition(": ")
         if message.startswith(_MISSING):
-            missing = message.removeprefix(_MISSING)
-            if missing == "COMMAND":
-                self._end(f"{self._name} needs a command: {', '.join(self._commands())}")
-            message = f"{self._name} needs {missing}"
-        self._end(_in_our_words(message))
+            message = f"{self._name} needs {message.removeprefix(_MISSING)}"
+            if message.endswith("COMMAND"):
+                commands = next(list(action.choices or ()) for action in self._actions if _has_commands(action))
+                message = f"{self._name} needs a command: {', '.join(commands)}"
+        elif colon and message.startswith("argument "):
+            message = f"{about}: {what}"
+            if what.startswith(_EXCLUDED):
+                message = f"{about} and {what.removeprefix(_EXCLUDED)} exclude each other"
+            elif what == "expected one argument":
+                message = f"{about} needs a value"
+            elif what.startswith(("invalid int value: ", "invalid float value: ")):
+                message = f"{about}: expected a number, found {what.partition(': ')[2]}"
+        self._end(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """As argparse does it, but help that cannot be written is no success."""
@@ -116,15 +124,17 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:  # noqa: SLF001 - as above
-            known = list(action.choices)
-            hint = self.elsewhere.get(value) or _meant(value, known) or f"the commands are: {', '.join(known)}"
-            self._end(f"{value!r} is not a command of {self._name}", hint=hint)
-        if action.choices is not None and value not in action.choices:
-            known = list(map(str, action.choices))
-            name = "/".join(action.option_strings) or action.metavar or action.dest
-            expected = f"{', '.join(known[:-1])} or {known[-1]}"
-            self._end(f"{name}: expected {expected}, found {value!r}", hint=_meant(str(value), known))
+        if action.choices is None or value in action.choices:
+            return
+        known = list(map(str, action.choices))
+        near = _nearest(str(value), known)
+        if _has_commands(action):
+            of = f" of {self._name}" if " " in self.prog else ""
+            hint = f"did you mean {near!r}?" if near else f"the commands are: {', '.join(known)}"
+            self._end(f"{value!r} is not a command{of}", hint=self.elsewhere.get(value, hint))
+        name = "/".join(action.option_strings) or action.metavar or action.dest
+        expected = f"{', '.join(known[:-1])} or {known[-1]}"
+        self._end(f"{name}: expected {expected}, found {value!r}", hint=near and f"did you mean {near}?")
 
     @property
     def _name(self) -> str:
@@ -132,49 +142,38 @@ class Parser(argparse.ArgumentParser):
         program, _, command = self.prog.partition(" ")
         return command or f"{program} itself"
 
-    def _commands(self) -> list[str]:
-        return [
-            name
-            for action in self._actions
-            if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - as above
-            for name in action.choices
-        ]
-
-    def _refuse(self, word: str) -> NoReturn:
-        if not word.startswith("-"):
-            self._end(f"{self._name} does not know what to do with {word!r}")
-        option = word.partition("=")[0]
-        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
-        self._end(f"{self._name} has no option {option}", hint=_meant(option, known))
-
     def _end(self, message: str, *, hint: str = "") -> NoReturn:
         hint = hint or f"{self.prog} --help shows what there is"
         self.exit(2, f"codeloupe: {log_line(message)}\n  hint: {log_line(hint)}\n")
 
 
-def _in_our_words(message: str) -> str:
-    """What argparse says of an option, as the rest of the program says such things."""
-    about, colon, what = message.removeprefix("argument ").partition(": ")
-    if not colon or not message.startswith("argument "):
-        return message
-    if what.startswith("not allowed with argument "):
-        return f"{about} and {what.removeprefix('not allowed with argument ')} exclude each other"
-    if what == "expected one argument":
-        return f"{about} needs a value"
-    if what.startswith(("invalid int value: ", "invalid float value: ")):
-        return f"{about}: expected a number, found {what.partition(': ')[2]}"
-    return f"{about}: {what}"
-
-
-def _meant(word: str, known: list[str]) -> str:
-    """A question for the one of the known words that is nearest; nothing when none is near."""
+def _nearest(word: str, known: list[str]) -> str:
+    """The known word that was probably meant, or nothing when none is near: github is no misspelt gitlab."""
     import difflib
 
-    # github is no misspelt gitlab.
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.7)
-    return f"did you mean {close[0]}?" if close else ""
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.7)), "")
 
 
 def sentence(words: str) -> str:
     """A line of a list of commands as a sentence: only its first letter changes."""
     return f"{words[:1].upper()}{words[1:]}."
+
+
+def flag(to: argparse._ActionsContainer, names: str, about: str) -> None:
+    """Add an option without a value, such as `-q --quiet`."""
+    option(to, names, None, about, action="store_true")
+
+
+def option(to: argparse._ActionsContainer, names: str, value: str | None, about: str, **more: Any) -> None:
+    """Add an option with a value, or a word that is no option; `value` is what the help calls it."""
+    named = more if value is None else {"metavar": value, **more}
+    to.add_argument(*names.split(), help=about, **named)
+
+
+def add_command(
+    commands: argparse._SubParsersAction[Parser], name: str, about: str, act: Callable[..., object]
+) -> Parser:
+    """Add a command below a verb; `arguments.act` is what does it."""
+    command = commands.add_parser(name, help=about, description=sentence(about))
+    command.set_defaults(act=act)
+    return command

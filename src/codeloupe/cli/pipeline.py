@@ -1,46 +1,34 @@
 """`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them.
 
-Its options are in `pipeline_options`. What runs pipelines loads with its first use: to list must not wait for it.
+What runs pipelines loads with its first use: to list must not wait for it.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 import codeloupe
-from codeloupe.cli.options import add_color_option, add_json_option, add_repo_option, look_of
-from codeloupe.cli.output import set_up_logging, write_result
-from codeloupe.cli.parser import Parser, sentence
+from codeloupe.cli import options
+from codeloupe.cli.output import set_up_logging, size_of, write_result
+from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
-from codeloupe.cli.progress import ProgressMode, choose_mode
-from codeloupe.cli.running import run_to_end
+from codeloupe.cli.progress import choose_mode
+from codeloupe.cli.running import note, run_to_end
 from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
+from codeloupe.reports import pipeline as report
 from codeloupe.reports.history import moment
-from codeloupe.reports.pipeline import (
-    COULD_NOT_GO_ON,
-    INTERRUPTED,
-    Places,
-    advised_command,
-    as_it_is,
-    exit_code_of,
-    has_work,
-    render_run,
-    render_runs,
-    state_in_words,
-)
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.wording import counted
 from codeloupe.store.database import state_directory
@@ -53,410 +41,7 @@ Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, An
 _FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
 _LIST = "`codeloupe pipeline list` shows what there is"
 _CANDIDATES = 8
-_POLL_SECONDS = 0.5
-_DONE = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}
-_CAN_BE_TRIED_AGAIN = (
-    StageState.AWAITING_APPROVAL,
-    StageState.FAILED,
-    StageState.INTERRUPTED,
-    StageState.COMPLETED,
-)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for and return the exit code. Raises a CodeloupeError."""
-    set_up_logging(verbose=getattr(arguments, "verbose", False) and arguments.action in ("run", "resume"))
-    return _ACTIONS[arguments.action](arguments)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    """Run a pipeline from its file to where it stops."""
-    inputs = _inputs_of(arguments.input)
-    pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
-    return _go_on(
-        lambda runtime, options: runtime.run_pipeline(pipeline, inputs, options=options),
-        arguments,
-        repo=arguments.repo,
-    )
-
-
-def _inputs_of(words: Sequence[str]) -> dict[str, str]:
-    inputs: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"{word!r} is not an input", hint="write --input NAME=VALUE")
-        if name in inputs:
-            raise UsageError(f"the input {name!r} is given twice", hint="give it once")
-        inputs[name] = value
-    return inputs
-
-
-def _resume(arguments: argparse.Namespace) -> int:
-    """Go on with a run that stopped; what is finished is neither run nor bought again. Raises RunBusy."""
-    if arguments.note and arguments.retry is None:
-        raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    record, holder = _as_shown(store, run_id)
-    if arguments.retry is not None:
-        states: Sequence[StageState] = _CAN_BE_TRIED_AGAIN
-        refusal = "cannot be tried again"
-        if holder is not None:
-            # Whoever works on the run takes an answer on a stage that waits, and on no other.
-            states, refusal = states[:1], f"cannot be tried again while {holder} is working on the run"
-        stage = _stage_in(record, arguments.retry, states, refusal=refusal)
-        words = _leave_answer(store, record, stage, Decision.RETRY, note=arguments.note, holder=holder)
-        if holder is not None:
-            _write_answer(words, record, store, arguments, holder=holder)
-            return 0
-    elif record.state is StageState.COMPLETED and not arguments.accept_changes:
-        _write_run(record, store, arguments)
-        if not arguments.quiet:
-            print("codeloupe: the run is completed; there is nothing left to do", file=sys.stderr)
-        return 0
-    try:
-        return _go_on(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
-    except (UsageError, ConfigError) as error:
-        if arguments.retry is not None:
-            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {arguments.retry}`")
-            # What was refused is not done by surprise when the run goes on later.
-            store.take_approval(run_id, arguments.retry)
-        raise
-
-
-def _answer(arguments: argparse.Namespace) -> int:
-    """Leave an answer; a process that waits for it goes on at once. With --resume, else go on here."""
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    record, holder = _as_shown(store, run_id)
-    waiting = (StageState.AWAITING_APPROVAL,)
-    stage = _stage_in(record, arguments.stage, waiting, refusal="is not waiting for an answer")
-    decision = Decision(arguments.action)
-    if decision is Decision.APPROVE and not has_work(stage):
-        again = advised_command(stage) or f"codeloupe pipeline resume {run_id} --retry {stage.name}"
-        raise UsageError(
-            f"the stage {stage.name!r} of the run {run_id} has no work to approve: {stage.reason}",
-            hint=f"`{again}` tries it again; `codeloupe pipeline reject {run_id} {stage.name} --resume` fails it",
-        )
-    words = _leave_answer(store, record, stage, decision, note=arguments.note, holder=holder)
-    if holder is not None or not arguments.resume:
-        _write_answer(words, record, store, arguments, holder=holder)
-        return 0
-    try:
-        return _go_on(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
-    except (UsageError, ConfigError) as error:
-        # The hint names what goes on, and then the answer counts.
-        error.hint = f"{error.hint}; your answer is kept until then"
-        raise
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    """Show a run. The exit code says nothing about it, but with --follow it is that of the run."""
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    record, holder = _followed(store, run_id) if arguments.follow else _as_shown(store, run_id)
-    _write_run(record, store, arguments, holder=holder)
-    if not arguments.follow:
-        return 0
-    code = exit_code_of(record)
-    return COULD_NOT_GO_ON if code is None else code
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    """Show all runs; that there is none is no error."""
-    if arguments.limit < 1:
-        raise UsageError(f"--limit is {arguments.limit}, and must be at least 1", hint="give a number from 1 on")
-    store = _open_store()
-    found, problems = store.list()
-    runs = found[: arguments.limit]
-    busy = set()
-    for each in runs:
-        # One run whose lock cannot be looked at must not hide the others.
-        with suppress(StoreError, RunNotFound):
-            if each.state not in ENDED_STATES and store.holder(each.run_id) is not None:
-                busy.add(each.run_id)
-    shown = [as_it_is(each, busy=each.run_id in busy) for each in runs]
-    if arguments.json:
-        write_result(runs_json(shown, problems, busy=frozenset(busy)))
-    elif not shown and not problems:
-        write_result(f"There is no run of a pipeline yet; {_FIRST_STEP}.\n")
-    else:
-        look = look_of(arguments.color)
-        write_result(render_runs(shown, problems, width=look.width, color=look.color, ascii_only=look.ascii_only))
-    if len(found) > len(runs) and not arguments.json:
-        print(f"codeloupe: there are older ones; --limit {arguments.limit * 2} shows more", file=sys.stderr)
-    return 0
-
-
-def _validate(arguments: argparse.Namespace) -> int:
-    """Check files before anything is spent; the exit code is 2 when one of them is wrong."""
-    files = []
-    for path in arguments.files:
-        problem: CodeloupeError | None = None
-        about = ""
-        try:
-            definition = load_pipeline(path)
-        except CodeloupeError as error:
-            problem = error
-        else:
-            inputs = f", {counted(len(definition.inputs), 'input', 'inputs')}" if definition.inputs else ""
-            about = f"{definition.name}, {counted(len(definition.stages), 'stage', 'stages')}{inputs}"
-        # One text for each mistake; of several, the first line only says how many.
-        first, *rest = ("",) if problem is None else problem.message.split("\n")
-        files.append(
-            {
-                "file": str(path),
-                "valid": problem is None,
-                "problems": [] if problem is None else [line.strip() for line in rest] or [first],
-                "hint": None if problem is None else problem.hint,
-            }
-        )
-        if arguments.json:
-            continue
-        if problem is None:
-            print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
-        else:
-            print(without_log_commands(terminal(problem.message, keep_newlines=True)), file=sys.stderr)
-            if problem.hint:
-                print(f"  hint: {without_log_commands(terminal(problem.hint, keep_newlines=True))}", file=sys.stderr)
-    if arguments.json:
-        document = {"schema_version": 1, "files": files}
-        write_result(json_document(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
-    return 0 if all(each["valid"] for each in files) else UsageError.exit_code
-
-
-def _schema(arguments: argparse.Namespace) -> int:
-    """Print the JSON Schema of what people write, or of what programs read."""
-    schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema}
-    print(json.dumps(schemas[arguments.of](), indent=2))
-    return 0
-
-
-def _remove(arguments: argparse.Namespace) -> int:
-    """Remove a run and say how much room that made. Raises RunBusy while a process works on it."""
-    store = _open_store()
-    run_id = _find_run(store, arguments.run)
-    size = store.remove(run_id)
-    if size < 1000:
-        freed = counted(size, "byte", "bytes")
-    else:
-        freed = f"{size / 1000:,.0f} kB" if size < 1_000_000 else f"{size / 1_000_000:,.1f} MB"
-    print(f"removed the run {terminal(run_id)}, which freed {freed}")
-    return 0
-
-
-_ACTIONS = {
-    "run": _run,
-    "resume": _resume,
-    "status": _status,
-    "list": _list,
-    "validate": _validate,
-    "approve": _answer,
-    "reject": _answer,
-    "schema": _schema,
-    "remove": _remove,
-}
-
-
-def _open_store() -> DirectoryRunStore:
-    """The runs of this user. Nothing is made or read yet. Raises StoreError when nothing names a place."""
-    return DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
-
-
-def _find_run(store: DirectoryRunStore, word: str) -> str:
-    """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound.
-
-    Whether the state of that run can be read is not looked at, but for `last`.
-    """
-    found = () if word == "last" else store.matching(word)
-    if word in found or len(found) == 1:
-        return word if word in found else found[0]
-    if found:
-        names = "".join(f"\n  {name}" for name in found[:_CANDIDATES])
-        more = "\n  and more" if len(found) > _CANDIDATES else ""
-        raise UsageError(f"{word!r} is the beginning of several runs:{names}{more}", hint="give more characters of one")
-    runs, problems = store.list()
-    if word != "last":
-        if not runs:
-            hint = _LIST if problems else _FIRST_STEP
-            raise RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
-        raise RunNotFound(f"there is no run {word!r}; the newest are:{in_short(runs[:_CANDIDATES])}", hint=_LIST)
-    if runs:
-        return runs[0].run_id
-    if problems:
-        raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
-    raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
-
-
-def in_short(runs: Sequence[RunRecord]) -> str:
-    """A line for each run, whatever the name of its pipeline holds."""
-    facts = ((run.run_id, moment(run.started_at), state_in_words(run.state), run.pipeline) for run in runs)
-    return "".join(f"\n  {name}  {at}  {state}  {' '.join(words.split())[:60]}" for name, at, state, words in facts)
-
-
-def _as_shown(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder | None]:
-    """A run as it really is, and the process that works on it."""
-    # Asked first: whoever works on it may end between the two, and has then written the last state before.
-    holder = store.holder(run_id)
-    return as_it_is(store.load(run_id), busy=holder is not None), holder
-
-
-def _write_run(
-    run: RunRecord,
-    store: DirectoryRunStore,
-    arguments: argparse.Namespace,
-    *,
-    holder: Holder | None = None,
-    exit_code: int | None = None,
-) -> None:
-    """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    directory = store.directory(run.run_id)
-    places = Places(directory=directory)
-    if run.state in (StageState.COMPLETED, StageState.FAILED) and NO_RESULT not in run.reason:
-        result, patch = directory / "result", directory / "result.patch"
-        places = Places(
-            directory=directory,
-            result=result if result.is_dir() and any(result.iterdir()) else None,
-            patch=patch if patch.is_file() and patch.stat().st_size else None,
-        )
-    if arguments.json:
-        hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
-        inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
-        process_id = None if holder is None else holder.process_id
-        shown = replace(run, inputs=inputs)
-        write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
-        return
-    look = look_of(arguments.color)
-    options: dict[str, Any] = {"width": look.width, "color": look.color, "ascii_only": look.ascii_only}
-    write_result(render_run(run, places, **options, verbose=arguments.verbose))
-
-
-def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
-    """The stage of that name. Raises UsageError when there is none, or when it is in no state for what is asked."""
-    fitting = [stage.name for stage in run.stages if stage.state in states]
-    hint = f"did you mean {' or '.join(fitting)}?" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
-    try:
-        stage = run.stage(name)
-    except KeyError as error:
-        known = ", ".join(stage.name for stage in run.stages)
-        raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint) from error
-    if stage.state not in states:
-        raise UsageError(
-            f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state_in_words(stage.state)}",
-            hint=hint,
-        )
-    return stage
-
-
-def _leave_answer(
-    store: DirectoryRunStore,
-    run: RunRecord,
-    stage: StageRecord,
-    decision: Decision,
-    *,
-    note: str,
-    holder: Holder | None,
-) -> str:
-    """Leave a person's answer for a run; what to tell that person."""
-    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=note))
-    done = f"{stage.name} of the run {run.run_id} is {_DONE[decision]}"
-    if holder is not None:
-        other = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
-        return f"{done}; {other} continues with it"
-    return f"{done}; no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
-
-
-def _write_answer(
-    words: str, run: RunRecord, store: DirectoryRunStore, arguments: argparse.Namespace, *, holder: Holder | None
-) -> None:
-    """Say that an answer was left. A program gets the run as it was before it, and the words beside it."""
-    if arguments.json:
-        _write_run(run, store, arguments, holder=holder)
-        print(f"codeloupe: {terminal(words)}", file=sys.stderr)
-    else:
-        print(terminal(words))
-
-
-def _go_on(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> int:
-    """Do the work of `run` or `resume` with a display, show where it ended, and return the exit code."""
-    store = _open_store()
-    asks = can_ask() and not arguments.no_wait and not arguments.quiet
-    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
-    if arguments.verbose and mode is ProgressMode.LIVE:
-        mode = ProgressMode.PLAIN  # a log writes to the same terminal, and would tear what is redrawn
-    stopped: KeyboardInterrupt | CodeloupeError | None = None
-    with PipelineDisplay(stream=sys.stderr, mode=mode) as display:
-
-        async def working() -> RunRecord:
-            options = codeloupe.RunOptions(
-                repo=repo,
-                agent=arguments.agent,
-                model=arguments.model,
-                ask_person=TerminalAsker(display, store) if asks else None,
-                wait_for_approval=not arguments.no_wait,
-                watch=display.watch,
-                accept_changes=arguments.accept_changes,
-            )
-            async with codeloupe.Runtime() as runtime:
-                return await work(runtime, options)
-
-        try:
-            run = run_to_end(working())
-        except (KeyboardInterrupt, CodeloupeError) as error:
-            if display.run is None:
-                raise
-            stopped, run = error, display.run
-            if isinstance(error, CodeloupeError):
-                again = f"`codeloupe pipeline resume {run.run_id}` continues from there"
-                display.say(f"the run {run.run_id} keeps what was done; {again}")
-    if isinstance(stopped, CodeloupeError):
-        # A program gets the run as it is; a person has read what stopped it, and that error is the one to tell.
-        with suppress(CodeloupeError):
-            run, holder = _as_shown(store, run.run_id)
-            if arguments.json:
-                _write_run(run, store, arguments, holder=holder, exit_code=stopped.exit_code)
-        raise stopped
-    if stopped is not None:
-        run, holder = _as_shown(store, run.run_id)
-        _write_run(run, store, arguments, holder=holder)
-        done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-        kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
-        print(f"codeloupe: interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues", file=sys.stderr)
-        return INTERRUPTED
-    _write_run(run, store, arguments)
-    code = exit_code_of(run)
-    return COULD_NOT_GO_ON if code is None else code
-
-
-def _followed(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder | None]:
-    """Show how the run goes on as long as a process works on it; then its last state."""
-    mode = choose_mode(quiet=False, stream=sys.stderr, environment=os.environ)
-    said: dict[str, str] = {}
-    with _ended_as_by_ctrl_c(), PipelineDisplay(stream=sys.stderr, mode=mode) as display:
-        while True:
-            display.run, holder = _as_shown(store, run_id)
-            for stage in display.run.stages:
-                words = state_in_words(stage.state)
-                if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
-                    display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
-                said[stage.name] = words
-            if holder is None:
-                return display.run, holder
-            time.sleep(_POLL_SECONDS)
-
-
-@contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Whoever ends us by SIGTERM leaves the terminal as it was, too."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-_RUN = "a run's id, the beginning of one, or `last`"
+_CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
 _EPILOG = """\
 exit codes:
   0    completed
@@ -474,78 +59,378 @@ def configure(parser: Parser) -> None:
     )
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
-
-    def add(name: str, about: str) -> argparse.ArgumentParser:
-        added: argparse.ArgumentParser = verbs.add_parser(name, help=about, description=sentence(about))
-        return added
-
-    run = add("run", "run a pipeline")
-    run.add_argument("file", metavar="FILE", type=Path, help="the pipeline's YAML file")
-    run.add_argument(
-        "--input", metavar="NAME=VALUE", action="append", default=[], help="an input of the pipeline (may be repeated)"
-    )
-    add_repo_option(run)
+    a_run = "a run's id, the beginning of one, or `last`"
+    run = add_command(verbs, "run", "run a pipeline", _run)
+    option(run, "file", "FILE", "the pipeline's YAML file", type=Path)
+    option(run, "--input", "NAME=VALUE", "an input of the pipeline (may be repeated)", action="append", default=[])
+    options.add(run, "--repo")
     run.set_defaults(accept_changes=False)
     _add_running(run)
 
-    resume = add("resume", "continue a run that was interrupted, or was waiting for an answer")
-    resume.add_argument("run", metavar="RUN", help=_RUN)
-    resume.add_argument("--retry", metavar="STAGE", help="run a stage again that is waiting, failed or completed")
-    resume.add_argument("--note", metavar="TEXT", default="", help="with --retry: feedback for its next attempt")
-    resume.add_argument(
-        "--accept-changes",
-        action="store_true",
-        help="continue although the pipeline's files have changed since the run began",
-    )
+    about = "continue a run that was interrupted, or was waiting for an answer"
+    resume = add_command(verbs, "resume", about, _resume)
+    option(resume, "run", "RUN", a_run)
+    option(resume, "--retry", "STAGE", "run a stage again that is waiting, failed or completed")
+    option(resume, "--note", "TEXT", "with --retry: feedback for its next attempt", default="")
+    flag(resume, "--accept-changes", "continue although the pipeline's files have changed since the run began")
     _add_running(resume)
 
-    status = add("status", "show one run as a tree")
-    status.add_argument("run", metavar="RUN", nargs="?", default="last", help=f"{_RUN} (default: last)")
-    status.add_argument(
-        "--follow", action="store_true", help="follow the run until it stops, and exit with its exit code"
-    )
-    status.add_argument("-v", "--verbose", action="store_true", help="show every attempt in full, with its artifacts")
-
-    listed = add("list", "show all runs, the newest first")
-    listed.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (default: 20)")
+    status = add_command(verbs, "status", "show one run as a tree", _status)
+    option(status, "run", "RUN", f"{a_run} (default: last)", nargs="?", default="last")
+    flag(status, "--follow", "follow the run until it stops, and exit with its exit code")
+    flag(status, "-v --verbose", "show every attempt in full, with its artifacts")
+    listed = add_command(verbs, "list", "show all runs, the newest first", _list)
+    option(listed, "--limit", "N", "show at most N (default: 20)", type=int, default=20)
     for each in (status, listed):
-        add_json_option(each)
-        add_color_option(each)
+        options.add(each, "--json", "--color")
 
-    validate = add("validate", "check pipeline files, at no cost")
-    validate.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a pipeline's YAML file")
-    add_json_option(validate)
-
+    validate = add_command(verbs, "validate", "check pipeline files, at no cost", _validate)
+    option(validate, "files", "FILE", "a pipeline's YAML file", nargs="+", type=Path)
+    options.add(validate, "--json")
     for verb in ("approve", "reject"):
-        answer = add(verb, f"{verb} the work of a stage that is waiting for a person")
-        answer.add_argument("run", metavar="RUN", help=_RUN)
-        answer.add_argument("stage", metavar="STAGE", help="the stage that is waiting")
-        answer.add_argument("--note", metavar="TEXT", default="", help="why; it is kept with the run")
-        answer.add_argument(
-            "--resume", action="store_true", help="continue the run here, unless another process is working on it"
-        )
+        answer = add_command(verbs, verb, f"{verb} the work of a stage that is waiting for a person", _answer)
+        option(answer, "run", "RUN", a_run)
+        option(answer, "stage", "STAGE", "the stage that is waiting")
+        option(answer, "--note", "TEXT", "why; it is kept with the run", default="")
+        flag(answer, "--resume", "continue the run here, unless another process is working on it")
         # What --resume needs besides, as `resume` has it by default.
         answer.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
-        add_json_option(answer, "with --resume: the final state for programs")
-        add_color_option(answer)
+        flag(answer, "--json", "with --resume: the final state for programs")
+        options.add(answer, "--color")
 
-    add("schema", "print the JSON Schema of a pipeline's file").add_argument(
-        "of",
-        nargs="?",
-        metavar="OF",
-        choices=["file", "status", "list"],
-        default="file",
-        help="file (default): a pipeline's file; status, list: what `status --json` and `list --json` print",
-    )
-    add("remove", "remove a run with all its files").add_argument("run", metavar="RUN", help=_RUN)
+    schema = add_command(verbs, "schema", "print the JSON Schema of a pipeline's file", _schema)
+    about = "file (default): a pipeline's file; status, list: what `status --json` and `list --json` print"
+    option(schema, "of", "OF", about, nargs="?", choices=["file", "status", "list"], default="file")
+    option(add_command(verbs, "remove", "remove a run with all its files", _remove), "run", "RUN", a_run)
 
 
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--agent", metavar="NAME", help="the agent of stages that name none")
-    parser.add_argument("--model", metavar="NAME", help="the model of stages that name none")
-    parser.add_argument("--no-wait", action="store_true", help="stop where a person has to decide, without asking")
-    add_json_option(parser, "the final state for programs, on standard output")
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and show every attempt in full")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the final state")
-    add_color_option(parser)
+def _add_running(parser: Parser) -> None:
+    option(parser, "--agent", "NAME", "the agent of stages that name none")
+    option(parser, "--model", "NAME", "the model of stages that name none")
+    flag(parser, "--no-wait", "stop where a person has to decide, without asking")
+    flag(parser, "--json", "the final state for programs, on standard output")
+    verbose = "log to stderr, and show every attempt in full"
+    options.add_loudness(parser, verbose=verbose, quiet="print only the final state")
+    options.add(parser, "--color")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked for and return the exit code. Raises a CodeloupeError."""
+    set_up_logging(verbose=arguments.action in ("run", "resume") and arguments.verbose)
+    return int(arguments.act(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    inputs: dict[str, str] = {}
+    for word in arguments.input:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{word!r} is not an input", hint="write --input NAME=VALUE")
+        if name in inputs:
+            raise UsageError(f"the input {name!r} is given twice", hint="give it once")
+        inputs[name] = value
+    pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
+    return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    """Go on with a run that stopped; what is finished is neither run nor bought again. Raises RunBusy."""
+    if arguments.note and arguments.retry is None:
+        raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
+    run_id = _find_run(arguments.run)
+    record, holder = _as_it_is(run_id)
+    if arguments.retry is not None:
+        states: Sequence[StageState] = _CAN_BE_TRIED_AGAIN
+        refusal = "cannot be tried again"
+        if holder is not None:
+            # Whoever works on the run takes an answer on a stage that waits, and on no other.
+            states, refusal = states[:1], f"cannot be tried again while {holder} is working on the run"
+        stage = _stage_in(record, arguments.retry, states, refusal=refusal)
+        _leave_answer(record, stage, Decision.RETRY, arguments, holder=holder, goes_on=True)
+        if holder is not None:
+            return 0
+    elif record.state is StageState.COMPLETED and not arguments.accept_changes:
+        _write_run(record, arguments)
+        note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
+        return 0
+    try:
+        return _go_on(lambda runtime, given: runtime.resume_run(run_id, options=given), arguments)
+    except (UsageError, ConfigError) as error:
+        if arguments.retry is not None:
+            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {arguments.retry}`")
+            # What was refused is not done by surprise when the run goes on later.
+            _open_store().take_approval(run_id, arguments.retry)
+        raise
+
+
+def _answer(arguments: argparse.Namespace) -> int:
+    """Leave an answer; a process that waits for it goes on at once. With --resume, else go on here."""
+    run_id = _find_run(arguments.run)
+    record, holder = _as_it_is(run_id)
+    waiting = (StageState.AWAITING_APPROVAL,)
+    stage = _stage_in(record, arguments.stage, waiting, refusal="is not waiting for an answer")
+    decision = Decision(arguments.action)
+    if decision is Decision.APPROVE and not report.has_work(stage):
+        again = report.advised_command(stage) or f"codeloupe pipeline resume {run_id} --retry {stage.name}"
+        raise UsageError(
+            f"the stage {stage.name!r} of the run {run_id} has no work to approve: {stage.reason}",
+            hint=f"`{again}` tries it again; `codeloupe pipeline reject {run_id} {stage.name} --resume` fails it",
+        )
+    _leave_answer(record, stage, decision, arguments, holder=holder, goes_on=arguments.resume)
+    if holder is not None or not arguments.resume:
+        return 0
+    try:
+        return _go_on(lambda runtime, given: runtime.resume_run(run_id, options=given), arguments)
+    except (UsageError, ConfigError) as error:
+        # The hint names what goes on, and then the answer counts.
+        error.hint = f"{error.hint}; your answer is kept until then"
+        raise
+
+
+def _leave_answer(
+    run: RunRecord,
+    stage: StageRecord,
+    decision: Decision,
+    arguments: argparse.Namespace,
+    *,
+    holder: Holder | None,
+    goes_on: bool,
+) -> None:
+    """Leave a person's answer for a run; unless we go on with it, say who does."""
+    _open_store().put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+    if holder is not None:
+        process = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
+        who = f"{process} continues with it"
+    elif goes_on:
+        return
+    else:
+        who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
+    done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
+    words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
+    if arguments.json:
+        # A program gets the run as it was before the answer, and the words beside it.
+        _write_run(run, arguments, holder=holder)
+        note(words)
+    else:
+        print(terminal(words))
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    """Show a run. The exit code says nothing about it, but with --follow it is that of the run."""
+    run_id = _find_run(arguments.run)
+    record, holder = run_to_end(_followed(run_id)) if arguments.follow else _as_it_is(run_id)
+    _write_run(record, arguments, holder=holder)
+    return _exit_code_of(record) if arguments.follow else 0
+
+
+async def _followed(run_id: str) -> tuple[RunRecord, Holder | None]:
+    """Show how the run goes on as long as a process works on it; then its last state."""
+    said: dict[str, str] = {}
+    with PipelineDisplay(mode=choose_mode()) as display:
+        while True:
+            display.run, holder = _as_it_is(run_id)
+            for stage in display.run.stages:
+                words = report.state_in_words(stage.state)
+                if said.get(stage.name, words if stage.state is StageState.PENDING else "") != words:
+                    display.tell(f"{stage.name}: {words}{f': {stage.reason}' if stage.reason else ''}")
+                said[stage.name] = words
+            if holder is None:
+                return display.run, holder
+            await asyncio.sleep(0.5)
+
+
+def _exit_code_of(run: RunRecord) -> int:
+    code = report.exit_code_of(run)
+    return report.COULD_NOT_GO_ON if code is None else code
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    """Show all runs; that there is none is no error."""
+    if arguments.limit < 1:
+        raise UsageError(f"--limit is {arguments.limit}, and must be at least 1", hint="give a number from 1 on")
+    store = _open_store()
+    found, problems = store.list()
+    runs = found[: arguments.limit]
+    busy = set()
+    for each in runs:
+        # One run whose lock cannot be looked at must not hide the others.
+        with suppress(StoreError, RunNotFound):
+            if each.state not in ENDED_STATES and store.holder(each.run_id) is not None:
+                busy.add(each.run_id)
+    shown = [report.as_it_is(each, busy=each.run_id in busy) for each in runs]
+    if arguments.json:
+        write_result(runs_json(shown, problems, busy=frozenset(busy)))
+        return 0
+    if not shown and not problems:
+        write_result(f"There is no run of a pipeline yet; {_FIRST_STEP}.\n")
+    else:
+        write_result(report.render_runs(shown, problems, **options.look_of(arguments.color)))
+    if len(found) > len(runs):
+        note(f"there are older ones; --limit {arguments.limit * 2} shows more")
+    return 0
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    """Check files before anything is spent; the exit code is 2 when one of them is wrong."""
+    files = []
+    for path in arguments.files:
+        problems, hint, about = [], None, ""
+        try:
+            definition = load_pipeline(path)
+        except CodeloupeError as error:
+            # One text for each mistake; of several, the first line only says how many.
+            first, *rest = error.message.split("\n")
+            problems, hint = [line.strip() for line in rest] or [first], error.hint
+            about = f"{error.message}\n  hint: {hint}" if hint else error.message
+        else:
+            inputs = f", {counted(len(definition.inputs), 'input', 'inputs')}" if definition.inputs else ""
+            about = f"{definition.name}, {counted(len(definition.stages), 'stage', 'stages')}{inputs}"
+        files.append({"file": str(path), "valid": not problems, "problems": problems, "hint": hint})
+        if problems and not arguments.json:
+            print(without_log_commands(terminal(about, keep_newlines=True)), file=sys.stderr)
+        elif not arguments.json:
+            print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
+    if arguments.json:
+        document = {"schema_version": 1, "files": files}
+        write_result(json_document(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
+    return 0 if all(each["valid"] for each in files) else UsageError.exit_code
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    schemas = {"file": pipeline_schema, "status": run_schema, "list": list_schema}
+    print(json.dumps(schemas[arguments.of](), indent=2))
+    return 0
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    """Remove a run and say how much room that made. Raises RunBusy while a process works on it."""
+    run_id = _find_run(arguments.run)
+    print(f"removed the run {terminal(run_id)}, which freed {size_of(_open_store().remove(run_id))}")
+    return 0
+
+
+def _open_store() -> DirectoryRunStore:
+    """The runs of this user. Nothing is made or read yet. Raises StoreError when nothing names a place."""
+    return DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
+
+
+def _find_run(word: str) -> str:
+    """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound."""
+    # Whether the state of that run can be read is not looked at, but for `last`.
+    store = _open_store()
+    found = () if word == "last" else store.matching(word)
+    if word in found or len(found) == 1:
+        return word if word in found else found[0]
+    if found:
+        names = "".join(f"\n  {name}" for name in found[:_CANDIDATES])
+        more = "\n  and more" if len(found) > _CANDIDATES else ""
+        raise UsageError(f"{word!r} is the beginning of several runs:{names}{more}", hint="give more characters of one")
+    runs, problems = store.list()
+    if runs and word == "last":
+        return runs[0].run_id
+    if runs:
+        # Each on one line, whatever the name of its pipeline holds.
+        newest = "".join(
+            f"\n  {one.run_id}  {moment(one.started_at)}  {report.state_in_words(one.state)}  "
+            f"{' '.join(one.pipeline.split())[:60]}"
+            for one in runs[:_CANDIDATES]
+        )
+        raise RunNotFound(f"there is no run {word!r}; the newest are:{newest}", hint=_LIST)
+    if word != "last":
+        hint = _LIST if problems else _FIRST_STEP
+        raise RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
+    if problems:
+        raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
+    raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
+
+
+def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
+    store = _open_store()
+    # Asked first: whoever works on it may end between the two, and has then written the last state before.
+    holder = store.holder(run_id)
+    return report.as_it_is(store.load(run_id), busy=holder is not None), holder
+
+
+def _write_run(
+    run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, exit_code: int | None = None
+) -> None:
+    """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
+    directory = _open_store().directory(run.run_id)
+    places = report.Places(directory=directory)
+    if run.state in (StageState.COMPLETED, StageState.FAILED) and NO_RESULT not in run.reason:
+        result, patch = directory / "result", directory / "result.patch"
+        places = report.Places(
+            directory=directory,
+            result=result if result.is_dir() and any(result.iterdir()) else None,
+            patch=patch if patch.is_file() and patch.stat().st_size else None,
+        )
+    if not arguments.json:
+        write_result(report.render_run(run, places, **options.look_of(arguments.color), verbose=arguments.verbose))
+        return
+    hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
+    inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
+    process_id = None if holder is None else holder.process_id
+    shown = replace(run, inputs=inputs)
+    write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
+
+
+def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
+    fitting = [stage.name for stage in run.stages if stage.state in states]
+    hint = f"did you mean {' or '.join(fitting)}?" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
+    try:
+        stage = run.stage(name)
+    except KeyError as error:
+        known = ", ".join(stage.name for stage in run.stages)
+        raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint) from error
+    if stage.state not in states:
+        raise UsageError(
+            f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {report.state_in_words(stage.state)}",
+            hint=hint,
+        )
+    return stage
+
+
+def _go_on(work: Work, arguments: argparse.Namespace) -> int:
+    """Do the work of `run` or `resume` with a display, show where it ended, and return the exit code."""
+    asks = can_ask() and not arguments.no_wait and not arguments.quiet
+    stopped: KeyboardInterrupt | CodeloupeError | None = None
+    with PipelineDisplay(mode=choose_mode(quiet=arguments.quiet, logs=arguments.verbose)) as display:
+
+        async def working() -> RunRecord:
+            given = codeloupe.RunOptions(
+                repo=getattr(arguments, "repo", Path()),
+                agent=arguments.agent,
+                model=arguments.model,
+                ask_person=TerminalAsker(display, _open_store()) if asks else None,
+                wait_for_approval=not arguments.no_wait,
+                watch=display.watch,
+                accept_changes=arguments.accept_changes,
+            )
+            async with codeloupe.Runtime() as runtime:
+                return await work(runtime, given)
+
+        try:
+            run = run_to_end(working())
+        except (KeyboardInterrupt, CodeloupeError) as error:
+            if display.run is None:
+                raise
+            stopped, run = error, display.run
+            if isinstance(error, CodeloupeError):
+                again = f"`codeloupe pipeline resume {run.run_id}` continues from there"
+                display.say(f"the run {run.run_id} keeps what was done; {again}")
+    if stopped is None:
+        _write_run(run, arguments)
+        return _exit_code_of(run)
+    if isinstance(stopped, CodeloupeError):
+        # A program gets the run as it is; a person has read what stopped it, and that error is the one to report.
+        with suppress(CodeloupeError):
+            run, holder = _as_it_is(run.run_id)
+            if arguments.json:
+                _write_run(run, arguments, holder=holder, exit_code=stopped.exit_code)
+        raise stopped
+    run, holder = _as_it_is(run.run_id)
+    _write_run(run, arguments, holder=holder)
+    done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
+    kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
+    note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")
+    return report.INTERRUPTED

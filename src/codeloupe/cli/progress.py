@@ -1,40 +1,17 @@
-"""What a person sees while a review runs. The display only listens and never raises into the review."""
+"""What a person sees while something runs. A display only listens and never raises into what it shows."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import Enum
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO, assert_never, cast
+from typing import TYPE_CHECKING, Self, TextIO, assert_never
 
-from codeloupe.model.agent import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    AttemptFailed,
-    AttemptStarted,
-    FellBack,
-    QuotaEnded,
-    TokensSpent,
-    ToolUsed,
-    TurnTaken,
-)
-from codeloupe.model.events import (
-    AgentActivity,
-    ChangeRead,
-    CommitReviewed,
-    Event,
-    FindingVerified,
-    LaneFinished,
-    ReviewerChosen,
-    StageStarted,
-    UnitFinished,
-    UnitsPlanned,
-    Warned,
-)
+from codeloupe.model import agent, events
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.untrusted import log_line, plain_signs
@@ -43,51 +20,20 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.text import Text
 
-_LONGEST_MESSAGE = 500
-
-
-def in_words(event: AgentEvent) -> str:
-    """One line, safe on a terminal and in a CI log."""
-    return log_line(" ".join(_event_words(event)[:_LONGEST_MESSAGE].split()))
-
-
-def _event_words(event: AgentEvent) -> str:  # noqa: PLR0911 - one return for each kind of event
-    match event:
-        case AgentStarted():
-            return f"asked{f' for {event.model}' if event.model else ''}{f' ({event.label})' if event.label else ''}"
-        case AttemptStarted():
-            return f"attempt {event.attempt} of {event.of}" if event.attempt > 1 else "working"
-        case AttemptFailed():
-            again = f"; again in {duration(event.retry_in_seconds)}" if event.retry_in_seconds is not None else ""
-            return f"attempt {event.attempt} failed: {event.message}{again}"
-        case TurnTaken():
-            return f"turn {event.turn}"
-        case ToolUsed():
-            return f"{event.tool} {event.detail}"
-        case TokensSpent():
-            cost = f", ${event.cost_usd:.2f}" if event.cost_usd is not None else ""
-            return f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
-        case QuotaEnded():
-            opens = f"opens again at {event.opens_at:%Y-%m-%d %H:%M %Z}" if event.opens_at else "opens again later"
-            return f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
-        case FellBack():
-            return f"takes over from {event.from_agent}: {event.reason}"
-        case AgentFinished():
-            outcome = "answered" if event.success else "gave no answer"
-            source = " (from an earlier call)" if event.from_ledger else ""
-            return f"{outcome} after {duration(event.duration_ms / 1000)}{source}"
-        case _:
-            assert_never(event)
-
-
 # One line in pieces, each with its style.
 Row = Sequence[tuple[str, str]]
 
-_DUMB_TERMINALS = ("", "dumb", "unknown")
-_FALSE_WORDS = ("", "0", "false", "no", "off")
 _REFRESHES_PER_SECOND = 10
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_ASCII_FRAMES = "|/-\\"
+_LONGEST_TITLE = 200
+_FINDINGS_SHOWN = 5
+_FINDINGS_LISTED = 50
+_STYLES = {
+    Severity.CRITICAL: "bold red",
+    Severity.HIGH: "bold red",
+    Severity.MEDIUM: "bold yellow",
+    Severity.LOW: "bold bright_blue",
+}
 
 
 class ProgressMode(Enum):
@@ -98,445 +44,370 @@ class ProgressMode(Enum):
     SILENT = "silent"
 
 
-def choose_mode(*, quiet: bool, stream: TextIO, environment: Mapping[str, str]) -> ProgressMode:
-    """Silent when asked to be quiet; live on a terminal that can redraw a line, outside CI; plain lines elsewhere."""
+def choose_mode(
+    *,
+    quiet: bool = False,
+    logs: bool = False,
+    stream: TextIO | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ProgressMode:
+    """Silent when asked to be quiet; live on a terminal that can redraw a line, outside CI; plain lines elsewhere.
+
+    A log writes to the same terminal, and would tear a line that is redrawn.
+    """
     if quiet:
         return ProgressMode.SILENT
-    in_ci = environment.get("CI", "").strip().lower() not in _FALSE_WORDS
-    if in_ci or environment.get("TERM", "") in _DUMB_TERMINALS or not stream.isatty():
-        return ProgressMode.PLAIN
-    return ProgressMode.LIVE
+    in_ci = environment.get("CI", "").strip().lower() not in ("", "0", "false", "no", "off")
+    is_dumb = environment.get("TERM", "") in ("", "dumb", "unknown")
+    can_redraw = not (logs or in_ci or is_dumb) and (stream or sys.stderr).isatty()
+    return ProgressMode.LIVE if can_redraw else ProgressMode.PLAIN
 
 
-def _nothing() -> Sequence[Row]:
-    return ()
+class Display:
+    """Lines on a stream (stderr by default), and on a terminal a line below them that changes. A context.
 
-
-class LiveLine:
-    """The line, as a context; `status` says what stands in it, `above` gives a few rows that stand over it.
-
-    It is gone and the cursor back when the block ends. NO_COLOR is respected.
+    A subclass says in `status` what is in that line, and in `above` which rows are over it. They are gone and the
+    cursor is back when the block ends. NO_COLOR is respected.
     """
 
     def __init__(
-        self,
-        *,
-        stream: TextIO,
-        mode: ProgressMode,
-        status: Callable[[], str],
-        above: Callable[[], Sequence[Row]] = _nothing,
-        clock: Callable[[], float] = time.monotonic,
+        self, *, mode: ProgressMode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._stream = _LastingStream(stream)
         self._mode = mode
-        self._status = status
-        self._above = above
+        self._stream = stream or sys.stderr
         self._clock = clock
+        self._started = clock()
         self._console: Console | None = None
         self._live = ExitStack()
-        self._frames = _FRAMES if self._stream.shown(_FRAMES) == _FRAMES else _ASCII_FRAMES
+
+    def status(self) -> str:
+        """What the line says that changes."""
+        return ""
+
+    def above(self) -> Sequence[Row]:
+        """A few rows above that line."""
+        return ()
 
     def __enter__(self) -> Self:
         if self._mode is ProgressMode.LIVE:
-            self._start_live_line()
+            # rich takes tens of milliseconds to load, and only a live line needs it.
+            from rich.console import Console
+            from rich.live import Live
+
+            self._console = Console(file=self._stream, markup=False, emoji=False, highlight=False)
+            live = Live(
+                get_renderable=self._drawn,
+                console=self._console,
+                transient=True,
+                refresh_per_second=_REFRESHES_PER_SECOND,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.enter_context(live)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.close()
         self._console = None
 
-    def print(self, line: str) -> None:
-        """Write a line that stays, above the live one."""
-        shown = self._stream.shown(line)
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While a person is asked something, nothing is drawn."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    def say(self, words: str) -> None:
+        """Write a line that stays, whatever the mode but silence."""
+        if words and self._mode is not ProgressMode.SILENT:
+            self._print(f"codeloupe: {one_line(words)}")
+
+    def tell(self, words: str) -> None:
+        """Write a line that stays, unless the live line and what is above it show the same."""
+        if self._mode is ProgressMode.PLAIN:
+            self.say(words)
+
+    def _shown(self, text: str) -> str:
+        """The text as the encoding can hold it: with plainer signs, and the rest written as escapes."""
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            text.encode(encoding)
+        except UnicodeEncodeError:
+            return plain_signs(text).encode(encoding, "backslashreplace").decode(encoding)
+        return text
+
+    def _print(self, line: str) -> None:
+        line = self._shown(line)
         if self._console is not None:
-            self._console.print(shown, style="yellow", soft_wrap=True)
+            self._console.print(line, style="yellow", soft_wrap=True)
         else:
-            self._stream.write(f"{shown}\n")
+            self._stream.write(f"{line}\n")
             self._stream.flush()
 
-    def _start_live_line(self) -> None:
-        # rich takes tens of milliseconds to load, and only a live line needs it.
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(file=cast("TextIO", self._stream), markup=False, emoji=False, highlight=False)
-        live = Live(
-            get_renderable=self._live_line,
-            console=self._console,
-            transient=True,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._live.enter_context(live)
-
-    def _live_line(self) -> Group | str:
+    def _drawn(self) -> Group | str:
         if self._console is None:
             return ""
         from rich.console import Group
 
-        frame = self._frames[int(self._clock() * _REFRESHES_PER_SECOND) % len(self._frames)]
-        status = self._fitted([(frame, "cyan"), (f" {self._status()}", "")])
-        return Group(*(self._fitted([("  ", ""), *row]) for row in self._above()), status)
+        frames = _FRAMES if self._shown(_FRAMES) == _FRAMES else "|/-\\"
+        frame = frames[int(self._clock() * _REFRESHES_PER_SECOND) % len(frames)]
+        status = self._text([(frame, "cyan"), (f" {self.status()}", "")])
+        return Group(*(self._text([("  ", ""), *row]) for row in self.above()), status)
 
-    def _fitted(self, row: Row) -> Text:
+    def _text(self, row: Row) -> Text:
         from rich.text import Text
 
-        pieces = [(self._stream.shown(text), style) for text, style in row]
+        pieces = [(self._shown(text), style) for text, style in row]
         return Text.assemble(*pieces, no_wrap=True, overflow="ellipsis")
 
 
-class _LastingStream:
-    """A stream that takes what is written to it even when it is closed or its reader has left.
-
-    The live line is drawn by a thread of rich's, where a failure could not be caught otherwise.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.encoding = stream.encoding or "utf-8"
-
-    def shown(self, text: str) -> str:
-        """The text as the encoding can hold it: with plainer signs, and the rest written as escapes."""
-        try:
-            text.encode(self.encoding)
-        except UnicodeEncodeError:
-            return plain_signs(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
-        return text
-
-    def write(self, text: str) -> int:
-        # OSError: the reader or the terminal is gone. ValueError: the stream is closed. Nobody would see it.
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-    def isatty(self) -> bool:
-        return not self._stream.closed and self._stream.isatty()
-
-
-_LANES_NAMED = 4
-
-
-class Tally:
-    """Counts of one review. Another thread may read it at any time: what it reads is never changed in place."""
-
-    def __init__(self) -> None:
-        self.units_planned = 0
-        self.units_done = 0
-        self.units_failed = 0
-        self.commits_done = 0
-        self.commits_failed = 0
-        self.commits_total = 0
-        self._lanes: tuple[LaneFinished, ...] = ()
-        self._by_severity: Counter[Severity] = Counter()
-        self._refuted = 0
-        self._running: frozenset[str] = frozenset()
-        self._waiting: frozenset[str] = frozenset()
-        self._spent = 0.0
-        self._under_way: dict[str, float] = {}
-        self._cost = 0.0
-
-    def take(self, event: Event) -> None:
-        """Count an event; those that count for nothing are let through."""
-        match event:
-            case UnitsPlanned():
-                self.units_planned += event.units
-            case UnitFinished():
-                self.units_done += 1
-                self.units_failed += event.failure is not None
-                self._by_severity.update(finding.severity for finding in event.findings)
-            case CommitReviewed():
-                self._take_commit(event)
-            case LaneFinished():
-                self._lanes = (*self._lanes, event)
-            case FindingVerified():
-                self._refuted += event.finding.status is FindingStatus.REFUTED
-            case AgentActivity():
-                self._take_activity(event.unit, event.event)
-            case _:
-                pass
-
-    def _take_commit(self, event: CommitReviewed) -> None:
-        self.commits_done, self.commits_total = event.number, event.total
-        self.commits_failed += event.outcome.verdict is None
-        if event.outcome.review is not None:
-            self._by_severity.update(finding.severity for finding in event.outcome.review.findings)
-
-    def _take_activity(self, unit: str, event: AgentEvent) -> None:
-        match event:
-            case AttemptStarted():
-                self._running |= {unit}
-                self._waiting -= {unit}
-            case AttemptFailed():
-                self._running -= {unit}
-            case QuotaEnded(waiting=True):
-                self._waiting |= {unit}
-            case TokensSpent(cost_usd=float() as cost):
-                self._under_way[unit] = cost
-            case AgentFinished():
-                self._running -= {unit}
-                self._waiting -= {unit}
-                self._under_way.pop(unit, None)
-                self._spent += 0.0 if event.from_ledger else event.cost_usd or 0.0
-            case _:
-                return
-        self._cost = self._spent + sum(self._under_way.values())
-
-    def in_words(self) -> list[str]:
-        """The parts of a line on how far it is: commits, units or lanes, findings, cost, calls."""
-        parts = [
-            self._commits(),
-            *self._progress(),
-            self._findings(),
-            dollars(self._cost) if self._cost else "",
-            *self._calls(),
-        ]
-        return [part for part in parts if part]
-
-    def _commits(self) -> str:
-        failed = f", {self.commits_failed:,} could not be reviewed" if self.commits_failed else ""
-        return f"{self.commits_done:,}/{self.commits_total:,} commits{failed}" if self.commits_total else ""
-
-    def _progress(self) -> list[str]:
-        failed = f", {self.units_failed:,} failed" if self.units_failed else ""
-        units = f"{self.units_done:,}/{self.units_planned:,} units{failed}" if self.units_planned else ""
-        good = [lane.lane for lane in self._lanes if lane.failure is None]
-        bad = [lane.lane for lane in self._lanes if lane.failure is not None]
-        return [units, _named(good, "done"), _named(bad, "failed")]
-
-    def _findings(self) -> str:
-        counts = [f"{self._by_severity[step]:,} {step.label}" for step in Severity if self._by_severity[step]]
-        refuted = [f"{self._refuted:,} refuted"] if self._refuted else []
-        return ", ".join([*counts, *refuted])
-
-    def _calls(self) -> list[str]:
-        running, waiting = len(self._running), len(self._waiting)
-        return [
-            f"{counted(running, 'call', 'calls')} running" if running else "",
-            f"{waiting:,} waiting for quota" if waiting else "",
-        ]
-
-
-def _named(lanes: list[str], outcome: str) -> str:
-    if len(lanes) > _LANES_NAMED:
-        return f"{len(lanes):,} lanes {outcome}"
-    return f"{', '.join(lanes)} {outcome}" if lanes else ""
-
-
-_LONGEST_MESSAGE = 2_000
-_LONGEST_TITLE = 200
-_FINDINGS_SHOWN = 5
-_FINDINGS_TOLD = 50
-# In a log, so many units have a line each; of more, every twentieth, and each that found something or failed.
-_UNITS_TOLD = 50
-_UNITS_APART = 20
-_SHORT_SHA = 10
-_SEVERITY_CELLS = max(len(step.label) for step in Severity)
-_STYLES = {
-    Severity.CRITICAL: "bold red",
-    Severity.HIGH: "bold red",
-    Severity.MEDIUM: "bold yellow",
-    Severity.LOW: "bold bright_blue",
-}
-
-
-class ProgressDisplay:
-    """A sink for the events of one review: `with ProgressDisplay(stream=…, mode=…) as display: … emit=display.emit`.
+class ProgressDisplay(Display):
+    """Shows and counts the events of a review or a sweep: `with ProgressDisplay(mode=…) as display: … display.emit`.
 
     On a terminal, one line that changes, below the latest findings; elsewhere a line for each unit and each finding.
+    The thread that draws reads at any time, so that nothing it iterates over is changed in place.
     """
 
-    def __init__(self, *, stream: TextIO, mode: ProgressMode, clock: Callable[[], float] = time.monotonic) -> None:
-        self._line = LiveLine(stream=stream, mode=mode, status=self.status, above=self.latest, clock=clock)
-        self._mode = mode
-        self._clock = clock
-        self._started = clock()
-        self._stage = "Starting"
-        self._doing = ""
-        self._warned = ""
-        self._latest: tuple[Row, ...] = ()
-        self.tally = Tally()
-
-    def __enter__(self) -> Self:
-        self._line.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self, *, mode: ProgressMode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._line.__exit__(kind, error, trace)
+        super().__init__(mode=mode, stream=stream, clock=clock)
+        self.units_planned = self.units_done = self.units_failed = 0
+        self.commits_total = self.commits_done = self.commits_failed = 0
+        self._stage, self._doing, self._warned = "Starting", "", ""
+        self._latest: tuple[Row, ...] = ()
+        self._reviewers: dict[str, tuple[str, ...]] = {"done": (), "failed": ()}
+        self._by_severity: Counter[Severity] = Counter()
+        self._refuted = 0
+        self._running: set[str] = set()
+        self._waiting: set[str] = set()
+        self._cost = self._spent = 0.0
+        self._cost_under_way: dict[str, float] = {}
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: events.Event) -> None:
         """Take an event. Cheap; never raises."""
-        if self._mode is ProgressMode.SILENT:
-            return
         try:
             self._take(event)
         except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no review
             self._doing = ""
 
-    def say(self, words: str) -> None:
-        """Tell something that stays, whatever the mode but silence."""
-        if self._mode is not ProgressMode.SILENT:
-            self._line.print(f"codeloupe: {_one_line(words)}")
-
-    def _take(self, event: Event) -> None:
-        self.tally.take(event)
+    def _take(self, event: events.Event) -> None:  # noqa: C901 - one case for each kind of event
         match event:
-            case StageStarted():
-                self._stage, self._doing = _one_line(_words(event)), ""
-            case AgentActivity():
-                self._doing = _doing(event)
-            case UnitFinished():
-                self._show(event.findings)
-            case CommitReviewed():
-                self._show(_findings(event))
+            case events.ReviewerChosen():
+                self.tell(reviewer_in_words(event.reviewer))
+            case events.StageStarted():
+                self._stage, self._doing = one_line(f"{event.stage.capitalize()} {event.detail}"), ""
+                self.tell(self._stage)
+            case events.ChangeRead():
+                self.tell(f"Read {counted(len(event.change.files), 'changed file', 'changed files')}")
+            case events.Warned():
+                self._warned = event.message
+                self.say(f"warning: {event.message}")
+            case events.UnitsPlanned():
+                self.units_planned += event.units
+                units = counted(event.units, "unit", "units")
+                self.tell(f"{event.lane}: {units}, about {event.tokens:,} tokens of diff")
+            case events.LaneFinished():
+                outcome = "done" if event.failure is None else "failed"
+                self._reviewers = {**self._reviewers, outcome: (*self._reviewers[outcome], event.lane)}
+                self.tell(f"{event.lane} {self._ended(event, event.findings)}")
+            case events.UnitFinished():
+                self._take_unit(event)
+            case events.FindingVerified():
+                self._refuted += event.finding.status is FindingStatus.REFUTED
+                self.tell(f"{event.proof}: {'  '.join(_parts(event.finding))}")
+            case events.AgentActivity():
+                self._take_activity(event.unit, event.event)
+            case events.CommitReviewed():
+                self._take_commit(event)
             case _:
-                pass
+                assert_never(event)
+
+    def _take_unit(self, event: events.UnitFinished) -> None:
+        self.units_done += 1
+        self.units_failed += event.failure is not None
+        self._count(event.findings)
+        total = max(self.units_done, self.units_planned)
+        # Up to 50 units have a line each; of more, every twentieth, and each that found something or failed.
+        is_listed = total <= 50 or self.units_done in (1, total) or not self.units_done % 20
+        if is_listed or event.failure or event.findings:
+            ended = self._ended(event, len(event.findings), from_ledger=event.from_ledger)
+            self.tell(f"unit {self.units_done:,}/{total:,} {event.unit} {ended}")
+            self._list(event.findings)
+
+    def _take_commit(self, event: events.CommitReviewed) -> None:
+        """`commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject`."""
+        outcome = event.outcome
+        findings = () if outcome.review is None else outcome.review.findings
+        self.commits_done, self.commits_total = event.number, event.total
+        self.commits_failed += outcome.verdict is None
+        self._count(findings)
+        number = f"commit {event.number:,}/{event.total:,} {outcome.commit.sha[:10]}"
+        if outcome.verdict is None:
+            self.tell(f"{number} could not be reviewed: {outcome.failure}")
+        else:
+            score = "" if outcome.score is None else f" {outcome.score:.2f}"
+            found = counted(len(findings), "finding", "findings")
+            self.tell(f"{number} {outcome.verdict}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}")
+        self._list(findings)
+
+    def _take_activity(self, unit: str, event: agent.AgentEvent) -> None:
+        # What the live line tells of a call: what it reads, and what holds it up.
+        is_shown = isinstance(event, agent.ToolUsed | agent.AttemptFailed | agent.QuotaEnded | agent.FellBack)
+        self._doing = one_line(f"{unit}: {_describe(event)}") if is_shown else ""
+        if _holds_up(event):
+            self.tell(f"warning: {unit}: {_agent_of(event)}: {_describe(event)}")
+        match event:
+            case agent.AttemptStarted():
+                self._running.add(unit)
+                self._waiting.discard(unit)
+            case agent.AttemptFailed():
+                self._running.discard(unit)
+            case agent.QuotaEnded(waiting=True):
+                self._waiting.add(unit)
+            case agent.TokensSpent(cost_usd=float() as cost):
+                self._cost_under_way[unit] = cost
+            case agent.AgentFinished():
+                self._running.discard(unit)
+                self._waiting.discard(unit)
+                self._cost_under_way.pop(unit, None)
+                self._spent += 0.0 if event.from_ledger else event.cost_usd or 0.0
+            case _:
+                return
+        self._cost = self._spent + sum(self._cost_under_way.values())
+
+    def _ended(
+        self, event: events.LaneFinished | events.UnitFinished, findings: int, *, from_ledger: bool = False
+    ) -> str:
+        if event.failure is None:
+            how = "from the ledger" if from_ledger else f"done in {duration(event.seconds)}"
+            return f"{how}, {counted(findings, 'finding', 'findings')}"
+        # The last warning may have given the reason already.
+        is_known = bool(event.failure) and self._warned.endswith(event.failure)
+        return f"failed after {duration(event.seconds)}{'' if is_known else f': {event.failure}'}"
+
+    def _count(self, findings: Sequence[Finding]) -> None:
+        self._by_severity.update(finding.severity for finding in findings)
+        rows = []
+        for finding in findings[-_FINDINGS_SHOWN:]:
+            label, place, title = _parts(finding)
+            rows.append(((f"{label:<8}", _STYLES[finding.severity]), (f"  {place}", "cyan"), (f"  {title}", "")))
+        self._latest = (*self._latest, *rows)[-_FINDINGS_SHOWN:]
+
+    def _list(self, findings: Sequence[Finding]) -> None:
         if self._mode is ProgressMode.PLAIN:
-            for line in self._plain_lines(event):
-                self._line.print(line)
-        elif isinstance(event, Warned):
-            self.say(_words(event))
-        if isinstance(event, Warned):
-            self._warned = event.message
-
-    def _show(self, findings: Sequence[Finding]) -> None:
-        self._latest = (*self._latest, *map(_row, findings[-_FINDINGS_SHOWN:]))[-_FINDINGS_SHOWN:]
-
-    def _plain_lines(self, event: Event) -> list[str]:
-        if isinstance(event, AgentActivity):
-            return [f"codeloupe: {_activity(event)}"] if _is_worth_a_line(event.event) else []
-        if isinstance(event, CommitReviewed):
-            return [f"codeloupe: {_one_line(_words(event))}", *_told(_findings(event))]
-        if isinstance(event, LaneFinished):
-            return [f"codeloupe: {_one_line(_lane(event, with_reason=not self._is_known(event.failure)))}"]
-        if not isinstance(event, UnitFinished):
-            return [f"codeloupe: {_one_line(_words(event))}"]
-        total = max(self.tally.units_done, self.tally.units_planned)
-        is_told = (
-            total <= _UNITS_TOLD or self.tally.units_done in (1, total) or not self.tally.units_done % _UNITS_APART
-        )
-        if not (is_told or event.failure or event.findings):
-            return []
-        number = f"{self.tally.units_done:,}/{total:,}"
-        unit = _one_line(f"unit {number} {_unit(event, with_reason=not self._is_known(event.failure))}")
-        return [f"codeloupe: {unit}", *_told(event.findings)]
-
-    def _is_known(self, failure: str | None) -> bool:
-        """Whether the last warning has told already why a unit or a lane failed."""
-        return bool(failure) and self._warned.endswith(failure or "")
+            for finding in findings[:_FINDINGS_LISTED]:
+                self._print(f"  {'  '.join(_parts(finding))}")
+            if len(findings) > _FINDINGS_LISTED:
+                self._print(f"  and {len(findings) - _FINDINGS_LISTED:,} more")
 
     def status(self) -> str:
-        """What the live line says: the stage, how far it is, the time so far, and what an agent does just now."""
-        elapsed = duration(self._clock() - self._started)
-        parts = [self._stage, *map(log_line, self.tally.in_words()), elapsed, self._doing]
-        return "  ".join(part for part in parts if part)
+        """The stage, how far it is, the time so far, and what an agent does just now."""
+        counts = [f"{self._by_severity[step]:,} {step.label}" for step in Severity if self._by_severity[step]]
+        running, waiting = len(self._running), len(self._waiting)
+        parts = (
+            self._stage,
+            _share("commits", self.commits_done, self.commits_total, self.commits_failed, "could not be reviewed"),
+            _share("units", self.units_done, self.units_planned, self.units_failed, "failed"),
+            *(
+                f"{', '.join(names) if len(names) <= 4 else f'{len(names):,} reviewers'} {outcome}"
+                for outcome, names in self._reviewers.items()
+                if names
+            ),
+            ", ".join([*counts, *([f"{self._refuted:,} refuted"] if self._refuted else [])]),
+            dollars(self._cost) if self._cost else "",
+            f"{counted(running, 'call', 'calls')} running" if running else "",
+            f"{waiting:,} waiting for quota" if waiting else "",
+            duration(self._clock() - self._started),
+            self._doing,
+        )
+        return "  ".join(log_line(part) for part in parts if part)
 
-    def latest(self) -> Sequence[Row]:
-        """The latest findings, for above the live line."""
+    def above(self) -> Sequence[Row]:
+        """The latest findings."""
         return self._latest
 
 
-def _one_line(words: str) -> str:
-    """Safe on a terminal and in a CI log."""
-    return log_line(" ".join(words[:_LONGEST_MESSAGE].split()))
+class AgentProgress(Display):
+    """Shows the events of one agent call: `with AgentProgress(mode=…) as progress: … progress.emit`."""
+
+    _agent, _doing, _spent = "", "starting", ""
+
+    def emit(self, event: agent.AgentEvent) -> None:
+        """Take an event. Cheap; never raises."""
+        self._agent = _agent_of(event)
+        if isinstance(event, agent.TokensSpent):
+            self._spent = _describe(event)
+        else:
+            self._doing = _describe(event)
+        # What happens often is only for the live line; a last failure is that of the whole call, which reports it.
+        is_fleeting = isinstance(event, agent.TurnTaken | agent.ToolUsed | agent.TokensSpent | agent.AttemptFailed)
+        if _holds_up(event):
+            self.say(f"{self._agent}: {_describe(event)}")
+        elif not is_fleeting:
+            self.tell(f"{self._agent}: {_describe(event)}")
+
+    def status(self) -> str:
+        """The agent, what it does, what it spent, the time so far."""
+        elapsed = duration(self._clock() - self._started)
+        return "  ".join(part for part in (self._agent, self._doing, self._spent, elapsed) if part)
 
 
-def _words(event: Event) -> str:  # noqa: C901, PLR0911 - one case for each kind of event
+def _share(what: str, done: int, total: int, failed: int, how: str) -> str:
+    return f"{done:,}/{total:,} {what}{f', {failed:,} {how}' if failed else ''}" if total else ""
+
+
+def _parts(finding: Finding) -> tuple[str, str, str]:
+    """`high`, `a.py:12` and the title. Each part is cleaned by itself, so that none can reach into the next."""
+    return finding.severity.label, one_line(place_in_words(finding)), one_line(finding.title[:_LONGEST_TITLE])
+
+
+def one_line(words: str) -> str:
+    """The beginning of a text, safe on a terminal and in a CI log."""
+    return log_line(" ".join(words[:2_000].split()))
+
+
+def _agent_of(event: agent.AgentEvent) -> str:
+    return event.to_agent if isinstance(event, agent.FellBack) else event.agent
+
+
+def _holds_up(event: agent.AgentEvent) -> bool:
+    """Whether an event is worth a line in a log. A last failure is that of the whole call, which reports it."""
+    if isinstance(event, agent.AttemptFailed):
+        return event.retry_in_seconds is not None
+    return isinstance(event, agent.QuotaEnded | agent.FellBack)
+
+
+def _describe(event: agent.AgentEvent) -> str:
+    return one_line(_description(event)[:500])
+
+
+def _description(event: agent.AgentEvent) -> str:  # noqa: PLR0911 - one return for each kind of event
     match event:
-        case ReviewerChosen():
-            return reviewer_in_words(event.reviewer)
-        case StageStarted():
-            return f"{event.stage.capitalize()} {event.detail}"
-        case ChangeRead():
-            return f"Read {counted(len(event.change.files), 'changed file', 'changed files')}"
-        case LaneFinished():
-            return _lane(event, with_reason=True)
-        case Warned():
-            return f"warning: {event.message}"
-        case UnitsPlanned():
-            return f"{event.lane}: {counted(event.units, 'unit', 'units')}, about {event.tokens:,} tokens of diff"
-        case UnitFinished():
-            return f"unit {_unit(event, with_reason=True)}"
-        case FindingVerified():
-            return f"{event.proof}: {_finding(event.finding)}"
-        case AgentActivity():
-            return _activity(event)
-        case CommitReviewed():
-            return _commit(event)
+        case agent.AgentStarted():
+            return f"asked{f' for {event.model}' if event.model else ''}{f' ({event.label})' if event.label else ''}"
+        case agent.AttemptStarted():
+            return f"attempt {event.attempt} of {event.of}" if event.attempt > 1 else "working"
+        case agent.AttemptFailed():
+            again = f"; again in {duration(event.retry_in_seconds)}" if event.retry_in_seconds is not None else ""
+            return f"attempt {event.attempt} failed: {event.message}{again}"
+        case agent.TurnTaken():
+            return f"turn {event.turn}"
+        case agent.ToolUsed():
+            return f"{event.tool} {event.detail}"
+        case agent.TokensSpent():
+            cost = f", ${event.cost_usd:.2f}" if event.cost_usd is not None else ""
+            return f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
+        case agent.QuotaEnded():
+            opens = f"opens again at {event.opens_at:%Y-%m-%d %H:%M %Z}" if event.opens_at else "opens again later"
+            return f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
+        case agent.FellBack():
+            return f"takes over from {event.from_agent}: {event.reason}"
+        case agent.AgentFinished():
+            outcome = "answered" if event.success else "gave no answer"
+            source = " (from an earlier call)" if event.from_ledger else ""
+            return f"{outcome} after {duration(event.duration_ms / 1000)}{source}"
         case _:
             assert_never(event)
-
-
-def _lane(event: LaneFinished, *, with_reason: bool) -> str:
-    if event.failure is not None:
-        reason = f": {event.failure}" if with_reason else ""
-        return f"{event.lane} failed after {duration(event.seconds)}{reason}"
-    return f"{event.lane} done in {duration(event.seconds)}, {counted(event.findings, 'finding', 'findings')}"
-
-
-def _unit(event: UnitFinished, *, with_reason: bool) -> str:
-    if event.failure is not None:
-        reason = f": {event.failure}" if with_reason else ""
-        return f"{event.unit} failed after {duration(event.seconds)}{reason}"
-    how = "from the ledger" if event.from_ledger else f"done in {duration(event.seconds)}"
-    return f"{event.unit} {how}, {counted(len(event.findings), 'finding', 'findings')}"
-
-
-def _commit(event: CommitReviewed) -> str:
-    """`commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject`."""
-    outcome = event.outcome
-    number = f"commit {event.number:,}/{event.total:,} {outcome.commit.sha[:_SHORT_SHA]}"
-    if outcome.verdict is None:
-        return f"{number} could not be reviewed: {outcome.failure}"
-    found = counted(len(_findings(event)), "finding", "findings")
-    score = "" if outcome.score is None else f" {outcome.score:.2f}"
-    return f"{number} {outcome.verdict.value}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}"
-
-
-def _findings(event: CommitReviewed) -> tuple[Finding, ...]:
-    return event.outcome.review.findings if event.outcome.review is not None else ()
-
-
-def _told(findings: Sequence[Finding]) -> list[str]:
-    told = [f"  {_finding(finding)}" for finding in findings[:_FINDINGS_TOLD]]
-    rest = len(findings) - len(told)
-    return [*told, *([f"  and {rest:,} more"] if rest else [])]
-
-
-def _finding(finding: Finding) -> str:
-    """`high  a.py:12  title`. Each part is cleaned by itself, so that none can reach into the next."""
-    place, title = _one_line(place_in_words(finding)), _one_line(finding.title[:_LONGEST_TITLE])
-    return f"{finding.severity.label}  {place}  {title}"
-
-
-def _row(finding: Finding) -> Row:
-    label = f"{finding.severity.label:<{_SEVERITY_CELLS}}"
-    place, title = _one_line(place_in_words(finding)), _one_line(finding.title[:_LONGEST_TITLE])
-    return (label, _STYLES[finding.severity]), (f"  {place}", "cyan"), (f"  {title}", "")
-
-
-def _is_worth_a_line(event: AgentEvent) -> bool:
-    """What happens often is only for the live line, and a last failure is told as that of its unit."""
-    if isinstance(event, AttemptFailed):
-        return event.retry_in_seconds is not None
-    return isinstance(event, QuotaEnded | FellBack)
-
-
-def _activity(event: AgentActivity) -> str:
-    agent = event.event.to_agent if isinstance(event.event, FellBack) else event.event.agent
-    return _one_line(f"warning: {event.unit}: {agent}: {in_words(event.event)}")
-
-
-def _doing(event: AgentActivity) -> str:
-    """What the live line tells of a call: what it reads, and what holds it up."""
-    if not isinstance(event.event, ToolUsed | AttemptFailed | QuotaEnded | FellBack):
-        return ""
-    return _one_line(f"{event.unit}: {in_words(event.event)}")

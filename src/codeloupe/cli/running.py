@@ -1,4 +1,4 @@
-"""Running coroutines from a verb."""
+"""Running coroutines from a verb, and saying on stderr what there is to say beside the result."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from codeloupe.system.untrusted import log_line
 _Result = TypeVar("_Result")
 
 
-_LONGEST_COMMAND = 200
-
-
 class Interrupted(KeyboardInterrupt):
     """Somebody stopped a command; says what is kept of it, and which command goes on."""
 
     def __init__(self, kept: str, words: Sequence[str], *more: str) -> None:
         """`words` are those that the command was called with, its verb first; `more` options belong to them as well."""
-        # Behind the verb, since what stands behind a `--` is no option.
+        # Right after the verb, since what follows a `--` is no option.
         again = [words[0], *(word for word in more if word not in words), *words[1:]]
         command = shlex.join(("codeloupe", *(word for word in again if word != "--fresh")))
-        same = "the same command" if len(command) > _LONGEST_COMMAND else f"`{command}`"
+        same = "the same command" if len(command) > 200 else f"`{command}`"
         super().__init__(f"{kept}; {same} continues")
 
 
+def note(text: str, *, quiet: bool = False) -> None:
+    """Say something on stderr, in one line."""
+    if not quiet:
+        print(f"codeloupe: {log_line(text)}", file=sys.stderr, flush=True)
+
+
 def tell_notes(loaded: LoadedSettings, *, quiet: bool) -> LoadedSettings:
-    """Tell on stderr what there is to tell of some settings, and give them back."""
-    for note in () if quiet else loaded.notes:
-        print(f"codeloupe: {log_line(note)}", file=sys.stderr)
+    """Say on stderr what is to be known of some settings, and give them back."""
+    for text in loaded.notes:
+        note(text, quiet=quiet)
     return loaded
 
 
@@ -61,10 +64,8 @@ def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
         else:
             raise KeyboardInterrupt
 
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, terminate) for number in numbers}
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, *hangup)}
     try:
         return asyncio.run(noted())
     except asyncio.CancelledError:

@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-
-from msgspec import Struct
+from itertools import islice
 
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitCategory
 
-_LONGEST_SUBJECT = 500
-_LONGEST_BODY = 4_000
-_MOST_PREFIXES = 10
-_MOST_WORDS = 400
-_GAP = "..."
-_GAP_WORDS = 4
-# What follows them is something else: "fix the test of the parser" is about a test, "fix a crash in a test" is not.
-_ENDS_GAP = frozenset(("in", "of", "for", "from", "to", "on", "with", "when", "if", "by", "at", "after", "and"))
 _WORD = re.compile(r"\.?\w[\w'’.+-]*")
-_VERSION = re.compile(r"v\d{1,8}|v?\d{1,8}(?:\.\d{1,8}){1,3}[\w.+-]{0,30}", re.IGNORECASE)
+_VERSION = r"(?:v\d{1,8}|v?\d{1,8}(?:\.\d{1,8}){1,3}[\w.+-]{0,30})"
+# Up to four words. What follows those named here is something else: "fix the test of the parser" is about a test,
+# "fix a crash in a test" is not.
+_GAP = r"(?:(?!(?:in|of|for|from|to|on|with|when|if|by|at|after|and)\s)\S+\s){0,4}"
 # `fix: …`, `fix(scope)!: …`, `fix : …` as in French, and a wide colon as in Chinese.
 _TYPE = re.compile(r"(?P<type>[^\s:\uff1a()\[\]]{1,60})\s?(?:\([^()]{0,100}\))?!?\s?[:\uff1a]")
 _TAG = re.compile(r"\[\s?(?P<type>[^\[\]]{1,60})\s?\]")
@@ -36,127 +30,63 @@ _NOT_SHOWN = re.compile(
 )
 
 
-class Phrases:
-    """Phrases of whole words, by category. Where several fit, the category that was named first wins."""
-
-    def __init__(self, phrases: Mapping[CommitCategory, Iterable[str]]) -> None:
-        self._categories = tuple(phrases)
-        # By the first word, so that a text costs one look for each of its words, and not one for each phrase.
-        self._by_first: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
-        self._loose: list[tuple[int, tuple[str, ...]]] = []
-        for rank, texts in enumerate(phrases.values()):
-            for words in (tuple(text.lower().split()) for text in texts):
-                is_loose = "*" in words[0] or words[0].startswith("<")
-                (self._loose if is_loose else self._by_first.setdefault(words[0], [])).append((rank, words))
-
-    def at_start(self, text: Sequence[str]) -> CommitCategory | None:
-        """The category whose phrase begins the text, or None."""
-        return self._best(text, range(min(1, len(text))))
-
-    def within(self, text: Sequence[str]) -> CommitCategory | None:
-        """The category whose phrase is anywhere in the text, or None."""
-        return self._best(text, range(len(text)))
-
-    def _best(self, text: Sequence[str], positions: Iterable[int]) -> CommitCategory | None:
-        fitting = (
-            rank
-            for position in positions
-            for rank, words in (*self._by_first.get(text[position], ()), *self._loose)
-            if _fits(words, text, position)
-        )
-        rank = min(fitting, default=None)
-        return None if rank is None else self._categories[rank]
-
-
-def _words_of(text: str) -> tuple[str, ...]:
-    """The words of a text in lower case, without the marks around them; of a long text the first few hundred."""
-    found = (
-        match[0].rstrip(".'’+-").lower() for match, _ in zip(_WORD.finditer(text), range(_MOST_WORDS), strict=False)
-    )
-    return tuple(word.replace("’", "'") for word in found if word)
-
-
-def _fits(phrase: Sequence[str], text: Sequence[str], position: int) -> bool:
-    for number, word in enumerate(phrase):
-        if word == _GAP:
-            rest = phrase[number + 1 :]
-            return any(_fits(rest, text, place) for place in _ends_of_gap(text, position))
-        if position >= len(text) or not _is(word, text[position]):
-            return False
-        position += 1
-    return True
-
-
-def _ends_of_gap(text: Sequence[str], position: int) -> Iterator[int]:
-    for place in range(position, position + _GAP_WORDS + 1):
-        yield place
-        if place >= len(text) or text[place] in _ENDS_GAP:
-            return
-
-
-def _is(word: str, given: str) -> bool:
-    if word == "<version>":
-        return _VERSION.fullmatch(given) is not None
-    match word.startswith("*"), word.endswith("*"):
-        case True, True:
-            return word[1:-1] in given
-        case True, False:
-            return given.endswith(word[1:])
-        case False, True:
-            return given.startswith(word[:-1])
-        case _:
-            return given == word
-
-
-class Rules(Struct, frozen=True):
-    """The rules of `categories.toml`, ready to be asked."""
-
-    skipped: tuple[re.Pattern[str], ...]
-    types: Phrases
-    emoji: Mapping[str, CommitCategory]
-    opening: Phrases
-    files: tuple[tuple[CommitCategory, Globs], ...]
-    verbs: Phrases
-    anywhere: Phrases
+@cache
+def _tables() -> Mapping[str, Mapping[str, list[str]]]:
+    return tomllib.loads(files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8"))
 
 
 @cache
-def built_in_rules() -> Rules:
-    """The rules that come with the program."""
-    text = files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8")
-    tables: Mapping[str, Mapping[str, list[str]]] = tomllib.loads(text)
+def _phrases(name: str) -> list[tuple[CommitCategory, re.Pattern[str]]]:
+    """For each category what matches its phrases in a text of `_words_of`. The category that comes first wins."""
+    return [(CommitCategory(category), re.compile(_expression(texts))) for category, texts in _tables()[name].items()]
 
-    def phrases(name: str) -> Phrases:
-        return Phrases({CommitCategory(category): words for category, words in tables[name].items()})
 
-    return Rules(
-        skipped=tuple(re.compile(prefix, re.IGNORECASE) for prefix in tables["skipped"]["prefixes"]),
-        types=phrases("types"),
-        emoji={sign: CommitCategory(name) for name, signs in tables["emoji"].items() for sign in signs},
-        opening=phrases("opening"),
-        files=tuple((CommitCategory(name), Globs(tuple(globs), ())) for name, globs in tables["files"].items()),
-        verbs=phrases("verbs"),
-        anywhere=phrases("anywhere"),
-    )
+def _expression(phrases: Iterable[str]) -> str:
+    def word(text: str) -> str:
+        if text == "...":
+            return _GAP
+        return (_VERSION if text == "<version>" else re.escape(text).replace(r"\*", r"\S*")) + r"\s"
+
+    return rf"(?<!\S)(?:{'|'.join(''.join(map(word, phrase.lower().split())) for phrase in phrases)})"
+
+
+def _first(name: str, words: str, *, anywhere: bool = False) -> CommitCategory | None:
+    """The category of which a phrase begins the words, or is anywhere in them."""
+    found = (category for category, phrases in _phrases(name) if (phrases.search if anywhere else phrases.match)(words))
+    return next(found, None)
+
+
+@cache
+def _emoji() -> dict[str, CommitCategory]:
+    return {sign: CommitCategory(name) for name, signs in _tables()["emoji"].items() for sign in signs}
+
+
+@cache
+def _files() -> list[tuple[CommitCategory, Globs]]:
+    return [(CommitCategory(name), Globs(tuple(globs), ())) for name, globs in _tables()["files"].items()]
+
+
+@cache
+def _skipped() -> list[re.Pattern[str]]:
+    return [re.compile(prefix, re.IGNORECASE) for prefix in _tables()["skipped"]["prefixes"]]
 
 
 def categorise(commit: Commit) -> CommitCategory:
     """The category of a commit; OTHER when nothing tells."""
-    rules = built_in_rules()
-    named, rest = _beginning(_plain(commit.subject[:_LONGEST_SUBJECT]), rules)
+    named, rest = _beginning(_plain(commit.subject[:500]))
     words = _words_of(rest)
     by_files = (
         category
-        for category, globs in rules.files
+        for category, globs in _files()
         if commit.files and all(globs.unwanted(path) is None for path in commit.files)
     )
     return (
         named
-        or rules.opening.at_start(words)
+        or _first("opening", words)
         or next(by_files, None)
-        or rules.verbs.at_start(words)
-        or rules.anywhere.within(words)
-        or rules.anywhere.within(_words_of(_plain(commit.body[:_LONGEST_BODY])))
+        or _first("verbs", words)
+        or _first("anywhere", words, anywhere=True)
+        or _first("anywhere", _words_of(_plain(commit.body[:4_000])), anywhere=True)
         or CommitCategory.OTHER
     )
 
@@ -166,32 +96,38 @@ def _plain(text: str) -> str:
     return _NOT_SHOWN.sub(lambda match: " " if match[0] < " " else "", text).strip()
 
 
-def _beginning(subject: str, rules: Rules) -> tuple[CommitCategory | None, str]:
+def _words_of(text: str) -> str:
+    """The first words of a text in lower case, without the marks around them, each with a space after it."""
+    found = (match[0].rstrip(".'’+-").lower() for match in islice(_WORD.finditer(text), 400))
+    return "".join(f"{word} " for word in found if word).replace("’", "'")
+
+
+def _beginning(subject: str) -> tuple[CommitCategory | None, str]:
     """The category that the beginning of a subject names, if any, and what is left when prefixes are taken off."""
     by_emoji: CommitCategory | None = None
-    for _ in range(_MOST_PREFIXES):
-        sign = next((sign for sign in rules.emoji if subject.startswith(sign)), "") if by_emoji is None else ""
+    for _ in range(10):
+        sign = next((sign for sign in _emoji() if subject.startswith(sign)), "") if by_emoji is None else ""
         if sign:
-            by_emoji, subject = rules.emoji[sign], subject[len(sign) :].lstrip()
+            by_emoji, subject = _emoji()[sign], subject[len(sign) :].lstrip()
         if found := _TYPE.match(subject) or _TAG.match(subject):
-            word = found["type"].strip().lower()
+            word = "_".join(found["type"].lower().split())
             # `docs/api: …` begins with its type.
-            named = rules.types.at_start((word,)) or rules.types.at_start((re.split("[/,]", word)[0],))
+            named = _first("types", f"{word} ") or _first("types", f"{re.split('[/,]', word)[0]} ")
             if named is not None:
                 return named, subject
-        rests = (subject[prefix.end() :].lstrip() for prefix in _prefixes(subject, rules))
+        rests = (subject[prefix.end() :].lstrip() for prefix in _prefixes(subject))
         if not (rest := next(filter(None, rests), "")):
             break
         subject = rest
     return by_emoji, subject
 
 
-def _prefixes(subject: str, rules: Rules) -> Iterator[re.Match[str]]:
+def _prefixes(subject: str) -> Iterator[re.Match[str]]:
     """What says nothing of the kind of work: a ticket, or the name of a part and a colon."""
-    for prefix in rules.skipped:
+    for prefix in _skipped():
         if (found := prefix.match(subject)) is not None:
             yield found
     part = _TYPE.match(subject)
-    # Without a space behind it a colon belongs to a name: `std::move`.
+    # Without a space after it a colon belongs to a name: `std::move`.
     if part is not None and subject[part.end() : part.end() + 1].isspace():
         yield part

@@ -7,42 +7,22 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.commits.scoring import plan_of, score, verdict
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.change import Change, Commit
+from codeloupe.model.change import Change
 from codeloupe.model.review import Review, claim_in_words
-from codeloupe.model.sweep import CommitCategory, CommitReview
+from codeloupe.model.sweep import CommitReview
 
 _log = logging.getLogger(__name__)
-_REASONS_NAMED = 3
 # Nobody can log in, install a program or mend a database while the others wait. A budget that is spent is not among
 # them: it refuses by itself, at no cost, and lets through what was bought before.
 _LASTING = frozenset(("not_logged_in", "not_installed", "ledger_failed"))
-_BUDGET = "budget_exhausted"
-_INVALID_REQUEST = "invalid_request"
-# One may be the fault of its commit, such as a prompt that a service refuses; two without any answer are not.
-_INVALID_REQUESTS = 2
-_FAILURES_IN_A_ROW = 20
 
-
-class Assignment(Struct, frozen=True, kw_only=True):
-    """One commit to be reviewed: its change, its category, and the experts that the category chose.
-
-    `change` is None for a commit that cannot be read; `problem` says why.
-    """
-
-    commit: Commit
-    category: CommitCategory
-    experts: tuple[str, ...]
-    change: Change | None
-    problem: str = ""
-
-
-ReviewCommit = Callable[[Assignment, Change], Awaitable[Review]]
-Finished = Callable[[CommitReview], None]
-Keep = Callable[[CommitReview], Awaitable[None]]
+# A commit that is not reviewed yet, and its change; without one `failure` says why it cannot be read.
+Assignment = tuple[CommitReview, Change | None]
+ReviewCommit = Callable[[CommitReview, Change], Awaitable[Review]]
 
 
 class AgentDispatcher:
@@ -58,8 +38,8 @@ class AgentDispatcher:
         review: ReviewCommit,
         *,
         max_concurrent: int = 5,
-        keep: Keep | None = None,
-        finished: Finished | None = None,
+        keep: Callable[[CommitReview], Awaitable[None]] | None = None,
+        finished: Callable[[CommitReview], None] | None = None,
     ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"max_concurrent is {max_concurrent}, and at least one commit must be reviewed at a time")
@@ -86,8 +66,8 @@ class AgentDispatcher:
             try:
                 # A commit is read only when somebody is free for it, so that a long history does not fill the memory.
                 await places.acquire()
-                async for assignment in assignments:
-                    task = group.create_task(self._outcome(assignment))
+                async for commit, change in assignments:
+                    task = group.create_task(self._outcome(commit, change))
                     task.add_done_callback(lambda _task: places.release())
                     running.append(task)
                     await places.acquire()
@@ -97,46 +77,58 @@ class AgentDispatcher:
             raise problem
         return tuple(task.result() for task in running)
 
-    async def _outcome(self, assignment: Assignment) -> CommitReview:
-        outcome = await self._reviewed(assignment)
+    async def _outcome(self, commit: CommitReview, change: Change | None) -> CommitReview:
+        name = commit.commit.sha[:12]
+        if change is None:
+            outcome = _failed(commit, commit.failure or "its change cannot be read")
+        elif self._lasting_failure:
+            outcome = _failed(commit, f"not begun: {self._lasting_failure}")
+        else:
+            outcome = await self._reviewed(commit, change)
+            self._note(outcome)
         if outcome.failure:
-            _log.warning("commit %s could not be reviewed: %s", assignment.commit.sha[:12], outcome.failure)
+            _log.warning("commit %s could not be reviewed: %s", name, outcome.failure)
         if self._keep is not None:
             await self._keep(outcome)
         if self._finished is not None:
             try:
                 self._finished(outcome)
             except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
-                _log.warning("the end of commit %s could not be reported", assignment.commit.sha[:12], exc_info=True)
+                _log.warning("the end of commit %s could not be reported", name, exc_info=True)
         return outcome
 
-    async def _reviewed(self, assignment: Assignment) -> CommitReview:
-        if assignment.change is None:
-            return _failed(assignment, assignment.problem or "its change cannot be read")
-        if self._lasting_failure:
-            return _failed(assignment, f"not begun: {self._lasting_failure}")
+    async def _reviewed(self, commit: CommitReview, change: Change) -> CommitReview:
         try:
-            review = await self._review(assignment, assignment.change)
+            review = await self._review(commit, change)
         except CodeloupeError as error:
-            outcome = _failed(assignment, f"{error.message} ({error.hint})" if error.hint else error.message)
+            return _failed(commit, f"{error.message} ({error.hint})" if error.hint else error.message)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             # Raised only where somebody wants this task to end, and not something that it waited for.
             if task is None or task.cancelling() > 0:
                 raise
-            outcome = _failed(assignment, "the reviewer gave up: it cancelled itself")
+            return _failed(commit, "the reviewer gave up: it cancelled itself")
         except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this commit that failed
-            _log.warning("the review of commit %s failed", assignment.commit.sha[:12], exc_info=True)
-            outcome = _failed(assignment, f"unexpected error: {type(error).__name__}: {error}")
-        else:
-            outcome = _concluded(assignment, review)
-        self._note(outcome)
-        return outcome
+            _log.warning("the review of commit %s failed", commit.commit.sha[:12], exc_info=True)
+            return _failed(commit, f"unexpected error: {type(error).__name__}: {error}")
+        if not review.complete:
+            # It says nothing about what it did not see: the commit has no verdict.
+            failure = _why_incomplete(review)
+            return replace(commit, review=review, failure=failure, plan=plan_of(review.findings))
+        return replace(
+            commit,
+            review=review,
+            # Nothing can be said of a commit of which nothing was read, not even that it is good.
+            score=score(review.findings) if review.coverage.files_reviewed else None,
+            verdict=verdict(review.findings),
+            plan=plan_of(review.findings),
+        )
 
     def _note(self, outcome: CommitReview) -> None:
         """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row.
 
-        A commit of which something was reviewed, or nothing was asked, is no failure here.
+        One invalid request may be the fault of its commit, such as a prompt that a service refuses. A commit of which
+        something was reviewed, or nothing was asked, is no failure here.
         """
         review = outcome.review
         if review is not None and review.coverage.files_reviewed:
@@ -145,37 +137,17 @@ class AgentDispatcher:
         if not outcome.failure or (review is not None and not review.coverage.units_failed):
             return
         kinds = {error.kind for error in review.errors} if review is not None else set[str]()
-        if _BUDGET in kinds:
+        if "budget_exhausted" in kinds:
             return
         self._in_a_row += 1
-        self._invalid_requests += _INVALID_REQUEST in kinds
-        is_refused = not self._is_answered and self._invalid_requests >= _INVALID_REQUESTS
-        if kinds & _LASTING or is_refused or self._in_a_row >= _FAILURES_IN_A_ROW:
+        self._invalid_requests += "invalid_request" in kinds
+        is_refused = not self._is_answered and self._invalid_requests >= 2
+        if kinds & _LASTING or is_refused or self._in_a_row >= 20:
             self._lasting_failure = self._lasting_failure or outcome.failure
 
 
-def _failed(assignment: Assignment, reason: str) -> CommitReview:
-    return CommitReview(
-        commit=assignment.commit,
-        category=assignment.category,
-        experts=assignment.experts,
-        failure=" ".join(reason.split()),
-    )
-
-
-def _concluded(assignment: Assignment, review: Review) -> CommitReview:
-    """A review that is not complete says nothing about what it did not see: the commit has no verdict then."""
-    return CommitReview(
-        commit=assignment.commit,
-        category=assignment.category,
-        experts=assignment.experts,
-        review=review,
-        failure="" if review.complete else _why_incomplete(review),
-        # Nothing can be said of a commit of which nothing was read, not even that it is good.
-        score=score(review.findings) if review.complete and review.coverage.files_reviewed else None,
-        verdict=verdict(review.findings) if review.complete else None,
-        plan=plan_of(review.findings),
-    )
+def _failed(commit: CommitReview, reason: str) -> CommitReview:
+    return replace(commit, failure=" ".join(reason.split()))
 
 
 def _why_incomplete(review: Review) -> str:
@@ -183,5 +155,5 @@ def _why_incomplete(review: Review) -> str:
     gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
     claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
     reasons = [reason for reason in dict.fromkeys((*claims, *failed, *gaps)) if reason]
-    more = f"; and {len(reasons) - _REASONS_NAMED} more" if len(reasons) > _REASONS_NAMED else ""
-    return "; ".join(reasons[:_REASONS_NAMED]) + more or "the review is not complete"
+    more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return "; ".join(reasons[:3]) + more or "the review is not complete"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -11,11 +11,6 @@ from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
 
 _COST = {Severity.LOW: 0.05, Severity.MEDIUM: 0.15, Severity.HIGH: 0.30, Severity.CRITICAL: 0.50}
-_LEAVE_FROM = 0.8
-_FIX_FROM = 0.5
-_MOST_PLANNED = 10
-_LONGEST_HINT = 300
-PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
 
 
 def score(findings: Iterable[Finding]) -> float:
@@ -27,49 +22,35 @@ def score(findings: Iterable[Finding]) -> float:
 
 def verdict(findings: Sequence[Finding]) -> CommitVerdict:
     """LEAVE from 0.8, FIX from 0.5, REVERT below, and for any critical finding that was confirmed by verification."""
-    if any(_is_confirmed_critical(finding) for finding in findings):
-        return CommitVerdict.REVERT
+    critical = (finding for finding in findings if finding.can_block and finding.severity is Severity.CRITICAL)
     reached = score(findings)
-    if reached >= _LEAVE_FROM:
-        return CommitVerdict.LEAVE
-    return CommitVerdict.FIX if reached >= _FIX_FROM else CommitVerdict.REVERT
-
-
-def _is_confirmed_critical(finding: Finding) -> bool:
-    is_critical = finding.can_block and finding.severity is Severity.CRITICAL
-    return is_critical and finding.verification.startswith(Proof.CONFIRMED.value)
+    if reached < 0.5 or any(finding.verification.startswith(Proof.CONFIRMED.value) for finding in critical):
+        return CommitVerdict.REVERT
+    return CommitVerdict.LEAVE if reached >= 0.8 else CommitVerdict.FIX
 
 
 def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
     """Test first: red and green for each finding of medium or above that counts, the worst first, then refactor."""
     worth = (finding for finding in findings if finding.can_block and finding.severity.at_least(Severity.MEDIUM))
     ordered = sorted(worth, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
-    if not ordered:
-        return ()
-    planned = ordered[:_MOST_PLANNED]
-    return (*(step for finding in planned for step in _red_and_green(finding)), _refactor(planned, of=len(ordered)))
-
-
-def _red_and_green(finding: Finding) -> Iterator[PlanStep]:
-    place = f"{finding.file}:{finding.line_start}"
-    yield PlanStep("red", f"Write a test that fails because of this: {_sentence(finding.title)} ({place})")
-    lines = (finding.suggestion or "").strip().splitlines()
-    hint = f" Suggested: {lines[0][:_LONGEST_HINT]}" if len(lines) == 1 else ""
-    code = finding.replacement or ""
-    offer = " New code for these lines:" if code else ""
-    yield PlanStep("green", f"Change {place} until it passes, and no more.{hint}{offer}", code)
-
-
-def _sentence(text: str) -> str:
-    words = " ".join(text.split())
-    return words if words.endswith((".", "!", "?")) else f"{words}."
-
-
-def _refactor(planned: Sequence[Finding], *, of: int) -> PlanStep:
-    files = ", ".join(dict.fromkeys(finding.file for finding in planned))
-    left = of - len(planned)
-    more = f" Then take the other {left} in the same way." if left else ""
-    return PlanStep("refactor", f"With all tests green, make what was changed clear again: {files}.{more}")
+    planned = ordered[:10]
+    steps: list[PlanStep] = []
+    for finding in planned:
+        place = f"{finding.file}:{finding.line_start}"
+        title = " ".join(finding.title.split())
+        title += "" if title.endswith((".", "!", "?")) else "."
+        steps.append(PlanStep("red", f"Write a test that fails because of this: {title} ({place})"))
+        lines = (finding.suggestion or "").strip().splitlines()
+        hint = f" Suggested: {lines[0][:300]}" if len(lines) == 1 else ""
+        offer = " New code for these lines:" if finding.replacement else ""
+        green = f"Change {place} until it passes, and no more.{hint}{offer}"
+        steps.append(PlanStep("green", green, finding.replacement or ""))
+    if steps:
+        changed = ", ".join(dict.fromkeys(finding.file for finding in planned))
+        left = len(ordered) - len(planned)
+        more = f" Then take the other {left} in the same way." if left else ""
+        steps.append(PlanStep("refactor", f"With all tests green, make what was changed clear again: {changed}.{more}"))
+    return tuple(steps)
 
 
 def overall_score(commits: Iterable[CommitReview]) -> float | None:
@@ -80,11 +61,10 @@ def overall_score(commits: Iterable[CommitReview]) -> float | None:
 
 def summarise(commits: Sequence[CommitReview]) -> str:
     """One line of a fixed form: how many, and what is to be done with them."""
-    counts = {kind: sum(commit.verdict is kind for commit in commits) for kind in CommitVerdict}
-    unknown = sum(commit.verdict is None for commit in commits)
+    counts = {kind: sum(commit.verdict is kind for commit in commits) for kind in (*CommitVerdict, None)}
     return (
         f"{len(commits)} commits reviewed, {counts[CommitVerdict.LEAVE]} OK, {counts[CommitVerdict.FIX]} need fixes, "
-        f"{counts[CommitVerdict.REVERT]} should be reverted, {unknown} could not be reviewed"
+        f"{counts[CommitVerdict.REVERT]} should be reverted, {counts[None]} could not be reviewed"
     )
 
 
@@ -93,10 +73,8 @@ def exit_code(commits: Iterable[CommitReview], *, strict: bool, pass_when_incomp
     known = tuple(commits)
     findings = (finding for commit in known if commit.review is not None for finding in commit.review.findings)
     if strict and any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
-        return BLOCKED
-    if not pass_when_incomplete and any(commit.verdict is None for commit in known):
-        return INCOMPLETE
-    return PASSED
+        return 1
+    return 3 if not pass_when_incomplete and any(commit.verdict is None for commit in known) else 0
 
 
 def total_usage(commits: Iterable[CommitReview], *, seconds: float) -> Usage:

@@ -1,8 +1,8 @@
 """A sweep: many commits, each reviewed by itself with the experts of its category, and one outcome for all.
 
 Agents get each commit's diff from one pass over the log, so that a sweep costs a few git processes and not several
-for each commit. The whole tree of a commit is exported only where something grave is to be verified. What a project
-says of all its commits, guidance and baseline, is read once: at the newest commit, or before untrusted ones.
+for each commit. The whole tree of a commit is exported only where a critical or high finding is to be verified. What a
+project says of all its commits, guidance and baseline, is read once: at the newest commit, or before untrusted ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.commits.categories import categorise
@@ -45,7 +45,7 @@ from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Reviewe
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
-from codeloupe.model.review import Policy, Review, ReviewerInfo
+from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep
 from codeloupe.store.baseline import read_baseline
@@ -61,16 +61,10 @@ DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
     CommitCategory.CHORE: ("general",),
     CommitCategory.OTHER: ("general",),
 }
-_MOST_CONTENT_BYTES = 32 * 1024**2
-_SHORT_SHA = 10
 _DAY = re.compile(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
 _log = logging.getLogger(__name__)
 # The same reviewers review all commits at the same time, each in a task of its own.
 _transcript: ContextVar[Transcript | None] = ContextVar("_transcript", default=None)
-
-
-def _ignore(_event: Event) -> None:
-    """Take an event and do nothing with it."""
 
 
 def commit_experts(settings: Settings) -> Mapping[CommitCategory, tuple[Expert, ...]]:
@@ -127,7 +121,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     strict: bool = False,
     fresh: bool = False,
     reviewers: Sequence[ChosenReviewer] | None = None,
-    emit: EventSink = _ignore,
+    emit: EventSink = lambda _event: None,
     calls: AgentCalls | None = None,
 ) -> CommitSweep:
     """Review commits as `Runtime.review_commits` does; `reviewers` take the place of those that the settings name."""
@@ -151,32 +145,8 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         for one in chosen:
             emit(ReviewerChosen(one.info))
         team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
-        # For every category, so that a mistake in the settings is told before anything is bought.
-        experts = commit_experts(settings) if team.have_agents else dict.fromkeys(CommitCategory, ())
-        with empty_directory() as nowhere:
-            sweep = _Sweep(
-                repository=repository,
-                settings=settings,
-                chosen=tuple(chosen),
-                team=team,
-                nowhere=nowhere,
-                experts=experts,
-                reviewers={category: team.make(names) for category, names in experts.items()},
-                project=await _project_rules(repository, commits, query, settings, for_agents=team.have_agents),
-                emit=emit,
-                total=len(commits),
-                keeper=keeper,
-            )
-            emit(StageStarted("reviewing", f"{len(commits):,} commits"))
-            # As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready.
-            more = (settings.concurrency + 1) // 2 if all(one.agents for one in chosen) else 0
-            dispatcher = AgentDispatcher(
-                sweep.review,
-                max_concurrent=settings.concurrency + more,
-                keep=None if keeper is None else keeper.keep_commit,
-                finished=sweep.finished,
-            )
-            reviewed = await dispatcher.dispatch(sweep.assignments(commits, merges=query.looks_into_merges))
+        sweep = _Sweep(repository, settings, tuple(chosen), team, emit, len(commits), keeper)
+        reviewed = await sweep.run(commits, query)
         return replace(
             known,
             reviewer=joined_info([one.info for one in chosen]),
@@ -202,105 +172,118 @@ def _take_down(title: str, text: str) -> None:
         transcript(title, text)
 
 
-class _ProjectRules(Struct, frozen=True):
-    """What a project says of all its commits: how to review, and which findings are known."""
-
-    guidance: tuple[GuidanceFile, ...] = ()
-    baseline: Baseline = Baseline()
-
-
-async def _project_rules(
-    repository: Repository, commits: Sequence[Commit], query: CommitQuery, settings: Settings, *, for_agents: bool
-) -> _ProjectRules:
-    """Of trusted commits from the newest one; of others from the base of their range, and without a range nothing."""
-    scope = scope_of(query)
-    if not commits or (settings.untrusted and not isinstance(scope, RangeScope)):
-        return _ProjectRules()
-    if settings.untrusted:
-        sides = await resolve_scope(repository, scope, base_branch=None)
-        if (believed := await believed_base(repository, scope, sides, base_branch=settings.base_branch)) is None:
-            return _ProjectRules()
-        sides = replace(sides, base=believed, scope=replace(sides.scope, base=believed))
-    else:
-        newest = commits[0].sha
-        sides = Sides(Scope(ScopeKind.COMMIT, None, newest, "the newest commit"), newest, Side.COMMIT)
-    trusted = not settings.untrusted
-    paths = (path for commit in commits for path in commit.files)
-    wanted = settings.guidance and for_agents
-    guidance = await read_guidance(repository, sides, paths, trusted=trusted) if wanted else ()
-    baseline = await read_baseline(sides.scope, repo=repository.root, trusted=trusted)
-    return _ProjectRules(guidance=tuple(one for one in guidance if not one.unused), baseline=baseline)
-
-
-class _Sweep(Struct, kw_only=True):
+class _Sweep:
     """What every commit of one sweep is reviewed with, and one stream of events from all those reviews."""
 
-    repository: Repository
-    settings: Settings
-    chosen: tuple[ChosenReviewer, ...]
-    team: Reviewers
-    nowhere: Path
-    experts: Mapping[CommitCategory, tuple[Expert, ...]]
-    reviewers: Mapping[CommitCategory, tuple[Reviewer, ...]]
-    project: _ProjectRules
-    emit: EventSink
-    total: int
-    keeper: SweepKeeper | None
-    done: int = 0
-    warned: set[str] = field(default_factory=set)
+    def __init__(
+        self,
+        repository: Repository,
+        settings: Settings,
+        chosen: tuple[ChosenReviewer, ...],
+        team: Reviewers,
+        emit: EventSink,
+        total: int,
+        keeper: SweepKeeper | None,
+    ) -> None:
+        self.repository, self.settings = repository, settings
+        self._chosen, self._team = chosen, team
+        self._emit, self._total, self._keeper = emit, total, keeper
+        # For every category, so that a mistake in the settings is reported before anything is bought.
+        experts = commit_experts(settings) if team.have_agents else dict.fromkeys(CommitCategory, ())
+        self._experts = {category: tuple(one.name for one in named) for category, named in experts.items()}
+        self._reviewers = {category: team.make(named) for category, named in experts.items()}
+        self._guidance: tuple[GuidanceFile, ...] = ()
+        self._baseline = Baseline()
+        self._done = 0
+        self._warned: set[str] = set()
+        # What `strict` fails on is never hidden, whatever the settings say for a review.
+        policy = policy_of(settings)
+        self._policy = policy if Severity.HIGH.at_least(policy.fail_on) else replace(policy, fail_on=Severity.HIGH)
 
-    def finished(self, outcome: CommitReview) -> None:
-        """Tell that a commit is done."""
-        self.done += 1
-        self.emit(CommitReviewed(outcome, self.done, self.total))
+    async def run(self, commits: Sequence[Commit], query: CommitQuery) -> tuple[CommitReview, ...]:
+        """Every commit with its outcome."""
+        await self._read_project(commits, query)
+        with empty_directory() as self.nowhere:
+            self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
+            # As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready.
+            concurrency = self.settings.concurrency
+            more = (concurrency + 1) // 2 if all(one.agents for one in self._chosen) else 0
+            dispatcher = AgentDispatcher(
+                self._review,
+                max_concurrent=concurrency + more,
+                keep=None if self._keeper is None else self._keeper.keep_commit,
+                finished=self._finished,
+            )
+            return await dispatcher.dispatch(self._assignments(commits, merges=query.looks_into_merges))
 
-    def warn(self, message: str, *, of: str = "") -> None:
-        """Tell a warning, once, whichever commits it is about; `of` names the first of them."""
-        if message not in self.warned:
-            self.warned.add(message)
-            self.emit(Warned(f"{of}: {message}" if of else message))
+    async def _read_project(self, commits: Sequence[Commit], query: CommitQuery) -> None:
+        """Guidance and baseline: of trusted commits from the newest; of others from the base of their range, if any."""
+        scope, trusted = scope_of(query), not self.settings.untrusted
+        if not commits or not (trusted or isinstance(scope, RangeScope)):
+            return
+        if trusted:
+            newest = commits[0].sha
+            sides = Sides(Scope(ScopeKind.COMMIT, None, newest, "the newest commit"), newest, Side.COMMIT)
+        else:
+            sides = await resolve_scope(self.repository, scope, base_branch=None)
+            base = await believed_base(self.repository, scope, sides, base_branch=self.settings.base_branch)
+            if base is None:
+                return
+            sides = replace(sides, base=base, scope=replace(sides.scope, base=base))
+        if self.settings.guidance and self._team.have_agents:
+            paths = (path for commit in commits for path in commit.files)
+            guidance = await read_guidance(self.repository, sides, paths, trusted=trusted)
+            self._guidance = tuple(one for one in guidance if not one.unused)
+        self._baseline = await read_baseline(sides.scope, repo=self.repository.root, trusted=trusted)
 
-    async def assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
-        """Each commit with its change, its category and its experts, read as they are asked for."""
+    def _finished(self, outcome: CommitReview) -> None:
+        self._done += 1
+        self._emit(CommitReviewed(outcome, self._done, self._total))
+
+    def _warn(self, message: str, *, of: str = "") -> None:
+        """Pass a warning on, once, whichever commits it is about; `of` names the first of them."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._emit(Warned(f"{of}: {message}" if of else message))
+
+    async def _assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
         async with aclosing(read_commit_changes(self.repository, commits, merges=merges)) as changes:
             async for read in changes:
                 category = categorise(read.commit)
-                yield Assignment(
-                    commit=read.commit,
-                    category=category,
-                    experts=tuple(expert.name for expert in self.experts[category]),
-                    change=read.change,
-                    problem=read.problem,
+                experts = self._experts[category]
+                yield (
+                    CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem),
+                    read.change,
                 )
 
-    async def review(self, assignment: Assignment, change: Change) -> Review:
-        """Review one commit. Raises what a review raises."""
-        _transcript.set(None if self.keeper is None else self.keeper.transcript_of(assignment.commit.sha))
-        if not (change.files or change.unreadable) or all(one.agents for one in self.chosen):
-            review = await self._by_diff(assignment, change)
+    async def _review(self, about: CommitReview, change: Change) -> Review:
+        commit = about.commit
+        _transcript.set(None if self._keeper is None else self._keeper.transcript_of(commit.sha))
+        reviewers = self._reviewers[about.category]
+        if not (change.files or change.unreadable) or all(one.agents for one in self._chosen):
+            review = await self._by_diff(commit, change, reviewers)
         else:
-            review = await self._by_content(assignment, change)
-        agents = {one.info.type for one in self.chosen if one.agents}
+            review = await self._by_content(commit, change, reviewers)
+        agents = {one.info.type for one in self._chosen if one.agents}
         # All experts of a joined checklist, when none of them is named.
-        experts = ", ".join(assignment.experts)
+        experts = ", ".join(about.experts)
         return replace(
             review,
             findings=tuple(
                 replace(
                     finding,
-                    commit_sha=assignment.commit.sha,
+                    commit_sha=commit.sha,
                     expert=finding.expert or (experts if finding.reviewer in agents else None),
                 )
                 for finding in review.findings
             ),
         )
 
-    async def _by_diff(self, assignment: Assignment, change: Change) -> Review:
-        commit, rules = assignment.commit, rules_of(self.settings)
-        selection, beforehand = await settle(
-            select_by_diff(change, rules), rules, root=None, repository=self.repository
-        )
-        verifier = self.team.verifier()
+    async def _by_diff(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
+        rules = rules_of(self.settings)
+        selected = select_by_diff(change, rules)
+        selection, beforehand = await settle(selected, rules, root=None, repository=self.repository)
+        verifier = self._team.verifier()
         # Nothing is there yet, and for most commits nothing will be.
         snapshot = self.nowhere.with_name(commit.sha)
         task = ReviewTask(
@@ -310,15 +293,15 @@ class _Sweep(Struct, kw_only=True):
             trusted=not self.settings.untrusted,
             timeout_seconds=self.settings.timeout_seconds,
             intent=Intent(title=commit.subject, messages=(commit.body,) if commit.body else ()),
-            guidance=self.project.guidance,
+            guidance=self._guidance,
         )
         plan = ReviewPlan(
             task=task,
             selection=selection,
-            reviewers=tuple(_WithContent(reviewer, self) for reviewer in self.reviewers[assignment.category]),
+            reviewers=tuple(_WithContent(reviewer, self) for reviewer in reviewers),
             verifier=None if verifier is None else _WithTree(verifier, self, commit),
-            policy=self._policy(),
-            baseline=self.project.baseline,
+            policy=self._policy,
+            baseline=self._baseline,
             beforehand=beforehand,
         )
         try:
@@ -327,46 +310,41 @@ class _Sweep(Struct, kw_only=True):
             if snapshot.exists():
                 remove_tree(snapshot)
 
-    async def _by_content(self, assignment: Assignment, change: Change) -> Review:
+    async def _by_content(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
         async with prepare(
-            CommitScope(assignment.commit.sha),
+            CommitScope(commit.sha),
             self.repository.root,
             replace(self.settings, base_branch=None),
-            with_tree=any(one.reads_tree for one in self.chosen),
-            whole_tree=any(one.needs_whole_tree for one in self.chosen),
-            with_guidance=self.settings.guidance and self.team.have_agents,
+            with_tree=any(one.reads_tree for one in self._chosen),
+            whole_tree=any(one.needs_whole_tree for one in self._chosen),
+            with_guidance=self.settings.guidance and self._team.have_agents,
         ) as prepared:
             selection = _within(prepared.selection, change)
             task = prepared.task(timeout_seconds=self.settings.timeout_seconds)
             plan = ReviewPlan(
                 task=replace(task, change=change, files=selection.files),
                 selection=selection,
-                reviewers=self.reviewers[assignment.category],
-                verifier=self.team.verifier(),
-                policy=self._policy(),
-                baseline=self.project.baseline,
+                reviewers=tuple(reviewers),
+                verifier=self._team.verifier(),
+                policy=self._policy,
+                baseline=self._baseline,
                 beforehand=prepared.beforehand,
             )
-            return await self._run(plan, assignment.commit)
-
-    def _policy(self) -> Policy:
-        """What `strict` fails on is never hidden, whatever the settings say for a review."""
-        policy = policy_of(self.settings)
-        return policy if Severity.HIGH.at_least(policy.fail_on) else replace(policy, fail_on=Severity.HIGH)
+            return await self._run(plan, commit)
 
     async def _run(self, plan: ReviewPlan, commit: Commit) -> Review:
-        name = commit.sha[:_SHORT_SHA]
+        name = commit.sha[:10]
 
-        def tell(event: Event) -> None:
+        def pass_on(event: Event) -> None:
             if isinstance(event, AgentActivity):
-                self.emit(AgentActivity(f"{name} {event.unit}", event.event))
+                self._emit(AgentActivity(f"{name} {event.unit}", event.event))
             elif isinstance(event, Warned):
-                self.warn(event.message, of=name)
+                self._warn(event.message, of=name)
 
-        review = await run_review(plan, clock=time.monotonic, started=time.monotonic(), emit=tell)
+        review = await run_review(plan, clock=time.monotonic, started=time.monotonic(), emit=pass_on)
         for error in review.errors:
             if error.kind == EXPIRED:
-                self.warn(error.message)
+                self._warn(error.message)
         # Of the whole baseline not one commit can tell: an entry that this one does not need may be for another.
         own = (error for error in review.errors if error.kind not in (EXPIRED, UNUSED))
         return replace(review, errors=tuple(own))
@@ -393,7 +371,7 @@ def _within(selection: Selection, change: Change) -> Selection:
 class _WithContent(Struct, frozen=True):
     """A reviewer in an empty directory, after whom the files that it found something in are in the snapshot.
 
-    A diff is enough to review, but what a finding is known by from one review to the next stands around it too.
+    A diff is enough to review, but what a finding is known by from one review to the next is around it too.
     """
 
     reviewer: Reviewer
@@ -409,7 +387,7 @@ class _WithContent(Struct, frozen=True):
         blobs = {file.path: file.new_blob for file in task.files if file.path in found and file.new_blob}
         if blobs:
             try:
-                contents = await read_blobs(self.sweep.repository, blobs.values(), max_bytes=_MOST_CONTENT_BYTES)
+                contents = await read_blobs(self.sweep.repository, blobs.values(), max_bytes=32 * 1024**2)
             except CodeloupeError as error:
                 _log.warning("the files of some findings could not be read: %s", error.message)
                 return outcome

@@ -43,15 +43,9 @@ NO_OUTPUT = "No structured review output"
 UNREADABLE_OUTPUT = "Failed to parse review output"
 
 _log = logging.getLogger(__name__)
-# The kind of an error that trying again does not mend.
-_FATAL = "fatal"
-_INCOMPLETE = 3
 _CONTEXT_BYTES = 1024 * 1024
-_NAMED_REASONS = 5
-_PRIORITY = re.compile(r"\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
-_UNPLACED = "(The code that this speaks of was not found in the reviewed files.)"
+_PRIORITY = re.compile(r"\A\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
 _UNREADABLE = ("missing field", "invalid verdict", "invalid severity", "invalid json", "invalid answer", "empty output")
-_NOTHING_TO_READ = ("empty output", "invalid json: no JSON found")
 _FROM_WORST = (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.NEEDS_WORK, Verdict.PASS)
 
 
@@ -172,70 +166,50 @@ class CodeReviewer(_Reviewer):
         check_arguments(context_file=context_file, timeout=timeout, claude_session_id=claude_session_id)
         if not timeout > 0:
             raise ValueError(f"a review needs time, and the timeout is {timeout}")
-        scopes = _scopes(diff_range, commit_shas)
-        listener = _Listener(self._on_warning, " ".join(commit_shas) if commit_shas else diff_range)
+        if isinstance(commit_shas, str):
+            raise ValueError("commit_shas is a list of commits, not one text")
+        check_arguments(diff_range=diff_range, commit_shas=commit_shas)
+        if not commit_shas and not diff_range.strip():
+            raise ValueError("a review needs a range or commits")
+        commits = [CommitScope(sha) for sha in dict.fromkeys(commit_shas or ())]
+        scopes: Sequence[ScopeRequest] = commits or [RangeScope(diff_range)]
+        listener = _Listener(self._on_warning, " ".join(commit_shas or [diff_range]))
+        # An external reviewer is told how long it may take.
+        settings = self._settings and replace(self._settings, timeout_seconds=float(timeout))
         reviews: list[Review] = []
 
         async def work() -> None:
             options: dict[str, Any] = {"context": _read_context(context_file, listener)}
             if claude_session_id is not None:
                 options["session_id"] = claude_session_id
-            # An external reviewer is told how long it may take.
-            settings = self._settings and replace(self._settings, timeout_seconds=float(timeout))
             for scope in scopes:
                 # One after the other, so that what was reviewed before a failure is kept.
                 done = await self._review(scope, repo=self._repo, settings=settings, emit=listener.take, **options)
                 reviews.append(done)
 
-        failure = await _failure_of(work(), timeout=timeout)
+        failure, is_fatal = await _failure_of(work(), timeout=timeout)
         log_path = _write_log(self._log_directory, reviews, failure, listener) if self._log_directory else None
         reasons = list(dict.fromkeys(reason for review in reviews for reason in _reasons_of(review)))
-        verdicts = {review.verdict for review in reviews} | {Verdict.INCOMPLETE if failure else Verdict.PASS}
-        if failure is not None:
-            reasons.append(failure.words)
+        reasons += [failure] if failure else []
         if reasons:
             listener.warn(_joined(reasons))
-        is_fatal = any(error.kind == _FATAL for review in reviews for error in review.errors)
+        verdicts = {review.verdict for review in reviews} | {Verdict.INCOMPLETE if failure else Verdict.PASS}
         issues = dict.fromkeys(_issue_of(finding) for review in reviews for finding in _open_findings(review))
         return ReviewResult(
-            passed=failure is None and all(review.passed for review in reviews),
+            passed=not failure and all(review.passed for review in reviews),
             verdict=next(verdict for verdict in _FROM_WORST if verdict in verdicts),
             issues=tuple(issues),
             parse_error=_joined(reasons) or None,
-            fatal_error=is_fatal or (failure is not None and failure.is_fatal),
+            fatal_error=is_fatal or any(error.kind == "fatal" for review in reviews for error in review.errors),
             review_log_path=log_path,
         )
-
-
-def make_reviewer(
-    settings: Settings,
-    *,
-    repo: Path | str = ".",
-    log_directory: Path | str | None = None,
-    on_review_warning: WarningSink | None = None,
-    review: ReviewFunction | None = None,
-    runtime: Runtime | None = None,
-) -> CodeReviewer:
-    """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
-    made = CodeReviewer(
-        repo,
-        settings=settings,
-        log_directory=log_directory,
-        on_review_warning=on_review_warning,
-        review=review,
-        runtime=runtime,
-    )
-    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return made
 
 
 class WorkdirReviewer(_Reviewer):
     """Reviews what the branch in a work directory has over its base: `git diff BASE...HEAD`.
 
     `on_parse_error` says whether an answer that cannot be read passes; without it the settings do, and by default it
-    fails. Without `settings` they are loaded for each review as the program would. With a `runtime` its settings count
-    and its limits hold for all reviews together. A review for which no agent can be used fails; only `reviewer_type:
-    offline` reviews without one.
+    fails. The other options are those of a CodeReviewer.
     """
 
     def __init__(
@@ -277,12 +251,46 @@ class WorkdirReviewer(_Reviewer):
             settings = settings or (await configure(scope, repo=workdir)).settings
             reviews.append(await self._review(scope, repo=Path(workdir), settings=settings, emit=listener.take))
 
-        failure = await _failure_of(work(), timeout=self._timeout_seconds)
-        if failure is not None:
-            listener.warn(failure.words)
-            return WorkdirReviewResult(passed=False, summary=f"The review failed: {failure.words}")
+        failure, _ = await _failure_of(work(), timeout=self._timeout_seconds)
+        if failure:
+            listener.warn(failure)
+            return WorkdirReviewResult(passed=False, summary=f"The review failed: {failure}")
+        review = reviews[0]
+        reasons = _reasons_of(review)
+        for reason in reasons:
+            listener.warn(reason)
+        only_unreadable = bool(reasons) and all(reason.startswith(_UNREADABLE) for reason in reasons)
         policy = self._on_parse_error or (settings or Settings()).on_parse_error
-        return _workdir_result(reviews[0], listener, unreadable_passes=policy == "pass")
+        is_excused = only_unreadable and policy == "pass" and review.exit_code == 3
+        summary = f"{review.summary}: {_joined(reasons)}" if reasons else review.summary
+        if only_unreadable:
+            # The sentence on answers that could not be read, alone when nothing else was.
+            is_empty = all(reason in ("empty output", "invalid json: no JSON found") for reason in reasons)
+            said = NO_OUTPUT if is_empty else UNREADABLE_OUTPUT
+            was_all = len(review.coverage.units_failed) >= review.coverage.units_total and not review.findings
+            summary = said if was_all else f"{review.summary}; {said}"
+        return WorkdirReviewResult(
+            passed=review.passed or is_excused,
+            summary=summary,
+            issues=tuple(_workdir_issue_of(finding) for finding in _open_findings(review)),
+            raw_output="\n".join(error.detail for error in review.errors if error.detail),
+        )
+
+
+def make_reviewer(
+    settings: Settings,
+    *,
+    repo: Path | str = ".",
+    log_directory: Path | str | None = None,
+    on_review_warning: WarningSink | None = None,
+    review: ReviewFunction | None = None,
+    runtime: Runtime | None = None,
+) -> CodeReviewer:
+    """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
+    sinks: dict[str, Any] = {"on_review_warning": on_review_warning, "review": review, "runtime": runtime}
+    made = CodeReviewer(repo, settings=settings, log_directory=log_directory, **sinks)
+    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    return made
 
 
 def make_workdir_reviewer(
@@ -295,14 +303,8 @@ def make_workdir_reviewer(
     runtime: Runtime | None = None,
 ) -> WorkdirReviewer:
     """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
-    made = WorkdirReviewer(
-        settings=settings,
-        on_parse_error=on_parse_error,
-        timeout_seconds=timeout_seconds,
-        on_review_warning=on_review_warning,
-        review=review,
-        runtime=runtime,
-    )
+    sinks: dict[str, Any] = {"on_review_warning": on_review_warning, "review": review, "runtime": runtime}
+    made = WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **sinks)
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
     return made
 
@@ -340,40 +342,25 @@ class _Listener:
             _log.warning("a warning could not be passed on: %s", message, exc_info=True)
 
 
-class _Failure(Struct, frozen=True):
-    """Why a review did not come to its end; fatal when trying again makes no sense."""
+async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> tuple[str, bool]:
+    """Do some work within its time; why it did not come to its end, and whether trying again makes no sense.
 
-    words: str
-    is_fatal: bool = False
-
-
-async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> _Failure | None:
-    """Do some work within its time; why it did not come to its end, or None. Only a cancellation is raised."""
+    Only a cancellation is raised.
+    """
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
             await work
     except CodeloupeError as error:
         _log.warning("the review failed", exc_info=True)
-        words = f"{error.message} ({error.hint})" if error.hint else error.message
-        return _Failure(redact(words), is_fatal=isinstance(error, UsageError))
+        why = f"{error.message} ({error.hint})" if error.hint else error.message
+        return redact(why), isinstance(error, UsageError)
     except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, an orchestrator gets an answer
         if isinstance(error, TimeoutError) and limit.expired():
-            return _Failure(TIMEOUT)
+            return TIMEOUT, False
         _log.error("the review failed", exc_info=error)
-        return _Failure(redact(f"{type(error).__name__}: {error}"))
-    return None
-
-
-def _scopes(diff_range: str, commit_shas: Sequence[str] | None) -> list[ScopeRequest]:
-    if isinstance(commit_shas, str):
-        raise ValueError("commit_shas is a list of commits, not one text")
-    check_arguments(diff_range=diff_range, commit_shas=commit_shas)
-    if commit_shas:
-        return [CommitScope(sha) for sha in dict.fromkeys(commit_shas)]
-    if not diff_range.strip():
-        raise ValueError("a review needs a range or commits")
-    return [RangeScope(diff_range)]
+        return redact(f"{type(error).__name__}: {error}"), False
+    return "", False
 
 
 def _read_context(file: Path | str | None, listener: _Listener) -> str:
@@ -381,9 +368,8 @@ def _read_context(file: Path | str | None, listener: _Listener) -> str:
         return ""
     path = Path(file)
     if not path.is_file():
-        raise UsageError(
-            f"the context file {path} does not exist or is not a file", hint="give the path of a text file"
-        )
+        what = f"the context file {path} does not exist or is not a file"
+        raise UsageError(what, hint="give the path of a text file")
     try:
         with path.open("rb") as stream:
             content = stream.read(_CONTEXT_BYTES + 1)
@@ -394,12 +380,10 @@ def _read_context(file: Path | str | None, listener: _Listener) -> str:
     return content[:_CONTEXT_BYTES].decode("utf-8", "replace")
 
 
-def _write_log(
-    directory: Path, reviews: Sequence[Review], failure: _Failure | None, listener: _Listener
-) -> Path | None:
+def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listener: _Listener) -> Path | None:
     """Write the report in one step. That it cannot be written takes nothing from the review."""
     documents = [render_json(review) for review in reviews]
-    if failure is not None:
+    if failure:
         # What is known of a review that did not come to its end, in the names that the report of one has.
         known = {
             "scope": {"description": listener.what},
@@ -407,15 +391,10 @@ def _write_log(
             "passed": False,
             "complete": False,
             "findings": [
-                {
-                    "file": found.file,
-                    "severity": found.severity.value,
-                    "title": redact(found.title),
-                    "body": redact(found.body),
-                }
-                for found in listener.findings
+                {"file": one.file, "severity": one.severity.value, "title": redact(one.title), "body": redact(one.body)}
+                for one in listener.findings
             ],
-            "errors": [{"kind": "unfinished", "message": failure.words}],
+            "errors": [{"kind": "unfinished", "message": failure}],
             "warnings": [redact(warning) for warning in sorted(listener.warnings)],
         }
         documents.append(f"{json.dumps(known, indent=2, ensure_ascii=False)}\n")
@@ -447,32 +426,29 @@ def _reasons_of(review: Review) -> list[str]:
 
 
 def _joined(reasons: Sequence[str]) -> str:
-    """The first few reasons in one line, and how many more there are."""
-    more = len(reasons) - _NAMED_REASONS
-    return "; ".join(reasons[:_NAMED_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
 
 
 def _open_findings(review: Review) -> list[Finding]:
-    """The findings that are open, those in a known place first."""
     still_open = [finding for finding in review.findings if finding.is_open]
     return sorted(still_open, key=lambda finding: not finding.anchored)
 
 
 def _issue_of(finding: Finding) -> ReviewIssue:
-    priority = finding.severity.priority
+    title, body = _text_of(finding)
     return ReviewIssue(
         file=finding.file,
         line_start=finding.line_start,
         line_end=finding.line_end,
-        priority=priority,
-        title=f"[P{priority}] {_plain_title(finding)}",
-        body=_body(finding),
+        priority=finding.severity.priority,
+        title=f"[P{finding.severity.priority}] {title}",
+        body=body,
         reviewer=finding.reviewer,
     )
 
 
 def _workdir_issue_of(finding: Finding) -> WorkdirIssue:
-    title, body = _plain_title(finding), _body(finding)
+    title, body = _text_of(finding)
     milder: Literal["warning", "suggestion"] = "warning" if finding.severity is Severity.MEDIUM else "suggestion"
     return WorkdirIssue(
         file=finding.file,
@@ -483,32 +459,8 @@ def _workdir_issue_of(finding: Finding) -> WorkdirIssue:
     )
 
 
-def _plain_title(finding: Finding) -> str:
-    """The title without a priority of the reviewer's own, which need not be the one that counts."""
-    stated = _PRIORITY.match(finding.title)
-    return finding.title[stated.end() :] if stated else finding.title
-
-
-def _body(finding: Finding) -> str:
-    return finding.body if finding.anchored else f"{finding.body}\n\n{_UNPLACED}".strip()
-
-
-def _workdir_result(review: Review, listener: _Listener, *, unreadable_passes: bool) -> WorkdirReviewResult:
-    reasons = _reasons_of(review)
-    for reason in reasons:
-        listener.warn(reason)
-    only_unreadable = bool(reasons) and all(reason.startswith(_UNREADABLE) for reason in reasons)
-    if only_unreadable:
-        # The sentence on answers that could not be read, alone when nothing else was.
-        summary = NO_OUTPUT if all(reason in _NOTHING_TO_READ for reason in reasons) else UNREADABLE_OUTPUT
-        was_all = len(review.coverage.units_failed) >= review.coverage.units_total and not review.findings
-        summary = summary if was_all else f"{review.summary}; {summary}"
-    else:
-        summary = f"{review.summary}: {_joined(reasons)}" if reasons else review.summary
-    passes = only_unreadable and unreadable_passes and review.exit_code == _INCOMPLETE
-    return WorkdirReviewResult(
-        passed=review.passed or passes,
-        summary=summary,
-        issues=tuple(_workdir_issue_of(finding) for finding in _open_findings(review)),
-        raw_output="\n".join(error.detail for error in review.errors if error.detail),
-    )
+def _text_of(finding: Finding) -> tuple[str, str]:
+    """Title and body, without a priority of the reviewer's own, which need not be the one that counts."""
+    title = _PRIORITY.sub("", finding.title, count=1)
+    unplaced = "\n\n(The code that this speaks of was not found in the reviewed files.)"
+    return title, finding.body if finding.anchored else f"{finding.body}{unplaced}".strip()

@@ -33,11 +33,7 @@ def test_two_files_of_one_name_are_both_sent_along(asked: list[AgentRequest], tm
     (tmp_path / "plan.md").write_text("the plan")
     words = ("--context", "old/notes.md", "--context", "new/notes.md", "--context", "plan.md")
     assert main(["agent", "run", "-q", *words, "Compare them."]) == 0
-    assert asked[0].context == {
-        "old/notes.md": "the old ones",
-        "new/notes.md": "the new ones",
-        "plan.md": "the plan",
-    }
+    assert asked[0].context == {"old/notes.md": "the old ones", "new/notes.md": "the new ones", "plan.md": "the plan"}
 
 
 def test_a_schema_that_is_nested_beyond_reading_is_a_mistake_in_the_file(
@@ -74,7 +70,7 @@ def test_a_file_without_an_end_is_refused_and_never_cut(
     asked: list[AgentRequest], capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     assert main(["agent", "run", *words]) == 2
-    assert "/dev/zero has more than 67,108,864 bytes" in capsys.readouterr().err
+    assert "/dev/zero is larger than 67,108,864 bytes" in capsys.readouterr().err
     assert not asked
 
 
@@ -84,5 +80,5 @@ def test_a_prompt_on_standard_input_that_is_too_long_is_refused_and_never_cut(
     with Path("/dev/zero").open(encoding="utf-8") as endless:
         monkeypatch.setattr("sys.stdin", endless)
         assert main(["agent", "run"]) == 2
-    assert "standard input has more than 67,108,864 bytes" in capsys.readouterr().err
+    assert "standard input is larger than 67,108,864 bytes" in capsys.readouterr().err
     assert not asked

@@ -10,7 +10,7 @@ from codeloupe.cli.baseline import configure, run
 from codeloupe.cli.parser import Parser
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.keeping import keep
-from codeloupe.errors import ConfigError, UsageError
+from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
 from codeloupe.model.finding import Suppression, SuppressionKind
 from codeloupe.model.review import Review, ReviewError
@@ -99,20 +99,6 @@ def test_a_wrong_call_is_told_and_nothing_is_written(repository: GitRepository, 
     assert caught.value.message.startswith(message)
     assert caught.value.hint
     assert not (repository.path / BASELINE_NAME).exists()
-
-
-def test_a_broken_file_is_told_and_left_as_it_is(repository: GitRepository) -> None:
-    repository.write(BASELINE_NAME, "version: 1\nentrys: []\n")
-    for words in (["list"], ["prune"], ["add", ONE, "--reason", "x"]):
-        with pytest.raises(ConfigError, match="entrys: unknown key"):
-            baseline(repository, *words, *report(repository))
-    assert (repository.path / BASELINE_NAME).read_text() == "version: 1\nentrys: []\n"
-
-
-def test_a_directory_that_is_not_there_is_told(repository: GitRepository) -> None:
-    repository.path = repository.path / "gone"
-    with pytest.raises(UsageError, match="no such directory"):
-        baseline(repository, "list")
 
 
 def used_and_unused() -> Review:

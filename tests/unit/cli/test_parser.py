@@ -68,7 +68,7 @@ def test_a_description_keeps_its_capitals(capsys: pytest.CaptureFixture[str]) ->
         (["review", "--stagged"], "review has no option --stagged", "did you mean --staged?"),
         (["review", "--stagged=1"], "review has no option --stagged", "did you mean --staged?"),
         (["history", "list", "--zzz"], "history list has no option --zzz", "codeloupe history list --help"),
-        (["history", "lst"], "'lst' is not a command of history", "did you mean list?"),
+        (["history", "lst"], "'lst' is not a command of history", "did you mean 'list'?"),
         (["history", "zzz"], "'zzz' is not a command of history", "the commands are: list, show, render"),
         (["history"], "history needs a command: list, show, render", "codeloupe history --help shows"),
         (["version", "x"], "version does not know what to do with 'x'", "codeloupe version --help shows"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -32,13 +32,6 @@ WAITS = stage(
     ),
     reason="the critic sent it back",
 )
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    opened = Terminal()
-    yield opened
-    opened.close()
 
 
 def ask(terminal: Terminal, *typed: str, about: StageRecord = WAITS) -> Approval | None:

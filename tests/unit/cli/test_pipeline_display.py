@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from codeloupe.cli.pipeline_display import PipelineDisplay, event_in_words
+from codeloupe.cli.pipeline_display import PipelineDisplay, describe_step
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import CriticVerdict, StageState
 from tests.unit.cli.run_terminal import Screen, Terminal
@@ -28,13 +27,6 @@ STEP = event("begun", kind="stage_state", stage="write")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redrawn more often than for people, since a test waits for it."""
     monkeypatch.setattr("codeloupe.cli.progress._REFRESHES_PER_SECOND", 50)
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    opened = Terminal()
-    yield opened
-    opened.close()
 
 
 def lines(record: object, *events: object) -> list[str]:
@@ -94,9 +86,9 @@ class TestLines:
         rows: list[str] = ["attempt_started", "attempt_finished", "approval_wanted"]
         for kind in rows:
             with subtests.test(kind=kind):
-                assert event_in_words(GOING, event("x", kind=kind, stage="write")) == ""
+                assert describe_step(GOING, event("x", kind=kind, stage="write")) == ""
                 asked = event("a person approved it", kind="critique", stage="write", facts={"gate": "approval"})
-                assert event_in_words(GOING, asked) == ""
+                assert describe_step(GOING, asked) == ""
 
     def test_nothing_that_an_agent_said_acts_on_the_terminal_or_the_log(self) -> None:
         hostile = event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write")
@@ -182,4 +174,4 @@ class TestTheTree:
     def test_a_record_that_cannot_be_shown_has_no_rows(self) -> None:
         display = PipelineDisplay(stream=io.StringIO(), mode=ProgressMode.SILENT)
         display.run = run(1, stages=(object(),))
-        assert display.tree() == ()
+        assert display.above() == ()

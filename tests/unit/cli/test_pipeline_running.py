@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 import codeloupe
-from codeloupe.cli.main import main
-from codeloupe.cli.pipeline import _inputs_of, _open_store
-from codeloupe.errors import Crashed, NotLoggedIn, StoreError, UsageError
+from codeloupe.cli.pipeline import _open_store
+from codeloupe.errors import Crashed, NotLoggedIn, StoreError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import PipelineEvent, RunRecord
 from codeloupe.pipelines.run import RunOptions
 from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.testing import ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
-
-
-class Ended(NamedTuple):
-    exit_code: int
-    out: str
-    err: str
-
-    @property
-    def run(self) -> Any:
-        return json.loads(self.out)
-
-
-Call = Callable[..., Ended]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs a verb in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def called(*words: str) -> Ended:
-        exit_code = main(["pipeline", *words])
-        return Ended(exit_code, *capsys.readouterr())
-
-    return called
+from tests.rows import each
+from tests.unit.cli.conftest import Call
 
 
 @pytest.fixture
@@ -122,33 +95,6 @@ def test_a_run_that_could_not_go_on_says_what_failed_and_what_to_do(
     assert "\x1b" not in ended.out + ended.err
 
 
-def test_what_the_pipeline_does_not_know_is_told_before_anything_is_spent(
-    call: Call, agent: ScriptedAgent, tmp_path: Path
-) -> None:
-    file = written(tmp_path, TWO)
-    for words, complaint in [
-        ((file,), "the input topic is missing"),
-        ((file, "--input", "topic=x", "--input", "tone=y"), "there is no input tone"),
-        ((file, "--input", "topic"), "'topic' is not an input"),
-        (("gone.yaml",), "gone.yaml: no such file"),
-    ]:
-        ended = call("run", *words)
-        assert (ended.exit_code, ended.out) == (2, "")
-        assert complaint in ended.err
-        assert "hint: " in ended.err
-    assert agent.requests == ()
-    assert _open_store().list() == ((), {})
-
-
-def test_changed_files_stop_a_resume_until_they_are_accepted(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
-    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait", "-q")
-    (tmp_path / "two.md").write_text("Do something else.")
-    refused = call("resume", "last", "--no-wait")
-    assert refused.exit_code == 2
-    assert "has changed since the run" in refused.err
-    assert call("resume", "last", "--no-wait", "--accept-changes").exit_code == 3
-
-
 def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
 ) -> None:
@@ -165,11 +111,11 @@ def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     assert "continues from there" in ended.err
 
 
-def test_an_input_has_a_name_and_a_value_once(subtests: pytest.Subtests) -> None:
-    rows: list[list[str]] = [["a"], ["=b"], [" =b"], ["a=1", "a=2"]]
-    for words in rows:
-        with subtests.test(words=words), pytest.raises(UsageError, match="not an input|given twice"):
-            _inputs_of(words)
+def test_an_input_has_a_name_and_a_value_once(call: Call) -> None:
+    for words in (["a"], ["=b"], [" =b"], ["a=1", "a=2"]):
+        ended = call("run", "p.yaml", *(f"--input={word}" for word in words))
+        assert ended.exit_code == 2
+        assert "not an input" in ended.err or "given twice" in ended.err
 
 
 ONE = "name: alone\ninputs: {password: {default: hunter2}, topic: {default: otters}}\n"
@@ -198,7 +144,7 @@ def test_a_secret_input_is_shown_nowhere(call: Call, agent: ScriptedAgent, tmp_p
     ended = call("run", written(tmp_path, secret), "--input", f"topic={token}", "--json")
     shown = call("status", "--json")
     for document in (ended, shown):
-        values = {each["name"]: each["value"] for each in document.run["inputs"]}
+        values = {one["name"]: one["value"] for one in document.run["inputs"]}
         assert values == dict.fromkeys(("password", "pin", "topic"), "[redacted]")
     directory = _open_store().directory(ended.run["run_id"])
     prompt = (directory / "stages/one/attempt-1/prompt.md").read_text(encoding="utf-8")
@@ -207,7 +153,7 @@ def test_a_secret_input_is_shown_nowhere(call: Call, agent: ScriptedAgent, tmp_p
     call("run", written(tmp_path, ONE % saying), "--input", "pin=first\nsecond", "--no-wait")
     assert "second" not in call("status", "-v").out  # one line of a value
     plain = call("run", written(tmp_path, ONE % ""), "--input", "topic=bees", "--json")
-    assert [each["value"] for each in plain.run["inputs"] if each["name"] == "topic"] == ["bees"]
+    assert [one["value"] for one in plain.run["inputs"] if one["name"] == "topic"] == ["bees"]
 
 
 @pytest.mark.defect("P5")
@@ -275,44 +221,30 @@ def test_a_cost_that_nobody_tells_is_told_in_words(call: Call, tmp_path: Path, m
     assert " unknown " in call("list").out
 
 
-@pytest.fixture
-def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A file whose agent is asked once, and then nothing more can be written."""
+@each("words", [["--json"], []])
+def test_a_program_gets_the_run_as_it_is_and_a_person_reads_only_what_stopped_it(
+    call: Call, agent: ScriptedAgent, steps: list[AgentStep], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """The agent is asked once, and then nothing more can be written."""
     is_full: list[bool] = []
+    save = DirectoryRunStore.save
 
     def answer(_request: object) -> Text:
         is_full.append(True)
         return Text("An answer.")
-
-    save = DirectoryRunStore.save
 
     def saved(self: DirectoryRunStore, run: RunRecord, *events: PipelineEvent) -> None:
         if is_full:
             raise StoreError("cannot write the run: No space left on device", hint="make room")
         save(self, run, *events)
 
-    made = partial(RunOptions, agents={"scripted": ScriptedAgent([answer])})
-    monkeypatch.setattr(codeloupe, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
+    steps.append(answer)
     monkeypatch.setattr(DirectoryRunStore, "save", saved)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "one.md").write_text("Do the work of one.")
-    (tmp_path / "p.yaml").write_text("name: p\nstages: [{name: one, step: one.md, writes: false}]\n")
-    return "p.yaml"
-
-
-def test_a_program_gets_the_run_as_it_is_with_the_exit_code_of_the_error(
-    pipeline: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exit_code = main(["pipeline", "run", pipeline, "--json"])
-    told = capsys.readouterr()
-    document = json.loads(told.out)
-    assert (document["state"], document["exit_code"]) == ("interrupted", exit_code) == ("interrupted", 3)
-    assert f"the run {document['run_id']} keeps what was done" in told.err
-    assert "No space left on device" in told.err
-
-
-def test_a_person_reads_only_what_stopped_it(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "run", pipeline]) == 3
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "No space left on device" in told.err
+    ended = call("run", written(Path.cwd(), ONE % ""), *words)
+    assert ended.exit_code == 3
+    assert "No space left on device" in ended.err
+    assert "keeps what was done" in ended.err
+    if words:
+        assert (ended.run["state"], ended.run["exit_code"]) == ("interrupted", 3)
+    else:
+        assert ended.out == ""

@@ -4,43 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import jsonschema
 import pytest
 
 from codeloupe.cli import pipeline as verb
-from codeloupe.cli.main import main
 from codeloupe.cli.pipeline import _find_run, _open_store
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import Decision, RunRecord
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.reports.pipeline_json import list_schema, run_schema
 from codeloupe.store.runs import DirectoryRunStore
+from tests.rows import each
+from tests.unit.cli.conftest import Call
 from tests.unit.store.run_samples import attempt, critique, run, stage
 
 NAME = "00000001"
-
-
-class Ended(NamedTuple):
-    exit_code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Ended]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def called(*words: str) -> Ended:
-        exit_code = main(["pipeline", *words])
-        return Ended(exit_code, *capsys.readouterr())
-
-    return called
 
 
 @pytest.fixture
@@ -112,7 +94,11 @@ class TestStatus:
         # Whoever follows sleeps between two looks; then the run goes on by one step.
         worker = work()
         next(worker)
-        monkeypatch.setattr(verb, "time", SimpleNamespace(sleep=lambda _seconds: next(worker)))
+
+        async def sleep(_seconds: float) -> None:
+            next(worker)
+
+        monkeypatch.setattr(verb, "asyncio", SimpleNamespace(sleep=sleep))
         ended = call("status", NAME, "--follow")
         assert ended.err.splitlines() == [
             "codeloupe: a: running",
@@ -128,25 +114,25 @@ class TestFinding:
     def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DirectoryRunStore) -> None:
         for name in ("20260314-0912-ab", "20260314-0912-cd", "20260315", "20260315-x"):
             store.create(run(1, run_id=name))
-        assert _find_run(store, "20260314-0912-a") == "20260314-0912-ab"
-        assert _find_run(store, "20260315") == "20260315"
+        assert _find_run("20260314-0912-a") == "20260314-0912-ab"
+        assert _find_run("20260315") == "20260315"
         with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
-            _find_run(store, "20260314")
+            _find_run("20260314")
 
     def test_a_run_that_is_not_there_is_told_with_those_that_are(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound, match="no run 'x', nor any"):
-            _find_run(store, "x")
+            _find_run("x")
         store.create(run(1, pipeline="two\nlines"))
         with pytest.raises(RunNotFound, match="the newest are:\n  00000001 .* running  two lines$"):
-            _find_run(store, "../../etc")
+            _find_run("../../etc")
 
     def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound) as raised:
-            _find_run(store, "last")
+            _find_run("last")
         assert "codeloupe pipeline run FILE" in raised.value.hint
         (store.create(run(1)) / "run.json").unlink()
         with pytest.raises(StoreError, match="no run can be read: the run 00000001 has no state"):
-            _find_run(store, "last")
+            _find_run("last")
 
 
 class TestList:
@@ -162,7 +148,7 @@ class TestList:
         assert ("interrupted" in lines[1], "running" in lines[2]) == (True, True)
         assert "the run 00000003 is damaged" in lines[3]
         jsonschema.validate(told, list_schema())
-        assert [(each["state"], each["busy"]) for each in told["runs"]] == [("interrupted", False), ("running", True)]
+        assert [(one["state"], one["busy"]) for one in told["runs"]] == [("interrupted", False), ("running", True)]
 
     def test_a_run_whose_lock_is_odd_hides_no_other(self, store: DirectoryRunStore, call: Call) -> None:
         for number in (1, 2):
@@ -184,55 +170,54 @@ class TestList:
 
 
 class TestAnswers:
-    def test_a_word_on_a_stopped_run_is_left_and_says_how_to_go_on(
-        self, store: DirectoryRunStore, call: Call, subtests: pytest.Subtests
-    ) -> None:
-        rows: list[tuple[str, Decision]] = [("approve", Decision.APPROVE), ("reject", Decision.REJECT)]
+    def test_a_word_on_a_stopped_run_is_left_and_says_how_to_go_on(self, store: DirectoryRunStore, call: Call) -> None:
         store.create(waiting())
-        for word_of, decision in rows:
-            with subtests.test(verb=word_of, decision=decision):
-                ended = call(word_of, NAME, "write", "--note", "well done")
-                assert ended.exit_code == 0
-                assert f"write of the run 00000001 is {word_of}" in ended.out
-                assert "`codeloupe pipeline resume 00000001` continues" in ended.out
-                word = store.take_approval(NAME, "write")
-                assert word is not None
-                assert (word.decision, word.note) == (decision, "well done")
+        for decision in (Decision.APPROVE, Decision.REJECT):
+            ended = call(decision.value, NAME, "write", "--note", "well done")
+            assert ended.exit_code == 0
+            assert f"write of the run 00000001 is {decision.value}" in ended.out
+            assert "`codeloupe pipeline resume 00000001` continues" in ended.out
+            word = store.take_approval(NAME, "write")
+            assert word is not None
+            assert (word.decision, word.note) == (decision, "well done")
 
     def test_a_process_that_waits_is_named_and_nothing_is_to_do(self, store: DirectoryRunStore, call: Call) -> None:
         store.create(waiting())
         with store.lock(NAME):
             ended = call("approve", NAME, "write", "--resume")
             again = call("resume", NAME, "--retry", "write", "--note", "shorter")
-        assert ended.out == f"write of the run 00000001 is approved; process {os.getpid()} continues with it\n"
-        assert again.out == f"write of the run 00000001 is to be tried again; process {os.getpid()} continues with it\n"
+            beside = call("reject", NAME, "write", "--json")
+            call("resume", NAME, "--retry", "write", "--note", "shorter")
+        goes_on = f"; process {os.getpid()} continues with it\n"
+        assert ended.out == f"write of the run 00000001 is approved{goes_on}"
+        assert again.out == f"write of the run 00000001 is to be tried again{goes_on}"
+        # A program gets the run on standard output, and the words beside it.
+        assert (beside.run["run_id"], beside.run["busy"]) == (NAME, True)
+        assert beside.err == f"codeloupe: write of the run 00000001 is rejected{goes_on}"
         word = store.take_approval(NAME, "write")
         assert word is not None
         assert (word.decision, word.note) == (Decision.RETRY, "shorter")
 
-    def test_what_makes_no_sense_is_refused_and_nothing_is_left(
-        self, store: DirectoryRunStore, call: Call, subtests: pytest.Subtests
-    ) -> None:
-        rows: list[tuple[tuple[str, ...], str, str]] = [
-            (
-                ("approve", NAME, "research"),
-                "is not waiting for an answer; its state is completed",
-                "did you mean write?",
-            ),
-            (("reject", NAME, "print"), "is not waiting for an answer; its state is pending", "did you mean write?"),
-            (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "did you mean write?"),
+    @each(
+        ("words", "complaint", "hint"),
+        [
+            (("approve", NAME, "research"), "is not waiting for an answer; its state is completed", "mean write?"),
+            (("reject", NAME, "print"), "is not waiting for an answer; its state is pending", "mean write?"),
+            (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "mean write?"),
             (("approve", "nope", "write"), "there is no run 'nope'", "pipeline list"),
             (("resume", NAME, "--retry", "print"), "cannot be tried again; its state is pending", "did you mean"),
             (("resume", NAME, "--note", "x"), "--note is for --retry", "--retry STAGE"),
-        ]
-        directory = store.create(waiting())
-        for words, complaint, hint in rows:
-            with subtests.test(words=words, complaint=complaint):
-                ended = call(*words)
-                assert (ended.exit_code, ended.out) == (2, "")
-                assert complaint in ended.err
-                assert hint in ended.err.splitlines()[-1]
-                assert not (directory / "approvals").exists()
+        ],
+    )
+    def test_what_makes_no_sense_is_refused_and_nothing_is_left(
+        self, call: Call, words: tuple[str, ...], complaint: str, hint: str
+    ) -> None:
+        directory = _open_store().create(waiting())
+        ended = call(*words)
+        assert (ended.exit_code, ended.out) == (2, "")
+        assert complaint in ended.err
+        assert hint in ended.err.splitlines()[-1]
+        assert not (directory / "approvals").exists()
 
     @pytest.mark.defect("P5")
     def test_a_stage_that_made_nothing_cannot_be_approved(self, store: DirectoryRunStore, call: Call) -> None:
@@ -268,7 +253,7 @@ class TestFilesOfPipelines:
         for words in ("stagez", "gone.md: no such file", "no stage 'b'", "none.yaml: no such file", "hint: "):
             assert words in ended.err
         told = json.loads(call("validate", "--json", str(bad), str(good)).out)
-        assert [each["valid"] for each in told["files"]] == [False, True]
+        assert [one["valid"] for one in told["files"]] == [False, True]
         assert len(told["files"][0]["problems"]) == 3
         assert told["files"][1] == {"file": str(good), "valid": True, "problems": [], "hint": None}
         assert call("validate", str(good)).exit_code == 0
@@ -279,24 +264,3 @@ class TestFilesOfPipelines:
         assert "stages" in schemas["file"]["properties"]
         assert schemas["status"] == run_schema()
         assert schemas["list"] == list_schema()
-
-
-def test_the_run_is_on_standard_output_and_the_words_are_beside_it(
-    capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
-) -> None:
-    rows: list[tuple[tuple[str, ...], str]] = [
-        (("approve", "00000001", "write", "--resume"), "write of the run 00000001 is approved"),
-        (("reject", "00000001", "write"), "write of the run 00000001 is rejected"),
-        (("resume", "00000001", "--retry", "write"), "write of the run 00000001 is to be tried again"),
-    ]
-    store = _open_store()
-    waits = stage("write", S.AWAITING_APPROVAL, attempt(1), wants_approval="gate", reason="good?")
-    store.create(run(1, waits, state=S.AWAITING_APPROVAL))
-    for words, told in rows:
-        with subtests.test(words=words, told=told):
-            with store.lock("00000001"):
-                assert main(["pipeline", *words, "--json"]) == 0
-            ended = capsys.readouterr()
-            document = json.loads(ended.out)
-            assert (document["run_id"], document["busy"]) == ("00000001", True)
-            assert told in ended.err

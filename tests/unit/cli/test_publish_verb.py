@@ -3,44 +3,32 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
-from codeloupe.cli.main import main
 from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.forges.plan import make_plan
-from codeloupe.model.publication import (
-    Opinion,
-    Publication,
-    PublishOptions,
-    PublishProblem,
-    PullRequest,
-    StandingOpinion,
-    StatusKind,
-    SummaryChange,
-    WithoutComment,
-)
+from codeloupe.model import publication as model
 from codeloupe.model.review import Review
 from tests.publish_material import FIRST, finding, review
 from tests.publish_states import MARKER, disliked, pull_request, thread_about
 from tests.rows import each
 
-REFUSAL = PublishProblem("the token may not", "give it", is_refusal=True)
-FAILURE = PublishProblem("could not")
+REFUSAL = model.PublishProblem("the token may not", "give it", is_refusal=True)
+FAILURE = model.PublishProblem("could not")
 MINOR = replace(REFUSAL, is_minor=True)
 
 
-def published(reviewed: Review, pull: PullRequest | None = None, **changes: Any) -> Publication:
-    plan = make_plan(reviewed, pull or pull_request(), marker=MARKER, options=PublishOptions(approve=True))
-    whole = Publication(
+def published(reviewed: Review, pull: model.PullRequest | None = None, **changes: Any) -> model.Publication:
+    plan = make_plan(reviewed, pull or pull_request(), marker=MARKER, options=model.PublishOptions(approve=True))
+    whole = model.Publication(
         plan=plan,
         posted=plan.comments,
         answered=plan.answers,
         opinion=plan.opinion,
         withdrawn=plan.withdrawn,
-        summary=SummaryChange.CREATED,
+        summary=model.SummaryChange.CREATED,
         summary_url="https://github.com/octo/demo/pull/1#issuecomment-9",
-        status=StatusKind.COMMIT,
+        status=model.StatusKind.COMMIT,
     )
     return replace(whole, **changes)
 
@@ -70,7 +58,7 @@ def test_long_lists_are_cut_and_the_rest_is_counted() -> None:
 
 
 def test_a_dry_run_tells_what_would_be_done() -> None:
-    done = Publication(plan=published(review(finding(4))).plan, dry_run=True)
+    done = model.Publication(plan=published(review(finding(4))).plan, dry_run=True)
     told = render_publication(done)
     assert "(dry run: nothing was posted)" in told
     assert "1 new comment" in told
@@ -79,14 +67,14 @@ def test_a_dry_run_tells_what_would_be_done() -> None:
 
 
 def test_opinions_are_told() -> None:
-    old = StandingOpinion(review_id=1, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
+    old = model.StandingOpinion(review_id=1, opinion=model.Opinion.REQUEST_CHANGES, head=FIRST)
     told = render_publication(published(review(), pull_request(opinions=(old,))))
     assert "  approved\n" in told
     assert "  1 earlier opinion withdrawn\n" in told
 
 
 def test_programs_get_everything() -> None:
-    refused = WithoutComment(finding(9), "GitHub took no comment on its lines")
+    refused = model.WithoutComment(finding(9), "GitHub took no comment on its lines")
     done = published(review(finding(4), finding(9)), refused=(refused,), problems=(FAILURE,))
     document = json.loads(publication_json(done))
     assert document["pull_request"] == "octo/demo#1"
@@ -117,28 +105,5 @@ def test_no_secret_and_no_command_to_a_log_is_told() -> None:
         ((MINOR, REFUSAL), 2),
     ],
 )
-def test_the_exit_code_tells_what_is_missing(problems: tuple[PublishProblem, ...], code: int) -> None:
+def test_the_exit_code_tells_what_is_missing(problems: tuple[model.PublishProblem, ...], code: int) -> None:
     assert published(review(), problems=problems).exit_code == code
-
-
-def test_the_help_names_token_exit_codes_and_how_to_dismiss(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["publish", "github", "--help"])
-    assert end.value.code == 0
-    shown = capsys.readouterr().out
-    for words in (
-        "GITHUB_TOKEN",
-        "--dry-run",
-        "--request-changes",
-        "--no-resolve",
-        "exit codes:\n  0  posted",
-        "dismiss",
-    ):
-        assert words in shown
-
-
-@each("words", [[], ["gitlab"], ["github", "--status", "purple"]])
-def test_other_words_are_exit_2(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["publish", *words])
-    assert end.value.code == 2

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,15 @@ from msgspec.structs import replace
 from codeloupe.cli import review as verb
 from codeloupe.cli.output import set_up_logging
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.progress import ProgressMode
 from codeloupe.config.schema import Settings
 from codeloupe.engine import run as engine_run
-from codeloupe.errors import UsageError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.review import Policy, Preview, Review
 from codeloupe.model.scope import DefaultScope
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.unit.reports.examples import finding
 from tests.unit.reports.examples import review as example
 
@@ -88,21 +85,6 @@ def test_the_options_reach_the_review(stage: Stage, tmp_path: Path) -> None:
     assert (stage.asked["context"], stage.asked["fresh"]) == ("Faster.", True)
 
 
-def test_without_options_nothing_is_asked_anew_and_there_is_no_context(stage: Stage) -> None:
-    run("-q")
-    assert (stage.asked["context"], stage.asked["fresh"]) == ("", False)
-    assert stage.asked["settings"] == Settings()
-
-
-def test_the_exit_code_is_that_of_the_review(stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run("-q") == 1
-    stage.outcome = example(complete=False, exit_code=3)
-    assert run("-q") == 3
-    captured = capsysbinary.readouterr()
-    assert b"Statement is built from a variable" in captured.out
-    assert captured.err == b""
-
-
 def test_json_goes_to_standard_output_and_findings_appear_on_stderr_as_they_are_found(
     stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -111,12 +93,6 @@ def test_json_goes_to_standard_output_and_findings_appear_on_stderr_as_they_are_
     captured = capsysbinary.readouterr()
     assert json.loads(captured.out)["findings"][0]["title"] == "Statement is built from a variable"
     assert b"\n  high  app/db.py:42  Statement is built from a variable\n" in captured.err
-
-
-def test_a_wrong_context_file_stops_it_before_anything_is_asked(stage: Stage) -> None:
-    with pytest.raises(UsageError, match="cannot read the context file nowhere: no such file"):
-        run("--context-file", "nowhere")
-    assert stage.asked == {}
 
 
 @pytest.mark.parametrize(
@@ -164,44 +140,31 @@ def test_a_preview_spends_nothing(stage: Stage, words: list[str], capsysbinary: 
     assert capsysbinary.readouterr().out.startswith(b"{" if words else b"Preview: topic")
 
 
-def test_verbose_logs_one_line_a_record_without_secrets_and_no_debug(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logging(verbose=True)
-    logger = logging.getLogger("codeloupe.engine.sample")
-    logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
-    logger.debug("the whole prompt")
-    assert capsys.readouterr().err == ("INFO codeloupe.engine.sample: sent [redacted]\\x0a::error::forged \\x1b[2J\n")
-
-
-def test_debug_logs_prompts_and_answers_readably_without_secrets_or_forged_records(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    set_up_logging(verbose=False, debug=True)
-    logger = logging.getLogger("codeloupe.engine.sample")
-    logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
-    assert capsys.readouterr().err.split("\n") == [
-        "DEBUG codeloupe.engine.sample: prompt of a.py:",
-        "    key [redacted]",
-        "    INFO codeloupe: forged",
-        "    : :error::x\\x1b",
-        "",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("words", "mode"),
-    [([], ProgressMode.LIVE), (["-v"], ProgressMode.PLAIN), (["--debug"], ProgressMode.PLAIN)],
+@each(
+    ("options", "shown"),
+    [
+        ({"verbose": True}, ["INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J"]),
+        (
+            {"debug": True},
+            [
+                "INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J",
+                "DEBUG codeloupe.sample: prompt of a.py:",
+                "    key [redacted]",
+                "    INFO codeloupe: forged",
+                "    : :error::x\\x1b",
+            ],
+        ),
+    ],
 )
-def test_a_log_on_the_terminal_leaves_no_line_that_is_redrawn(
-    words: list[str], mode: ProgressMode, monkeypatch: pytest.MonkeyPatch
+def test_a_log_has_no_secret_and_no_forged_record_and_prompts_only_with_debug(
+    options: dict[str, bool], shown: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("CI", raising=False)
-    parser = Parser()
-    verb.configure(parser)
-    assert verb._mode(parser.parse_args(words)) is mode
+    logging.getLogger("codeloupe").handlers.clear()
+    set_up_logging(**options)
+    logger = logging.getLogger("codeloupe.sample")
+    logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
+    logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
+    assert capsys.readouterr().err.splitlines() == shown
 
 
 def test_the_review_logs_nothing_without_being_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

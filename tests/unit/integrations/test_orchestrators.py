@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +26,17 @@ from codeloupe.integrations import (
     make_reviewer,
     make_workdir_reviewer,
 )
+from codeloupe.model import review as model
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import ReviewerChosen, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    Policy,
-    Review,
-    ReviewerInfo,
-    ReviewError,
-    SkippedFile,
-    SkipReason,
-    Verdict,
-)
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.testing import Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rows import each
 
 SETTINGS = Settings(reviewer_type="offline")
-INFO = ReviewerInfo(type="agent_sdk", why="as requested")
+INFO = model.ReviewerInfo(type="agent_sdk", why="as requested")
 FINDING = Finding(
     file="a.py",
     line_start=3,
@@ -65,13 +55,13 @@ def outcome(
     *findings: Finding,
     failed: tuple[str, ...] = (),
     units: int = 1,
-    skipped: tuple[SkippedFile, ...] = (),
-    errors: tuple[ReviewError, ...] = (),
-    policy: Policy = Policy(),  # noqa: B008 - frozen
-) -> Review:
-    units_failed = tuple(FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
-    coverage = Coverage(1, 1, skipped, units, units_failed)
-    return Review(
+    skipped: tuple[model.SkippedFile, ...] = (),
+    errors: tuple[model.ReviewError, ...] = (),
+    policy: model.Policy = model.Policy(),  # noqa: B008 - frozen
+) -> model.Review:
+    units_failed = tuple(model.FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
+    coverage = model.Coverage(1, 1, skipped, units, units_failed)
+    return model.Review(
         review_id="0123456789abcdef",
         scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
         reviewer=INFO,
@@ -89,12 +79,12 @@ def outcome(
 class Script:
     """A review function that gives one ending after the other, and keeps how it was called."""
 
-    def __init__(self, *endings: Review | Exception | Callable[[], Any], warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, *endings: model.Review | Exception | Callable[[], Any], warnings: tuple[str, ...] = ()) -> None:
         self._endings = list(endings)
         self._warnings = warnings
         self.calls: list[dict[str, Any]] = []
 
-    async def __call__(self, scope: object, *, emit: Callable[[object], None], **options: Any) -> Review:
+    async def __call__(self, scope: object, *, emit: Callable[[object], None], **options: Any) -> model.Review:
         self.calls.append({"scope": scope, **options})
         emit(ReviewerChosen(INFO))
         for message in self._warnings:
@@ -103,7 +93,7 @@ class Script:
         if isinstance(ending, Exception):
             raise ending
         result = await ending() if callable(ending) else ending
-        assert isinstance(result, Review)
+        assert isinstance(result, model.Review)
         return result
 
 
@@ -123,46 +113,40 @@ def test_a_clean_review_passes() -> None:
 
 
 @pytest.mark.requirement("V6")
-def test_findings_become_issues_with_their_priority_in_the_title() -> None:
-    result, _ = ask(Script(outcome(FINDING)))
-    issue = ReviewIssue(
-        file="a.py",
-        line_start=3,
-        line_end=4,
-        priority=1,
-        title="[P1] Division by zero",
-        body="The list may be empty.",
-        reviewer="agent_sdk",
-    )
-    assert (result.passed, result.issues, result.parse_error) == (False, (issue,), None)
-
-
-@each("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
-def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str) -> None:
-    result, _ = ask(Script(outcome(replace(FINDING, title=stated))))
-    assert result.issues[0].title == "[P1] x"
-
-
 @pytest.mark.requirement("V7")
 @each(
     ("severity", "verdict", "priority", "passed"),
     [
-        (Severity.CRITICAL, Verdict.FAIL, 0, False),
-        (Severity.HIGH, Verdict.FAIL, 1, False),
-        (Severity.MEDIUM, Verdict.NEEDS_WORK, 2, True),
-        (Severity.LOW, Verdict.NEEDS_WORK, 3, True),
+        (Severity.CRITICAL, model.Verdict.FAIL, 0, False),
+        (Severity.HIGH, model.Verdict.FAIL, 1, False),
+        (Severity.MEDIUM, model.Verdict.NEEDS_WORK, 2, True),
+        (Severity.LOW, model.Verdict.NEEDS_WORK, 3, True),
     ],
 )
-def test_what_does_not_block_is_told_and_passes(
-    severity: Severity, verdict: Verdict, priority: int, passed: bool
+def test_findings_become_issues_and_those_that_do_not_block_pass(
+    severity: Severity, verdict: model.Verdict, priority: int, passed: bool
 ) -> None:
     review = outcome(replace(FINDING, severity=severity))
+    issue = ReviewIssue(
+        file="a.py",
+        line_start=3,
+        line_end=4,
+        priority=priority,
+        title=f"[P{priority}] Division by zero",
+        body="The list may be empty.",
+        reviewer="agent_sdk",
+    )
     result, _ = ask(Script(review))
-    assert (review.verdict, result.issues[0].priority, result.passed) == (verdict, priority, passed)
+    assert (review.verdict, result.issues, result.passed, result.parse_error) == (verdict, (issue,), passed, None)
+
+
+@each("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
+def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str) -> None:
+    assert ask(Script(outcome(replace(FINDING, title=stated))))[0].issues[0].title == "[P1] x"
 
 
 def test_a_stricter_policy_lets_a_nit_block() -> None:
-    review = outcome(replace(FINDING, severity=Severity.LOW), policy=Policy(fail_on=Severity.LOW))
+    review = outcome(replace(FINDING, severity=Severity.LOW), policy=model.Policy(fail_on=Severity.LOW))
     assert not ask(Script(review))[0].passed
 
 
@@ -174,89 +158,43 @@ def test_refuted_findings_are_no_issues_and_unplaced_ones_come_last_and_say_so()
     assert "not found in the reviewed files" in result.issues[1].body
 
 
+GAPS = (model.SkippedFile("big.py", model.SkipReason.TOO_LARGE), model.SkippedFile("x.bin", model.SkipReason.BINARY))
+MANY = ("timeout", "timeout", *(f"missing field: {number}" for number in range(8)))
+SAID = "timeout; missing field: 0; missing field: 1; missing field: 2; missing field: 3; and 4 more"
+
+
 @pytest.mark.requirement("V8")
-@each("reason", ["missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output"])
-def test_an_answer_that_cannot_be_read_does_not_pass_and_says_which_words(reason: str) -> None:
-    result, warnings = ask(Script(outcome(failed=(reason,))))
-    assert (result.passed, result.parse_error, result.fatal_error) == (False, reason, False)
-    assert warnings == [reason]
+@each(
+    ("ending", "parse_error", "passed"),
+    [
+        *(
+            (outcome(failed=(reason,)), reason, False)
+            for reason in ("missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output")
+        ),
+        (outcome(failed=MANY), SAID, False),
+        (outcome(skipped=GAPS), "big.py: too large", False),
+        (outcome(failed=("timeout",), policy=model.Policy(pass_when_incomplete=True)), "timeout", True),
+    ],
+)
+def test_what_was_not_reviewed_does_not_pass_unless_the_policy_lets_it_and_is_always_said(
+    ending: model.Review, parse_error: str, passed: bool
+) -> None:
+    result, warnings = ask(Script(ending))
+    assert (result.passed, result.parse_error, result.fatal_error) == (passed, parse_error, False)
+    assert warnings == [parse_error]
 
 
-def test_reasons_are_told_once_and_not_without_end() -> None:
-    reasons = ("timeout", "timeout", *(f"missing field: {number}" for number in range(8)))
-    result, _ = ask(Script(outcome(failed=reasons)))
-    assert result.parse_error == "timeout; " + "; ".join(f"missing field: {number}" for number in range(4)) + (
-        "; and 4 more"
-    )
+async def forever() -> model.Review:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
-def test_a_file_that_could_not_be_reviewed_is_named() -> None:
-    skipped = (SkippedFile("big.py", SkipReason.TOO_LARGE), SkippedFile("x.bin", SkipReason.BINARY))
-    result, _ = ask(Script(outcome(skipped=skipped)))
-    assert (result.passed, result.parse_error) == (False, "big.py: too large")
+def cancelled(work: Coroutine[Any, Any, object]) -> None:
+    """Start some work, and cancel it when it has begun."""
 
-
-def test_a_policy_that_lets_incomplete_reviews_pass_is_kept_and_the_gap_is_still_told() -> None:
-    result, warnings = ask(Script(outcome(failed=("timeout",), policy=Policy(pass_when_incomplete=True))))
-    assert (result.passed, result.parse_error, warnings) == (True, "timeout", ["timeout"])
-
-
-@pytest.mark.requirement("V9")
-def test_a_review_that_takes_too_long_is_ended() -> None:
-    ended: list[str] = []
-
-    async def forever() -> Review:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("gone")
-        raise AssertionError
-
-    result, warnings = ask(Script(forever), timeout=0.05)
-    assert result == ReviewResult(passed=False, verdict=Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False)
-    assert (ended, warnings) == (["gone"], ["timeout"])
-
-
-def test_a_timeout_of_something_else_is_not_taken_for_ours() -> None:
-    result, _ = ask(Script(TimeoutError("the lock of the index")))
-    assert result.parse_error == "TimeoutError: the lock of the index"
-
-
-@pytest.mark.requirement("V9")
-def test_an_exception_is_kept_as_a_message_and_its_trace_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    result, warnings = ask(Script(RuntimeError("the SDK fell over")))
-    assert (result.passed, result.fatal_error) == (False, False)
-    assert result.parse_error == "RuntimeError: the SDK fell over"
-    assert warnings == [result.parse_error]
-    assert "Traceback" in caplog.text
-
-
-def test_an_error_of_ours_keeps_its_hint_and_is_not_fatal_unless_the_call_was_wrong() -> None:
-    lost, _ = ask(Script(ConnectionFailed("the line was cut", agent="agent_sdk", hint="try again")))
-    assert (lost.parse_error, lost.fatal_error) == ("the line was cut (try again)", False)
-    wrong, _ = ask(Script(RevisionError("the revision 'x' is unknown")))
-    assert (wrong.passed, wrong.parse_error, wrong.fatal_error) == (False, "the revision 'x' is unknown", True)
-
-
-def test_a_fatal_error_of_the_reviewer_is_fatal() -> None:
-    review = outcome(failed=("the gate has no reviewers",), errors=(ReviewError("fatal", "no reviewers"),))
-    assert ask(Script(review))[0].fatal_error
-
-
-def test_a_secret_in_a_message_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "swordfish-" * 3)
-    result, _ = ask(Script(RuntimeError(f"refused {'swordfish-' * 3}")))
-    assert result.parse_error == "RuntimeError: refused [redacted]"
-
-
-def test_a_cancellation_is_raised() -> None:
     async def go() -> None:
-        async def forever() -> Review:
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        task = asyncio.ensure_future(CodeReviewer(settings=SETTINGS, review=Script(forever))("a..b"))
-        await asyncio.sleep(0.01)
+        task = asyncio.ensure_future(work)
+        await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -264,15 +202,55 @@ def test_a_cancellation_is_raised() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.requirement("V9")
+def test_a_review_that_takes_too_long_is_ended_and_a_cancellation_is_raised() -> None:
+    ended: list[str] = []
+
+    async def slow() -> model.Review:
+        try:
+            return await forever()
+        finally:
+            ended.append("gone")
+
+    result, warnings = ask(Script(slow), timeout=0.05)
+    assert result == ReviewResult(
+        passed=False, verdict=model.Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False
+    )
+    assert (ended, warnings) == (["gone"], ["timeout"])
+    cancelled(CodeReviewer(settings=SETTINGS, review=Script(slow))("a..b"))
+    assert ended == ["gone", "gone"]
+
+
+@pytest.mark.requirement("V9")
+@each(
+    ("ending", "parse_error", "is_fatal"),
+    [
+        (RuntimeError("the SDK fell over"), "RuntimeError: the SDK fell over", False),
+        # A timeout of something else is not taken for ours.
+        (TimeoutError("the lock of the index"), "TimeoutError: the lock of the index", False),
+        (ConnectionFailed("cut", agent="agent_sdk", hint="try again"), "cut (try again)", False),
+        # The call was wrong.
+        (RevisionError("the revision 'x' is unknown"), "the revision 'x' is unknown", True),
+        (RuntimeError(f"refused {'swordfish-' * 3}"), "RuntimeError: refused [redacted]", False),
+        (outcome(failed=("no reviewers",), errors=(model.ReviewError("fatal", "none"),)), "no reviewers", True),
+    ],
+)
+def test_a_failure_is_kept_as_a_message_and_its_trace_is_in_the_log(
+    ending: Any, parse_error: str, is_fatal: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "swordfish-" * 3)
+    caplog.clear()
+    result, warnings = ask(Script(ending))
+    assert (result.passed, result.parse_error, result.fatal_error) == (False, parse_error, is_fatal)
+    assert warnings == [parse_error]
+    assert ("Traceback" in caplog.text) == isinstance(ending, Exception)
+
+
 def test_commits_are_reviewed_one_by_one_and_their_results_are_one() -> None:
     other = replace(FINDING, file="b.py")
     script = Script(outcome(FINDING), outcome(), outcome(FINDING, other, failed=("timeout",)))
     result, _ = ask(script, "", commit_shas=["1" * 40, "2" * 40, "1" * 40, "3" * 40])
-    assert [call["scope"] for call in script.calls] == [
-        CommitScope("1" * 40),
-        CommitScope("2" * 40),
-        CommitScope("3" * 40),
-    ]
+    assert [call["scope"] for call in script.calls] == [CommitScope(digit * 40) for digit in "123"]
     assert [issue.file for issue in result.issues] == ["a.py", "b.py"]
     assert (result.passed, result.parse_error) == (False, "timeout")
 
@@ -306,27 +284,18 @@ def test_wrong_arguments_are_raised(diff_range: str, arguments: dict[str, Any]) 
 
 @pytest.mark.requirement("V5")
 def test_the_context_and_the_session_are_handed_on(tmp_path: Path) -> None:
-    (tmp_path / "context.md").write_bytes(b"Adds a cache \xff.")
-    script = Script(outcome())
-    ask(script, context_file=tmp_path / "context.md", claude_session_id="session-1")
-    assert (script.calls[0]["context"], script.calls[0]["session_id"]) == (
-        "Adds a cache \N{REPLACEMENT CHARACTER}.",
-        "session-1",
-    )
-
-
-def test_a_context_file_that_is_not_there_does_not_pass(tmp_path: Path) -> None:
-    script = Script(outcome())
-    result, _ = ask(script, context_file=tmp_path / "context.md")
+    context = tmp_path / "context.md"
+    script = Script(outcome(), outcome())
+    result, _ = ask(script, context_file=context)
     assert (result.passed, result.fatal_error, script.calls) == (False, True, [])
     assert "does not exist" in (result.parse_error or "")
-
-
-def test_a_long_context_is_cut_and_that_is_told(tmp_path: Path) -> None:
-    (tmp_path / "context.md").write_text("x" * 1_100_000)
-    script = Script(outcome())
-    result, warnings = ask(script, context_file=str(tmp_path / "context.md"))
-    assert (result.passed, len(script.calls[0]["context"])) == (True, 1024 * 1024)
+    context.write_bytes(b"Adds a cache \xff.")
+    ask(script, context_file=context, claude_session_id="session-1")
+    (call,) = script.calls
+    assert (call["context"], call["session_id"]) == ("Adds a cache \N{REPLACEMENT CHARACTER}.", "session-1")
+    context.write_text("x" * 1_100_000)
+    result, warnings = ask(script, context_file=str(context))
+    assert (result.passed, len(script.calls[1]["context"])) == (True, 1024 * 1024)
     assert "left out" in warnings[0]
 
 
@@ -336,12 +305,12 @@ def test_it_does_not_override_a_disabled_setting() -> None:
 
 
 @pytest.mark.requirement("V12")
-def test_warnings_reach_the_sink_each_once() -> None:
+def test_warnings_reach_the_sink_each_once_and_one_that_fails_takes_nothing_from_the_review(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     _, warnings = ask(Script(outcome(failed=("timeout",)), warnings=("slow", "slow", "timeout")))
     assert warnings == ["slow", "timeout"]
 
-
-def test_a_sink_that_fails_takes_nothing_from_the_review(caplog: pytest.LogCaptureFixture) -> None:
     def broken(message: str) -> None:
         raise RuntimeError(message)
 
@@ -364,7 +333,7 @@ def test_the_log_says_which_reviewer_and_what(caplog: pytest.LogCaptureFixture) 
     ]
 
 
-def test_the_report_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_report_is_written_where_it_is_asked_for_and_one_that_cannot_be_takes_nothing(tmp_path: Path) -> None:
     reviewer = CodeReviewer(log_directory=tmp_path / "logs", review=Script(outcome(FINDING), outcome(), outcome()))
     one = asyncio.run(reviewer("a..b")).review_log_path
     assert one is not None
@@ -372,16 +341,12 @@ def test_the_report_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     several = asyncio.run(reviewer("", commit_shas=["1", "2"])).review_log_path
     assert several is not None
     assert [document["schema_version"] for document in json.loads(several.read_text())] == [1, 1]
-    assert sorted(file.name for file in (tmp_path / "logs").iterdir()) == ["review-0123456789abcdef.json"]
-
-
-def test_a_report_that_cannot_be_written_takes_nothing_from_the_review(tmp_path: Path) -> None:
-    (tmp_path / "logs").write_text("a file")
+    assert [file.name for file in (tmp_path / "logs").iterdir()] == ["review-0123456789abcdef.json"]
+    (tmp_path / "file").write_text("")
     warnings: list[str] = []
-    reviewer = CodeReviewer(
-        log_directory=tmp_path / "logs", on_review_warning=warnings.append, review=Script(outcome())
-    )
-    result = asyncio.run(reviewer("a..b"))
+    script = Script(outcome())
+    lost = CodeReviewer(log_directory=tmp_path / "file", on_review_warning=warnings.append, review=script)
+    result = asyncio.run(lost("a..b"))
     assert (result.passed, result.review_log_path) == (True, None)
     assert "could not be written" in warnings[0]
 
@@ -419,13 +384,10 @@ def test_a_work_directory_is_reviewed_from_its_merge_base_to_its_head(branch: Gi
     assert script.calls[0]["scope"] == RangeScope(f"{base}...HEAD")
     assert script.calls[0]["repo"] == branch.path
     assert result == WorkdirReviewResult(passed=True, summary="No findings; 1 of 1 file reviewed")
-
-
-def test_a_base_that_only_origin_has_is_found(branch: GitRepository) -> None:
+    # A base that only origin has is found too.
     branch.git("update-ref", "refs/remotes/origin/main", "main")
     branch.git("branch", "-D", "main")
-    script = Script(outcome())
-    assert look(script, branch)[0].passed
+    assert look(Script(outcome()), branch)[0].passed
 
 
 @pytest.mark.requirement("C4")
@@ -446,16 +408,9 @@ def test_it_has_the_name_of_its_reviewer() -> None:
 )
 def test_findings_become_issues_of_three_severities(branch: GitRepository, severity: Severity, word: Any) -> None:
     result, _ = look(Script(outcome(replace(FINDING, severity=severity))), branch)
-    assert result.issues == (
-        WorkdirIssue(
-            file="a.py",
-            line=3,
-            severity=word,
-            message="Division by zero: The list may be empty.",
-            suggestion="Check the length first.",
-        ),
-    )
-    assert result.passed == (word != "error")
+    message = "Division by zero: The list may be empty."
+    issue = WorkdirIssue(file="a.py", line=3, severity=word, message=message, suggestion="Check the length first.")
+    assert (result.issues, result.passed) == ((issue,), word != "error")
 
 
 @pytest.mark.requirement("C7")
@@ -473,21 +428,19 @@ def test_findings_become_issues_of_three_severities(branch: GitRepository, sever
 def test_an_answer_that_cannot_be_read_passes_or_fails_as_the_policy_says(
     branch: GitRepository, policy: Any, reason: str, summary: str
 ) -> None:
-    review = outcome(failed=(reason,), errors=(ReviewError("invalid_answer", reason, "I think it is fine."),))
+    review = outcome(failed=(reason,), errors=(model.ReviewError("invalid_answer", reason, "I think it is fine."),))
     result, warnings = look(Script(review), branch, on_parse_error=policy)
     assert result == WorkdirReviewResult(passed=policy == "pass", summary=summary, raw_output="I think it is fine.")
     assert warnings == [reason]
 
 
-def test_the_policy_of_the_settings_holds_unless_another_is_given(branch: GitRepository) -> None:
-    lenient = Settings(on_parse_error="pass")
-    for given, passed in ((None, True), ("fail", False)):
-        reviewer = WorkdirReviewer(
-            settings=lenient,
-            on_parse_error=given,  # type: ignore[arg-type]  # one of the words that it takes
-            review=Script(outcome(failed=("empty output",))),
-        )
-        assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
+@each(("given", "passed"), [(None, True), ("fail", False)])
+def test_the_policy_of_the_settings_holds_unless_another_is_given(
+    branch: GitRepository, given: Any, passed: bool
+) -> None:
+    script = Script(outcome(failed=("empty output",)))
+    reviewer = WorkdirReviewer(settings=Settings(on_parse_error="pass"), on_parse_error=given, review=script)
+    assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
 
 
 @each("reasons", [("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)])
@@ -513,34 +466,18 @@ def test_a_work_directory_that_cannot_be_reviewed_is_not_passed(tmp_path: Path, 
     assert "not inside a git repository" in outside.summary
 
 
-def test_a_work_directory_without_commits_is_not_passed(repository: GitRepository) -> None:
+def test_a_work_directory_without_commits_or_base_is_not_passed(repository: GitRepository) -> None:
     result, _ = look(Script(), repository)
     assert (result.passed, "no commits yet" in result.summary) == (False, True)
+    with pytest.raises(ValueError, match="branch to compare with"):
+        look(Script(), repository, " ")
 
 
 @pytest.mark.requirement("C8")
 def test_a_work_directory_has_a_time_limit_and_can_be_cancelled(branch: GitRepository) -> None:
-    async def forever() -> Review:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     result, _ = look(Script(forever), branch, timeout_seconds=0.3)
     assert (result.passed, result.summary) == (False, "The review failed: timeout")
-
-    async def go() -> None:
-        reviewer = WorkdirReviewer(settings=SETTINGS, review=Script(forever))
-        task = asyncio.ensure_future(reviewer.review(branch.path, "main"))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(go())
-
-
-def test_a_base_branch_is_needed(repository: GitRepository) -> None:
-    with pytest.raises(ValueError, match="branch to compare with"):
-        look(Script(), repository, " ")
+    cancelled(WorkdirReviewer(settings=SETTINGS, review=Script(forever)).review(branch.path, "main"))
 
 
 class TestWithoutAnAgent:
@@ -568,17 +505,13 @@ class TestWithoutAnAgent:
             assert "codex cannot be used" in words
             assert "gemini cannot be used" in words
 
-    @pytest.mark.defect("T11")
-    def test_nothing_passes_in_a_work_directory_either(self, project: GitRepository) -> None:
-        reviewer = make_workdir_reviewer(self.NO_LOGIN, on_parse_error="pass")
-        result = asyncio.run(reviewer.review(project.path, "HEAD~1"))
-        assert not result.passed
-        assert "codex cannot be used" in result.summary
+        workdir = make_workdir_reviewer(self.NO_LOGIN, on_parse_error="pass")
+        looked = asyncio.run(workdir.review(project.path, "HEAD~1"))
+        assert not looked.passed
+        assert "codex cannot be used" in looked.summary
 
-    def test_no_change_passes_without_anybody_to_ask(self, project: GitRepository) -> None:
+    def test_no_change_passes_and_offline_reviews_when_that_is_asked_for(self, project: GitRepository) -> None:
         assert asyncio.run(make_reviewer(self.NO_LOGIN, repo=project.path)("HEAD..HEAD")).passed
-
-    def test_offline_when_that_is_asked_for(self, project: GitRepository) -> None:
         offline = replace(self.NO_LOGIN, reviewer_type="offline")
         assert asyncio.run(make_reviewer(offline, repo=project.path)("HEAD~1..HEAD")).passed
 

@@ -21,7 +21,7 @@ from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import FindingV1
 from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from tests.rows import each
-from tests.unit.sweep.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
+from tests.unit.commits.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
 
 SPENT = Usage(requests=4, cached=1, input_tokens=1200, output_tokens=90, cost_usd=0.31, duration_seconds=12.3)
 MIXED = sweep(

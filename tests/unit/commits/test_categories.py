@@ -11,7 +11,7 @@ from codeloupe.commits.categories import categorise
 from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitCategory
 from tests.rows import each
-from tests.unit.sweep.commit_messages import MESSAGES, Message
+from tests.unit.commits.commit_messages import MESSAGES, Message
 
 
 def commit(text: str, files: tuple[str, ...] = ()) -> Commit:

@@ -82,13 +82,9 @@ def failed_review(reason: str = "timeout", *, kind: str = "timeout", reviewed: i
     return review(complete=False, exit_code=3, coverage=coverage, errors=errors, **changes)
 
 
-def assignment(number: int = 1, **changes: Any) -> Assignment:
+def assignment(number: int = 1) -> Assignment:
     """A commit to be reviewed."""
-    change = Change(Scope(ScopeKind.COMMIT, "a" * 40, "b" * 40, "commit b"), ())
-    ordinary = Assignment(
-        commit=commit(number), category=CommitCategory.BUG_FIX, experts=("reliability",), change=change
-    )
-    return replace(ordinary, **changes)
+    return not_reviewed(number, ""), Change(Scope(ScopeKind.COMMIT, "a" * 40, "b" * 40, "commit b"), ())
 
 
 async def given(assignments: Iterable[Assignment]) -> AsyncGenerator[Assignment]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,9 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each
-from tests.unit.sweep.sweep_samples import assignment, failed_review, finding, given, review
+from tests.unit.commits.sweep_samples import assignment, commit, failed_review, finding, given, not_reviewed, review
 
-Work = Callable[[Assignment, Change], Awaitable[Review]]
+Work = Callable[[CommitReview, Change], Awaitable[Review]]
 
 
 def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[CommitReview, ...]:
@@ -23,73 +24,49 @@ def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[Commit
     return asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(count))))
 
 
-async def clean(_assignment: Assignment, _change: Change) -> Review:
+async def clean(_commit: CommitReview, _change: Change) -> Review:
     return review()
 
 
 @pytest.mark.requirement("D2")
-@each("most", [1, 5, 20])
-def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> None:
-    running = seen = 0
+@each(("options", "most"), [({"max_concurrent": 1}, 1), ({}, 5), ({"max_concurrent": 20}, 20)])
+def test_at_most_so_many_run_at_a_time_and_all_places_are_used_and_the_loop_goes_on(
+    options: dict[str, Any], most: int
+) -> None:
+    running = seen = ticks = 0
     # Nobody goes on before every place is taken, and one more than there are places would be seen.
     full = asyncio.Barrier(most)
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         nonlocal running, seen
         running += 1
         seen = max(seen, running)
         await full.wait()
-        await asyncio.sleep(0.001)
+        before = ticks
+        while ticks == before:  # noqa: ASYNC110 - the number has no event
+            await asyncio.sleep(0.001)
         running -= 1
         return review()
 
-    outcomes = dispatch(work, 3 * most, max_concurrent=most)
-    assert seen == most
-    assert [outcome.commit.sha for outcome in outcomes] == [assignment(number).commit.sha for number in range(3 * most)]
+    async def main() -> tuple[CommitReview, ...]:
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.001)
+                ticks += 1
 
-
-@pytest.mark.requirement("D2")
-def test_five_at_a_time_is_the_default_and_none_is_refused() -> None:
-    seen: list[int] = []
-    running: set[str] = set()
-    full = asyncio.Barrier(5)
-
-    async def work(one: Assignment, _change: Change) -> Review:
-        running.add(one.commit.sha)
-        seen.append(len(running))
-        await full.wait()
-        await asyncio.sleep(0.001)
-        running.discard(one.commit.sha)
-        return review()
-
-    asyncio.run(AgentDispatcher(work).dispatch(given(assignment(number) for number in range(10))))
-    assert max(seen) == 5
-    with pytest.raises(ValueError, match="at least one"):
-        AgentDispatcher(work, max_concurrent=0)
-
-
-@pytest.mark.requirement("D2")
-def test_the_event_loop_goes_on_while_reviews_run() -> None:
-    ticks = 0
-
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            await asyncio.sleep(0.001)
-            ticks += 1
-
-    async def slow(_assignment: Assignment, _change: Change) -> Review:
-        while ticks < 8:  # noqa: ASYNC110 - the number has no event
-            await asyncio.sleep(0.001)
-        return review()
-
-    async def main() -> None:
         ticking = asyncio.create_task(tick())
-        await AgentDispatcher(slow).dispatch(given(assignment(number) for number in range(5)))
+        outcomes = await AgentDispatcher(work, **options).dispatch(given(map(assignment, range(3 * most))))
         ticking.cancel()
+        return outcomes
 
-    asyncio.run(main())
-    assert ticks >= 8
+    assert [outcome.commit.sha for outcome in asyncio.run(main())] == [commit(number).sha for number in range(3 * most)]
+    assert seen == most
+
+
+def test_none_at_a_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        AgentDispatcher(clean, max_concurrent=0)
 
 
 def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
@@ -101,7 +78,7 @@ def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
             ahead.append(number - begun)
             yield assignment(number)
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         nonlocal begun
         begun += 1
         await asyncio.sleep(0.002)
@@ -127,9 +104,9 @@ def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
 def test_whatever_one_review_raises_degrades_that_commit_alone(
     error: BaseException, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = assignment(2).commit.sha
+    bad = commit(2).sha
 
-    async def work(one: Assignment, _change: Change) -> Review:
+    async def work(one: CommitReview, _change: Change) -> Review:
         if one.commit.sha == bad:
             raise error
         return review()
@@ -146,10 +123,8 @@ def test_whatever_one_review_raises_degrades_that_commit_alone(
 
 @pytest.mark.requirement("D7")
 @pytest.mark.requirement("D8")
-def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         return failed_review("agent crashed: it was ended by signal 9", findings=(finding(Severity.HIGH),))
 
     with caplog.at_level(logging.WARNING, "codeloupe"):
@@ -166,7 +141,7 @@ def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(
 def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many() -> None:
     skipped = tuple(SkippedFile(f"{number}.py", SkipReason.TOO_LARGE) for number in range(9))
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         return review(complete=False, coverage=Coverage(files_total=9, skipped=skipped))
 
     (outcome,) = dispatch(work, 1)
@@ -175,7 +150,7 @@ def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many()
 
 def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
     async def main() -> tuple[CommitReview, ...]:
-        unread = assignment(1, change=None, problem="its parent is not here")
+        unread = (not_reviewed(1, "its parent is not here"), None)
         return await AgentDispatcher(clean).dispatch(given([unread, assignment(2)]))
 
     first, second = asyncio.run(main())
@@ -192,7 +167,7 @@ def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended
         yield assignment(2)
         raise error
 
-    async def work(one: Assignment, _change: Change) -> Review:
+    async def work(one: CommitReview, _change: Change) -> Review:
         await asyncio.sleep(0.02)
         ended.append(one.commit.sha)
         return review()
@@ -214,7 +189,7 @@ def test_a_cancellation_leaves_nothing_running_and_closes_the_source() -> None:
         finally:
             closed.append(True)
 
-    async def work(_assignment: Assignment, _change: Change) -> Review:
+    async def work(_commit: CommitReview, _change: Change) -> Review:
         nonlocal running
         running += 1
         try:
@@ -241,8 +216,8 @@ def test_each_end_is_told_as_it_comes_and_a_listener_that_fails_takes_nothing() 
     told: list[str] = []
     others = asyncio.Event()
 
-    async def work(one: Assignment, _change: Change) -> Review:
-        if one.commit.sha == assignment(0).commit.sha:
+    async def work(one: CommitReview, _change: Change) -> Review:
+        if one.commit.sha == commit(0).sha:
             await others.wait()
         return review()
 
@@ -266,7 +241,7 @@ class Counting:
         self._answers = answers
         self._then = then
 
-    async def __call__(self, _assignment: Assignment, _change: Change) -> Review:
+    async def __call__(self, _commit: CommitReview, _change: Change) -> Review:
         answer = self._answers[self.asked] if self.asked < len(self._answers) else self._then
         self.asked += 1
         if isinstance(answer, Exception):

@@ -7,7 +7,7 @@ from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, 
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.rows import each
-from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
+from tests.unit.commits.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
 LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL
 
@@ -82,17 +82,11 @@ def test_the_plan_is_red_and_green_for_each_then_refactor_and_the_worst_comes_fi
     ]
 
 
-def test_there_is_no_plan_for_low_findings_alone() -> None:
-    assert plan_of([finding(LOW)] * 3) == ()
-
-
 def test_a_plan_stays_short_and_says_what_it_leaves_out() -> None:
+    assert plan_of([finding(LOW)] * 3) == ()
     steps = plan_of([finding(MEDIUM, line_start=number) for number in range(1, 31)])
     assert len(steps) == 21
     assert steps[-1].text.endswith("Then take the other 20 in the same way.")
-
-
-def test_a_title_of_several_lines_is_one_line_in_the_plan() -> None:
     assert "\n" not in plan_of([finding(title="one\n\ntwo")])[0].text
 
 
@@ -109,9 +103,6 @@ def test_the_summary_has_the_fixed_form() -> None:
         "5 commits reviewed, 2 OK, 1 need fixes, 1 should be reverted, 1 could not be reviewed"
     )
     assert overall_score(commits) == 0.66
-
-
-def test_without_a_reviewed_commit_there_is_no_score() -> None:
     assert overall_score([]) is None
     assert overall_score([not_reviewed(1)]) is None
 
