@@ -27,7 +27,7 @@ from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.store.baseline_samples import ONE, TEXT, TWO
 
-HINT = FIELDS["fingerprint"].hint
+HINT = FIELDS["fingerprint"][2]
 ENTRY = f"version: 1\nentries:\n- fingerprint: {ONE}\n  reason: legacy\n"
 
 
@@ -116,7 +116,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     error = refused("version: 1\nentries:\n- fingerprint: 12\n- reason: x\n  ownr: y\n")
     assert error.message.split("\n") == [
         "the baseline has 4 mistakes:",
-        f"  known.yaml:3: fingerprint: expected {FIELDS['fingerprint'].expected}, found '12' ({HINT})",
+        f"  known.yaml:3: fingerprint: expected {FIELDS['fingerprint'][1]}, found '12' ({HINT})",
         "  known.yaml:3: this entry has no reason (add `reason: `)",
         "  known.yaml:4: this entry has no fingerprint (add `fingerprint: `)",
         "  known.yaml:5: ownr: unknown key (did you mean `owner`?)",
