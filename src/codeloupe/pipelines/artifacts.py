@@ -28,18 +28,15 @@ from codeloupe.model.pipeline import ArtifactRule
 
 MOST_ENTRIES = 500_000
 MOST_ARTIFACT_BYTES = 50 * 1024**2
-_DEEPEST_FOLDER = 200
 # An agent that asks for the status of a repository changes these, and nothing in them is ever an artifact.
 _VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".bzr", ".jj"})
-_ENTRIES_BETWEEN_BREATHS = 500
 # Two changes within one tick of the system's clock have the same time; no system has a tick this long.
 _TICK_SECONDS = 0.02
 _MOST_NAMED = 20
 _MOST_NOTES = 50
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HIDDEN = "hidden"
-_FILE, _LINK, _FOLDER, _DEVICE = "a file", "a link", "a folder", "a device"
+_FILE, _LINK, _FOLDER = "a file", "a link", "a folder"
 _KINDS = {
     stat.S_IFREG: _FILE,
     stat.S_IFLNK: _LINK,
@@ -112,27 +109,30 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
     while left:
         folder = left.popleft()
         try:
-            entries = _entries(workspace, folder)
+            if folder.count("/") >= 200:
+                raise OSError("too deep")  # noqa: TRY301 - as what the system itself refuses
+            with os.scandir(workspace / folder) as entries:
+                within = list(islice(entries, MOST_ENTRIES + 1))
         except OSError as error:
             if not folder:
                 raise _unreadable(workspace, stage, error) from error
             found[folder] = Entry("a folder that cannot be read")
             continue
-        for each in entries:
+        for each in within:
             if each.name in _VERSION_CONTROL:
                 continue
             path = f"{folder}/{each.name}" if folder else each.name
             # In a checkout a person may remove a file between the listing and the look.
             with suppress(FileNotFoundError):
                 facts = each.stat(follow_symlinks=False)
-                kind = _KINDS.get(stat.S_IFMT(facts.st_mode), _DEVICE)
+                kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "a device")
                 if kind is _FOLDER:
                     found[path] = Entry(kind)
                     left.append(path)
                 else:
                     stamp = (facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
                     found[path] = Entry(kind, facts.st_size, stamp)
-            if len(found) % _ENTRIES_BETWEEN_BREATHS == 0:
+            if len(found) % 500 == 0:
                 await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
         if len(found) > MOST_ENTRIES:
             raise ArtifactError(
@@ -141,13 +141,6 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
                 hint="have the agent remove what it does not need, such as installed packages",
             )
     return found
-
-
-def _entries(workspace: Path, folder: str) -> list[os.DirEntry[str]]:
-    if folder.count("/") >= _DEEPEST_FOLDER:
-        raise OSError("too deep")
-    with os.scandir(workspace / folder) as listed:
-        return list(islice(listed, MOST_ENTRIES + 1))
 
 
 def _unreadable(workspace: Path, stage: str, error: OSError) -> ArtifactError:
@@ -202,37 +195,27 @@ def collect(
 
 def why_not(root: Path, path: str, entry: Entry) -> str | None:
     """Why something in a workspace, whose real path is given, is no artifact; "" for what nobody takes for one."""
+    size, is_hidden = entry.size_bytes, path.startswith(".") or "/." in path
     if entry.kind == _LINK:
-        reason = _why_not_follow(root, path)
-    elif entry.kind == _FILE:
-        reason = _too_large(entry.size_bytes)
-    else:
-        reason = "" if entry.kind == _FOLDER else entry.kind
-    return _HIDDEN if reason is None and _is_hidden(path) else reason
-
-
-def _why_not_follow(root: Path, path: str) -> str | None:
-    target = Path(os.path.realpath(root / path))
-    if not target.is_relative_to(root):
-        return "a link that leaves the workspace"
-    try:
-        facts = target.stat()
-    except OSError:  # not there, or a circle of links
-        return "a link that leads nowhere"
-    if stat.S_ISDIR(facts.st_mode):
-        return ""
-    if not stat.S_ISREG(facts.st_mode):
-        return "a link to what is not a regular file"
-    return "a link to a hidden file" if _is_hidden(target.relative_to(root).as_posix()) else _too_large(facts.st_size)
-
-
-def _too_large(size: int) -> str | None:
-    is_too_large = size > MOST_ARTIFACT_BYTES
-    return f"a file of {size:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most" if is_too_large else None
-
-
-def _is_hidden(path: str) -> bool:
-    return path.startswith(".") or "/." in path
+        target = Path(os.path.realpath(root / path))
+        if not target.is_relative_to(root):
+            return "a link that leaves the workspace"
+        try:
+            facts = target.stat()
+        except OSError:  # not there, or a circle of links
+            return "a link that leads nowhere"
+        if stat.S_ISDIR(facts.st_mode):
+            return ""
+        if not stat.S_ISREG(facts.st_mode):
+            return "a link to what is not a regular file"
+        if any(part.startswith(".") for part in target.relative_to(root).parts):
+            return "a link to a hidden file"
+        size = facts.st_size
+    elif entry.kind != _FILE:
+        return "" if entry.kind == _FOLDER else entry.kind
+    if size > MOST_ARTIFACT_BYTES:
+        return f"a file of {size:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most"
+    return _HIDDEN if is_hidden else None
 
 
 def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
@@ -274,6 +257,8 @@ def save_answer(workspace: Path, name: str, answer: str | Any, *, structured: bo
     text = json.dumps(answer, indent=2, ensure_ascii=False) if structured else answer.rstrip("\n")
     file = workspace / name
     file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, _CREATE, 0o600), "wb") as sink:
+    with os.fdopen(
+        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
+    ) as sink:
         # Half of a character, which no encoding has, is written as its escape.
         sink.write(f"{text}\n".encode("utf-8", "backslashreplace"))

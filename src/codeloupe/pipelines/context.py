@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
+from codeloupe.engine.calls import StageKeys
 from codeloupe.errors import WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
 from codeloupe.model.pipeline import (
     Approval,
-    GateKind,
+    Critique,
+    GateDefinition,
     PipelineDefinition,
     StageDefinition,
     StageRecord,
     StageState,
     WorkspaceKind,
 )
-from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.pipelines.agents import RunLimits
-from codeloupe.pipelines.gates import Gate
+from codeloupe.pipelines.agents import RunLimits, StageCalls
+from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.state import RunFiles, RunState
-
-# More of an answer than any stage should have to read in its prompt.
-_MOST_ANSWER_CHARACTERS = 200_000
 
 
 class Joins:
@@ -101,11 +98,10 @@ class Joins:
 class Context(Struct, frozen=True, kw_only=True):
     """What the stages of a run work with.
 
-    `ask` returns the agent of a stage, or by name the one of its agents whose session is resumed. `can_resume` tells of
-    an agent, by name, whether it keeps sessions that can be. `tell_tree` is told, before an agent reads a workspace,
-    what it holds and how many calls of the attempt have failed: with both the same, an answer that was paid for is
-    taken again. `ask_person` asks about a stage that waits, for at most so many seconds, and returns None when nobody
-    answers; `left_answer` returns what was left by another process, if there is something.
+    `keys` is told, before an agent reads a workspace, what it holds and how many calls of the attempt have failed: with
+    both the same, an answer that was paid for is taken again. `judge` lets a gate of a stage decide. `ask_person` asks
+    about a stage that waits, for at most so many seconds, and returns None when nobody answers; `left_answer` returns
+    what was left by another process, if there is something.
     """
 
     definition: PipelineDefinition
@@ -114,13 +110,11 @@ class Context(Struct, frozen=True, kw_only=True):
     files: RunFiles
     workspaces: GitWorkspaceStore
     joins: Joins
-    ask: Callable[[StageDefinition, str], AskAgent]
-    can_resume: Callable[[str], bool]
-    tell_tree: Callable[[Path, str, int], None]
-    gates: Mapping[GateKind, Gate]
+    calls: StageCalls
+    keys: StageKeys
+    judge: Callable[[StageDefinition, GateDefinition, GateTask], Awaitable[Critique]]
     ask_person: Callable[[StageRecord, str, float], Awaitable[Approval | None]]
     left_answer: Callable[[str], Approval | None]
-    emit: AgentEventSink = lambda _event: None
 
     @property
     def is_checkout(self) -> bool:
@@ -146,7 +140,7 @@ class Context(Struct, frozen=True, kw_only=True):
             # An older version saved them in the tree, as an artifact.
             if chosen is not None and chosen.saved_answer not in ("", *chosen.artifacts):
                 text = self.files.read(self.files.attempt(name, chosen.number, chosen.saved_answer))
-                answers[chosen.saved_answer] = text[:_MOST_ANSWER_CHARACTERS]
+                answers[chosen.saved_answer] = text[:200_000]  # more than any stage should have to read in its prompt
         return answers
 
     def own_answers(self) -> tuple[str, ...]:

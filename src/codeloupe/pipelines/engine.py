@@ -29,8 +29,8 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.pipelines.agents import with_lost
-from codeloupe.pipelines.changes import kept_in_words, reopened
 from codeloupe.pipelines.context import Context
+from codeloupe.pipelines.recovery import kept_in_words, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_in_words, save_handwork, tried_again
 
 RESULT_PATCH = "result.patch"

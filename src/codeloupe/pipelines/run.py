@@ -27,10 +27,12 @@ from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import (
     Approval,
+    Critique,
     GateDefinition,
     GateKind,
     PipelineDefinition,
     RunRecord,
+    StageDefinition,
     StageRecord,
     StageState,
     WorkspaceKind,
@@ -38,11 +40,11 @@ from codeloupe.model.pipeline import (
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
 from codeloupe.pipelines.agents import RunAgents, RunLimits, StageCalls
-from codeloupe.pipelines.changes import new_stage_record, with_changes
 from codeloupe.pipelines.context import Context, Joins
 from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
-from codeloupe.pipelines.gates import CriticGate, GateTask, ReviewGate, answer_of_a_person, command_gate
+from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
+from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
 from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore
@@ -51,12 +53,6 @@ from codeloupe.system.redaction import is_secret, redact
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
 AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
-
-_STORE = "store.git"
-# What a stage may add to its workspace in all. The patch of it is held in memory.
-_MOST_WORK_BYTES = 256 * 1024**2
-# So short a value is in many texts by chance.
-_SHORT = 3
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -247,13 +243,14 @@ class _Run(Struct, frozen=True):
     async def go_on(self, record: RunRecord, notes: Sequence[str] = ()) -> RunRecord:
         """Run it from where its record is. `notes` are told first."""
         directory, settings, definition = self.store.directory(record.run_id), self.settings, self.definition
-        (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
+        (directory / "store.git").mkdir(mode=0o700, exist_ok=True)
         is_checkout = record.workspace is WorkspaceKind.CHECKOUT and self.repository is not None
         files = RunFiles(directory, checkout=self.repository.root if is_checkout and self.repository else None)
-        workspaces = GitWorkspaceStore(directory / _STORE, source=self.repository, max_total_bytes=_MOST_WORK_BYTES)
+        # The patch of what a stage adds to its workspace is held in memory.
+        workspaces = GitWorkspaceStore(directory / "store.git", source=self.repository, max_total_bytes=256 * 1024**2)
         values = [record.inputs.get(name, "") for name in record.secret_inputs]
-        # A program may print one line of a key.
-        secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > _SHORT}
+        # A program may print one line of a key; so short a value as three letters is in many texts by chance.
+        secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > 3}
         mask = partial(without_secrets, also=sorted(secret, key=len, reverse=True))
         state = RunState(self.store, record, watch=self.options.watch, mask=mask)
         if not record.base_tree:
@@ -266,19 +263,27 @@ class _Run(Struct, frozen=True):
         limits = RunLimits(definition, state, settings)
         keys = StageKeys(self.agents.called, trust=trust_of(trusted=not settings.untrusted))
         calls = self.calls.part(settings, limits.spending())
-        caller = calls.caller(settings, key_of=keys.key_of, watch_files=None)
-        asking = StageCalls(definition, self.agents, limits, caller)
+        asking = StageCalls(self.agents, limits, calls.caller(settings, key_of=keys.key_of, watch_files=None))
 
-        async def reviewed(gate: GateDefinition, task: GateTask) -> Review:
-            own = calls.part(settings, SpendingLimits(max_usd=limits.left_usd(task.stage)))
-            root = directory / "stages" / task.stage / "review"
-            return await _reviewed(gate, task, settings=settings, calls=own, root=root, workspaces=workspaces)
+        async def judge(stage: StageDefinition, gate: GateDefinition, task: GateTask) -> Critique:
+            if gate.kind is GateKind.COMMAND:
+                return await command_gate(gate, task)
+            if gate.kind is GateKind.CRITIC:
+                can_read = asking.critic_can_read(stage, gate)
+                return await critic_gate(gate, task, ask=partial(asking.critic, stage, gate), can_read=can_read)
+            own = calls.part(settings, SpendingLimits(max_usd=limits.left_usd(stage.name)))
+            root = directory / "stages" / stage.name / "review"
+            review_of = partial(_reviewed, gate, task, settings, calls=own, root=root, workspaces=workspaces)
+            return await review_gate(task, review_of)
+
+        def left_answer(stage: str) -> Approval | None:
+            return self.store.take_approval(record.run_id, stage)
 
         async def ask_person(stage: StageRecord, question: str, seconds: float) -> Approval | None:
             ask = self.options.ask_person
             return await answer_of_a_person(
-                lambda: self.store.take_approval(record.run_id, stage.name),
-                None if ask is None else lambda: ask(stage, question),
+                partial(left_answer, stage.name),
+                None if ask is None else partial(ask, stage, question),
                 timeout_seconds=seconds if self.options.wait_for_approval else 0.0,
             )
 
@@ -289,16 +294,11 @@ class _Run(Struct, frozen=True):
             files=files,
             workspaces=workspaces,
             joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
-            ask=asking.of_stage,
-            can_resume=self.agents.can_resume,
-            tell_tree=keys.tell,
-            gates={
-                GateKind.CRITIC: CriticGate(asking.critic, can_read=asking.critic_can_read),
-                GateKind.REVIEW: ReviewGate(reviewed),
-                GateKind.COMMAND: command_gate,
-            },
+            calls=asking,
+            keys=keys,
+            judge=judge,
             ask_person=ask_person,
-            left_answer=lambda stage: self.store.take_approval(record.run_id, stage),
+            left_answer=left_answer,
         )
         return await Engine(context).run()
 
@@ -316,8 +316,8 @@ def without_secrets(text: str, also: Sequence[str] = ()) -> str:
 async def _reviewed(
     gate: GateDefinition,
     task: GateTask,
-    *,
     settings: Settings,
+    *,
     calls: AgentCalls,
     root: Path,
     workspaces: GitWorkspaceStore,

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from codeloupe.agents.calls.schemas import SchemaError, UnknownReference, validator_for, violation
-from codeloupe.config.yaml import Problem, Refused, escape, plain, quote, read_document, repetitions
+from codeloupe.config.yaml import Refused, escape, plain, quote, read_document, repetitions
 from codeloupe.errors import ArtifactError
 from codeloupe.model.pipeline import ArtifactRule
 from codeloupe.pipelines.artifacts import matches
@@ -23,47 +23,46 @@ _MOST_VALUES = 5_000
 _DEEPEST_SCHEMA = 40
 _DEEPEST_ARTIFACT = 100
 _MOST_MIXED = 100
-_YAML = (".yaml", ".yml")
 
 
 class SchemaRefused(Exception):
-    """What was given as a schema is none; the message says why."""
+    """What was given as a schema, or as a value to check, is none; the message says why."""
 
 
 def parse_schema(name: str, text: str) -> dict[str, Any]:
     """The schema in a file's text, JSON or YAML by the file's name. Raises SchemaRefused."""
-    suffix = PurePath(name).suffix.lower()
-    try:
-        if suffix in _YAML:
-            value = _from_yaml(name, text)
-        elif suffix == ".json":
-            value = json.loads(text.removeprefix("\ufeff"), parse_constant=_no_constant, object_pairs_hook=_each_once)
-        else:
-            raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")
-    except Refused as refusal:
-        raise SchemaRefused(_with_line(refusal.problem)) from refusal
-    except json.JSONDecodeError as error:
-        raise SchemaRefused(f"not valid JSON: line {error.lineno}: {error.msg}") from error
-    except RecursionError as error:
-        raise SchemaRefused(f"nested more than {_DEEPEST_SCHEMA} levels deep") from error
-    except ValueError as error:
-        raise SchemaRefused(f"not valid JSON: {error}") from error
+    if PurePath(name).suffix.lower() not in (".json", ".yaml", ".yml"):
+        raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")
+    value = _parsed(name, text, deepest=_DEEPEST_SCHEMA, pairs=_each_once)
     if not isinstance(value, dict):
         raise SchemaRefused("expected a JSON object")
     return value
 
 
-def _from_yaml(name: str, text: str) -> object:
-    root = read_document(name, text, deepest_level=_DEEPEST_SCHEMA)
-    if again := next(repetitions(name, root), None):
-        raise Refused(again)
-    return plain(root)
+def _parsed(name: str, text: str, *, deepest: int, pairs: Any = None) -> Any:
+    """The value in a text, JSON unless its name is that of YAML; with `pairs`, no key may occur twice."""
+    try:
+        if PurePath(name).suffix.lower() in (".yaml", ".yml"):
+            root = read_document(name, text, deepest_level=deepest)
+            if pairs and (again := next(repetitions(name, root), None)):
+                raise Refused(again)  # noqa: TRY301 - as every other mistake in it
+            return plain(root)
+        return json.loads(text.removeprefix("\ufeff"), parse_constant=_no_constant, object_pairs_hook=pairs)
+    except Refused as refusal:
+        line = f"line {refusal.problem.line}: " if refusal.problem.line else ""
+        raise SchemaRefused(f"{line}{refusal.problem.what}") from refusal
+    except json.JSONDecodeError as error:
+        raise SchemaRefused(f"not valid JSON: line {error.lineno}: {error.msg}") from error
+    except RecursionError as error:
+        raise SchemaRefused(f"nested more than {deepest} levels deep") from error
+    except ValueError as error:
+        raise SchemaRefused(f"not valid JSON: {error}") from error
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raises SchemaRefused unless it is a valid JSON Schema that needs nothing from outside itself."""
     seen = 0
-    for level in _levels(schema, _DEEPEST_SCHEMA, SchemaRefused(f"nested more than {_DEEPEST_SCHEMA} levels deep")):
+    for level in _levels(schema, _DEEPEST_SCHEMA):
         seen += len(level)
         if seen > _MOST_VALUES:
             raise SchemaRefused(f"it has more than {_MOST_VALUES:,} values")
@@ -88,12 +87,10 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
             continue
         try:
             wrong = escape(violation(_value_in(file), validator_for(schema)))
-        except UnknownReference as error:
-            wrong = f"the schema refers to what is not in it: {escape(str(error))}"
         except SchemaError as error:
-            wrong = f"the schema is none: {escape(str(error))}"
-        except ValueError as error:
-            wrong = str(error)
+            wrong = f"the schema cannot be used: {escape(str(error))}"
+        except SchemaRefused as refused:
+            wrong = str(refused)
         if wrong:
             raise ArtifactError(
                 f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}",
@@ -103,48 +100,35 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
 
 
 def _value_in(file: Path) -> Any:
-    """The value that a file of an agent holds. Raises ValueError."""
-    too_deep = ValueError(f"it is nested more than {_DEEPEST_ARTIFACT} levels deep")
+    """The value that a file of an agent holds. Raises SchemaRefused."""
     try:
         with file.open("rb") as stream:
             content = stream.read(MOST_CHECKED_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from error
-    if len(content) > MOST_CHECKED_BYTES:
-        raise ValueError(f"it is larger than {MOST_CHECKED_BYTES:,} bytes, which is the most that is checked")
-    try:
+        if len(content) > MOST_CHECKED_BYTES:
+            raise SchemaRefused(f"it is larger than {MOST_CHECKED_BYTES:,} bytes, which is the most that is checked")
         text = content.decode("utf-8-sig")
-        if file.suffix.lower() in _YAML:
-            return plain(read_document("it", text, deepest_level=_DEEPEST_ARTIFACT))
-        value = json.loads(text, parse_constant=_no_constant)
+    except OSError as error:
+        raise SchemaRefused(f"it cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8: byte {error.start + 1:,} cannot be decoded") from error
-    except Refused as refusal:
-        raise ValueError(f"it cannot be read as YAML: {_with_line(refusal.problem)}") from refusal
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: line {error.lineno}: {error.msg}") from error
-    except RecursionError as error:
-        raise too_deep from error
-    for _ in _levels(value, _DEEPEST_ARTIFACT + 1, too_deep):
+        raise SchemaRefused(f"it is not UTF-8: byte {error.start + 1:,} cannot be decoded") from error
+    value = _parsed(file.name, text, deepest=_DEEPEST_ARTIFACT)
+    for _ in _levels(value, _DEEPEST_ARTIFACT):
         pass
     return value
 
 
-def _levels(value: object, deepest: int, too_deep: Exception) -> Iterator[list[Any]]:
-    """The values inside a value, level by level."""
-    level = [value]
+def _levels(value: object, deepest: int) -> Iterator[list[Any]]:
+    """The values inside a value, level by level. Raises SchemaRefused when there are too many levels."""
+    level: list[Any] = [value]
     for _ in range(deepest):
-        level = [part for each in level for part in _parts(each)]
+        level = [
+            part
+            for each in level
+            for part in (each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ())
+        ]
         yield level
     if level:
-        raise too_deep
-
-
-def _parts(value: object) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, list):
-        yield from value
+        raise SchemaRefused(f"nested more than {deepest} levels deep")
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -157,7 +141,3 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counted = Counter(key for key, _ in pairs)
         raise ValueError(f"the key {quote(max(counted, key=counted.__getitem__))} occurs twice in one object")
     return whole
-
-
-def _with_line(problem: Problem) -> str:
-    return f"line {problem.line}: {problem.what}" if problem.line else problem.what

@@ -35,7 +35,6 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.gates import GateTask
@@ -49,6 +48,7 @@ from codeloupe.pipelines.recovery import (
     Keep,
     failed_try,
     next_action,
+    parts_now,
 )
 from codeloupe.pipelines.state import RunState
 
@@ -187,7 +187,7 @@ class StageRun:
             parts=parts_now(self._stage, state.run.inputs),
             outdated=(),
         )
-        agent, heard = context.ask(self._stage, action.agent), list[AgentResult]()
+        agent, heard = context.calls.of_stage(self._stage, action.agent), list[AgentResult]()
 
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
             prompt = self._files.attempt(name, action.attempt, "prompt.md")
@@ -203,7 +203,7 @@ class StageRun:
                 replace(self._stage, max_budget_usd=context.limits.left_usd(name)),
                 workspace=workspace,
                 ask=ask,
-                emit=context.emit,
+                emit=lambda _event: None,
                 resume_session=action.session or None,
                 built_on=await self._built_on(action),
                 # The user's own tree is not ours to write to.
@@ -239,7 +239,7 @@ class StageRun:
     async def _fill(self, workspace: Path, tree: str, attempt: int) -> None:
         await self._context.workspaces.put(tree, workspace)
         failures = sum(failure.attempt == attempt for failure in self._record.failures)
-        self._context.tell_tree(workspace, tree, failures)
+        self._context.keys.tell(workspace, tree, failures)
 
     def _request(self, action: Execute, workspace: Path) -> StageRequest:
         stage, run, record = self._stage, self._state.run, self._record
@@ -303,7 +303,7 @@ class StageRun:
             failure = replace(failure, hint=self._context.limits.advice(self._name) or failure.hint)
         if answer is not None:
             failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
-        if failure.session_id and self._context.can_resume(failure.agent) and workspace is not None:
+        if failure.session_id and self._context.calls.can_resume(failure.agent) and workspace is not None:
             try:
                 tree = (await self._context.workspaces.keep(workspace)).tree
                 failure = replace(failure, tree=tree, resumable=True)
@@ -384,7 +384,7 @@ class StageRun:
             task = await self._task(action.attempt)
             if gate.kind in (GateKind.CRITIC, GateKind.REVIEW):
                 self._context.limits.left_usd(self._name)
-            critique = await self._context.gates[gate.kind](gate, task)
+            critique = await self._context.judge(self._stage, gate, task)
         except (CodeloupeError, OSError) as error:
             earlier = record.failures[record.failures_before :]
             again = any(failure.attempt == action.attempt and failure.gate == action.gate for failure in earlier)

@@ -7,7 +7,6 @@ that dies has lost at most what it was about to write.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
 from codeloupe.model.pipeline import WORKING_STATES, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.store.records import replace_file
 from codeloupe.store.runs import DirectoryRunStore
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
@@ -58,8 +58,6 @@ RUN_TRANSITIONS: Transitions = {
     _FAILED: frozenset({_RUNNING}),
     _CANCELLED: frozenset(),
 }
-_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
-_MOST_READ_BYTES = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
@@ -101,8 +99,7 @@ class RunState:
         """Save what is known now of a stage, whose state is as it was."""
         if record.state is not self.stage(record.name).state:
             raise ValueError(f"the stage {record.name} changes its state by a move")
-        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
-        self._save(replace(self.run, stages=stages), events)
+        self._save_stage(record, events)
         return record
 
     def move(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
@@ -110,20 +107,14 @@ class RunState:
 
         `changes`, and the events, belong to the last of these moves. A stage that is there already is only changed.
         """
-        changes = self._without_secrets(changes)
+        changes, name = self._without_secrets(changes), record.name
         if record.state is to:
             return self.put(replace(record, **changes), *events)
         for state in (*_way(record.state, to), to):
-            is_last = state is to
-            check_transition(
-                STAGE_TRANSITIONS, record.state, state, what=f"the stage {record.name!r}", stage=record.name
-            )
-            after = replace(record, state=state, **(changes if is_last else {}))
-            said = self.event(
-                "stage_state", after.reason, stage=record.name, before=record.state.value, state=state.value
-            )
-            stages = tuple(after if known.name == after.name else known for known in self.run.stages)
-            self._save(replace(self.run, stages=stages), (*events, said) if is_last else (said,))
+            check_transition(STAGE_TRANSITIONS, record.state, state, what=f"the stage {name!r}", stage=name)
+            after = replace(record, state=state, **(changes if state is to else {}))
+            said = self.event("stage_state", after.reason, stage=name, before=record.state.value, state=state.value)
+            self._save_stage(after, (*events, said) if state is to else (said,))
             record = after
         return record
 
@@ -145,6 +136,10 @@ class RunState:
     def note(self, words: str, *, stage: str = "") -> None:
         """Save something that is worth knowing."""
         self.tell(self.event("note", words, stage=stage))
+
+    def _save_stage(self, record: StageRecord, events: tuple[PipelineEvent, ...]) -> None:
+        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
+        self._save(replace(self.run, stages=stages), events)
 
     def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...]) -> None:
         changed = replace(run, updated_at=datetime.now(UTC))
@@ -195,14 +190,14 @@ class RunFiles:
             self._made(folder.parent)
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 folder.unlink()
-            folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def _made(self, folder: Path) -> Path:
         """A folder below the run's; each on the way is for this user alone."""
         below = folder.relative_to(self._directory)
         for part in (*reversed(below.parents), below):
-            (self._directory / part).mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+            (self._directory / part).mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def attempt(self, stage: str, number: int, file: str) -> str:
@@ -217,16 +212,12 @@ class RunFiles:
         """Write a file, in the place of an earlier one; where it is."""
         file = self._directory / name
         self._made(file.parent)
-        whole = file.with_name(f"{file.name}.new")
-        whole.unlink(missing_ok=True)
         try:  # a patch has the bytes of its files, whatever they are
             data = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             data = text.encode("utf-8", "backslashreplace")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(whole, flags, _PRIVATE_FILE), "wb") as sink:
-            sink.write(data)
-        return whole.replace(file)
+        replace_file(file, data)
+        return file
 
     def write_quietly(self, name: str, text: str) -> Path | None:
         """The same; None, and a line in the log, where that fails."""
@@ -240,7 +231,7 @@ class RunFiles:
         """The text of a file that `write` wrote; nothing if it is not there, or too large to be read."""
         file = self._directory / name
         try:
-            if not name or file.stat().st_size > _MOST_READ_BYTES:
+            if not name or file.stat().st_size > 64 * 1024 * 1024:
                 return ""
             return file.read_bytes().decode("utf-8", "surrogateescape")
         except OSError:
