@@ -1,14 +1,19 @@
-"""What the stages of a run share: definition, state, limits, files, and how the work of several stages becomes one."""
+"""What the stages of a run share: its agents, what may still be spent on them, and how their work becomes one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from codeloupe.agents.calls.budget import SpendingLimits, Spent
+from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import StageKeys
-from codeloupe.errors import WorkspaceError
+from codeloupe.errors import BudgetExhausted, ConfigError, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, AttemptStarted, PermissionMode, Usage
 from codeloupe.model.pipeline import (
     Approval,
     Critique,
@@ -19,9 +24,210 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
-from codeloupe.pipelines.agents import RunLimits, StageCalls
+from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
+from codeloupe.pipelines.definition import did_you_mean
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.state import RunFiles, RunState
+
+
+class RunAgents(Struct, frozen=True, kw_only=True):
+    """The agents of a run by name. `own` are the caller's, `built_in` the names of those that `make` makes.
+
+    `usual` are asked, the first that can be used, where neither a stage nor a gate names one. `model` is for those that
+    name none. `keeps_sessions` tells whether the built-in ones keep theirs, so that they can be resumed.
+    """
+
+    own: Mapping[str, Agent]
+    built_in: tuple[str, ...]
+    make: Callable[[str], Agent]
+    usual: tuple[str, ...]
+    model: str | None = None
+    keeps_sessions: bool = False
+
+    def check(self, definition: PipelineDefinition) -> None:
+        """Raises ConfigError for an unknown agent, before anything is spent."""
+        named = {agent for stage in definition.stages for agent in (stage.agent, *(gate.agent for gate in stage.gates))}
+        known = (*self.built_in, *self.own)
+        for name in sorted({name for name in named if name is not None} | set(self.usual)):
+            if name not in known:
+                meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
+                raise ConfigError(f"there is no agent {name!r}", hint=meant)
+
+    def chain(self, name: str | None) -> tuple[Agent, ...]:
+        """The agent of that name, or the usual ones."""
+        return tuple(self._own(one) or self.make(one) for one in ((name,) if name else self.usual))
+
+    def _own(self, name: str) -> Agent | None:
+        """The caller's agent of that name: as the caller calls it or, since answers tell that, as it calls itself."""
+        alike = (agent for agent in self.own.values() if agent.name == name and name not in self.built_in)
+        return self.own.get(name) or next(alike, None)
+
+    def can_resume(self, name: str) -> bool:
+        """Whether a session of an agent can be resumed."""
+        if (own := self._own(name)) is not None:
+            return own.limits.resume
+        return name in self.built_in and self.keeps_sessions and self.make(name).limits.resume
+
+    def called(self, agent: Agent) -> str:
+        """As the caller calls one of its agents, of which two may have the same name of their own; else its name."""
+        return next((name for name, own in self.own.items() if own is agent), agent.name)
+
+
+class _Limit(Struct, frozen=True):
+    """A limit: what was used of how much, that in words, where it can be raised, and whether that is in the file."""
+
+    used: float
+    most: float
+    words: str
+    where: str
+    in_file: bool = False
+
+
+class RunLimits:
+    """The limits of a pipeline and of the settings, against what the run's record says was spent in its whole life."""
+
+    def __init__(self, definition: PipelineDefinition, state: RunState, settings: Settings) -> None:
+        self._definition = definition
+        self._settings = settings
+        self._state = state
+
+    def spending(self) -> SpendingLimits:
+        """The limits of all calls of the run together, with what it has used so far."""
+        run, limits = self._state.run, (self._definition.max_budget_usd, self._settings.max_budget_usd)
+        used = run.usage.plus(_unknown(sum(stage.unanswered for stage in run.stages)))
+        return SpendingLimits(
+            max_usd=min((most for most in limits if most is not None), default=None),
+            max_tokens=self._settings.max_tokens,
+            max_requests=self._settings.max_requests,
+            spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
+        )
+
+    def left_usd(self, stage: str) -> float | None:
+        """What a call of a stage, or of one of its gates, may cost; None without a limit of money.
+
+        Raises BudgetExhausted, which names the limit, what was spent and how to go on, when a limit is reached.
+        """
+        money = list(self._money(stage))
+        for limit in (*self._counts(), *money):
+            if limit.used >= limit.most:
+                words = f"no more is spent on {stage}: {limit.words}"
+                raise BudgetExhausted(words, agent="none", hint=self._hint(limit, stage), attempts=0)
+        return min((limit.most - limit.used for limit in money), default=None)
+
+    def _counts(self) -> Iterator[_Limit]:
+        used, most = self._state.run.usage, self._settings
+        tokens = used.input_tokens + used.output_tokens
+        counts = (
+            ("max_requests", most.max_requests, used.requests, "made", "requests"),
+            ("max_tokens", most.max_tokens, tokens, "used", "tokens"),
+        )
+        for key, limit, count, how, what in counts:
+            if limit is not None:
+                yield _Limit(count, limit, f"the run has {how} {count:,} of its {limit:,} {what}", _in_settings(key))
+
+    def _money(self, stage: str) -> Iterator[_Limit]:
+        run, file = self._state.run, self._definition.file
+        own = next(each.max_budget_usd for each in self._definition.stages if each.name == stage)
+        limits = (
+            ("the run", self._definition.max_budget_usd, run.usage, f"`max_budget_usd` in {file}"),
+            (f"the stage {stage}", own, run.stage(stage).usage, f"its `budget` in {file}"),
+            ("the run", self._settings.max_budget_usd, run.usage, ""),
+        )
+        for whose, most, used, where in limits:
+            if most is not None:
+                unknown = f" ({used.unknown_costs} calls did not report their cost)" if used.unknown_costs else ""
+                words = f"${used.cost_usd:.4f} of the ${most:.4f} for {whose} has been spent{unknown}"
+                yield _Limit(used.cost_usd, most, words, where or _in_settings("max_budget_usd"), in_file=bool(where))
+
+    def advice(self, stage: str) -> str:
+        """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
+        nearest = min(self._money(stage), key=lambda limit: limit.most - limit.used, default=None)
+        return "" if nearest is None else self._hint(nearest, stage)
+
+    def _hint(self, limit: _Limit, stage: str) -> str:
+        again = f"{self._state.run.run_id}{' --accept-changes' if limit.in_file else ''} --retry {stage}"
+        return f"raise {limit.where}, then `codeloupe pipeline resume {again}`"
+
+    def counting(self, stage: str, emit: AgentEventSink) -> AgentEventSink:
+        """A sink that saves each request of a stage when it goes out: a process that dies has not lost it."""
+
+        def count(event: AgentEvent) -> None:
+            if isinstance(event, AttemptStarted):
+                record = self._state.stage(stage)
+                self._state.put(replace(record, unanswered=record.unanswered + 1))
+            emit(event)
+
+        return count
+
+
+def with_lost(record: StageRecord) -> StageRecord:
+    """A stage that was stopped: what it had asked and nobody will answer counts as asked, at an unknown cost."""
+    return replace(record, unanswered=0, lost=record.lost.plus(_unknown(record.unanswered)))
+
+
+def _unknown(requests: int) -> Usage:
+    return Usage(requests=requests, unknown_costs=requests)
+
+
+def _in_settings(key: str) -> str:
+    return f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
+
+
+class StageCalls:
+    """Puts the questions of stages and critics to their agents, each within what may still be spent."""
+
+    def __init__(self, agents: RunAgents, limits: RunLimits, caller: AgentCaller) -> None:
+        self._agents = agents
+        self._limits = limits
+        self._caller = caller
+
+    def can_resume(self, name: str) -> bool:
+        """Whether a session of an agent can be resumed."""
+        return self._agents.can_resume(name)
+
+    def of_stage(self, stage: StageDefinition, agent: str) -> AskAgent:
+        """The agent of a stage; by name the one of its agents whose session is resumed."""
+        agents = self._agents.chain(stage.agent)
+        if agent:
+            agents = tuple(each for each in agents if each.name == agent)[:1] or self._agents.chain(agent)
+
+        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
+            forks = request.fork_session and all(each.limits.fork for each in agents)
+            asked = replace(request, model=request.model or self._agents.model, fork_session=forks)
+            if not asked.permission_mode.may_write or any(each.limits.writes for each in agents):
+                return await self._called(stage.name, asked, agents, emit)
+            # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
+            asked = replace(asked, permission_mode=PermissionMode.DONT_ASK)
+            result = await self._called(stage.name, asked, agents, emit)
+            return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it only read"))
+
+        return ask
+
+    async def critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
+        """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
+        of_stage = stage.model if gate.agent in (None, stage.agent) else None
+        model = request.model or of_stage or self._agents.model
+        asked = replace(request, model=model, max_budget_usd=self._limits.left_usd(stage.name))
+        return await self._called(stage.name, asked, self._agents.chain(gate.agent or stage.agent), lambda _event: None)
+
+    def critic_can_read(self, stage: StageDefinition, gate: GateDefinition) -> bool:
+        """Whether the critic has tools to read files with."""
+        return all(agent.limits.tools for agent in self._agents.chain(gate.agent or stage.agent))
+
+    async def _called(
+        self, stage: str, asked: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink
+    ) -> AgentResult:
+        # Where an agent cannot stop at a limit of money, ours holds between calls.
+        can_stop = all(agent.limits.budget for agent in agents)
+        payable = asked if can_stop else replace(asked, max_budget_usd=None)
+        try:
+            return await self._caller.call(payable, agent=agents, emit=self._limits.counting(stage, emit))
+        except BudgetExhausted as error:
+            if error.attempts and error.cost_usd is None:
+                # It ended at its limit without telling its cost, which is then at least that.
+                error.cost_usd = asked.max_budget_usd
+            raise
 
 
 class Joins:

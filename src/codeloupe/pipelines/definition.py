@@ -36,9 +36,8 @@ from codeloupe.config.yaml import (
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
-from codeloupe.pipelines.artifacts import answer_name, matches
+from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_schema
 from codeloupe.pipelines.keys import FILE, GATE_KEYS, MOST_NAMES, MOST_SCHEMAS, MOST_STAGES, PIPELINE, pipeline_schema
-from codeloupe.pipelines.schemas import SchemaRefused, check_schema, parse_schema
 
 __all__ = ["did_you_mean", "input_values", "load_pipeline", "pipeline_schema"]
 

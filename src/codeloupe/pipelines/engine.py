@@ -28,8 +28,7 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.pipelines.agents import with_lost
-from codeloupe.pipelines.context import Context
+from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_in_words, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_in_words, save_handwork, tried_again
 

@@ -39,8 +39,7 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
-from codeloupe.pipelines.agents import RunAgents, RunLimits, StageCalls
-from codeloupe.pipelines.context import Context, Joins
+from codeloupe.pipelines.context import Context, Joins, RunAgents, RunLimits, StageCalls
 from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate

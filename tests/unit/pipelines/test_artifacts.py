@@ -16,9 +16,11 @@ from codeloupe.model.pipeline import ArtifactRule
 from codeloupe.pipelines import artifacts
 from codeloupe.pipelines.artifacts import (
     MOST_ARTIFACT_BYTES,
+    MOST_CHECKED_BYTES,
     Collected,
     Snapshot,
     answer_name,
+    check_artifact,
     collect,
     let_time_pass,
     matches,
@@ -26,7 +28,6 @@ from codeloupe.pipelines.artifacts import (
     save_answer,
     snapshot,
 )
-from codeloupe.pipelines.schemas import MOST_CHECKED_BYTES, check_artifact
 from tests.stage_workspaces import fill, make_deep, make_socket, sparse
 
 EVERYTHING = ArtifactRule(patterns=("*",), recursive=True)
@@ -224,9 +225,9 @@ class TestAnswer:
 
     @pytest.mark.requirement("S7")
     def test_any_text_can_be_saved(self, work: Path) -> None:
-        save_answer(work, "a.md", "Grüße \udcff\n\n", structured=False)
+        save_answer(work, "a.md", "Grüße \udcff\n\n")
         assert (work / "a.md").read_bytes() == "Grüße \\udcff\n".encode()
-        save_answer(work, "a.json", {"k": ["ü", "\ud800"]}, structured=True)
+        save_answer(work, "a.json", json.dumps({"k": ["ü", "\ud800"]}, ensure_ascii=False))
         assert json.loads((work / "a.json").read_text()) == {"k": ["ü", "\ud800"]}
 
     def test_nothing_is_written_through_a_link_or_into_another_name_of_a_file(self, work: Path, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ class TestAnswer:
         (work / "link.md").symlink_to(outside / "a")
         os.link(outside / "b", work / "hard.md")
         for name in ("link.md", "hard.md"):
-            save_answer(work, name, "dust", structured=False)
+            save_answer(work, name, "dust")
             assert (work / name).read_text() == "dust\n"
         assert [(outside / name).read_text() for name in "ab"] == ["gold", "gold"]
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import AgentExecutionError
 from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
-from codeloupe.pipelines.prompt import MOST_TEXT_BYTES, build_prompt, read_text
+from codeloupe.pipelines.execution import MOST_TEXT_BYTES, build_prompt, read_text
 from tests.stage_workspaces import fill
 
 WORK = Path("/some/work")
