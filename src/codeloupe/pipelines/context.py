@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,14 +12,25 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.budget import SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import StageKeys
-from codeloupe.errors import BudgetExhausted, ConfigError, WorkspaceError
+from codeloupe.engine.calls import AgentCalls, StageKeys
+from codeloupe.engine.run import review
+from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
-from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, AttemptStarted, PermissionMode, Usage
+from codeloupe.model.agent import (
+    AGENT_NAMES,
+    AgentEvent,
+    AgentRequest,
+    AgentResult,
+    AttemptStarted,
+    PermissionMode,
+    Usage,
+)
+from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import (
     Approval,
     Critique,
     GateDefinition,
+    GateKind,
     PipelineDefinition,
     StageDefinition,
     StageRecord,
@@ -25,48 +38,55 @@ from codeloupe.model.pipeline import (
     WorkspaceKind,
 )
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
+from codeloupe.model.review import Review
 from codeloupe.pipelines.definition import did_you_mean
-from codeloupe.pipelines.gates import GateTask
+from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
 from codeloupe.pipelines.state import RunFiles, RunState
 
+AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
 
-class RunAgents(Struct, frozen=True, kw_only=True):
-    """The agents of a run by name. `own` are the caller's, `built_in` the names of those that `make` makes.
 
-    `usual` are asked, the first that can be used, where neither a stage nor a gate names one. `model` is for those that
-    name none. `keeps_sessions` tells whether the built-in ones keep theirs, so that they can be resumed.
+class RunAgents(Struct, frozen=True):
+    """The agents of a run by name: the caller's `own`, and the built-in ones as the settings want them.
+
+    Where neither a stage nor a gate names one, `agent` is asked or, without it, the first usable one of the settings.
+    `model` is for those that name none.
     """
 
+    calls: AgentCalls
+    settings: Settings
     own: Mapping[str, Agent]
-    built_in: tuple[str, ...]
-    make: Callable[[str], Agent]
-    usual: tuple[str, ...]
+    agent: str | None = None
     model: str | None = None
-    keeps_sessions: bool = False
+
+    @property
+    def _usual(self) -> tuple[str, ...]:
+        return self.calls.names(self.settings) if self.agent is None else (self.agent,)
 
     def check(self, definition: PipelineDefinition) -> None:
         """Raises ConfigError for an unknown agent, before anything is spent."""
         named = {agent for stage in definition.stages for agent in (stage.agent, *(gate.agent for gate in stage.gates))}
-        known = (*self.built_in, *self.own)
-        for name in sorted({name for name in named if name is not None} | set(self.usual)):
+        known = (*AGENT_NAMES, *self.own)
+        for name in sorted({name for name in named if name is not None} | set(self._usual)):
             if name not in known:
                 meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
                 raise ConfigError(f"there is no agent {name!r}", hint=meant)
 
     def chain(self, name: str | None) -> tuple[Agent, ...]:
         """The agent of that name, or the usual ones."""
-        return tuple(self._own(one) or self.make(one) for one in ((name,) if name else self.usual))
+        names = (name,) if name else self._usual
+        return tuple(self._own(one) or self.calls.agent(one, self.settings) for one in names)
 
     def _own(self, name: str) -> Agent | None:
         """The caller's agent of that name: as the caller calls it or, since answers tell that, as it calls itself."""
-        alike = (agent for agent in self.own.values() if agent.name == name and name not in self.built_in)
+        alike = (agent for agent in self.own.values() if agent.name == name and name not in AGENT_NAMES)
         return self.own.get(name) or next(alike, None)
 
     def can_resume(self, name: str) -> bool:
         """Whether a session of an agent can be resumed."""
         if (own := self._own(name)) is not None:
             return own.limits.resume
-        return name in self.built_in and self.keeps_sessions and self.make(name).limits.resume
+        return name in AGENT_NAMES and self.settings.keep_sessions and self.chain(name)[0].limits.resume
 
     def called(self, agent: Agent) -> str:
         """As the caller calls one of its agents, of which two may have the same name of their own; else its name."""
@@ -305,9 +325,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """What the stages of a run work with.
 
     `keys` is told, before an agent reads a workspace, what it holds and how many calls of the attempt have failed: with
-    both the same, an answer that was paid for is taken again. `judge` lets a gate of a stage decide. `ask_person` asks
-    about a stage that waits, for at most so many seconds, and returns None when nobody answers; `left_answer` returns
-    what was left by another process, if there is something.
+    both the same, an answer that was paid for is taken again. `of_reviews` makes the calls of review gates. `ask` asks
+    a person on a terminal; where nobody is there, an answer is waited for unless `waits` is off.
     """
 
     definition: PipelineDefinition
@@ -318,9 +337,54 @@ class Context(Struct, frozen=True, kw_only=True):
     joins: Joins
     calls: StageCalls
     keys: StageKeys
-    judge: Callable[[StageDefinition, GateDefinition, GateTask], Awaitable[Critique]]
-    ask_person: Callable[[StageRecord, str, float], Awaitable[Approval | None]]
-    left_answer: Callable[[str], Approval | None]
+    settings: Settings
+    of_reviews: AgentCalls
+    ask: AskPerson | None
+    waits: bool
+
+    async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> Critique:
+        """Let a gate decide. Raises a CodeloupeError when it could not."""
+        if gate.kind is GateKind.COMMAND:
+            return await command_gate(gate, task)
+        if gate.kind is GateKind.CRITIC:
+            can_read = self.calls.critic_can_read(stage, gate)
+            return await critic_gate(gate, task, ask=partial(self.calls.critic, stage, gate), can_read=can_read)
+        return await review_gate(task, partial(self._reviewed, gate, task))
+
+    async def _reviewed(self, gate: GateDefinition, task: GateTask) -> Review:
+        # The change is the agent's and not the user's, so no word in it can keep the review from finding.
+        settings = replace(
+            self.settings,
+            untrusted=True,
+            keep_history=False,
+            on_incomplete="fail",
+            experts=gate.experts or self.settings.experts,
+            fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self.settings.fail_on,
+        )
+        calls = self.of_reviews.part(self.settings, SpendingLimits(max_usd=self.limits.left_usd(task.stage)))
+        root = self.files.of_stage(task.stage) / "review"
+        async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
+            try:
+                async with asyncio.timeout(gate.timeout_seconds):
+                    return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
+            except TimeoutError as error:
+                raise PipelineError(
+                    f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
+                    stage=task.stage,
+                    hint="allow the gate more time; what was reviewed is not bought again",
+                ) from error
+
+    def left_answer(self, stage: str) -> Approval | None:
+        """What a person left for a stage by way of another process, which is then gone."""
+        return self.state.take_approval(stage)
+
+    async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> Approval | None:
+        """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
+        return await answer_of_a_person(
+            partial(self.left_answer, stage.name),
+            None if self.ask is None else partial(self.ask, stage, question),
+            timeout_seconds=seconds if self.waits else 0.0,
+        )
 
     @property
     def is_checkout(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -33,7 +33,6 @@ from codeloupe.pipelines.recovery import kept_in_words, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_in_words, save_handwork, tried_again
 
 RESULT_PATCH = "result.patch"
-_RETRIED = (StageState.FAILED, StageState.COMPLETED)
 # A stage that is at work has begun with what there is now.
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
 _Tasks = dict["asyncio.Task[None]", str]
@@ -72,15 +71,30 @@ class Engine:
             await self._conclude()
         except BaseException as error:  # whatever it was, the record must not say that the run goes on
             is_cancelled = isinstance(error, asyncio.CancelledError)
-            self._interrupt("the run was interrupted" if is_cancelled else f"stopped by {error!r}")
+            reason = "the run was interrupted" if is_cancelled else f"stopped by {error!r}"
+            # This error is the one to tell; a record that cannot be written is found as it is by `resume`.
+            with contextlib.suppress(CodeloupeError):
+                self._interrupt_stages(lambda _state: reason)
+                if self._state.run.state is StageState.RUNNING:
+                    ended = self._state.event("run_ended", reason, state=StageState.INTERRUPTED.value)
+                    self._state.move_run(StageState.INTERRUPTED, ended, reason=reason)
             raise
         return self._state.run
+
+    def _interrupt_stages(self, reason: Callable[[StageState], str]) -> None:
+        for stage in self._state.run.stages:
+            if stage.state in WORKING_STATES:
+                self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason(stage.state))
+
+    def _retry(self, name: str) -> Approval | None:
+        """What a person left who wants a stage tried again. Another answer is taken, too, and forgotten."""
+        answer = self._context.left_answer(name)
+        return answer if answer is not None and answer.decision is Decision.RETRY else None
 
     async def _put_back(self) -> None:
         """Put back each stage at its end that a person had tried again. A completed one begins from its start."""
         for stage in self._state.run.stages:
-            answer = self._context.left_answer(stage.name) if stage.state in _RETRIED else None
-            if answer is not None and answer.decision is Decision.RETRY:
+            if stage.state in (StageState.FAILED, StageState.COMPLETED) and (answer := self._retry(stage.name)):
                 await save_handwork(self._context, stage)
                 again = tried_again(stage, answer)
                 if stage.state is StageState.COMPLETED:
@@ -150,15 +164,16 @@ class Engine:
                 is_stale = True  # which the stage itself will tell
         if not is_stale:
             return ""
-        reasons = []
         # An older version did not record what a stage began with.
-        if new := [name for name in now if before and name not in before]:
-            reasons.append(f"it needs {' and '.join(new)} now")
-        if gone := [name for name in before if name not in now]:
-            reasons.append(f"it no longer needs {' and '.join(gone)}")
-        if changed := [name for name, tree in now.items() if name and before.get(name, tree) != tree]:
-            reasons.append(f"the work of {' and '.join(changed)} has changed since it began")
-        return f"it runs again: {'; '.join(reasons) or 'what it builds on has changed'}"
+        new = [name for name in now if before and name not in before]
+        gone = [name for name in before if name not in now]
+        changed = [name for name, tree in now.items() if name and before.get(name, tree) != tree]
+        reasons = (
+            f"it needs {' and '.join(new)} now" if new else "",
+            f"it no longer needs {' and '.join(gone)}" if gone else "",
+            f"the work of {' and '.join(changed)} has changed since it began" if changed else "",
+        )
+        return f"it runs again: {'; '.join(filter(None, reasons)) or 'what it builds on has changed'}"
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -167,14 +182,10 @@ class Engine:
         state.move_run(StageState.RUNNING, state.event(kind, pipeline=run.pipeline), reason="")
         for name in revived(self._definition, run):
             state.move(state.stage(name), StageState.PENDING, reason="")
-        for stage in run.stages:
-            if stage.state in WORKING_STATES:
-                died = f"the process that ran it died while it was {stage.state.value}"
-                state.move(with_lost(stage), StageState.INTERRUPTED, reason=died)
+        self._interrupt_stages(lambda was: f"the process that ran it died while it was {was.value}")
         for stage in state.run.stages:
             # Taken now: left where it is, it would be the answer to a question that was not asked yet.
-            answer = self._context.left_answer(stage.name) if stage.state is StageState.INTERRUPTED else None
-            if answer is not None and answer.decision is Decision.RETRY:
+            if stage.state is StageState.INTERRUPTED and (answer := self._retry(stage.name)):
                 state.put(tried_again(stage, answer), answer_event(state, answer))
 
     async def _work(self) -> None:
@@ -210,16 +221,13 @@ class Engine:
     def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
         """The stages that can begin or go on. One that waits is asked about once, and goes on with an answer."""
         run = self._state.run
-        for name in ready(self._definition, run, self._settled):
-            if name not in busy:
-                yield name, None
+        yield from ((name, None) for name in ready(self._definition, run, self._settled) if name not in busy)
         if failing_stage(self._definition, run) is not None:
             return
         for stage in run.stages:
             # While what it needs is not settled, what it waits with may have to be made again.
-            if stage.state is not StageState.AWAITING_APPROVAL or not self._settled.issuperset(stage.needs):
-                continue
-            if stage.name not in busy:
+            is_waiting = stage.state is StageState.AWAITING_APPROVAL and self._settled.issuperset(stage.needs)
+            if is_waiting and stage.name not in busy:
                 is_escalated = stage.wants_approval == "escalation"
                 answer = self._context.left_answer(stage.name) if is_escalated else None
                 if answer is not None or stage.name not in asked:
@@ -256,16 +264,6 @@ class Engine:
         for name, text in context.kept_answers(self._settled).items():
             files.write(f"{files.result.name}/{name}", text)
         files.write(RESULT_PATCH, await context.workspaces.diff(base, tree, without=context.own_answers()))
-
-    def _interrupt(self, reason: str) -> None:
-        # The error that led here is the one to tell; a record that cannot be written is found as it is by `resume`.
-        with contextlib.suppress(CodeloupeError):
-            for stage in self._state.run.stages:
-                if stage.state in WORKING_STATES:
-                    self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason)
-            if self._state.run.state is StageState.RUNNING:
-                ended = self._state.event("run_ended", reason, state=StageState.INTERRUPTED.value)
-                self._state.move_run(StageState.INTERRUPTED, ended, reason=reason)
 
 
 async def _ended(tasks: _Tasks) -> None:

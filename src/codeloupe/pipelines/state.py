@@ -16,9 +16,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
-from codeloupe.model.pipeline import WORKING_STATES, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import WORKING_STATES, Approval, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.store.interface import RunStore
 from codeloupe.store.records import replace_file
-from codeloupe.store.runs import DirectoryRunStore
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
 Mask = Callable[[str], str]
@@ -79,7 +79,7 @@ class RunState:
     `mask` takes secrets out of messages. Methods raise StoreError, and ForbiddenTransition.
     """
 
-    def __init__(self, store: DirectoryRunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
+    def __init__(self, store: RunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
         self._store = store
         self._watch = watch
         self._is_watch_broken = False
@@ -89,6 +89,10 @@ class RunState:
     def stage(self, name: str) -> StageRecord:
         """A stage as it was saved last."""
         return self.run.stage(name)
+
+    def take_approval(self, stage: str) -> Approval | None:
+        """The answer that a person left on a stage, which is then gone."""
+        return self._store.take_approval(self.run.run_id, stage)
 
     def event(self, kind: str, message: str = "", *, stage: str = "", **facts: Fact) -> PipelineEvent:
         """Something that happened just now."""
@@ -179,9 +183,13 @@ class RunFiles:
         self.checkout = checkout
         self.result = directory / "result"
 
+    def of_stage(self, stage: str) -> Path:
+        """The folder of a stage."""
+        return self._directory / "stages" / stage
+
     def workspace(self, stage: str) -> Path:
         """Where the agent of a stage works."""
-        return self.checkout or self._directory / "stages" / stage / "work"
+        return self.checkout or self.of_stage(stage) / "work"
 
     def made_workspace(self, stage: str) -> Path:
         """The same, and it is a directory of its own: what an agent put in its place is gone."""
