@@ -66,11 +66,7 @@ Snapshot = Mapping[str, Entry]
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What a stage left: its artifacts and all that changed, by path in the workspace, both sorted.
-
-    `notes` say what is no artifact though it might be taken for one, and why. `answer` is the artifact that holds the
-    answer because there was no other, or empty.
-    """
+    """What a stage left, by path in the workspace, sorted. `notes` say what is no artifact though it may seem one."""
 
     artifacts: tuple[str, ...]
     changed: tuple[str, ...]
@@ -79,11 +75,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 
 
 def matches(path: str, pattern: str, *, recursive: bool) -> bool:
-    """Whether a glob means a file, named by its path below the workspace.
-
-    Without a slash it means names, at the top only unless `recursive`. With one it means the path, part by part; a part
-    `**` is any number of folders.
-    """
+    """Whether a glob means a file by its path. Without a slash it means names, at the top only unless `recursive`."""
     pattern = pattern.removeprefix("./")
     if path == pattern:
         return True
@@ -168,11 +160,7 @@ async def let_time_pass(before: Snapshot) -> None:
 def collect(
     workspace: Path, rule: ArtifactRule, *, before: Snapshot, after: Snapshot, built_on: Iterable[str] = ()
 ) -> Collected:
-    """The artifacts among what changed between two snapshots of a workspace.
-
-    Those of `built_on`, what the stage itself had made before in this workspace, that are still there count too, and so
-    does every required file that is there: who mends one file of several has made all of them.
-    """
+    """The artifacts among what changed, what of `built_on` is still there, and every required file that is there."""
     changed = tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
     root = Path(os.path.realpath(workspace))
     earlier = set(built_on)
@@ -341,7 +329,6 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
 
 
 def _value_in(file: Path) -> Any:
-    """The value that a file of an agent holds. Raises SchemaRefused."""
     try:
         with file.open("rb") as stream:
             content = stream.read(MOST_CHECKED_BYTES + 1)

@@ -47,11 +47,7 @@ AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
 
 
 class RunAgents(Struct, frozen=True):
-    """The agents of a run by name: the caller's `own`, and the built-in ones as the settings want them.
-
-    Where neither a stage nor a gate names one, `agent` is asked or, without it, the first usable one of the settings.
-    `model` is for those that name none.
-    """
+    """The agents of a run by name. `agent` and `model` are for stages that name none."""
 
     calls: AgentCalls
     settings: Settings
@@ -123,10 +119,7 @@ class RunLimits:
         )
 
     def left_usd(self, stage: str) -> float | None:
-        """What a call of a stage, or of one of its gates, may cost; None without a limit of money.
-
-        Raises BudgetExhausted, which names the limit, what was spent and how to go on, when a limit is reached.
-        """
+        """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
         money = list(self._money(stage))
         for limit in (*self._counts(), *money):
             if limit.used >= limit.most:
@@ -251,11 +244,7 @@ class StageCalls:
 
 
 class Joins:
-    """What any set of finished stages left together: their trees, joined over what they share.
-
-    Two stages that both built on a third are compared with what that one left: what only one of them changed further
-    is no conflict.
-    """
+    """What any set of finished stages left together: their trees, joined over what they share."""
 
     def __init__(self, definition: PipelineDefinition, store: GitWorkspaceStore, *, base: str, run_id: str) -> None:
         self._file = definition.file
@@ -276,10 +265,7 @@ class Joins:
         self._known: dict[frozenset[tuple[str, str]], str] = {}
 
     async def together(self, stages: Iterable[str], trees: Mapping[str, str]) -> str:
-        """One tree with the work of some finished stages and of all they build on; `trees` are what each left.
-
-        Raises WorkspaceError, which names the files and the stages, when two changed the same one differently.
-        """
+        """One tree with the work of some finished stages and all they build on. Raises JoinConflict."""
         wanted = frozenset(stages)
         # Those that no other of them builds on: their trees hold the work of the rest.
         held = {name for other in wanted for name in self.ancestors[other] if name != other}

@@ -37,7 +37,15 @@ from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
 from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_schema
-from codeloupe.pipelines.keys import FILE, GATE_KEYS, MOST_NAMES, MOST_SCHEMAS, MOST_STAGES, PIPELINE, pipeline_schema
+from codeloupe.pipelines.keys import (
+    FILE,
+    GATE_KEYS,
+    MOST_NAMES,
+    MOST_SCHEMAS,
+    MOST_STAGES,
+    PIPELINE,
+    pipeline_schema,
+)
 
 __all__ = ["did_you_mean", "input_values", "load_pipeline", "pipeline_schema"]
 
@@ -95,10 +103,7 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
 
 
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The value of every input of a pipeline: what is given, else its default.
-
-    Raises UsageError, which names every input that is missing or empty and has no default, and every unknown one.
-    """
+    """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
     known = {each.name: each for each in definition.inputs}
     mistakes = [f"there is no input {plain_or_quoted(name)}" for name in given if name not in known]
     meant = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
@@ -145,7 +150,6 @@ def _gate(values: Values, defaults: Values, files: _NamedFiles) -> GateDefinitio
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    """Values by the names of a definition's fields, files as paths."""
     paths = {key: files.folder / values[key] for key in _FILES if key in values}
     return {_FIELDS.get(key, key): value for key, value in {**values, **paths}.items()}
 
@@ -159,10 +163,7 @@ def _sha256(text: str) -> str:
 
 
 class _NamedFiles:
-    """The files that a pipeline's file names, by the path that was written, which is seen from the pipeline's folder.
-
-    Each is read once, and is part of the pipeline's digest.
-    """
+    """The files that a pipeline's file names, as they are written there. Each is read once and counts in the digest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -276,7 +277,6 @@ class _Checks:
         self._complaints[line, f"{subject}: {what}" if subject else what] = hint
 
     def _add_mistake(self, mistake: Mistake) -> None:
-        """Complain about a value that is not of its kind."""
         blamed, _ = part(self._root, mistake.place)
 
         def hint() -> str:
@@ -367,7 +367,6 @@ class _Checks:
                     yield (*place, *inside, key), each[key]
 
     def _schemas(self) -> Iterator[tuple[Place, Any]]:
-        """Every schema, or the name of its file, with its place."""
         for place, each in self._tops:
             if "output_schema" in each and place != ("defaults",):
                 yield (*place, "output_schema"), each["output_schema"]

@@ -151,7 +151,7 @@ class Engine:
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
     async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
-        """Why a stage's work no longer fits what it builds on; nothing where it does."""
+        """Why a stage's work no longer fits what it builds on; empty where it does."""
         before, now = record.built_on, self._context.built_on(stage)
         if self._context.is_checkout or not record.start_tree:
             # Its tree is the user's, and changes with every stage; or what it needs could not be joined.
@@ -189,7 +189,6 @@ class Engine:
                 state.put(tried_again(stage, answer), answer_event(state, answer))
 
     async def _work(self) -> None:
-        """Keep every stage going that can go."""
         asked: set[str] = set()
         tasks: _Tasks = {}
         try:
@@ -284,10 +283,7 @@ async def _ended(tasks: _Tasks) -> None:
 
 
 def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[str]) -> tuple[str, ...]:
-    """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on.
-
-    `settled` are the completed stages whose work is made of what the stages that they need have left.
-    """
+    """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on."""
     if failing_stage(definition, run) is not None:
         return ()
     waiting = {stage.name for stage in run.stages if stage.state in (StageState.PENDING, StageState.INTERRUPTED)}

@@ -169,10 +169,7 @@ def _saved(
     workspace: Path,
     answers: Path | None,
 ) -> tuple[tuple[Path, ...], str]:
-    """The artifacts, all there and as their schemas ask, and the name of the one that the answer was saved as, if so.
-
-    Raises ArtifactError.
-    """
+    """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
     name, rule, structured = definition.name, definition.artifacts, result.structured is not None
     if not definition.writes and collected.changed:
         raise ArtifactError(
@@ -221,10 +218,7 @@ def failure_usage(error: BaseException) -> Usage:
 
 
 def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifacts: ArtifactRule) -> str:
-    """The prompt of a stage: one section for each thing that there is to tell.
-
-    Raises AgentExecutionError from its cause, which names the file, when a file of the stage cannot be read.
-    """
+    """The prompt of a stage, in sections. Raises AgentExecutionError when a file of the stage cannot be read."""
     files = {"Stage Requirements": ("step file", request.step_file)}
     if request.agent_definition is not None:
         files["Agent Definition"] = ("agent definition", request.agent_definition)
@@ -280,10 +274,7 @@ def read_text(file: Path, what: str, stage: str) -> str:
 
 
 def _item(label: str, value: str) -> Iterator[str]:
-    """`label: value`, and a value of several lines below its label.
-
-    Characters are escaped that no agent takes, or that only a terminal acts on.
-    """
+    """`label: value`, or the lines of a value below its label; what no agent takes, or a terminal obeys, is escaped."""
     lines = [_UNFIT.sub(lambda found: escape(found[0]), line) for line in value.splitlines()]
     if len(lines) <= 1:
         yield f"- {label}: {''.join(lines)}".rstrip()

@@ -88,12 +88,7 @@ async def answer_of_a_person(
     timeout_seconds: float,
     poll_seconds: float = 0.5,
 ) -> Approval | None:
-    """What a person decided, or None when nobody did in time.
-
-    `take` returns the answer that was left, if there is one; it is called again and again. `ask` asks on a terminal
-    meanwhile, as long as it takes; whichever comes first counts. A person there who does not want to decide now is not
-    waited for.
-    """
+    """What a person decided, by an answer that was left or on a terminal; None when nobody did in time, or wants to."""
     if (left := take()) is not None:
         return left
     asking = None if ask is None else asyncio.ensure_future(ask())
@@ -347,7 +342,6 @@ def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read:
 
 
 def _material(task: GateTask, fence: str) -> Iterator[str]:
-    """What is judged, which cannot speak for itself."""
     yield fenced(fence, "requirements", cut(task.requirements, 200_000))
     here = task.workspace
     made = [str(path.relative_to(here)) if path.is_relative_to(here) else str(path) for path in task.artifacts]

@@ -300,12 +300,7 @@ def reopened(stage: StageRecord, reason: str) -> StageRecord:
 def with_changes(
     record: RunRecord, definition: PipelineDefinition, *, accepted: bool
 ) -> tuple[RunRecord, tuple[str, ...]]:
-    """The record under a definition that has changed, and notes on it.
-
-    Finished work stays and is named where it was made by another definition; where gates have changed they judge it
-    again. Whether what a stage builds on has changed is found when the run goes on. Raises UsageError when the changes
-    are not accepted, or are such that the run cannot go on with them.
-    """
+    """The record under a changed definition, and notes. Raises UsageError when that is not accepted, or cannot be."""
     # Of a run that did not record which inputs were given, all of them count as given.
     names = record.inputs if record.given is None else record.given
     given = {each.name: record.inputs[each.name] for each in definition.inputs if each.name in names}

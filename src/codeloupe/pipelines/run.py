@@ -257,10 +257,7 @@ async def _go_on(
 
 
 def without_secrets(text: str, also: Sequence[str] = ()) -> str:
-    """A text as it may be saved: what an error or a gate says can hold what a program printed.
-
-    `also` are values that are secret in this run, the longest first.
-    """
+    """A text as it may be saved. `also` are values that are secret in this run, the longest first."""
     for value in also:
         text = text.replace(value, "[redacted]")
     return redact(text)

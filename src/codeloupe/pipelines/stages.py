@@ -163,7 +163,6 @@ class StageRun:
                             await self._judge(action)
 
     async def _execute(self, action: Execute) -> None:
-        """Ask the agent. Its result, or how it failed, is in the record afterwards."""
         state, context, step = self._state, self._context, action.step.value
         if action.step is not RecoveryStep.FIRST:
             words, last = _RECOVERY_WORDS[action.step], self._record.failures[-1]
@@ -314,7 +313,7 @@ class StageRun:
         state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
     async def _keep(self, number: int) -> None:
-        """Keep what the last attempt left; what cannot be kept is no part of its work, and a note says so."""
+        """What cannot be kept is no part of the attempt's work, and a note says so."""
         record, workspaces = self._record, self._context.workspaces
         try:
             kept = await workspaces.keep(self._files.workspace(self._name))
@@ -350,7 +349,6 @@ class StageRun:
         self._state.move(record, StageState.GATING, done, attempts=attempts)
 
     async def _judge(self, action: Judge) -> None:
-        """Let a gate decide. Its verdict, or why it could not, is in the record afterwards."""
         gate, record = self._stage.gates[action.gate], self._record
         self._state.move(record, StageState.GATING, reason="", wants_approval="")
         try:
@@ -450,7 +448,6 @@ class StageRun:
         return answer
 
     async def _wait_for_approval(self, action: Judge) -> bool:
-        """Let a person decide at a gate; False when nobody does, and the stage goes on waiting."""
         gate = self._stage.gates[action.gate]
         question = gate.prompt.strip() or "Approve the work of this stage?"
         answer = await self._asked("gate", question, action.attempt, gate.timeout_seconds)

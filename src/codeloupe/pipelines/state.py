@@ -74,10 +74,7 @@ def check_transition(transitions: Transitions, before: StageState, to: StageStat
 
 
 class RunState:
-    """The record of one run, whose lock the caller holds, saved with every change.
-
-    `mask` takes secrets out of messages. Methods raise StoreError, and ForbiddenTransition.
-    """
+    """The record of one run, whose lock the caller holds, saved with every change. `mask` masks messages."""
 
     def __init__(self, store: RunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
         self._store = store
@@ -107,10 +104,7 @@ class RunState:
         return record
 
     def move(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
-        """Bring a stage to a state, by way of others where the table has no direct one; each is saved.
-
-        `changes`, and the events, belong to the last of these moves. A stage that is there already is only changed.
-        """
+        """Bring a stage to a state, by way of others where there is no direct way; `changes` belong to the last."""
         changes, name = self._without_secrets(changes), record.name
         if record.state is to:
             return self.put(replace(record, **changes), *events)
@@ -173,10 +167,7 @@ def _way(before: StageState, to: StageState) -> tuple[StageState, ...]:
 
 
 class RunFiles:
-    """The directory of one run: workspaces of its stages, and what is kept of each attempt for people to read.
-
-    `checkout` is the user's own tree, where the stages work in that one. Methods raise OSError.
-    """
+    """The directory of one run. `checkout` is the user's own tree, where stages work in that. Methods raise OSError."""
 
     def __init__(self, directory: Path, *, checkout: Path | None = None) -> None:
         self._directory = directory
@@ -202,7 +193,6 @@ class RunFiles:
         return folder
 
     def _made(self, folder: Path) -> Path:
-        """A folder below the run's; each on the way is for this user alone."""
         below = folder.relative_to(self._directory)
         for part in (*reversed(below.parents), below):
             (self._directory / part).mkdir(mode=0o700, exist_ok=True)

@@ -198,10 +198,7 @@ def decode_baseline(name: str, data: bytes) -> BaselineFile:
 
 
 def write_working_file(root: Path, text: str) -> None:
-    """Put a text in the place of the baseline's file, whole or not at all, with the mode it had. Raises OutputError.
-
-    A rename replaces a symbolic link and never follows it.
-    """
+    """Put a text in the place of the baseline's file, with the mode it had; no link is followed. Raises OutputError."""
     target, mode = root / BASELINE_NAME, 0o666
     try:
         if target.is_file() and not target.is_symlink():

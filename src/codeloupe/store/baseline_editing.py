@@ -47,10 +47,7 @@ class _Layout(Struct, frozen=True):
 
 
 def edited(text: str, baseline: Baseline, *, put: Sequence[BaselineEntry] = (), remove: Iterable[_Key] = ()) -> str:
-    """The text with some entries in it, in the place of those with the same key, and without some others.
-
-    `baseline` is what the text holds. New entries go where they belong by file and fingerprint.
-    """
+    """The text, which holds `baseline`, with some entries put in by file and fingerprint, and without some others."""
     gone = frozenset(remove)
     coming = {entry.key: replace(entry, line=0) for entry in put}
     kept = [coming.get(entry.key, entry) for entry in baseline.entries if entry.key not in gone]

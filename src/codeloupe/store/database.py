@@ -239,6 +239,16 @@ class Database:
         with self.reading() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
+    def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """The rows of one statement. Raises StoreError."""
+        with self.reading() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def change(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Make one change, durably; how many rows it touched. Raises StoreError."""
+        with self.writing() as connection:
+            return connection.execute(statement, values).rowcount
+
     def check(self) -> None:
         """Raises StoreError when the file cannot be read whole, or not be written."""
         with self.writing() as connection:
@@ -248,14 +258,12 @@ class Database:
 
     def size_bytes(self) -> int:
         """How large the file is. Raises StoreError."""
-        with self.reading() as connection:
-            return _pragma(connection, "page_count") * _pragma(connection, "page_size")
+        (pages,), (each,) = self.select("PRAGMA page_count") + self.select("PRAGMA page_size")
+        return int(pages * each)
 
     def give_back_room(self) -> None:
         """Cut the free pages off the file, in batches, so that nobody else waits long. Raises StoreError."""
-        with self.reading() as connection:
-            free_pages = _pragma(connection, "freelist_count")
-        for _ in range(0, free_pages, 2_000):
+        for _ in range(0, self.select("PRAGMA freelist_count")[0][0], 2_000):
             with self.reading() as connection:
                 # As a script, since `execute` takes only the first step of it: one page.
                 connection.executescript("PRAGMA incremental_vacuum(2000)")
@@ -329,10 +337,7 @@ class Database:
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Apply the steps that are missing, each in a transaction of its own; a step that fails leaves no trace.
-
-    Processes that do this at once wait for each other: the version is read again under the lock.
-    """
+    """Apply the steps that are missing, each in a transaction of its own; processes that do this at once wait."""
     while _pragma(connection, "user_version") < len(steps):
         with _transaction(connection, "BEGIN IMMEDIATE"):
             version = _pragma(connection, "user_version")
@@ -343,10 +348,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIG
 
 
 def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether the directory may be seen by other machines too: a network, host-to-guest or user-space file system.
-
-    False where the system does not list its mounts (anything but Linux).
-    """
+    """Whether other machines may see the directory too; False where the system does not list its mounts."""
     try:
         lines = mounts.read_bytes().split(b"\n")
         place = os.fsencode(path.resolve())
@@ -367,7 +369,6 @@ def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) ->
 
 
 def _make_file(path: Path) -> None:
-    """Make the file, and its directory, for this user's eyes only, unless they are there."""
     place, doing = path.parent, "make the directory"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -395,7 +396,6 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code, or 0 for what Python's own module raised."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

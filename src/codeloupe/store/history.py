@@ -122,10 +122,7 @@ class _Sum(Struct):
 def trend_rows(
     by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
 ) -> tuple[Trends, ...]:
-    """For each key its rows. `reviews` come with the oldest first; the order of the findings does not matter.
-
-    A finding counts once in each repository, where it was first open, and as fixed when the last word on it is that.
-    """
+    """For each key its rows, from reviews with the oldest first. A finding counts once, where it was first open."""
     seen: dict[int, list[FindingRow]] = {review.number: [] for review in reviews}
     # One that is not known was saved since the reviews were read.
     unknown: list[FindingRow] = []
@@ -173,7 +170,6 @@ def _rows(
 
 
 def _weeks(sums: dict[str, _Sum]) -> list[str]:
-    """Weeks in time, those without a review too."""
     first, last = (datetime.fromisoformat(choose(sums, default="2000-01-03")) for choose in (min, max))
     count = (last - first).days // 7 + 1
     # A clock that was wrong once must not fill the screen with empty weeks.
@@ -190,10 +186,7 @@ def week_of(moment: float) -> str:
 
 
 def with_source(finding: Finding) -> Finding:
-    """The finding with its source, which version 0.1.0 did not save: no agent has the name of an analyser.
-
-    Nor may that version's word count that a model had refuted it.
-    """
+    """The finding with its source, which 0.1.0 did not save; no model refutes an analyser."""
     if finding.source is not Source.AGENT or ANALYSER_NAMES.isdisjoint((finding.reviewer, *finding.seen_by)):
         return finding
     if finding.status is FindingStatus.REFUTED:
@@ -202,10 +195,7 @@ def with_source(finding: Finding) -> Finding:
 
 
 class SqliteHistory:
-    """The history in a database file; see `interface.History`. Raises StoreError throughout; what was saved stays.
-
-    A row that cannot be read costs that row: lists name it among their problems, and so does a record.
-    """
+    """The history in a database file; see `interface.History`. A row that cannot be read costs that row."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -233,11 +223,7 @@ class SqliteHistory:
     def add_commit(
         self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
     ) -> None:
-        """Save one more commit of a sweep that goes on, so that it is there whatever happens to the rest.
-
-        The commits that `record` holds are not looked at. The sweep counts as not finished until it is saved whole,
-        which leaves `raw_outputs`, as in `save`, where they are.
-        """
+        """Save one more commit of a sweep, which counts as unfinished until it is saved whole."""
         rows = commit_rows(record, commit, raw_outputs)
         unfinished = replace(record, finished=False)
         before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
@@ -263,11 +249,11 @@ class SqliteHistory:
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit; empty when nothing was saved."""
-        with self._database.snapshot() as connection:
-            number = number_of(connection, "review", review_id)
-            rows = connection.execute(
-                "SELECT unit, output FROM raw_outputs WHERE review = ? ORDER BY number", (number,)
-            ).fetchall()
+        rows = self._database.select(
+            "SELECT unit, output FROM raw_outputs WHERE review = (SELECT number FROM reviews WHERE review_id = ?)"
+            " ORDER BY number",
+            (review_id,),
+        )
         try:
             return {unpack(unit): unpack(output) for unit, output in rows}
         except Unreadable as error:
@@ -385,23 +371,21 @@ class SqliteHistory:
     def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
         """The findings of a repository whose fingerprint begins so, at most `limit`."""
         condition, values = _of(repositories, "r.repository")
-        with self._database.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT f.fingerprint FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
-                f" WHERE f.fingerprint >= ? AND f.fingerprint <= ?{condition} LIMIT ?",
-                (prefix, prefix + _LAST_CHARACTER, *values, limit),
-            )
-            return [fingerprint for (fingerprint,) in rows]
+        rows = self._database.select(
+            "SELECT DISTINCT f.fingerprint FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
+            f" WHERE f.fingerprint >= ? AND f.fingerprint <= ?{condition} LIMIT ?",
+            (prefix, prefix + _LAST_CHARACTER, *values, limit),
+        )
+        return [fingerprint for (fingerprint,) in rows]
 
     def finding(self, fingerprint: str, *, repositories: Sequence[str]) -> Finding | None:
         """A finding of a repository as it was saved last and can be read, or None."""
         condition, values = _of(repositories, "r.repository")
-        with self._database.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT f.payload FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
-                f" WHERE f.fingerprint = ?{condition} ORDER BY r.turn DESC LIMIT 5",
-                (fingerprint, *values),
-            ).fetchall()
+        rows = self._database.select(
+            "SELECT f.payload FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
+            f" WHERE f.fingerprint = ?{condition} ORDER BY r.turn DESC LIMIT 5",
+            (fingerprint, *values),
+        )
         for (payload,) in rows:
             with suppress(Unreadable):
                 return with_source(decode(Finding, payload))
@@ -410,24 +394,20 @@ class SqliteHistory:
     def dismiss(self, dismissal: Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
         payload = encoded(dismissal, f"dismissal {dismissal.fingerprint}")
-        with self._database.writing() as connection:
-            row = (dismissal.repository, dismissal.fingerprint, payload)
-            connection.execute("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", row)
+        row = (dismissal.repository, dismissal.fingerprint, payload)
+        self._database.change("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", row)
 
     def take_back(self, fingerprint: str, *, repositories: Sequence[str]) -> bool:
         """Forget that a finding was dismissed; False when it was not."""
         condition, values = _of(repositories)
         statement = f"DELETE FROM dismissals WHERE fingerprint = ?{condition}"  # noqa: S608 - marks of ours
-        with self._database.writing() as connection:
-            return connection.execute(statement, (fingerprint, *values)).rowcount > 0
+        return self._database.change(statement, (fingerprint, *values)) > 0
 
     def dismissals(self, repositories: Sequence[str]) -> tuple[Dismissal, ...]:
         """What persons set aside in a repository, the oldest first; a row that cannot be read is logged."""
         condition, values = _of(repositories)
         statement = f"SELECT fingerprint, payload FROM dismissals WHERE 1{condition}"  # noqa: S608 - marks of ours
-        with self._database.reading() as connection:
-            rows = connection.execute(statement, values).fetchall()
-        problems: list[str] = []
+        rows, problems = self._database.select(statement, values), list[str]()
         read = [_decoded(Dismissal, payload, f"the dismissal of {name}", problems) for name, payload in rows]
         for problem in problems:
             _log.warning("%s", problem)
@@ -444,10 +424,7 @@ class SqliteHistory:
         return trend_rows(by, reviews, findings)
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
-        """Remove what the rule names, give the room back, and return what went; with `dry_run`, what would.
-
-        In batches, each of which is a transaction: nobody waits long, and an entry is there whole or not at all.
-        """
+        """Remove what the rule names, in batches, and return what went; with `dry_run`, what would."""
         condition, values = _of(rule.repositories)
         with self._database.snapshot() as connection:
             entries = [
@@ -479,14 +456,12 @@ class SqliteHistory:
 
     def known_root(self, place: bytes) -> str | None:
         """The root commit of the repository at a place, as it was found out before."""
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT root FROM repositories WHERE place = ?", (place,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._database.select("SELECT root FROM repositories WHERE place = ?", (place,))
+        return str(rows[0][0]) if rows else None
 
     def remember_root(self, place: bytes, root: str) -> None:
         """Keep the root commit of the repository at a place."""
-        with self._database.writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, root))
+        self._database.change("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, root))
 
     def _review(self, connection: sqlite3.Connection, number: int) -> ReviewRecord:
         """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
@@ -513,7 +488,6 @@ class SqliteHistory:
         return replace(stored.record, review=review, problems=tuple(problems), turn=int(turn))
 
     def _sweep(self, connection: sqlite3.Connection, sweep_id: str) -> _Sweep | None:
-        """Raises StoreError when the sweep itself cannot be read."""
         row = connection.execute("SELECT number, payload FROM sweeps WHERE sweep_id = ?", (sweep_id,)).fetchone()
         if row is None:
             return None
@@ -553,7 +527,6 @@ def _listing(rows: Iterable[Sequence[object]]) -> Listing:
 
 
 def _of(repositories: Sequence[str] | None, column: str = "repository") -> tuple[str, list[str]]:
-    """A further condition that limits rows to the names of a repository, and its values."""
     if repositories is None:
         return "", []
     return f" AND {column} IN ({marks(repositories)})", list(repositories)
@@ -572,7 +545,6 @@ class _Prunable(NamedTuple):
 
 
 def _doomed(entries: Sequence[_Prunable], rule: PruneRule) -> list[_Prunable]:
-    """The entries that the rule removes, the oldest first."""
     oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
     removable = oldest_first[: len(oldest_first) - rule.keep_last] if rule.keep_last else oldest_first
     before = None if rule.older_than is None else rule.older_than.timestamp()

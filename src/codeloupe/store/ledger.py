@@ -83,10 +83,7 @@ def content_key(
 
 
 def is_repeatable(request: AgentRequest) -> bool:
-    """Whether a stored answer may be used instead of the call.
-
-    A call that changes files is made for what it does, and a resumed session depends on what was said in it.
-    """
+    """Whether a stored answer may be used instead of the call: not where it changes files or resumes a session."""
     return not request.permission_mode.may_write and request.resume_session is None
 
 
@@ -145,11 +142,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class SqliteLedger:
-    """The ledger in a database file. Each instance is an owner of claims of its own; raises StoreError throughout.
-
-    `clock` gives seconds of the wall clock, since claims are compared between processes. The first `put` of an
-    instance also keeps the ledger within `limits`.
-    """
+    """The ledger in a database file, with claims of its own; the first `put` also keeps it within `limits`."""
 
     def __init__(
         self,
@@ -167,14 +160,13 @@ class SqliteLedger:
 
     def get(self, key: str) -> AgentResult | None:
         """A finished call, marked as `from_ledger`, or None."""
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT payload FROM results WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        rows = self._database.select("SELECT payload FROM results WHERE key = ?", (key,))
+        if not rows:
             self._missed.add(key)
             return None
         self._missed.discard(key)
         try:
-            return replace(from_json(AgentResult, read_json(unpacked(row[0]))), from_ledger=True)
+            return replace(from_json(AgentResult, read_json(unpacked(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
             raise StoreError(
                 f"the result {key} in the database {self._database.path} cannot be read: {error}",
@@ -205,27 +197,21 @@ class SqliteLedger:
             raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
 
     def is_claimed(self, key: str) -> bool:
-        """Whether a claim on it has not run out and its owner, also we, is not known to be gone.
-
-        A clock that was set back, or ran ahead when the claim was made, keeps it alive for two leases at most.
-        """
-        with self._database.reading() as connection:
-            row = connection.execute(
-                "SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?", (key,)
-            ).fetchone()
-        if row is None or not row[2] - 2 * row[1] <= self._clock() < row[2]:
-            return False
-        owner = Owner.parse(row[0])
-        return owner is None or not owner.is_gone()
+        """Whether a claim has not run out, also by a clock that was set back, and its owner may be alive."""
+        rows = self._database.select("SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?", (key,))
+        for owner, lease_seconds, expires_at in rows:
+            known = Owner.parse(owner)
+            is_over = not expires_at - 2 * lease_seconds <= self._clock() < expires_at
+            return not is_over and (known is None or not known.is_gone())
+        return False
 
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
         self._check_lease(lease_seconds)
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
-                (lease_seconds, self._clock() + lease_seconds, key, str(self._owner)),
-            )
+        self._database.change(
+            "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
+            (lease_seconds, self._clock() + lease_seconds, key, str(self._owner)),
+        )
 
     def put(self, key: str, result: AgentResult) -> None:
         """Store a result durably and end our claim, in one transaction; it replaces one that is there."""
@@ -255,14 +241,10 @@ class SqliteLedger:
 
     def release(self, key: str) -> None:
         """End our claim without a result; a claim of another stays."""
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
+        self._database.change("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
 
     def _prune(self, limits: Limits) -> None:
-        """Remove what is too old, then the oldest until the rest fits, and give the room back.
-
-        Works in batches, so that no other process waits long, and two that do it at once do not remove too much.
-        """
+        """Remove what is too old, then the oldest until the rest fits, in batches: nobody waits long."""
         now, doomed, removed = self._clock(), [(0,)], 0
         oldest_allowed = now - limits.max_age_days * _SECONDS_PER_DAY
         while doomed:
@@ -280,5 +262,4 @@ class SqliteLedger:
             removed += len(doomed)
         if removed:
             self._database.give_back_room()
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))
+        self._database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))

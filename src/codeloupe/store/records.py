@@ -110,10 +110,7 @@ def unpacked(data: object) -> bytes:
 
 
 def replace_file(file: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Put a whole file in place, durably: whoever reads sees the old one or the new one, also after a crash.
-
-    It is written beside the file and renamed, which replaces a symbolic link and never follows it. Raises OSError.
-    """
+    """Put a whole file in place, durably, by a rename, which replaces a symbolic link. Raises OSError."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

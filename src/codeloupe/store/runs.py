@@ -63,10 +63,7 @@ class Holder(msgspec.Struct, frozen=True, rename={"process_id": "pid"}):
 
 
 class DirectoryRunStore:
-    """The runs below one directory, which is made with the first of them.
-
-    Methods raise StoreError, or RunNotFound for an unknown run or a name that no run can have.
-    """
+    """The runs below one directory, which is made with the first of them; see `interface.RunStore`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -134,10 +131,7 @@ class DirectoryRunStore:
         return run
 
     def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
-        """What happened, the oldest first; in the place of what cannot be read is a note.
-
-        A last line without an end, which a crash cut off, counts as never written.
-        """
+        """What happened, the oldest first, with a note for what cannot be read; a torn last line was never written."""
         with self._run(run_id, doing="read the journal of") as directory:
             try:
                 data = _read_file(directory / _JOURNAL, limit_bytes=_LARGEST_JOURNAL_BYTES)
@@ -303,7 +297,6 @@ def _line(value: object) -> bytes:
 
 
 def _run_of(data: bytes) -> RunRecord:
-    """The run that was written. Raises Unreadable, or FromNewerVersion for a version that is not known."""
     document = read_json(data)
     version = document.get("version")
     if type(version) is not int or version < 1:
@@ -327,7 +320,6 @@ def _state(run: RunRecord) -> bytes:
 
 
 def _checked_directory(path: Path) -> Path:
-    """A directory, which may not be a link. Raises Unreadable."""
     if not stat.S_ISDIR(path.lstat().st_mode):
         raise Unreadable("it is not a directory")
     return path
