@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from graphlib import TopologicalSorter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -190,24 +191,20 @@ class StageCalls:
     """Puts the questions of stages and critics to their agents, each within what may still be spent."""
 
     def __init__(self, agents: RunAgents, limits: RunLimits, caller: AgentCaller) -> None:
-        self._agents = agents
+        self.agents = agents
         self._limits = limits
         self._caller = caller
 
-    def can_resume(self, name: str) -> bool:
-        """Whether a session of an agent can be resumed."""
-        return self._agents.can_resume(name)
-
     def of_stage(self, stage: StageDefinition, agent: str) -> AskAgent:
         """The agent of a stage; by name the one of its agents whose session is resumed."""
-        agents = self._agents.chain(stage.agent)
+        agents = self.agents.chain(stage.agent)
         if agent:
-            agents = tuple(each for each in agents if each.name == agent)[:1] or self._agents.chain(agent)
+            agents = tuple(each for each in agents if each.name == agent)[:1] or self.agents.chain(agent)
 
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
             # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
             forks = request.fork_session and all(each.limits.fork for each in agents)
-            asked = replace(request, model=request.model or self._agents.model, fork_session=forks)
+            asked = replace(request, model=request.model or self.agents.model, fork_session=forks)
             if not asked.permission_mode.may_write or any(each.limits.writes for each in agents):
                 return await self._called(stage.name, asked, agents, emit)
             # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
@@ -220,13 +217,13 @@ class StageCalls:
     async def critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
         """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
         of_stage = stage.model if gate.agent in (None, stage.agent) else None
-        model = request.model or of_stage or self._agents.model
+        model = request.model or of_stage or self.agents.model
         asked = replace(request, model=model, max_budget_usd=self._limits.left_usd(stage.name))
-        return await self._called(stage.name, asked, self._agents.chain(gate.agent or stage.agent), lambda _event: None)
+        return await self._called(stage.name, asked, self.agents.chain(gate.agent or stage.agent), lambda _event: None)
 
     def critic_can_read(self, stage: StageDefinition, gate: GateDefinition) -> bool:
         """Whether the critic has tools to read files with."""
-        return all(agent.limits.tools for agent in self._agents.chain(gate.agent or stage.agent))
+        return all(agent.limits.tools for agent in self.agents.chain(gate.agent or stage.agent))
 
     async def _called(
         self, stage: str, asked: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink
@@ -252,15 +249,11 @@ class Joins:
         self._order = [stage.name for stage in definition.stages]
         self._store = store
         self._base = base
-        # For each stage itself and every stage that it builds on, however far back. Needs have no cycle.
+        # For each stage itself and every stage that it builds on, however far back.
         self.ancestors: dict[str, frozenset[str]] = {}
-        left = list(definition.stages)
-        while left:
-            ready = [stage for stage in left if self.ancestors.keys() >= set(stage.needs)]
-            left = [stage for stage in left if stage not in ready]
-            for stage in ready:
-                above = (self.ancestors[name] for name in stage.needs)
-                self.ancestors[stage.name] = frozenset({stage.name}).union(*above)
+        needs = {stage.name: stage.needs for stage in definition.stages}
+        for name in TopologicalSorter(needs).static_order():
+            self.ancestors[name] = frozenset({name}).union(*(self.ancestors[needed] for needed in needs[name]))
         # Where several stages need the same several others, what those share is asked for again and again.
         self._known: dict[frozenset[tuple[str, str]], str] = {}
 
@@ -360,14 +353,10 @@ class Context(Struct, frozen=True, kw_only=True):
                     hint="allow the gate more time; what was reviewed is not bought again",
                 ) from error
 
-    def left_answer(self, stage: str) -> Approval | None:
-        """What a person left for a stage by way of another process, which is then gone."""
-        return self.state.take_approval(stage)
-
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> Approval | None:
         """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
         return await answer_of_a_person(
-            partial(self.left_answer, stage.name),
+            partial(self.state.left_answer, stage.name),
             None if self.ask is None else partial(self.ask, stage, question),
             timeout_seconds=seconds if self.waits else 0.0,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -388,20 +389,16 @@ def _numbers_with_colons(node: Node) -> Iterator[ScalarNode]:
 
 def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
     """Stages that need each other in a circle, the first one again at the end; each stage is in at most one."""
-    left = {name: set(needed) for name, needed in needs.items()}
-    while left:
-        ready = [name for name, needed in left.items() if not needed & left.keys()]
-        for name in ready:
-            del left[name]
-        if ready or not left:
-            continue
-        walked = [next(iter(left))]
-        while (following := next(name for name in needs[walked[-1]] if name in left)) not in walked:
-            walked.append(following)
-        circle = walked[walked.index(following) :]
-        yield [*circle, circle[0]]
-        for name in circle:
-            del left[name]
+    left = dict(needs)
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            circle = error.args[1][::-1]
+            yield circle
+            left = {name: [each for each in left[name] if each not in circle] for name in left if name not in circle}
+        else:
+            return
 
 
 def _nearest(word: str, known: Iterable[str], *, otherwise: str) -> _Hint:

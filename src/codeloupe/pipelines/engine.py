@@ -32,7 +32,6 @@ from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_in_words, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_in_words, save_handwork, tried_again
 
-RESULT_PATCH = "result.patch"
 # A stage that is at work has begun with what there is now.
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
 _Tasks = dict["asyncio.Task[None]", str]
@@ -88,7 +87,7 @@ class Engine:
 
     def _retry(self, name: str) -> Approval | None:
         """What a person left who wants a stage tried again. Another answer is taken, too, and forgotten."""
-        answer = self._context.left_answer(name)
+        answer = self._state.left_answer(name)
         return answer if answer is not None and answer.decision is Decision.RETRY else None
 
     async def _put_back(self) -> None:
@@ -142,7 +141,7 @@ class Engine:
         if record.state is StageState.AWAITING_APPROVAL:
             await save_handwork(self._context, record)
             # An answer that was left is about work that is made again: it approves nothing that nobody has seen.
-            answer = self._context.left_answer(record.name)
+            answer = self._state.left_answer(record.name)
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
@@ -228,7 +227,7 @@ class Engine:
             is_waiting = stage.state is StageState.AWAITING_APPROVAL and self._settled.issuperset(stage.needs)
             if is_waiting and stage.name not in busy:
                 is_escalated = stage.wants_approval == "escalation"
-                answer = self._context.left_answer(stage.name) if is_escalated else None
+                answer = self._state.left_answer(stage.name) if is_escalated else None
                 if answer is not None or stage.name not in asked:
                     yield stage.name, answer
 
@@ -262,7 +261,7 @@ class Engine:
             await context.workspaces.put(tree, files.result)
         for name, text in context.kept_answers(self._settled).items():
             files.write(f"{files.result.name}/{name}", text)
-        files.write(RESULT_PATCH, await context.workspaces.diff(base, tree, without=context.own_answers()))
+        files.write("result.patch", await context.workspaces.diff(base, tree, without=context.own_answers()))
 
 
 async def _ended(tasks: _Tasks) -> None:

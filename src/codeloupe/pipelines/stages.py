@@ -289,7 +289,7 @@ class StageRun:
             failure = replace(failure, hint=self._context.limits.advice(self._name) or failure.hint)
         if answer is not None:
             failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
-        if failure.session_id and self._context.calls.can_resume(failure.agent) and workspace is not None:
+        if failure.session_id and self._context.calls.agents.can_resume(failure.agent) and workspace is not None:
             try:
                 tree = (await self._context.workspaces.keep(workspace)).tree
                 failure = replace(failure, tree=tree, resumable=True)

@@ -87,7 +87,7 @@ class RunState:
         """A stage as it was saved last."""
         return self.run.stage(name)
 
-    def take_approval(self, stage: str) -> Approval | None:
+    def left_answer(self, stage: str) -> Approval | None:
         """The answer that a person left on a stage, which is then gone."""
         return self._store.take_approval(self.run.run_id, stage)
 

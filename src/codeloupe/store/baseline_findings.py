@@ -115,7 +115,21 @@ def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
     findings = [finding for finding in reviewed.findings if finding.fingerprint]
     picked: dict[tuple[str, str], Finding] = {}
     for word in words:
-        found = _at_place(findings, word) if ":" in word else _with_prefix(findings, word)
+        path, is_place, number = word.rpartition(":")
+        prefix = word.strip().lower()
+        if is_place:
+            line = int(number[:9]) if number.isascii() and number.isdigit() else 0
+            found = [
+                each for each in findings if path in (each.file, shown_path(each.file)) and each.first_line == line
+            ]
+        elif not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
+            what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
+            raise UsageError(what, hint=_listed(findings))
+        elif len(prefix) < SHORTEST_PREFIX:
+            hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"
+            raise UsageError(f"{word!r} is too short for a fingerprint", hint=hint)
+        else:
+            found = [each for each in findings if each.fingerprint.startswith(prefix)]
         if not found:
             raise UsageError(f"no finding of {reviewed.name} is {word!r}", hint=_listed(findings))
         if len(found) > 1:
@@ -145,28 +159,6 @@ def entry_for(finding: Finding, acceptance: Acceptance) -> BaselineEntry:
         owner=acceptance.owner,
         expires=acceptance.expires,
     )
-
-
-def _with_prefix(findings: Sequence[Finding], word: str) -> list[Finding]:
-    prefix = word.strip().lower()
-    if not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
-        what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
-        raise UsageError(what, hint=_listed(findings))
-    if len(prefix) < SHORTEST_PREFIX:
-        hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"
-        raise UsageError(f"{word!r} is too short for a fingerprint", hint=hint)
-    return [finding for finding in findings if finding.fingerprint.startswith(prefix)]
-
-
-def _at_place(findings: Sequence[Finding], word: str) -> list[Finding]:
-    path, _, number = word.rpartition(":")
-    if not number.isascii() or not number.isdigit():
-        return []
-    return [
-        finding
-        for finding in findings
-        if path in (finding.file, shown_path(finding.file)) and finding.first_line == int(number[:9])
-    ]
 
 
 def _listed(findings: Iterable[Finding]) -> str:

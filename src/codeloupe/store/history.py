@@ -163,19 +163,17 @@ def _rows(
         found = its(review, expert)
         found.findings += 1
         found.fixed += is_fixed
-    ordered = _weeks(sums) if by is TrendKey.WEEK else sorted(sums, key=lambda key: (-sums[key].findings, key))
+    ordered = sorted(sums, key=lambda key: (-sums[key].findings, key))
+    if by is TrendKey.WEEK and sums:
+        ordered = sorted(sums)
+        first, last = (datetime.fromisoformat(ordered[place]) for place in (0, -1))
+        weeks = range((last - first).days // 7 + 1)
+        # Weeks without a review are there too; but a clock that was wrong once must not fill the screen with them.
+        if len(weeks) <= 520:
+            ordered = [(first + timedelta(weeks=number)).date().isoformat() for number in weeks]
     if by is TrendKey.EXPERT:
         return tuple(TrendRow(key=key, findings=sums[key].findings, fixed=sums[key].fixed) for key in ordered)
     return tuple(TrendRow(key=key, **asdict(sums.get(key, _Sum()))) for key in ordered)
-
-
-def _weeks(sums: dict[str, _Sum]) -> list[str]:
-    first, last = (datetime.fromisoformat(choose(sums, default="2000-01-03")) for choose in (min, max))
-    count = (last - first).days // 7 + 1
-    # A clock that was wrong once must not fill the screen with empty weeks.
-    if not sums or count > 520:
-        return sorted(sums)
-    return [(first + timedelta(weeks=number)).date().isoformat() for number in range(count)]
 
 
 @lru_cache(maxsize=10_000)

@@ -341,7 +341,11 @@ def _locked(run_id: str, directory: Path) -> Iterator[None]:
             tries += 1
             is_said = tries > _TRIES and os.fstat(descriptor).st_size > 0
             if is_said or tries >= _TRIES_WHEN_NOBODY_SAYS_SO:
-                raise _busy(run_id, _read_holder(descriptor))
+                holder = _read_holder(descriptor)
+                if holder.process_id == os.getpid():
+                    raise RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
+                hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
+                raise RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
             time.sleep(_PAUSE_SECONDS)
         try:  # the file may have been removed, with the run or alone, before its lock was ours
             is_gone = not os.path.samestat(os.fstat(descriptor), file.lstat())
@@ -374,15 +378,6 @@ def _read_holder(descriptor: int) -> Holder:
         return msgspec.json.decode(os.pread(descriptor, 1_000, 0), type=Holder)
     except (OSError, msgspec.DecodeError):
         return Holder()
-
-
-def _busy(run_id: str, holder: Holder) -> RunBusy:
-    if holder.process_id == os.getpid():
-        return RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
-    return RunBusy(
-        f"the run {run_id} is busy: {holder} is working on it",
-        hint=f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait for it, or end that process",
-    )
 
 
 def _open_file(file: Path, flags: int) -> int:
