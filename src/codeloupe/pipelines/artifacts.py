@@ -2,32 +2,32 @@
 
 A workspace is what an agent left, so nothing in it is believed: hidden files, links that leave it, pipes, sockets,
 devices and very large files are left out, each with a note. Nothing is opened to find that out and no link is followed.
-Bytes, values and levels of schemas and files are capped before a validator sees them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import stat
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct
 
 from codeloupe.agents.calls.schemas import SchemaError, UnknownReference, validator_for, violation
-from codeloupe.config.yaml import Refused, escape, plain, quote, read_document, repetitions
-from codeloupe.errors import ArtifactError
+from codeloupe.config.files import MAX_FILE_BYTES, read_config_file
+from codeloupe.config.yaml import Refused, escape, plain, read_document, repetitions
+from codeloupe.errors import ArtifactError, ConfigError
 from codeloupe.model.pipeline import ArtifactRule
 from codeloupe.store.records import replace_file
+from codeloupe.system.json_text import parsed
 
 MOST_ENTRIES = 500_000
 MOST_ARTIFACT_BYTES = 50 * 1024**2
@@ -38,10 +38,6 @@ _TICK_SECONDS = 0.02
 _MOST_NAMED = 20
 _MOST_NOTES = 50
 MOST_CHECKED_BYTES = 4 * 1024**2
-_MOST_VALUES = 5_000
-_DEEPEST_SCHEMA = 40
-_DEEPEST_ARTIFACT = 100
-_MOST_MIXED = 100
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
 _HIDDEN = "hidden"
 _FILE, _LINK, _FOLDER = "a file", "a link", "a folder"
@@ -254,53 +250,45 @@ def save_answer(workspace: Path, name: str, text: str) -> None:
     replace_file(workspace / name, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
 
 
-class SchemaRefused(Exception):
-    """What was given as a schema, or as a value to check, is none; the message says why."""
+class SchemaRefused(ValueError):
+    """A file, or what was given as a schema or as a value to check, cannot be used; the message says why."""
 
 
-def parse_schema(name: str, text: str) -> dict[str, Any]:
-    """The schema in a file's text, JSON or YAML by the file's name. Raises SchemaRefused."""
-    if PurePath(name).suffix.lower() not in (".json", ".yaml", ".yml"):
-        raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")
-    value = _parsed(name, text, deepest=_DEEPEST_SCHEMA, pairs=_each_once)
-    if not isinstance(value, dict):
-        raise SchemaRefused("expected a JSON object")
-    return value
-
-
-def _parsed(name: str, text: str, *, deepest: int, pairs: Any = None) -> Any:
-    """The value in a text, JSON unless its name is that of YAML; with `pairs`, no key may occur twice."""
+def read_named(file: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> str:
+    """The UTF-8 text of a file that a pipeline names. Raises SchemaRefused, from an OSError where there is one."""
+    if file.is_dir():
+        raise SchemaRefused(f"{escape(name)}: a folder, where a file is expected")
     try:
-        if PurePath(name).suffix.lower() in (".yaml", ".yml"):
-            root = read_document(name, text, deepest_level=deepest)
-            if pairs and (again := next(repetitions(name, root), None)):
-                raise Refused(again)  # noqa: TRY301 - as every other mistake in it
-            return plain(root)
-        return json.loads(text.removeprefix("\ufeff"), parse_constant=_no_constant, object_pairs_hook=pairs)
+        text = read_config_file(file, name=name, follow_symlinks=True, max_bytes=max_bytes).text.removeprefix("\ufeff")
+    except ConfigError as error:
+        raise SchemaRefused(error.message) from error.__cause__
+    if not text.strip():
+        raise SchemaRefused(f"{escape(name)}: the file is empty")
+    if "\0" in text:
+        raise SchemaRefused(f"{escape(name)}: not a text file, it holds a NUL byte")
+    return text
+
+
+def parse_value(name: str, text: str) -> Any:
+    """The value in a file's text, JSON or YAML by the file's name. Raises SchemaRefused."""
+    if PurePath(name).suffix.lower() not in (".yaml", ".yml"):
+        try:
+            return parsed(text)
+        except ValueError as error:
+            raise SchemaRefused(str(error)) from error
+    try:
+        root = read_document(name, text, deepest_level=100)
     except Refused as refusal:
-        line = f"line {refusal.problem.line}: " if refusal.problem.line else ""
-        raise SchemaRefused(f"{line}{refusal.problem.what}") from refusal
-    except json.JSONDecodeError as error:
-        raise SchemaRefused(f"not valid JSON: line {error.lineno}: {error.msg}") from error
-    except RecursionError as error:
-        raise SchemaRefused(f"nested more than {deepest} levels deep") from error
-    except ValueError as error:
-        raise SchemaRefused(f"not valid JSON: {error}") from error
+        raise SchemaRefused(f"line {refusal.problem.line}: {refusal.problem.what}") from refusal
+    for problem in repetitions(name, root):
+        raise SchemaRefused(f"line {problem.line}: {problem.what}")
+    return plain(root)
 
 
-def check_schema(schema: Mapping[str, Any]) -> None:
+def check_schema(schema: object) -> None:
     """Raises SchemaRefused unless it is a valid JSON Schema that needs nothing from outside itself."""
-    seen = 0
-    for level in _levels(schema, _DEEPEST_SCHEMA):
-        seen += len(level)
-        if seen > _MOST_VALUES:
-            raise SchemaRefused(f"it has more than {_MOST_VALUES:,} values")
-        for value in level:
-            # A validator compares each value of a list with all others, unless they can be put in order.
-            kinds = {type(each) for each in value} if isinstance(value, list) and len(value) > _MOST_MIXED else {str}
-            if kinds != {str} and not kinds <= {int, float}:
-                what = f"it has a list of more than {_MOST_MIXED} values that are neither all texts nor all numbers"
-                raise SchemaRefused(what)
+    if not isinstance(schema, Mapping):
+        raise SchemaRefused("expected a JSON object")
     try:
         validator_for(schema)
     except UnknownReference as error:
@@ -315,7 +303,8 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
         if not matches(path, pattern, recursive=rule.recursive):
             continue
         try:
-            wrong = escape(violation(_value_in(file), validator_for(schema)))
+            value = parse_value(path, read_named(file, path, max_bytes=MOST_CHECKED_BYTES))
+            wrong = escape(violation(value, validator_for(schema)))
         except SchemaError as error:
             wrong = f"the schema cannot be used: {escape(str(error))}"
         except SchemaRefused as refused:
@@ -326,46 +315,3 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
                 stage=stage,
                 hint="say in the step file what the file has to hold, or mend the schema in the pipeline's file",
             )
-
-
-def _value_in(file: Path) -> Any:
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(MOST_CHECKED_BYTES + 1)
-        if len(content) > MOST_CHECKED_BYTES:
-            raise SchemaRefused(f"it is larger than {MOST_CHECKED_BYTES:,} bytes, which is the most that is checked")
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        raise SchemaRefused(f"it cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise SchemaRefused(f"it is not UTF-8: byte {error.start + 1:,} cannot be decoded") from error
-    value = _parsed(file.name, text, deepest=_DEEPEST_ARTIFACT)
-    for _ in _levels(value, _DEEPEST_ARTIFACT):
-        pass
-    return value
-
-
-def _levels(value: object, deepest: int) -> Iterator[list[Any]]:
-    """The values inside a value, level by level. Raises SchemaRefused when there are too many levels."""
-    level: list[Any] = [value]
-    for _ in range(deepest):
-        level = [
-            part
-            for each in level
-            for part in (each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ())
-        ]
-        yield level
-    if level:
-        raise SchemaRefused(f"nested more than {deepest} levels deep")
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no value of JSON")
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    whole = dict(pairs)
-    if len(whole) < len(pairs):
-        counted = Counter(key for key, _ in pairs)
-        raise ValueError(f"the key {quote(max(counted, key=counted.__getitem__))} occurs twice in one object")
-    return whole

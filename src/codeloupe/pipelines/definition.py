@@ -37,7 +37,7 @@ from codeloupe.config.yaml import (
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
-from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_schema
+from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_value, read_named
 from codeloupe.pipelines.keys import (
     FILE,
     GATE_KEYS,
@@ -172,19 +172,9 @@ class _NamedFiles:
         self._schemas: dict[str, Mapping[str, Any]] = {}
 
     def text(self, written: str) -> str:
-        """A readable text file with something in it, of at most 1 MB of UTF-8. Raises SchemaRefused, which names it."""
+        """The text of a file. Raises SchemaRefused, which names it."""
         if written not in self._texts:
-            if (self.folder / written).is_dir():
-                raise SchemaRefused(f"{escape(written)}: a folder, where a file is expected")
-            try:
-                text = read_config_file(self.folder / written, name=written, follow_symlinks=True).text
-            except ConfigError as error:
-                raise SchemaRefused(error.message) from error
-            if not text.strip("\ufeff \t\r\n"):
-                raise SchemaRefused(f"{escape(written)}: the file is empty")
-            if "\0" in text:
-                raise SchemaRefused(f"{escape(written)}: not a text file, it holds a NUL byte")
-            self._texts[written] = text
+            self._texts[written] = read_named(self.folder / written, written)
         return self._texts[written]
 
     def schema(self, given: object) -> Mapping[str, Any]:
@@ -195,7 +185,9 @@ class _NamedFiles:
         if written not in self._schemas:
             text = self.text(written)
             try:
-                schema = parse_schema(written, text)
+                if Path(written).suffix.lower() not in (".json", ".yaml", ".yml"):
+                    raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")  # noqa: TRY301 - as below
+                schema = parse_value(written, text)
                 check_schema(schema)
             except SchemaRefused as refused:
                 raise SchemaRefused(f"{escape(written)}: {refused}") from refused

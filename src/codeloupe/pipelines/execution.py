@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,18 +36,19 @@ from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition,
 from codeloupe.model.ports import AgentEventSink, AskAgent
 from codeloupe.pipelines.artifacts import (
     Collected,
+    SchemaRefused,
     answer_name,
     check_artifact,
     collect,
     identity_of,
     let_time_pass,
     listed,
+    read_named,
     require,
     save_answer,
     snapshot,
 )
 
-MOST_TEXT_BYTES = 1024 * 1024
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
@@ -241,36 +240,13 @@ def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifa
 def read_text(file: Path, what: str, stage: str) -> str:
     """The text of a file that a stage names. Raises AgentExecutionError from its cause."""
     try:
-        # Not blocking: opening a pipe would wait for whoever writes to it.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            content = stream.read(MOST_TEXT_BYTES + 1) if is_file else b""
-        text = content[:MOST_TEXT_BYTES].decode("utf-8-sig") if len(content) <= MOST_TEXT_BYTES else ""
-        reasons = {
-            "is not a regular file": not is_file,
-            f"is larger than {MOST_TEXT_BYTES:,} bytes": len(content) > MOST_TEXT_BYTES,
-            "is empty": not text.strip(),
-            "is not a text: it holds a NUL byte": "\0" in text,
-        }
-        if reason := next((reason for reason, is_so in reasons.items() if is_so), ""):
-            raise ValueError(reason)  # noqa: TRY301 - as what the system itself refuses
-    except (OSError, ValueError) as error:
-        match error:
-            case FileNotFoundError():
-                reason = "is not there"
-            case UnicodeDecodeError():
-                reason = f"is not UTF-8: byte {error.start + 1:,} cannot be decoded"
-            case OSError():
-                reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
-            case _:
-                reason = str(error)
+        return read_named(file, str(file))
+    except SchemaRefused as error:
         raise AgentExecutionError(
-            f"the stage {stage} cannot begin: its {what} {escape(str(file))} {reason}",
+            f"the stage {stage} cannot go on: its {what} cannot be used: {error}",
             stage=stage,
             hint=f"check the {what} that the pipeline names; `codeloupe pipeline validate` looks at all of them",
-        ) from error
-    return text
+        ) from error.__cause__ or error
 
 
 def _item(label: str, value: str) -> Iterator[str]:

@@ -24,6 +24,7 @@ from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Tok
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review, claim_in_words
+from codeloupe.pipelines.execution import read_text
 from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
 from codeloupe.system.streaming import StreamTimedOut, stream
@@ -326,16 +327,8 @@ def _add_cost(error: AgentError, earlier: Usage) -> None:
 
 def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read: bool) -> tuple[str, str]:
     """The instructions and the material for a critique of one attempt. Raises PipelineError for a bad step file."""
-    judging = resource("critic")
-    if gate.step is not None:
-        try:
-            judging = gate.step.read_text(encoding="utf-8").strip()
-            problem = "" if judging else "are empty"
-        except (OSError, ValueError) as error:
-            problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is no UTF-8 text'}"
-        if problem:
-            what = f"the critic's instructions {gate.step} {problem}"
-            raise PipelineError(what, stage=task.stage, hint="check the gate's step, or leave it out")
+    step = gate.step
+    judging = resource("critic") if step is None else read_text(step, "critic's step file", task.stage).strip()
     answer = resource("critic_answer").replace("{reading}", resource("reading_tree" if can_read else "reading_diff"))
     text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *_material(task, fence)))
     return "\n\n".join(part for part in (judging, gate.prompt.strip(), answer) if part), text

@@ -25,39 +25,38 @@ Mask = Callable[[str], str]
 Fact = str | int | float | bool | None
 Transitions = Mapping[StageState, frozenset[StageState]]
 
-_PENDING, _RUNNING, _GATING = StageState.PENDING, StageState.RUNNING, StageState.GATING
-_REWORKING, _RECOVERING, _AWAITING = StageState.REWORKING, StageState.RECOVERING, StageState.AWAITING_APPROVAL
-_COMPLETED, _FAILED = StageState.COMPLETED, StageState.FAILED
-_CANCELLED, _INTERRUPTED = StageState.CANCELLED, StageState.INTERRUPTED
-_STOPPED = (_CANCELLED, _INTERRUPTED)
 
-STAGE_TRANSITIONS: Transitions = {
-    _PENDING: frozenset({_RUNNING, _CANCELLED}),
-    _RUNNING: frozenset({_GATING, _RECOVERING, _AWAITING, _FAILED, *_STOPPED}),
+def _table(**rows: str) -> Transitions:
+    return {StageState(before): frozenset(map(StageState, after.split())) for before, after in rows.items()}
+
+
+STAGE_TRANSITIONS = _table(
+    pending="running cancelled",
+    running="gating recovering awaiting_approval failed cancelled interrupted",
     # A gate that could not decide is recovered from like a call that failed.
-    _GATING: frozenset({_COMPLETED, _REWORKING, _RECOVERING, _AWAITING, _FAILED, *_STOPPED}),
-    _REWORKING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
-    _RECOVERING: frozenset({_RUNNING, _GATING, _AWAITING, _FAILED, *_STOPPED}),
+    gating="completed reworking recovering awaiting_approval failed cancelled interrupted",
+    reworking="running failed cancelled interrupted",
+    recovering="running gating awaiting_approval failed cancelled interrupted",
     # To gating when more gates follow the one that a person was asked by.
     # To pending when what it builds on has changed since it began, as from interrupted and completed.
-    _AWAITING: frozenset({_PENDING, _COMPLETED, _FAILED, _RUNNING, _GATING, *_STOPPED}),
-    _INTERRUPTED: frozenset({_PENDING, _RUNNING, _GATING, _REWORKING, _RECOVERING, _AWAITING, _FAILED, _CANCELLED}),
+    awaiting_approval="pending completed failed running gating cancelled interrupted",
+    interrupted="pending running gating reworking recovering awaiting_approval failed cancelled",
     # To cancelled when what it builds on had to be made again, and failed.
-    _COMPLETED: frozenset({_PENDING, _CANCELLED}),
+    completed="pending cancelled",
     # Only a person puts back what failed, and with it what was given up for its sake.
-    _FAILED: frozenset({_PENDING}),
-    _CANCELLED: frozenset({_PENDING}),
-}
-RUN_TRANSITIONS: Transitions = {
-    _PENDING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
-    _RUNNING: frozenset({_AWAITING, _COMPLETED, _FAILED, *_STOPPED}),
-    _AWAITING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
-    _INTERRUPTED: frozenset({_RUNNING, _FAILED, _CANCELLED}),
+    failed="pending",
+    cancelled="pending",
+)
+RUN_TRANSITIONS = _table(
+    pending="running failed cancelled interrupted",
+    running="awaiting_approval completed failed cancelled interrupted",
+    awaiting_approval="running failed cancelled interrupted",
+    interrupted="running failed cancelled",
     # A person had one of its stages run again, or accepted changes that leave something to do.
-    _COMPLETED: frozenset({_RUNNING}),
-    _FAILED: frozenset({_RUNNING}),
-    _CANCELLED: frozenset(),
-}
+    completed="running",
+    failed="running",
+    cancelled="",
+)
 _log = logging.getLogger(__name__)
 
 

@@ -137,10 +137,7 @@ def review_rows(record: ReviewRecord, raw_outputs: Mapping[str, str]) -> _Review
             finding.fingerprint,
             finding.severity.value,
             finding.status.value,
-            finding.file,
-            finding.expert,
-            finding.reviewer,
-            finding.category,
+            *(getattr(finding, column) for column in ("file", "expert", "reviewer", "category")),
             encoded(finding, name),
         )
         for position, (finding, hidden) in enumerate(every)

@@ -114,7 +114,7 @@ def test_its_own_instructions_take_the_place_of_the_built_in_ones(tmp_path: Path
 
 
 def test_instructions_that_cannot_be_had_are_told_in_words(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[bytes | None, str]] = [(None, "cannot be read"), (b" \n", "are empty"), (b"\xff", "no UTF-8")]
+    rows: list[tuple[bytes | None, str]] = [(None, "no such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")]
     for number, (content, words) in enumerate(rows):
         place = tmp_path / f"{number}"
         place.mkdir()
