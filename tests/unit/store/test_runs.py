@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -25,8 +25,8 @@ from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecor
 from codeloupe.store import runs as module
 from codeloupe.store.records import FromNewerVersion, Unreadable, from_json, read_json
 from codeloupe.store.runs import VERSION, DirectoryRunStore, Holder, _line, _run_of
+from tests.unit.store.history_samples import any_of
 from tests.unit.store.run_samples import START, attempt, critique, event, failed_try, run, stage
-from tests.unit.store.run_strategies import any_value
 
 NAME = "00000001"
 ANSWER = Approval(stage="write", decision=Decision.APPROVE)
@@ -82,27 +82,17 @@ def place(path: Path, kind: str, target: Path) -> None:
         path.write_text("a file")
 
 
-def flat(value: Any) -> list[Any]:
-    """Every plain value below an object, so that an int in the place of a bool is noticed."""
-    if isinstance(value, Mapping):
-        return [leaf for item in value.values() for leaf in flat(item)]
-    if isinstance(value, tuple):
-        return [leaf for item in value for leaf in flat(item)]
-    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", None)
-    return [leaf for name in names for leaf in flat(getattr(value, name))] if names else [value]
-
-
 class TestJson:
     @pytest.mark.requirement("S9")
     @settings(suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow], max_examples=25)
-    @given(before=any_value(RunRecord))
+    @given(before=any_of(RunRecord))
     def test_any_run_comes_back_exactly(self, before: RunRecord) -> None:
         known = replace(before, version=VERSION)
         after = _run_of(_line(known))
-        assert after == known
-        assert [type(value) for value in flat(after)] == [type(value) for value in flat(known)]
+        # An int in the place of a bool is equal, but is written in another way.
+        assert (after, _line(after)) == (known, _line(known))
 
-    @given(event=any_value(PipelineEvent), answer=any_value(Approval))
+    @given(event=any_of(PipelineEvent), answer=any_of(Approval))
     def test_any_event_and_answer_come_back_exactly_in_one_line(self, event: PipelineEvent, answer: Approval) -> None:
         assert from_json(PipelineEvent, read_json(_line(event))) == event
         assert from_json(Approval, read_json(_line(answer))) == answer
@@ -195,15 +185,6 @@ class TestFiles:
         assert store.load(NAME) == run(1)
         with store.lock(NAME):
             assert [path.name for path in made.iterdir() if path.name.startswith(".")] == []
-
-    def test_a_store_is_found_by_a_relative_path_wherever_one_goes(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        store = DirectoryRunStore(Path("runs"))
-        assert store.create(run(1)).is_absolute()
-        monkeypatch.chdir("/")
-        assert store.load(NAME) == run(1)
 
     def test_a_full_disk_leaves_nothing_or_the_state_before(
         self, store: DirectoryRunStore, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -384,11 +365,6 @@ class TestList:
         assert problems.keys() == words.keys()
         assert [name for name, part in words.items() if part not in problems[name]] == []
 
-    def test_a_root_that_cannot_be_listed_is_told(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("x")
-        with pytest.raises(StoreError, match="cannot list the runs in .*: Not a directory"):
-            DirectoryRunStore(tmp_path / "file").list()
-
     def test_runs_are_found_by_the_beginning_of_their_names(self, store: DirectoryRunStore, root: Path) -> None:
         for name in ("article-1", "article-2", "build-1"):
             store.create(run(1, run_id=name))
@@ -398,6 +374,9 @@ class TestList:
         assert store.matching("b") == ("build-1",)
         assert store.matching("../") == store.matching("x") == ()
         assert DirectoryRunStore(root / "nowhere").matching("a") == ()
+        (root / "file").write_text("x")
+        with pytest.raises(StoreError, match="cannot list the runs in .*: Not a directory"):
+            DirectoryRunStore(root / "file").list()
 
 
 class TestRemoval:
@@ -497,19 +476,14 @@ class TestLock:
             finally:
                 os.kill(orphan, 9)
 
-    def test_our_own_process_is_told_as_ours(self, store: DirectoryRunStore, made: Path) -> None:
-        with store.lock(NAME):
-            with pytest.raises(RunBusy, match=f"this process works on the run {NAME} already"), store.lock(NAME):
-                pass
-            assert json.loads((made / "lock").read_text())["pid"] == os.getpid()
-        assert (made / "lock").read_text() == ""
-
     def test_a_holder_who_cannot_be_understood_is_another_process(
         self, store: DirectoryRunStore, made: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0001)
         odd = ("", "x", "[]", "{}", '{"pid": "7", "since": 3}', '{"pid": 1, "since": "now"}', "[" * 9_999, "\0" * 99)
         with store.lock(NAME):
+            with pytest.raises(RunBusy, match=f"this process works on the run {NAME} already"), store.lock(NAME):
+                pass
             for words in odd:
                 (made / "lock").write_text(words)
                 assert store.holder(NAME) == Holder(), words
@@ -527,21 +501,6 @@ class TestLock:
             with store.lock(NAME):
                 pass
             gone.join()
-        stop = threading.Event()
-
-        def look() -> None:
-            while not stop.is_set():
-                store.holder(NAME)
-
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        try:
-            for _ in range(300):
-                with store.lock(NAME):
-                    pass
-        finally:
-            stop.set()
-            watcher.join()
 
     def test_a_run_that_was_removed_while_one_waited_is_not_found(self, store: DirectoryRunStore, made: Path) -> None:
         with store.lock(NAME):
