@@ -14,7 +14,7 @@ from bench.table import BenchRow
 from codeloupe.model.agent import AgentResult, TokenUsage
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.records import encode_result
+from codeloupe.store.records import pack, to_json
 
 _ROWS = 100_000
 _TIMES = 500
@@ -72,7 +72,7 @@ def _found(result: AgentResult | None) -> AgentResult:
 
 def _fill(path: Path) -> None:
     """All in one transaction: how they came there is not what is measured."""
-    payload = encode_result(_result(0))
+    payload = pack(to_json(_result(0)))
     now = time.time()
     with Database(path) as database, database.writing() as connection:
         connection.executemany(

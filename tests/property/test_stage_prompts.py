@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from codeloupe.config.yaml import escape
 from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
-from codeloupe.pipelines.prompt import build_prompt
+from codeloupe.pipelines.execution import build_prompt
 
 HEADINGS = (
     "## Stage Requirements",

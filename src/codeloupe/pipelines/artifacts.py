@@ -1,4 +1,4 @@
-"""What of a workspace is a stage's result: the files that its agent made or changed, and that fit its rule.
+"""What of a workspace is a stage's result: files that its agent made or changed, and that fit its rule and schemas.
 
 A workspace is what an agent left, so nothing in it is believed: hidden files, links that leave it, pipes, sockets,
 devices and very large files are left out, each with a note. Nothing is opened to find that out and no link is followed.
@@ -7,7 +7,6 @@ devices and very large files are left out, each with a note. Nothing is opened t
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import stat
@@ -17,29 +16,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.config.yaml import escape
-from codeloupe.errors import ArtifactError
+from codeloupe.agents.calls.schemas import SchemaError, UnknownReference, validator_for, violation
+from codeloupe.config.files import MAX_FILE_BYTES, read_config_file
+from codeloupe.config.yaml import Refused, escape, plain, read_document, repetitions
+from codeloupe.errors import ArtifactError, ConfigError
 from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.store.records import replace_file
+from codeloupe.system.json_text import parsed
 
 MOST_ENTRIES = 500_000
 MOST_ARTIFACT_BYTES = 50 * 1024**2
-_DEEPEST_FOLDER = 200
 # An agent that asks for the status of a repository changes these, and nothing in them is ever an artifact.
 _VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".bzr", ".jj"})
-_ENTRIES_BETWEEN_BREATHS = 500
 # Two changes within one tick of the system's clock have the same time; no system has a tick this long.
 _TICK_SECONDS = 0.02
 _MOST_NAMED = 20
 _MOST_NOTES = 50
+MOST_CHECKED_BYTES = 4 * 1024**2
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HIDDEN = "hidden"
-_FILE, _LINK, _FOLDER, _DEVICE = "a file", "a link", "a folder", "a device"
+_FILE, _LINK, _FOLDER = "a file", "a link", "a folder"
 _KINDS = {
     stat.S_IFREG: _FILE,
     stat.S_IFLNK: _LINK,
@@ -61,11 +62,7 @@ Snapshot = Mapping[str, Entry]
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What a stage left: its artifacts and all that changed, by path in the workspace, both sorted.
-
-    `notes` say what is no artifact though it might be taken for one, and why. `answer` is the artifact that holds the
-    answer because there was no other, or empty.
-    """
+    """What a stage left, by path in the workspace, sorted. `notes` say what is no artifact though it may seem one."""
 
     artifacts: tuple[str, ...]
     changed: tuple[str, ...]
@@ -74,11 +71,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 
 
 def matches(path: str, pattern: str, *, recursive: bool) -> bool:
-    """Whether a glob means a file, named by its path below the workspace.
-
-    Without a slash it means names, at the top only unless `recursive`. With one it means the path, part by part; a part
-    `**` is any number of folders.
-    """
+    """Whether a glob means a file by its path. Without a slash it means names, at the top only unless `recursive`."""
     pattern = pattern.removeprefix("./")
     if path == pattern:
         return True
@@ -112,27 +105,30 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
     while left:
         folder = left.popleft()
         try:
-            entries = _entries(workspace, folder)
+            if folder.count("/") >= 200:
+                raise OSError("too deep")  # noqa: TRY301 - as what the system itself refuses
+            with os.scandir(workspace / folder) as entries:
+                within = list(islice(entries, MOST_ENTRIES + 1))
         except OSError as error:
             if not folder:
                 raise _unreadable(workspace, stage, error) from error
             found[folder] = Entry("a folder that cannot be read")
             continue
-        for each in entries:
+        for each in within:
             if each.name in _VERSION_CONTROL:
                 continue
             path = f"{folder}/{each.name}" if folder else each.name
             # In a checkout a person may remove a file between the listing and the look.
             with suppress(FileNotFoundError):
                 facts = each.stat(follow_symlinks=False)
-                kind = _KINDS.get(stat.S_IFMT(facts.st_mode), _DEVICE)
+                kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "a device")
                 if kind is _FOLDER:
                     found[path] = Entry(kind)
                     left.append(path)
                 else:
                     stamp = (facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
                     found[path] = Entry(kind, facts.st_size, stamp)
-            if len(found) % _ENTRIES_BETWEEN_BREATHS == 0:
+            if len(found) % 500 == 0:
                 await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
         if len(found) > MOST_ENTRIES:
             raise ArtifactError(
@@ -141,13 +137,6 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
                 hint="have the agent remove what it does not need, such as installed packages",
             )
     return found
-
-
-def _entries(workspace: Path, folder: str) -> list[os.DirEntry[str]]:
-    if folder.count("/") >= _DEEPEST_FOLDER:
-        raise OSError("too deep")
-    with os.scandir(workspace / folder) as listed:
-        return list(islice(listed, MOST_ENTRIES + 1))
 
 
 def _unreadable(workspace: Path, stage: str, error: OSError) -> ArtifactError:
@@ -167,11 +156,7 @@ async def let_time_pass(before: Snapshot) -> None:
 def collect(
     workspace: Path, rule: ArtifactRule, *, before: Snapshot, after: Snapshot, built_on: Iterable[str] = ()
 ) -> Collected:
-    """The artifacts among what changed between two snapshots of a workspace.
-
-    Those of `built_on`, what the stage itself had made before in this workspace, that are still there count too, and so
-    does every required file that is there: who mends one file of several has made all of them.
-    """
+    """The artifacts among what changed, what of `built_on` is still there, and every required file that is there."""
     changed = tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
     root = Path(os.path.realpath(workspace))
     earlier = set(built_on)
@@ -202,37 +187,27 @@ def collect(
 
 def why_not(root: Path, path: str, entry: Entry) -> str | None:
     """Why something in a workspace, whose real path is given, is no artifact; "" for what nobody takes for one."""
+    size, is_hidden = entry.size_bytes, path.startswith(".") or "/." in path
     if entry.kind == _LINK:
-        reason = _why_not_follow(root, path)
-    elif entry.kind == _FILE:
-        reason = _too_large(entry.size_bytes)
-    else:
-        reason = "" if entry.kind == _FOLDER else entry.kind
-    return _HIDDEN if reason is None and _is_hidden(path) else reason
-
-
-def _why_not_follow(root: Path, path: str) -> str | None:
-    target = Path(os.path.realpath(root / path))
-    if not target.is_relative_to(root):
-        return "a link that leaves the workspace"
-    try:
-        facts = target.stat()
-    except OSError:  # not there, or a circle of links
-        return "a link that leads nowhere"
-    if stat.S_ISDIR(facts.st_mode):
-        return ""
-    if not stat.S_ISREG(facts.st_mode):
-        return "a link to what is not a regular file"
-    return "a link to a hidden file" if _is_hidden(target.relative_to(root).as_posix()) else _too_large(facts.st_size)
-
-
-def _too_large(size: int) -> str | None:
-    is_too_large = size > MOST_ARTIFACT_BYTES
-    return f"a file of {size:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most" if is_too_large else None
-
-
-def _is_hidden(path: str) -> bool:
-    return path.startswith(".") or "/." in path
+        target = Path(os.path.realpath(root / path))
+        if not target.is_relative_to(root):
+            return "a link that leaves the workspace"
+        try:
+            facts = target.stat()
+        except OSError:  # not there, or a circle of links
+            return "a link that leads nowhere"
+        if stat.S_ISDIR(facts.st_mode):
+            return ""
+        if not stat.S_ISREG(facts.st_mode):
+            return "a link to what is not a regular file"
+        if any(part.startswith(".") for part in target.relative_to(root).parts):
+            return "a link to a hidden file"
+        size = facts.st_size
+    elif entry.kind != _FILE:
+        return "" if entry.kind == _FOLDER else entry.kind
+    if size > MOST_ARTIFACT_BYTES:
+        return f"a file of {size:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most"
+    return _HIDDEN if is_hidden else None
 
 
 def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
@@ -269,11 +244,74 @@ def answer_name(stage: str, *, structured: bool, taken: Iterable[str], own: Iter
     return name
 
 
-def save_answer(workspace: Path, name: str, answer: str | Any, *, structured: bool) -> None:
+def save_answer(workspace: Path, name: str, text: str) -> None:
     """Write an answer to the workspace. A file of that name is replaced, never written into. Raises OSError."""
-    text = json.dumps(answer, indent=2, ensure_ascii=False) if structured else answer.rstrip("\n")
-    file = workspace / name
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, _CREATE, 0o600), "wb") as sink:
-        # Half of a character, which no encoding has, is written as its escape.
-        sink.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+    # Half of a character, which no encoding has, is written as its escape.
+    replace_file(workspace / name, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
+
+
+class SchemaRefused(ValueError):
+    """A file, or what was given as a schema or as a value to check, cannot be used; the message says why."""
+
+
+def read_named(file: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> str:
+    """The UTF-8 text of a file that a pipeline names. Raises SchemaRefused, from an OSError where there is one."""
+    if file.is_dir():
+        raise SchemaRefused(f"{escape(name)}: a folder, where a file is expected")
+    try:
+        text = read_config_file(file, name=name, follow_symlinks=True, max_bytes=max_bytes).text.removeprefix("\ufeff")
+    except ConfigError as error:
+        raise SchemaRefused(error.message) from error.__cause__
+    if not text.strip():
+        raise SchemaRefused(f"{escape(name)}: the file is empty")
+    if "\0" in text:
+        raise SchemaRefused(f"{escape(name)}: not a text file, it holds a NUL byte")
+    return text
+
+
+def parse_value(name: str, text: str) -> Any:
+    """The value in a file's text, JSON or YAML by the file's name. Raises SchemaRefused."""
+    if PurePath(name).suffix.lower() not in (".yaml", ".yml"):
+        try:
+            return parsed(text)
+        except ValueError as error:
+            raise SchemaRefused(str(error)) from error
+    try:
+        root = read_document(name, text, deepest_level=100)
+    except Refused as refusal:
+        raise SchemaRefused(f"line {refusal.problem.line}: {refusal.problem.what}") from refusal
+    for problem in repetitions(name, root):
+        raise SchemaRefused(f"line {problem.line}: {problem.what}")
+    return plain(root)
+
+
+def check_schema(schema: object) -> None:
+    """Raises SchemaRefused unless it is a valid JSON Schema that needs nothing from outside itself."""
+    if not isinstance(schema, Mapping):
+        raise SchemaRefused("expected a JSON object")
+    try:
+        validator_for(schema)
+    except UnknownReference as error:
+        raise SchemaRefused(escape(str(error))) from error
+    except SchemaError as error:
+        raise SchemaRefused(f"not a JSON Schema: {escape(str(error))}") from error
+
+
+def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> None:
+    """Raises ArtifactError, which names file, place and problem, for an artifact that does not fit its schema."""
+    for pattern, schema in rule.schemas.items():
+        if not matches(path, pattern, recursive=rule.recursive):
+            continue
+        try:
+            value = parse_value(path, read_named(file, path, max_bytes=MOST_CHECKED_BYTES))
+            wrong = escape(violation(value, validator_for(schema)))
+        except SchemaError as error:
+            wrong = f"the schema cannot be used: {escape(str(error))}"
+        except SchemaRefused as refused:
+            wrong = str(refused)
+        if wrong:
+            raise ArtifactError(
+                f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}",
+                stage=stage,
+                hint="say in the step file what the file has to hold, or mend the schema in the pipeline's file",
+            )

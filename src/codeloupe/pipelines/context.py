@@ -1,16 +1,36 @@
-"""What the stages of a run share: definition, state, limits, files, and how the work of several stages becomes one."""
+"""What the stages of a run share: its agents, what may still be spent on them, and how their work becomes one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from graphlib import TopologicalSorter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.errors import WorkspaceError
+from codeloupe.agents.calls.budget import SpendingLimits, Spent
+from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.config.schema import Settings
+from codeloupe.engine.calls import AgentCalls, StageKeys
+from codeloupe.engine.run import review
+from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
+from codeloupe.model.agent import (
+    AGENT_NAMES,
+    AgentEvent,
+    AgentRequest,
+    AgentResult,
+    AttemptStarted,
+    PermissionMode,
+    Usage,
+)
+from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import (
     Approval,
+    Critique,
+    GateDefinition,
     GateKind,
     PipelineDefinition,
     StageDefinition,
@@ -18,21 +38,210 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
-from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.pipelines.agents import RunLimits
-from codeloupe.pipelines.gates import Gate
+from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
+from codeloupe.model.review import Review
+from codeloupe.pipelines.definition import did_you_mean
+from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
 from codeloupe.pipelines.state import RunFiles, RunState
 
-# More of an answer than any stage should have to read in its prompt.
-_MOST_ANSWER_CHARACTERS = 200_000
+AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
+
+
+class RunAgents(Struct, frozen=True):
+    """The agents of a run by name. `agent` and `model` are for stages that name none."""
+
+    calls: AgentCalls
+    settings: Settings
+    own: Mapping[str, Agent]
+    agent: str | None = None
+    model: str | None = None
+
+    @property
+    def _usual(self) -> tuple[str, ...]:
+        return self.calls.names(self.settings) if self.agent is None else (self.agent,)
+
+    def check(self, definition: PipelineDefinition) -> None:
+        """Raises ConfigError for an unknown agent, before anything is spent."""
+        named = {agent for stage in definition.stages for agent in (stage.agent, *(gate.agent for gate in stage.gates))}
+        known = (*AGENT_NAMES, *self.own)
+        for name in sorted({name for name in named if name is not None} | set(self._usual)):
+            if name not in known:
+                meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
+                raise ConfigError(f"there is no agent {name!r}", hint=meant)
+
+    def chain(self, name: str | None) -> tuple[Agent, ...]:
+        """The agent of that name, or the usual ones."""
+        names = (name,) if name else self._usual
+        return tuple(self._own(one) or self.calls.agent(one, self.settings) for one in names)
+
+    def _own(self, name: str) -> Agent | None:
+        """The caller's agent of that name: as the caller calls it or, since answers tell that, as it calls itself."""
+        alike = (agent for agent in self.own.values() if agent.name == name and name not in AGENT_NAMES)
+        return self.own.get(name) or next(alike, None)
+
+    def can_resume(self, name: str) -> bool:
+        """Whether a session of an agent can be resumed."""
+        if (own := self._own(name)) is not None:
+            return own.limits.resume
+        return name in AGENT_NAMES and self.settings.keep_sessions and self.chain(name)[0].limits.resume
+
+    def called(self, agent: Agent) -> str:
+        """As the caller calls one of its agents, of which two may have the same name of their own; else its name."""
+        return next((name for name, own in self.own.items() if own is agent), agent.name)
+
+
+class _Limit(Struct, frozen=True):
+    """A limit: what was used of how much, that in words, where it can be raised, and whether that is in the file."""
+
+    used: float
+    most: float
+    words: str
+    where: str
+    in_file: bool = False
+
+
+class RunLimits:
+    """The limits of a pipeline and of the settings, against what the run's record says was spent in its whole life."""
+
+    def __init__(self, definition: PipelineDefinition, state: RunState, settings: Settings) -> None:
+        self._definition = definition
+        self._settings = settings
+        self._state = state
+
+    def spending(self) -> SpendingLimits:
+        """The limits of all calls of the run together, with what it has used so far."""
+        run, limits = self._state.run, (self._definition.max_budget_usd, self._settings.max_budget_usd)
+        used = run.usage.plus(_unknown(sum(stage.unanswered for stage in run.stages)))
+        return SpendingLimits(
+            max_usd=min((most for most in limits if most is not None), default=None),
+            max_tokens=self._settings.max_tokens,
+            max_requests=self._settings.max_requests,
+            spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
+        )
+
+    def left_usd(self, stage: str) -> float | None:
+        """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
+        money = list(self._money(stage))
+        for limit in (*self._counts(), *money):
+            if limit.used >= limit.most:
+                words = f"no more is spent on {stage}: {limit.words}"
+                raise BudgetExhausted(words, agent="none", hint=self._hint(limit, stage), attempts=0)
+        return min((limit.most - limit.used for limit in money), default=None)
+
+    def _counts(self) -> Iterator[_Limit]:
+        used, most = self._state.run.usage, self._settings
+        tokens = used.input_tokens + used.output_tokens
+        counts = (
+            ("max_requests", most.max_requests, used.requests, "made", "requests"),
+            ("max_tokens", most.max_tokens, tokens, "used", "tokens"),
+        )
+        for key, limit, count, how, what in counts:
+            if limit is not None:
+                yield _Limit(count, limit, f"the run has {how} {count:,} of its {limit:,} {what}", _in_settings(key))
+
+    def _money(self, stage: str) -> Iterator[_Limit]:
+        run, file = self._state.run, self._definition.file
+        own = next(each.max_budget_usd for each in self._definition.stages if each.name == stage)
+        limits = (
+            ("the run", self._definition.max_budget_usd, run.usage, f"`max_budget_usd` in {file}"),
+            (f"the stage {stage}", own, run.stage(stage).usage, f"its `budget` in {file}"),
+            ("the run", self._settings.max_budget_usd, run.usage, ""),
+        )
+        for whose, most, used, where in limits:
+            if most is not None:
+                unknown = f" ({used.unknown_costs} calls did not report their cost)" if used.unknown_costs else ""
+                words = f"${used.cost_usd:.4f} of the ${most:.4f} for {whose} has been spent{unknown}"
+                yield _Limit(used.cost_usd, most, words, where or _in_settings("max_budget_usd"), in_file=bool(where))
+
+    def advice(self, stage: str) -> str:
+        """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
+        nearest = min(self._money(stage), key=lambda limit: limit.most - limit.used, default=None)
+        return "" if nearest is None else self._hint(nearest, stage)
+
+    def _hint(self, limit: _Limit, stage: str) -> str:
+        again = f"{self._state.run.run_id}{' --accept-changes' if limit.in_file else ''} --retry {stage}"
+        return f"raise {limit.where}, then `codeloupe pipeline resume {again}`"
+
+    def counting(self, stage: str, emit: AgentEventSink) -> AgentEventSink:
+        """A sink that saves each request of a stage when it goes out: a process that dies has not lost it."""
+
+        def count(event: AgentEvent) -> None:
+            if isinstance(event, AttemptStarted):
+                record = self._state.stage(stage)
+                self._state.put(replace(record, unanswered=record.unanswered + 1))
+            emit(event)
+
+        return count
+
+
+def with_lost(record: StageRecord) -> StageRecord:
+    """A stage that was stopped: what it had asked and nobody will answer counts as asked, at an unknown cost."""
+    return replace(record, unanswered=0, lost=record.lost.plus(_unknown(record.unanswered)))
+
+
+def _unknown(requests: int) -> Usage:
+    return Usage(requests=requests, unknown_costs=requests)
+
+
+def _in_settings(key: str) -> str:
+    return f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
+
+
+class StageCalls:
+    """Puts the questions of stages and critics to their agents, each within what may still be spent."""
+
+    def __init__(self, agents: RunAgents, limits: RunLimits, caller: AgentCaller) -> None:
+        self.agents = agents
+        self._limits = limits
+        self._caller = caller
+
+    def of_stage(self, stage: StageDefinition, agent: str) -> AskAgent:
+        """The agent of a stage; by name the one of its agents whose session is resumed."""
+        agents = self.agents.chain(stage.agent)
+        if agent:
+            agents = tuple(each for each in agents if each.name == agent)[:1] or self.agents.chain(agent)
+
+        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
+            forks = request.fork_session and all(each.limits.fork for each in agents)
+            asked = replace(request, model=request.model or self.agents.model, fork_session=forks)
+            if not asked.permission_mode.may_write or any(each.limits.writes for each in agents):
+                return await self._called(stage.name, asked, agents, emit)
+            # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
+            asked = replace(asked, permission_mode=PermissionMode.DONT_ASK)
+            result = await self._called(stage.name, asked, agents, emit)
+            return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it only read"))
+
+        return ask
+
+    async def critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
+        """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
+        of_stage = stage.model if gate.agent in (None, stage.agent) else None
+        model = request.model or of_stage or self.agents.model
+        asked = replace(request, model=model, max_budget_usd=self._limits.left_usd(stage.name))
+        return await self._called(stage.name, asked, self.agents.chain(gate.agent or stage.agent), lambda _event: None)
+
+    def critic_can_read(self, stage: StageDefinition, gate: GateDefinition) -> bool:
+        """Whether the critic has tools to read files with."""
+        return all(agent.limits.tools for agent in self.agents.chain(gate.agent or stage.agent))
+
+    async def _called(
+        self, stage: str, asked: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink
+    ) -> AgentResult:
+        # Where an agent cannot stop at a limit of money, ours holds between calls.
+        can_stop = all(agent.limits.budget for agent in agents)
+        payable = asked if can_stop else replace(asked, max_budget_usd=None)
+        try:
+            return await self._caller.call(payable, agent=agents, emit=self._limits.counting(stage, emit))
+        except BudgetExhausted as error:
+            if error.attempts and error.cost_usd is None:
+                # It ended at its limit without telling its cost, which is then at least that.
+                error.cost_usd = asked.max_budget_usd
+            raise
 
 
 class Joins:
-    """What any set of finished stages left together: their trees, joined over what they share.
-
-    Two stages that both built on a third are compared with what that one left: what only one of them changed further
-    is no conflict.
-    """
+    """What any set of finished stages left together: their trees, joined over what they share."""
 
     def __init__(self, definition: PipelineDefinition, store: GitWorkspaceStore, *, base: str, run_id: str) -> None:
         self._file = definition.file
@@ -40,23 +249,16 @@ class Joins:
         self._order = [stage.name for stage in definition.stages]
         self._store = store
         self._base = base
-        # For each stage itself and every stage that it builds on, however far back. Needs have no cycle.
+        # For each stage itself and every stage that it builds on, however far back.
         self.ancestors: dict[str, frozenset[str]] = {}
-        left = list(definition.stages)
-        while left:
-            ready = [stage for stage in left if self.ancestors.keys() >= set(stage.needs)]
-            left = [stage for stage in left if stage not in ready]
-            for stage in ready:
-                above = (self.ancestors[name] for name in stage.needs)
-                self.ancestors[stage.name] = frozenset({stage.name}).union(*above)
+        needs = {stage.name: stage.needs for stage in definition.stages}
+        for name in TopologicalSorter(needs).static_order():
+            self.ancestors[name] = frozenset({name}).union(*(self.ancestors[needed] for needed in needs[name]))
         # Where several stages need the same several others, what those share is asked for again and again.
         self._known: dict[frozenset[tuple[str, str]], str] = {}
 
     async def together(self, stages: Iterable[str], trees: Mapping[str, str]) -> str:
-        """One tree with the work of some finished stages and of all they build on; `trees` are what each left.
-
-        Raises WorkspaceError, which names the files and the stages, when two changed the same one differently.
-        """
+        """One tree with the work of some finished stages and all they build on. Raises JoinConflict."""
         wanted = frozenset(stages)
         # Those that no other of them builds on: their trees hold the work of the rest.
         held = {name for other in wanted for name in self.ancestors[other] if name != other}
@@ -101,11 +303,9 @@ class Joins:
 class Context(Struct, frozen=True, kw_only=True):
     """What the stages of a run work with.
 
-    `ask` returns the agent of a stage, or by name the one of its agents whose session is resumed. `can_resume` tells of
-    an agent, by name, whether it keeps sessions that can be. `tell_tree` is told, before an agent reads a workspace,
-    what it holds and how many calls of the attempt have failed: with both the same, an answer that was paid for is
-    taken again. `ask_person` asks about a stage that waits, for at most so many seconds, and returns None when nobody
-    answers; `left_answer` returns what was left by another process, if there is something.
+    `keys` is told, before an agent reads a workspace, what it holds and how many calls of the attempt have failed: with
+    both the same, an answer that was paid for is taken again. `of_reviews` makes the calls of review gates. `ask` asks
+    a person on a terminal; where nobody is there, an answer is waited for unless `waits` is off.
     """
 
     definition: PipelineDefinition
@@ -114,13 +314,52 @@ class Context(Struct, frozen=True, kw_only=True):
     files: RunFiles
     workspaces: GitWorkspaceStore
     joins: Joins
-    ask: Callable[[StageDefinition, str], AskAgent]
-    can_resume: Callable[[str], bool]
-    tell_tree: Callable[[Path, str, int], None]
-    gates: Mapping[GateKind, Gate]
-    ask_person: Callable[[StageRecord, str, float], Awaitable[Approval | None]]
-    left_answer: Callable[[str], Approval | None]
-    emit: AgentEventSink = lambda _event: None
+    calls: StageCalls
+    keys: StageKeys
+    settings: Settings
+    of_reviews: AgentCalls
+    ask: AskPerson | None
+    waits: bool
+
+    async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> Critique:
+        """Let a gate decide. Raises a CodeloupeError when it could not."""
+        if gate.kind is GateKind.COMMAND:
+            return await command_gate(gate, task)
+        if gate.kind is GateKind.CRITIC:
+            can_read = self.calls.critic_can_read(stage, gate)
+            return await critic_gate(gate, task, ask=partial(self.calls.critic, stage, gate), can_read=can_read)
+        return await review_gate(task, partial(self._reviewed, gate, task))
+
+    async def _reviewed(self, gate: GateDefinition, task: GateTask) -> Review:
+        # The change is the agent's and not the user's, so no word in it can keep the review from finding.
+        settings = replace(
+            self.settings,
+            untrusted=True,
+            keep_history=False,
+            on_incomplete="fail",
+            experts=gate.experts or self.settings.experts,
+            fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self.settings.fail_on,
+        )
+        calls = self.of_reviews.part(self.settings, SpendingLimits(max_usd=self.limits.left_usd(task.stage)))
+        root = self.files.of_stage(task.stage) / "review"
+        async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
+            try:
+                async with asyncio.timeout(gate.timeout_seconds):
+                    return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
+            except TimeoutError as error:
+                raise PipelineError(
+                    f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
+                    stage=task.stage,
+                    hint="allow the gate more time; what was reviewed is not bought again",
+                ) from error
+
+    async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> Approval | None:
+        """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
+        return await answer_of_a_person(
+            partial(self.state.left_answer, stage.name),
+            None if self.ask is None else partial(self.ask, stage, question),
+            timeout_seconds=seconds if self.waits else 0.0,
+        )
 
     @property
     def is_checkout(self) -> bool:
@@ -146,7 +385,7 @@ class Context(Struct, frozen=True, kw_only=True):
             # An older version saved them in the tree, as an artifact.
             if chosen is not None and chosen.saved_answer not in ("", *chosen.artifacts):
                 text = self.files.read(self.files.attempt(name, chosen.number, chosen.saved_answer))
-                answers[chosen.saved_answer] = text[:_MOST_ANSWER_CHARACTERS]
+                answers[chosen.saved_answer] = text[:200_000]  # more than any stage should have to read in its prompt
         return answers
 
     def own_answers(self) -> tuple[str, ...]:

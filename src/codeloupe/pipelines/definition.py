@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.config.files import read_config_file
@@ -34,10 +35,10 @@ from codeloupe.config.yaml import (
     repetitions,
 )
 from codeloupe.errors import ConfigError, UsageError
+from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
-from codeloupe.pipelines.artifacts import answer_name, matches
+from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_value, read_named
 from codeloupe.pipelines.keys import (
-    AGENT_NAMES,
     FILE,
     GATE_KEYS,
     MOST_NAMES,
@@ -46,14 +47,10 @@ from codeloupe.pipelines.keys import (
     PIPELINE,
     pipeline_schema,
 )
-from codeloupe.pipelines.schemas import SchemaRefused, check_schema, parse_schema
 
 __all__ = ["did_you_mean", "input_values", "load_pipeline", "pipeline_schema"]
 
-# Schemas may be inside the file, some levels below its own.
-_DEEPEST_LEVEL = 24
 _FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
-_FOLDER_HINT = "paths are relative to the pipeline's folder"
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
 _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 # What other programs, or other places of ours, call some of the keys.
@@ -73,7 +70,7 @@ _PARTS = ("agent", "model", "writes", "tools", "needs", "inputs", "artifacts", "
 _GATE_PARTS = ("kind", "agent", "model", "command", "prompt", "fail_on", "experts", "min_score")
 
 Values = Mapping[str, Any]
-_Hint = Callable[[], str]
+_Hint = str | Callable[[], str]
 
 
 def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -> PipelineDefinition:
@@ -84,32 +81,17 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
     """
     try:
         text = read_config_file(path, name=str(path), follow_symlinks=True).text
+        # Schemas may be inside the file, some levels below its own.
+        root = read_document(str(path), text, deepest_level=24)
     except ConfigError as error:
         is_missing = isinstance(error.__cause__, FileNotFoundError)
         raise ConfigError(error.message, hint=_FILE_HINT if is_missing else error.hint) from error
     except ValueError as error:  # a NUL byte
         raise ConfigError(f"{escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
-    try:
-        root = read_document(str(path), text, deepest_level=_DEEPEST_LEVEL)
     except Refused as refusal:
         raise config_error([refusal.problem]) from refusal
     files = _NamedFiles(path.absolute().parent)
-    complaints = _Complaints(str(path), root)
-    for problem in repetitions(str(path), root):
-        complaints.add_line(problem.line, problem.what, problem.hint)
-    for node in _numbers_with_colons(root):
-        what = f"{quote(node.text)} is read as the number {node.value:,}"
-        complaints.add_line(node.line, what, "write a duration as 1h30m, a text in quotes")
-    document: Any = plain(root)
-    values: Values = {}
-    try:
-        values = PIPELINE.read(document)
-    except Wrong as wrong:
-        for mistake in wrong.mistakes:
-            complaints.add_mistake(mistake)
-    _Checks(document, files, complaints).check(agents)
-    if (found := complaints.error()) is not None:
-        raise found
+    values = _Checks(str(path), root, files).values(agents)
     defaults = values.get("defaults", {})
     plain_keys = ("name", "description", "workspace", "max_parallel", "max_budget_usd")
     return PipelineDefinition(
@@ -122,10 +104,7 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
 
 
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The value of every input of a pipeline: what is given, else its default.
-
-    Raises UsageError, which names every input that is missing or empty and has no default, and every unknown one.
-    """
+    """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
     known = {each.name: each for each in definition.inputs}
     mistakes = [f"there is no input {plain_or_quoted(name)}" for name in given if name not in known]
     meant = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
@@ -158,7 +137,7 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
     if "output_schema" in given:
         given["output_schema"] = files.schema(given["output_schema"])
     stage = StageDefinition(**_fields(given, files))
-    parts = {key: files.content(given[key]) if key in given else "" for key in _FILES}
+    parts = {key: _sha256(files.text(given[key])) if key in given else "" for key in _FILES}
     parts |= {key: _digest(getattr(stage, key)) for key in _PARTS}
     return replace(stage, parts={**parts, "gates": _digest([gate.digest for gate in stage.gates])})
 
@@ -167,216 +146,161 @@ def _gate(values: Values, defaults: Values, files: _NamedFiles) -> GateDefinitio
     known = GATE_KEYS[values["kind"]]
     values = {**{key: value for key, value in defaults.items() if key in known}, **values}
     gate = GateDefinition(**_fields(values, files))
-    step = files.content(values["step"]) if "step" in values else ""
+    step = _sha256(files.text(values["step"])) if "step" in values else ""
     return replace(gate, digest=_digest([step, *(getattr(gate, key) for key in _GATE_PARTS)]))
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    """Values by the names of a definition's fields, files as paths."""
     paths = {key: files.folder / values[key] for key in _FILES if key in values}
     return {_FIELDS.get(key, key): value for key, value in {**values, **paths}.items()}
 
 
 def _digest(value: object) -> str:
-    text = json.dumps(to_builtins(value, enc_hook=dict), sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return _sha256(json.dumps(to_builtins(value, enc_hook=dict), sort_keys=True))[:16]
 
 
-class _FileRefused(Exception):
-    """A named file cannot be used; the message names it and says why."""
-
-
-class _Read(Struct, frozen=True):
-    digest: str = ""
-    schema: Mapping[str, Any] = {}
-    refusal: str = ""
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _NamedFiles:
-    """The files that a pipeline's file names, by the path that was written, which is seen from the pipeline's folder.
-
-    Each is read once, and is part of the pipeline's digest.
-    """
+    """The files that a pipeline's file names, as they are written there. Each is read once and counts in the digest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[tuple[str, bool], _Read] = {}
+        self._texts: dict[str, str] = {}
+        self._schemas: dict[str, Mapping[str, Any]] = {}
 
-    def content(self, written: str) -> str:
-        """A digest of a readable text file with something in it, of at most 1 MB of UTF-8. Raises _FileRefused."""
-        return self._once(written, as_schema=False).digest
+    def text(self, written: str) -> str:
+        """The text of a file. Raises SchemaRefused, which names it."""
+        if written not in self._texts:
+            self._texts[written] = read_named(self.folder / written, written)
+        return self._texts[written]
 
     def schema(self, given: object) -> Mapping[str, Any]:
-        """A schema, or the one in a file, which is valid. Raises _FileRefused."""
-        return given if isinstance(given, Mapping) else self._once(str(given), as_schema=True).schema
+        """A schema, or the one in a file, which is valid. Raises SchemaRefused."""
+        if isinstance(given, Mapping):
+            return given
+        written = str(given)
+        if written not in self._schemas:
+            text = self.text(written)
+            try:
+                if Path(written).suffix.lower() not in (".json", ".yaml", ".yml"):
+                    raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")  # noqa: TRY301 - as below
+                schema = parse_value(written, text)
+                check_schema(schema)
+            except SchemaRefused as refused:
+                raise SchemaRefused(f"{escape(written)}: {refused}") from refused
+            self._schemas[written] = schema
+        return self._schemas[written]
 
     def digest(self, text: str) -> str:
         """A name for the content of the pipeline's own text and of every file that was read."""
-        whole = hashlib.sha256(text.encode())
-        for written, read in sorted({(written, read.digest) for (written, _), read in self._known.items()}):
-            whole.update(f"\0{written}\0{read}".encode())
-        return whole.hexdigest()
-
-    def _once(self, written: str, *, as_schema: bool) -> _Read:
-        key = (written, as_schema)
-        if key not in self._known:
-            try:
-                self._known[key] = self._read(written, as_schema=as_schema)
-            except SchemaRefused as refused:
-                self._known[key] = _Read(refusal=f"{escape(written)}: {refused}")
-            except ConfigError as error:
-                self._known[key] = _Read(refusal=error.message)
-        if self._known[key].refusal:
-            raise _FileRefused(self._known[key].refusal)
-        return self._known[key]
-
-    def _read(self, written: str, *, as_schema: bool) -> _Read:
-        if (self.folder / written).is_dir():
-            raise SchemaRefused("a folder, where a file is expected")
-        text = read_config_file(self.folder / written, name=written, follow_symlinks=True).text
-        if not text.strip("\ufeff \t\r\n"):
-            raise SchemaRefused("the file is empty")
-        if "\0" in text:
-            raise SchemaRefused("not a text file, it holds a NUL byte")
-        schema = parse_schema(written, text) if as_schema else {}
-        if as_schema:
-            check_schema(schema)
-        return _Read(hashlib.sha256(text.encode()).hexdigest(), schema)
-
-
-class _Complaints:
-    """What is wrong with a file, by places in its tree."""
-
-    def __init__(self, name: str, root: MapNode) -> None:
-        self._name = name
-        self._root = root
-        stages: Any = dict(plain(root)).get("stages")  # type: ignore[call-overload]
-        named = enumerate(stages) if isinstance(stages, list) else ()
-        self._stage_names = {
-            position: stage["name"]
-            for position, stage in named
-            if isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
-        }
-        # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
-        self._complaints: dict[tuple[int, str], _Hint] = {}
-
-    def add_line(self, line: int, what: str, hint: str | _Hint) -> None:
-        """Complain about a line. An alias leads to the same place twice, which counts once."""
-        self._complaints[line, what] = (lambda: hint) if isinstance(hint, str) else hint
-
-    def add(self, place: Place, what: str, hint: str | _Hint) -> None:
-        """Complain about what is at a place, or about its absence there."""
-        _, line = part(self._root, place)
-        match place:
-            case ():
-                subject = ""
-            case ("stages", int(position), *rest):
-                name = self._stage_names.get(position)
-                subject = f"stage {plain_or_quoted(name)}" if name else f"stage {position + 1}"
-                if rest:
-                    subject += f": {path_in_words(plain_or_quoted(str(rest[0])), rest[1:])}"
-            case _:
-                subject = path_in_words(plain_or_quoted(str(place[0])), place[1:])
-        self.add_line(line, f"{subject}: {what}" if subject else what, hint)
-
-    def add_mistake(self, mistake: Mistake) -> None:
-        """Complain about a value that is not of its kind."""
-        blamed, _ = part(self._root, mistake.place)
-        what = f"{mistake.what}, found {describe(blamed)}" if mistake.found else mistake.what
-        self.add(mistake.place, what, lambda: _hint(mistake, blamed))
-
-    def error(self) -> ConfigError | None:
-        """One error for all of it, in the order of the file; None when there is nothing."""
-        ranked = sorted(self._complaints.items(), key=lambda each: each[0][0])
-        problems = []
-        for number, ((line, what), hint_of) in enumerate(ranked):
-            hint = hint_of() if number < MOST_LISTED else ""
-            # The one hint for all says the same once.
-            hint = "" if hint == _SCHEMA_HINT and len(ranked) > 1 else hint
-            problems.append(Problem(f"{escape(self._name)}:{line}", what, hint, line))
-        return config_error(problems, subject="the pipeline", hint=_HINT) if problems else None
-
-
-def _hint(mistake: Mistake, blamed: Node) -> str:
-    # What is wrong is either the value or, for an unknown key, the key itself.
-    value = plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
-    if hint := did_you_mean(value, mistake.choices):
-        return hint
-    if mistake.wants_text and isinstance(value, bool | int | float):
-        return "put it in quotes"
-    if mistake.choices and not mistake.found:
-        return f"the keys are {in_words(mistake.choices)}"
-    return _SCHEMA_HINT
-
-
-def _numbers_with_colons(node: Node) -> Iterator[ScalarNode]:
-    """Numbers such as 1:30, which YAML reads in base 60 and people as a time, each in a way of their own."""
-    match node:
-        case ScalarNode():
-            if ":" in node.text and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-                yield node
-        case ListNode():
-            for item in node.items:
-                yield from _numbers_with_colons(item)
-        case MapNode():
-            for _, value in node.entries:
-                yield from _numbers_with_colons(value)
+        return _sha256(text + "".join(f"\0{name}\0{_sha256(its)}" for name, its in sorted(self._texts.items())))
 
 
 class _Checks:
-    """What no kind of value can tell: whether the names and files that a pipeline's file names exist.
+    """One pipeline's file, with all that is wrong in it, by places in its tree.
 
-    These look at the plain values and pass over what is not of its kind, so that they find their mistakes in a file
-    that has others too.
+    What no kind of value can tell is whether the names and files exist that the file names. The checks for that look at
+    the plain values and pass over what is not of its kind, so that they find their mistakes in a file that has others.
     """
 
-    def __init__(self, document: Values, files: _NamedFiles, complaints: _Complaints) -> None:
+    def __init__(self, name: str, root: MapNode, files: _NamedFiles) -> None:
+        self._name = name
+        self._root = root
         self._files = files
-        self._add = complaints.add
-        self._document = document
-        stages = document.get("stages")
+        # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
+        self._complaints: dict[tuple[int, str], _Hint] = {}
+        document: Any = plain(root)
+        self._document: Values = document
+        stages = self._document.get("stages")
         listed = enumerate(stages[:MOST_STAGES]) if isinstance(stages, list) else ()
         self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
-        self._defaults = each if isinstance(each := document.get("defaults"), Mapping) else {}
+        self._defaults = each if isinstance(each := self._document.get("defaults"), Mapping) else {}
+        # The places where agents, files and gates are named.
+        self._tops: list[tuple[Place, Values]] = [
+            (("defaults",), self._defaults),
+            *((("stages", number), stage) for number, stage in self._stages),
+        ]
 
-    def check(self, agents: Collection[str] | None) -> None:
-        """Complain about stages, inputs, agents and files that are named and do not exist, and about circles."""
+    def values(self, agents: Collection[str] | None) -> Values:
+        """The values of the file. Raises ConfigError with everything that is wrong, in the order of the file."""
+        for problem in repetitions(self._name, self._root):
+            self._complaints[problem.line, problem.what] = problem.hint
+        for node in _numbers_with_colons(self._root):
+            what = f"{quote(node.text)} is read as the number {node.value:,}"
+            self._complaints[node.line, what] = "write a duration as 1h30m, a text in quotes"
+        values: Values = {}
+        try:
+            values = PIPELINE.read(self._document)
+        except Wrong as wrong:
+            for mistake in wrong.mistakes:
+                self._add_mistake(mistake)
         for place, name in self._named("agent"):
             if agents is not None and name not in agents:
                 what = f"expected {in_words(tuple(agents))}, found {quote(name)}"
                 self._add(place, what, _nearest(name, agents, otherwise="name one of these"))
         self._check_names_and_needs()
         self._check_files()
-        inputs = self._document.get("inputs")
-        known = tuple(inputs) if isinstance(inputs, Mapping) else ()
         for number, stage in self._stages:
-            for inside, name in _words(stage.get("inputs")):
-                if name not in known:
-                    hint = _nearest(name, known, otherwise="add it to the pipeline's `inputs`")
-                    place = ("stages", number, "inputs", *inside)
-                    self._add(place, f"the pipeline has no input {quote(name)}", hint)
-            if "gate" in stage and "gates" in stage:
-                what = "a stage has `gate` for one, or `gates` for several"
-                self._add(("stages", number, "gates"), what, "put all of them into `gates`")
-            self._check_required(number, stage)
+            self._check_stage(number, stage)
+        ranked = sorted(self._complaints.items(), key=lambda each: each[0][0])
+        problems = []
+        for number, ((line, what), late) in enumerate(ranked):
+            hint = "" if number >= MOST_LISTED else late if isinstance(late, str) else late()
+            # The one hint for all says the same once.
+            hint = "" if hint == _SCHEMA_HINT and len(ranked) > 1 else hint
+            problems.append(Problem(f"{escape(self._name)}:{line}", what, hint, line))
+        if problems:
+            raise config_error(problems, subject="the pipeline", hint=_HINT)
+        return values
+
+    def _add(self, place: Place, what: str, hint: _Hint) -> None:
+        """Complain about what is at a place, or about its absence. An alias leads to one place twice: counts once."""
+        subject = ""
+        if place[:1] == ("stages",) and len(place) > 1:
+            name = next((stage.get("name") for number, stage in self._stages if number == place[1]), None)
+            subject = f"stage {plain_or_quoted(name)}" if name and isinstance(name, str) else f"stage {place[1] + 1}"  # type: ignore[operator]  # a position
+            if len(place) > 2:
+                subject += f": {path_in_words(plain_or_quoted(str(place[2])), place[3:])}"
+        elif place:
+            subject = path_in_words(plain_or_quoted(str(place[0])), place[1:])
+        _, line = part(self._root, place)
+        self._complaints[line, f"{subject}: {what}" if subject else what] = hint
+
+    def _add_mistake(self, mistake: Mistake) -> None:
+        blamed, _ = part(self._root, mistake.place)
+
+        def hint() -> str:
+            # What is wrong is either the value or, for an unknown key, the key itself.
+            value = plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
+            if meant := did_you_mean(value, mistake.choices):
+                return meant
+            if mistake.wants_text and isinstance(value, bool | int | float):
+                return "put it in quotes"
+            keys = mistake.choices and not mistake.found
+            return f"the keys are {in_words(mistake.choices)}" if keys else _SCHEMA_HINT
+
+        what = f"{mistake.what}, found {describe(blamed)}" if mistake.found else mistake.what
+        self._add(mistake.place, what, hint)
 
     def _check_files(self) -> None:
-        for key in ("step", "agent_definition"):
+        below = "paths are relative to the pipeline's folder"
+        for key in _FILES:
             for place, written in self._named(key):
                 try:
-                    self._files.content(written)
-                except _FileRefused as refused:
-                    self._add(place, str(refused), _FOLDER_HINT)
+                    self._files.text(written)
+                except SchemaRefused as refused:
+                    self._add(place, str(refused), below)
         for place, given in self._schemas():
             try:
                 if isinstance(given, Mapping):
                     check_schema(given)
                 elif _is_path(given):
                     self._files.schema(given)
-            except _FileRefused as refused:
-                self._add(place, str(refused), _FOLDER_HINT)
             except SchemaRefused as refused:
-                self._add(place, str(refused), "correct the schema")
+                self._add(place, str(refused), "correct the schema" if isinstance(given, Mapping) else below)
 
     def _check_names_and_needs(self) -> None:
         names: dict[str, int] = {}
@@ -404,13 +328,21 @@ class _Checks:
             what = f"these stages wait for each other: {' → '.join(circle)}"
             self._add(("stages", names[circle[0]], "needs"), what, "remove one of these needs")
 
-    def _check_required(self, number: int, stage: Values) -> None:
-        """A stage that does not write leaves its answer and nothing else."""
-        artifacts, name = stage.get("artifacts"), stage.get("name")
+    def _check_stage(self, number: int, stage: Values) -> None:
+        """Its inputs and gates; and of one that does not write, that it has to leave its answer and nothing else."""
+        inputs = self._document.get("inputs")
+        known = tuple(inputs) if isinstance(inputs, Mapping) else ()
+        for inside, name in _words(stage.get("inputs")):
+            if name not in known:
+                hint = _nearest(name, known, otherwise="add it to the pipeline's `inputs`")
+                self._add(("stages", number, "inputs", *inside), f"the pipeline has no input {quote(name)}", hint)
+        if "gate" in stage and "gates" in stage:
+            what = "a stage has `gate` for one, or `gates` for several"
+            self._add(("stages", number, "gates"), what, "put all of them into `gates`")
+        artifacts, named = stage.get("artifacts"), stage.get("name")
         if stage.get("writes", self._defaults.get("writes")) is not False or not isinstance(artifacts, Mapping):
             return
-        named = name if isinstance(name, str) else ""
-        answer = answer_name(named, structured="output_schema" in stage, taken=())
+        answer = answer_name(named if isinstance(named, str) else "", structured="output_schema" in stage, taken=())
         for inside, required in _words(artifacts.get("required")):
             if not matches(answer, required, recursive=False):
                 what = f"a stage that does not write leaves {answer} and no {quote(required)}"
@@ -419,23 +351,16 @@ class _Checks:
 
     def _named(self, key: str) -> Iterator[tuple[Place, str]]:
         """Every text under a key of the defaults, the stages and their gates, with its place."""
-        groups: list[tuple[Place, Any]] = []
-        tops: list[tuple[Place, Values]] = [(("stages", number), stage) for number, stage in self._stages]
-        for place, top in [(("defaults",), self._defaults), *tops]:
+        for place, top in self._tops:
             gates = top.get("gates")
-            groups += [(place, top), ((*place, "gate"), top.get("gate"))]
-            groups += [
-                ((*place, "gates", index), gate)
-                for index, gate in enumerate(gates[:MOST_NAMES] if isinstance(gates, list) else ())
-            ]
-        for place, each in groups:
-            if isinstance(each, Mapping) and _is_path(each.get(key)):
-                yield (*place, key), each[key]
+            listed = enumerate(gates[:MOST_NAMES] if isinstance(gates, list) else ())
+            groups = [((), top), (("gate",), top.get("gate")), *((("gates", index), gate) for index, gate in listed)]
+            for inside, each in groups:
+                if isinstance(each, Mapping) and _is_path(each.get(key)):
+                    yield (*place, *inside, key), each[key]
 
     def _schemas(self) -> Iterator[tuple[Place, Any]]:
-        """Every schema, or the name of its file, with its place."""
-        stages: list[tuple[Place, Values]] = [(("stages", number), stage) for number, stage in self._stages]
-        for place, each in [(("defaults",), self._defaults), *stages]:
+        for place, each in self._tops:
             if "output_schema" in each and place != ("defaults",):
                 yield (*place, "output_schema"), each["output_schema"]
             artifacts = each.get("artifacts")
@@ -444,22 +369,28 @@ class _Checks:
                 yield (*place, "artifacts", "schemas", name), schema
 
 
+def _numbers_with_colons(node: Node) -> Iterator[ScalarNode]:
+    """Numbers such as 1:30, which YAML reads in base 60 and people as a time, each in a way of their own."""
+    if isinstance(node, ScalarNode):
+        if ":" in node.text and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            yield node
+        return
+    for inner in node.items if isinstance(node, ListNode) else (value for _, value in node.entries):
+        yield from _numbers_with_colons(inner)
+
+
 def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
     """Stages that need each other in a circle, the first one again at the end; each stage is in at most one."""
-    left = {name: set(needed) for name, needed in needs.items()}
-    while left:
-        ready = [name for name, needed in left.items() if not needed & left.keys()]
-        for name in ready:
-            del left[name]
-        if ready or not left:
-            continue
-        walked = [next(iter(left))]
-        while (following := next(name for name in needs[walked[-1]] if name in left)) not in walked:
-            walked.append(following)
-        circle = walked[walked.index(following) :]
-        yield [*circle, circle[0]]
-        for name in circle:
-            del left[name]
+    left = dict(needs)
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            circle = error.args[1][::-1]
+            yield circle
+            left = {name: [each for each in left[name] if each not in circle] for name in left if name not in circle}
+        else:
+            return
 
 
 def _nearest(word: str, known: Iterable[str], *, otherwise: str) -> _Hint:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -28,13 +28,10 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.pipelines.agents import with_lost
-from codeloupe.pipelines.changes import kept_in_words, reopened
-from codeloupe.pipelines.context import Context
+from codeloupe.pipelines.context import Context, with_lost
+from codeloupe.pipelines.recovery import kept_in_words, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_in_words, save_handwork, tried_again
 
-RESULT_PATCH = "result.patch"
-_RETRIED = (StageState.FAILED, StageState.COMPLETED)
 # A stage that is at work has begun with what there is now.
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
 _Tasks = dict["asyncio.Task[None]", str]
@@ -73,15 +70,30 @@ class Engine:
             await self._conclude()
         except BaseException as error:  # whatever it was, the record must not say that the run goes on
             is_cancelled = isinstance(error, asyncio.CancelledError)
-            self._interrupt("the run was interrupted" if is_cancelled else f"stopped by {error!r}")
+            reason = "the run was interrupted" if is_cancelled else f"stopped by {error!r}"
+            # This error is the one to tell; a record that cannot be written is found as it is by `resume`.
+            with contextlib.suppress(CodeloupeError):
+                self._interrupt_stages(lambda _state: reason)
+                if self._state.run.state is StageState.RUNNING:
+                    ended = self._state.event("run_ended", reason, state=StageState.INTERRUPTED.value)
+                    self._state.move_run(StageState.INTERRUPTED, ended, reason=reason)
             raise
         return self._state.run
+
+    def _interrupt_stages(self, reason: Callable[[StageState], str]) -> None:
+        for stage in self._state.run.stages:
+            if stage.state in WORKING_STATES:
+                self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason(stage.state))
+
+    def _retry(self, name: str) -> Approval | None:
+        """What a person left who wants a stage tried again. Another answer is taken, too, and forgotten."""
+        answer = self._state.left_answer(name)
+        return answer if answer is not None and answer.decision is Decision.RETRY else None
 
     async def _put_back(self) -> None:
         """Put back each stage at its end that a person had tried again. A completed one begins from its start."""
         for stage in self._state.run.stages:
-            answer = self._context.left_answer(stage.name) if stage.state in _RETRIED else None
-            if answer is not None and answer.decision is Decision.RETRY:
+            if stage.state in (StageState.FAILED, StageState.COMPLETED) and (answer := self._retry(stage.name)):
                 await save_handwork(self._context, stage)
                 again = tried_again(stage, answer)
                 if stage.state is StageState.COMPLETED:
@@ -129,7 +141,7 @@ class Engine:
         if record.state is StageState.AWAITING_APPROVAL:
             await save_handwork(self._context, record)
             # An answer that was left is about work that is made again: it approves nothing that nobody has seen.
-            answer = self._context.left_answer(record.name)
+            answer = self._state.left_answer(record.name)
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
@@ -138,7 +150,7 @@ class Engine:
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
     async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
-        """Why a stage's work no longer fits what it builds on; nothing where it does."""
+        """Why a stage's work no longer fits what it builds on; empty where it does."""
         before, now = record.built_on, self._context.built_on(stage)
         if self._context.is_checkout or not record.start_tree:
             # Its tree is the user's, and changes with every stage; or what it needs could not be joined.
@@ -151,15 +163,16 @@ class Engine:
                 is_stale = True  # which the stage itself will tell
         if not is_stale:
             return ""
-        reasons = []
         # An older version did not record what a stage began with.
-        if new := [name for name in now if before and name not in before]:
-            reasons.append(f"it needs {' and '.join(new)} now")
-        if gone := [name for name in before if name not in now]:
-            reasons.append(f"it no longer needs {' and '.join(gone)}")
-        if changed := [name for name, tree in now.items() if name and before.get(name, tree) != tree]:
-            reasons.append(f"the work of {' and '.join(changed)} has changed since it began")
-        return f"it runs again: {'; '.join(reasons) or 'what it builds on has changed'}"
+        new = [name for name in now if before and name not in before]
+        gone = [name for name in before if name not in now]
+        changed = [name for name, tree in now.items() if name and before.get(name, tree) != tree]
+        reasons = (
+            f"it needs {' and '.join(new)} now" if new else "",
+            f"it no longer needs {' and '.join(gone)}" if gone else "",
+            f"the work of {' and '.join(changed)} has changed since it began" if changed else "",
+        )
+        return f"it runs again: {'; '.join(filter(None, reasons)) or 'what it builds on has changed'}"
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -168,18 +181,13 @@ class Engine:
         state.move_run(StageState.RUNNING, state.event(kind, pipeline=run.pipeline), reason="")
         for name in revived(self._definition, run):
             state.move(state.stage(name), StageState.PENDING, reason="")
-        for stage in run.stages:
-            if stage.state in WORKING_STATES:
-                died = f"the process that ran it died while it was {stage.state.value}"
-                state.move(with_lost(stage), StageState.INTERRUPTED, reason=died)
+        self._interrupt_stages(lambda was: f"the process that ran it died while it was {was.value}")
         for stage in state.run.stages:
             # Taken now: left where it is, it would be the answer to a question that was not asked yet.
-            answer = self._context.left_answer(stage.name) if stage.state is StageState.INTERRUPTED else None
-            if answer is not None and answer.decision is Decision.RETRY:
+            if stage.state is StageState.INTERRUPTED and (answer := self._retry(stage.name)):
                 state.put(tried_again(stage, answer), answer_event(state, answer))
 
     async def _work(self) -> None:
-        """Keep every stage going that can go."""
         asked: set[str] = set()
         tasks: _Tasks = {}
         try:
@@ -211,18 +219,15 @@ class Engine:
     def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
         """The stages that can begin or go on. One that waits is asked about once, and goes on with an answer."""
         run = self._state.run
-        for name in ready(self._definition, run, self._settled):
-            if name not in busy:
-                yield name, None
+        yield from ((name, None) for name in ready(self._definition, run, self._settled) if name not in busy)
         if failing_stage(self._definition, run) is not None:
             return
         for stage in run.stages:
             # While what it needs is not settled, what it waits with may have to be made again.
-            if stage.state is not StageState.AWAITING_APPROVAL or not self._settled.issuperset(stage.needs):
-                continue
-            if stage.name not in busy:
+            is_waiting = stage.state is StageState.AWAITING_APPROVAL and self._settled.issuperset(stage.needs)
+            if is_waiting and stage.name not in busy:
                 is_escalated = stage.wants_approval == "escalation"
-                answer = self._context.left_answer(stage.name) if is_escalated else None
+                answer = self._state.left_answer(stage.name) if is_escalated else None
                 if answer is not None or stage.name not in asked:
                     yield stage.name, answer
 
@@ -256,17 +261,7 @@ class Engine:
             await context.workspaces.put(tree, files.result)
         for name, text in context.kept_answers(self._settled).items():
             files.write(f"{files.result.name}/{name}", text)
-        files.write(RESULT_PATCH, await context.workspaces.diff(base, tree, without=context.own_answers()))
-
-    def _interrupt(self, reason: str) -> None:
-        # The error that led here is the one to tell; a record that cannot be written is found as it is by `resume`.
-        with contextlib.suppress(CodeloupeError):
-            for stage in self._state.run.stages:
-                if stage.state in WORKING_STATES:
-                    self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason)
-            if self._state.run.state is StageState.RUNNING:
-                ended = self._state.event("run_ended", reason, state=StageState.INTERRUPTED.value)
-                self._state.move_run(StageState.INTERRUPTED, ended, reason=reason)
+        files.write("result.patch", await context.workspaces.diff(base, tree, without=context.own_answers()))
 
 
 async def _ended(tasks: _Tasks) -> None:
@@ -287,10 +282,7 @@ async def _ended(tasks: _Tasks) -> None:
 
 
 def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[str]) -> tuple[str, ...]:
-    """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on.
-
-    `settled` are the completed stages whose work is made of what the stages that they need have left.
-    """
+    """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on."""
     if failing_stage(definition, run) is not None:
         return ()
     waiting = {stage.name for stage in run.stages if stage.state in (StageState.PENDING, StageState.INTERRUPTED)}

@@ -1,19 +1,22 @@
 """One execution of a stage: its agent is asked in a workspace, and what it left there is collected.
 
-Whatever goes wrong is raised; to try again, resume or give up is decided in `recovery`.
+Whatever goes wrong is raised; to try again, resume or give up is decided in `recovery`. In the prompt the step file and
+the agent definition are the pipeline author's, and are there as they are. Everything else may come from a model or a
+hostile file name: it never begins a line, so it cannot pass for a heading.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.config.yaml import escape
 from codeloupe.errors import (
     AgentError,
     AgentExecutionError,
@@ -29,28 +32,29 @@ from codeloupe.errors import (
     RateLimited,
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
-from codeloupe.model.pipeline import StageDefinition, StageRequest, StageResult
+from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition, StageRequest, StageResult
 from codeloupe.model.ports import AgentEventSink, AskAgent
 from codeloupe.pipelines.artifacts import (
     Collected,
+    SchemaRefused,
     answer_name,
+    check_artifact,
     collect,
     identity_of,
     let_time_pass,
     listed,
+    read_named,
     require,
     save_answer,
     snapshot,
 )
-from codeloupe.pipelines.prompt import build_prompt
-from codeloupe.pipelines.schemas import check_artifact
 
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
-# A call outside of a repository says so; here the workspace is looked at instead.
-_KNOWN_HERE = "which files changed is not known"
 # A service that gave no answer takes no money.
 _FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+# Control characters but for the tab, and halves of characters.
+_UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage itself, each by its name
@@ -75,27 +79,22 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
     """
     name, rule = definition.name, definition.artifacts
     prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=rule)
-    before = await snapshot(workspace, stage=name)
-    identity = identity_of(workspace, stage=name)
+    before, identity = await snapshot(workspace, stage=name), identity_of(workspace, stage=name)
     await let_time_pass(before)
     started = time.monotonic()
     asked = AgentRequest(
         prompt=prompt,
         working_dir=workspace,
-        model=definition.model,
         permission_mode=PermissionMode.ACCEPT_EDITS if definition.writes else PermissionMode.DONT_ASK,
-        tools=definition.tools,
-        timeout_seconds=definition.timeout_seconds,
         max_attempts=None if definition.retries else 1,
-        max_turns=definition.max_turns,
-        max_budget_usd=definition.max_budget_usd,
-        output_schema=definition.output_schema,
         resume_session=resume_session or None,
         fork_session=bool(resume_session),
         labels={"stage": name},
+        **{key: getattr(definition, key) for key in ("model", "tools", "timeout_seconds", "max_turns")},
+        **{key: getattr(definition, key) for key in ("max_budget_usd", "output_schema")},
     )
     result = await _answer(asked, definition, ask=ask, emit=emit)
-    duration_seconds = max(time.monotonic() - started, 0.0)
+    seconds = max(time.monotonic() - started, 0.0)
     if identity_of(workspace, stage=name) != identity:
         raise ArtifactError(
             f"the workspace {workspace} of the stage {name} was replaced by something else while it ran",
@@ -104,36 +103,23 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         )
     after = await snapshot(workspace, stage=name)
     collected = collect(workspace, rule, before=before, after=after, built_on=built_on)
-    if not definition.writes and collected.changed:
-        raise ArtifactError(
-            f"the stage {name} may not write, but these changed while it ran: {listed(collected.changed)}",
-            stage=name,
-            hint="set `writes: true` for the stage, or use an agent that keeps to reading",
-        )
-    taken = after if answers is None else ()
-    if answer := _answer_file(result, definition, collected, taken=tuple(taken), built_on=built_on):
-        collected = replace(collected, artifacts=tuple(sorted({*collected.artifacts, answer})), answer=answer)
-    require(collected, rule, stage=name)
-    homes = {path: answers if answers and path == answer else workspace for path in collected.artifacts}
-    if answer:
-        _save(result, homes[answer], answer, stage=name)
-    for path, home in homes.items():
-        check_artifact(home / path, path, rule, stage=name)
+    taken = tuple(after) if answers is None else ()
+    artifacts, answer = _saved(result, definition, collected, taken, built_on, workspace, answers)
     said = result.output
     if not said.strip() and result.structured is not None:
         said = json.dumps(result.structured, indent=2, default=str)
-    denied = dict.fromkeys(result.permission_denials)
     return StageResult(
-        artifacts=tuple(sorted(home.absolute() / path for path, home in homes.items())),
+        artifacts=artifacts,
         session_id=result.session_id or "",
-        duration_seconds=duration_seconds,
-        usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else duration_seconds),
+        duration_seconds=seconds,
+        usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
         output=said,
         agent=result.agent,
         model=result.model,
         notes=(
-            *(note for note in result.notes if not note.startswith(_KNOWN_HERE)),
-            *(f"{result.agent} was not allowed to use {denial}" for denial in denied),
+            # A call outside of a repository says so; here the workspace is looked at instead.
+            *(note for note in result.notes if not note.startswith("which files changed is not known")),
+            *(f"{result.agent} was not allowed to use {one}" for one in dict.fromkeys(result.permission_denials)),
             *collected.notes,
         ),
         saved_answer=answer,
@@ -149,27 +135,17 @@ async def _answer(
     try:
         async with time_limit:
             result = await ask(asked, emit)
-        _refuse_failure(result)
-    except CodeloupeError as error:
-        raise AgentExecutionError(
-            f"the stage {name} got no answer: {error.message}", stage=name, hint=error.hint
-        ) from error
     except Exception as error:  # an agent may come from anywhere, and its failure is the stage's
-        if isinstance(error, TimeoutError) and time_limit.expired():
-            raise AgentExecutionError(
-                f"the stage {name} got no answer within {seconds:g} s", stage=name, hint="allow it more time"
-            ) from error
-        raise AgentExecutionError(
-            f"the agent of the stage {name} failed unexpectedly: {type(error).__name__}: {error}",
-            stage=name,
-            hint="this is a defect of the agent, not of the stage; try another agent",
-        ) from error
-    return result
-
-
-def _refuse_failure(result: AgentResult) -> None:
+        if isinstance(error, CodeloupeError):
+            what, hint = f"the stage {name} got no answer: {error.message}", error.hint
+        elif isinstance(error, TimeoutError) and time_limit.expired():
+            what, hint = f"the stage {name} got no answer within {seconds:g} s", "allow it more time"
+        else:
+            what = f"the agent of the stage {name} failed unexpectedly: {type(error).__name__}: {error}"
+            hint = "this is a defect of the agent, not of the stage; try another agent"
+        raise AgentExecutionError(what, stage=name, hint=hint) from error
     if not result.success:
-        raise OutputInvalid(
+        cause = OutputInvalid(
             result.error or f"{result.agent} was not successful",
             agent=result.agent,
             raw_output=result.raw_output,
@@ -178,45 +154,57 @@ def _refuse_failure(result: AgentResult) -> None:
             cost_usd=result.total_cost_usd,
             usage=result.usage,
         )
+        what = f"the stage {name} got no answer: {cause.message}"
+        raise AgentExecutionError(what, stage=name, hint=cause.hint) from cause
+    return result
 
 
-def _answer_file(
+def _saved(
     result: AgentResult,
     definition: StageDefinition,
     collected: Collected,
-    *,
     taken: Sequence[str],
     built_on: Sequence[str],
-) -> str:
-    """Under which name the answer becomes an artifact, empty when the stage has others. Raises ArtifactError."""
-    structured = result.structured is not None
-    ours = answer_name(definition.name, structured=structured, taken=())
-    unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
-    if set(collected.artifacts) - unchanged_own:
-        return ""
-    if not structured and not result.output.strip():
-        if collected.changed:
-            return ""
+    workspace: Path,
+    answers: Path | None,
+) -> tuple[tuple[Path, ...], str]:
+    """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
+    name, rule, structured = definition.name, definition.artifacts, result.structured is not None
+    if not definition.writes and collected.changed:
         raise ArtifactError(
-            f"the stage {definition.name} wrote no file, and its answer is empty",
-            stage=definition.name,
-            hint="say in the step file what the stage has to write or answer",
+            f"the stage {name} may not write, but these changed while it ran: {listed(collected.changed)}",
+            stage=name,
+            hint="set `writes: true` for the stage, or use an agent that keeps to reading",
         )
-    return answer_name(definition.name, structured=structured, taken=taken, own=unchanged_own)
-
-
-def _save(result: AgentResult, folder: Path, name: str, *, stage: str) -> None:
-    structured = result.structured is not None
-    answer: Any = result.structured if structured else result.output
-    try:
-        save_answer(folder, name, answer, structured=structured)
-    except (OSError, TypeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ArtifactError(
-            f"the answer of the stage {stage} cannot be saved as {name}: {reason}",
-            stage=stage,
-            hint="check that the workspace can be written and has room",
-        ) from error
+    answer, artifacts = "", set(collected.artifacts)
+    ours = answer_name(name, structured=structured, taken=())
+    unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
+    if not artifacts - unchanged_own:
+        if structured or result.output.strip():
+            answer = answer_name(name, structured=structured, taken=taken, own=unchanged_own)
+        elif not collected.changed:
+            raise ArtifactError(
+                f"the stage {name} wrote no file, and its answer is empty",
+                stage=name,
+                hint="say in the step file what the stage has to write or answer",
+            )
+    artifacts |= {answer} - {""}
+    require(replace(collected, artifacts=tuple(sorted(artifacts))), rule, stage=name)
+    homes = {path: answers if answers and path == answer else workspace for path in artifacts}
+    if answer:
+        try:
+            text = json.dumps(result.structured, indent=2, ensure_ascii=False) if structured else result.output
+            save_answer(homes[answer], answer, text)
+        except (OSError, TypeError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ArtifactError(
+                f"the answer of the stage {name} cannot be saved as {answer}: {reason}",
+                stage=name,
+                hint="check that the workspace can be written and has room",
+            ) from error
+    for path, home in homes.items():
+        check_artifact(home / path, path, rule, stage=name)
+    return tuple(sorted(home.absolute() / path for path, home in homes.items())), answer
 
 
 def failure_usage(error: BaseException) -> Usage:
@@ -226,3 +214,82 @@ def failure_usage(error: BaseException) -> Usage:
         return Usage()
     free = cause.cost_usd is None and isinstance(cause, _FREE)
     return spent(cause.attempts, 0.0 if free else cause.cost_usd, cause.usage)
+
+
+def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifacts: ArtifactRule) -> str:
+    """The prompt of a stage, in sections. Raises AgentExecutionError when a file of the stage cannot be read."""
+    files = {"Stage Requirements": ("step file", request.step_file)}
+    if request.agent_definition is not None:
+        files["Agent Definition"] = ("agent definition", request.agent_definition)
+    texts = {title: [read_text(file, what, request.stage).strip()] for title, (what, file) in files.items()}
+    prior = [f"- {escape(str(path))}" for path in request.prior_artifacts]
+    answers = [line for name, text in request.prior_answers.items() for line in _item(escape(name), text)]
+    earlier = "Earlier stages made these files. Read those that you need; do not change them."
+    sections = texts | {
+        "Prior Artifacts": [earlier, *prior] if prior else [],
+        "Prior Answers": ["Earlier stages answered this.", *answers] if answers else [],
+        "Elicitation Context": [
+            line for key, value in request.elicitation_context.items() for line in _item(escape(key), value)
+        ],
+        "Attempt History": list(_history(request.attempt_history)),
+        "Execution Environment": list(_environment(request.stage, workspace, artifacts, writes=writes)),
+    }
+    return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items() if lines) + "\n"
+
+
+def read_text(file: Path, what: str, stage: str) -> str:
+    """The text of a file that a stage names. Raises AgentExecutionError from its cause."""
+    try:
+        return read_named(file, str(file))
+    except SchemaRefused as error:
+        raise AgentExecutionError(
+            f"the stage {stage} cannot go on: its {what} cannot be used: {error}",
+            stage=stage,
+            hint=f"check the {what} that the pipeline names; `codeloupe pipeline validate` looks at all of them",
+        ) from error.__cause__ or error
+
+
+def _item(label: str, value: str) -> Iterator[str]:
+    """`label: value`, or the lines of a value below its label; what no agent takes, or a terminal obeys, is escaped."""
+    lines = [_UNFIT.sub(lambda found: escape(found[0]), line) for line in value.splitlines()]
+    if len(lines) <= 1:
+        yield f"- {label}: {''.join(lines)}".rstrip()
+        return
+    yield f"- {label}:"
+    # Deep enough that Markdown takes a line for text, even inside of a list.
+    yield from (f"      {line}".rstrip() for line in lines)
+
+
+def _history(attempts: Sequence[PastAttempt]) -> Iterator[str]:
+    if attempts:
+        yield "Earlier attempts at this stage were not accepted. Do better where they failed, and keep what was good."
+    for attempt in attempts:
+        yield f"\n### Attempt {attempt.number}\n"
+        for critique in attempt.critiques:
+            score = "" if critique.score is None else f", score {critique.score} of 100"
+            confidence = "" if critique.confidence is None else f", confidence {critique.confidence:g}"
+            yield f"- verdict of the {critique.gate.value} gate: {critique.verdict.value}{score}{confidence}"
+            parts = {"summary": (critique.summary,), "blocker": critique.blockers, "fix": critique.fixes}
+            for label, text in ((label, text) for label, texts in parts.items() for text in texts if text):
+                yield from _item(label, text)
+        if attempt.error:
+            yield from _item("error", attempt.error)
+        if not attempt.critiques and not attempt.error:
+            yield "- no reason is known"
+
+
+def _environment(stage: str, workspace: Path, rule: ArtifactRule, *, writes: bool) -> Iterator[str]:
+    saved_as = f"{answer_name(stage, structured=False, taken=())}, or .json where a value is asked for"
+    yield f"- Your working directory: {escape(str(workspace))}"
+    if not writes:
+        yield "- You may read files, and must not make, change or remove any: a change fails this stage."
+        yield f"- Your answer is the result. It is saved for you as {saved_as}, so give it in full."
+        return
+    yield "- Write files here and in folders below only. Hidden files and links that lead elsewhere are no artifacts."
+    if rule.required:
+        yield f"- These files must be there when you are done: {', '.join(map(escape, rule.required))}"
+    where = "in it and in its folders" if rule.recursive else "directly in it"
+    yield f"- Files that count as your artifacts, {where}: {', '.join(map(escape, rule.patterns))}"
+    for name in rule.schemas:
+        yield f"- {escape(name)} is checked against a JSON Schema."
+    yield f"- If you write no such file, your answer is saved as {saved_as}."

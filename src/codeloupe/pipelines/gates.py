@@ -19,37 +19,32 @@ from msgspec.structs import replace
 from codeloupe.engine.parse.claims import CritiqueAnswer, read_critique
 from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.prompt_material import cut, fenced, new_fence
-from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProcessError, ProgramNotFound
+from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review, claim_in_words
+from codeloupe.pipelines.execution import read_text
 from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
 from codeloupe.system.streaming import StreamTimedOut, stream
 
-AskCritic = Callable[[GateDefinition, AgentRequest], Awaitable[AgentResult]]
-Gate = Callable[[GateDefinition, "GateTask"], Awaitable[Critique]]
+AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 
-POLL_SECONDS = 0.5
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
 CRITIC_VERSION = "1"
 # What each finding costs of 100 points, as in the score of a commit.
 _COST = {Severity.LOW: 5, Severity.MEDIUM: 15, Severity.HIGH: 30, Severity.CRITICAL: 50}
-_MOST_FINDINGS = 50
 _MOST_CHARACTERS = 1_500
-_MAX_OUTPUT_BYTES = 1024 * 1024
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARACTERS, _MOST_LINE_CHARACTERS = 60, 6_000, 500
-_MOST_REQUIREMENTS, _MOST_ANSWER, _MOST_DIFF = 200_000, 100_000, 400_000
-_MOST_NAMES, _MOST_EARLIER, _MOST_REPAIRED = 2_000, 50_000, 50_000
-_TEXT = {"type": "string"}
-_TEXTS = {"type": "array", "items": _TEXT}
+_MOST_REPAIRED = 50_000
+_TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
-        "summary": _TEXT,
+        "summary": {"type": "string"},
         "verdict": {"type": "string", "enum": ["PASS", "REWORK", "FAIL"]},
         "score": {"type": "integer", "minimum": 0, "maximum": 100},
         "blockers": _TEXTS,
@@ -61,10 +56,9 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
 }
 # An answer that is no critique must not come back from its repair as one.
 REPAIR_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
+    **CRITIQUE_SCHEMA,
     "properties": {"readable": {"type": "boolean"}, **CRITIQUE_SCHEMA["properties"]},
     "required": ["readable", *CRITIQUE_SCHEMA["required"]],
-    "additionalProperties": False,
 }
 
 
@@ -93,14 +87,9 @@ async def answer_of_a_person(
     ask: Callable[[], Awaitable[Approval | None]] | None,
     *,
     timeout_seconds: float,
-    poll_seconds: float = POLL_SECONDS,
+    poll_seconds: float = 0.5,
 ) -> Approval | None:
-    """What a person decided, or None when nobody did in time.
-
-    `take` returns the answer that was left, if there is one; it is called again and again. `ask` asks on a terminal
-    meanwhile, as long as it takes; whichever comes first counts. A person there who does not want to decide now is not
-    waited for.
-    """
+    """What a person decided, by an answer that was left or on a terminal; None when nobody did in time, or wants to."""
     if (left := take()) is not None:
         return left
     asking = None if ask is None else asyncio.ensure_future(ask())
@@ -116,10 +105,7 @@ async def answer_of_a_person(
             pause = min(poll_seconds, deadline - clock())
             if pause <= 0:
                 return None
-            if asking is None:
-                await asyncio.sleep(pause)
-            else:
-                await asyncio.wait((asking,), timeout=pause)
+            await (asyncio.sleep(pause) if asking is None else asyncio.wait((asking,), timeout=pause))
     finally:
         if asking is not None and not asking.done():
             asking.cancel()
@@ -133,12 +119,8 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
     at its end or its deadline. It sees the search path, the home and the way to the network, and no credentials.
     Raises ProgramNotFound or another ProcessError when it cannot be started, which decides nothing.
     """
-    if not gate.command or not gate.command[0]:
-        raise ProcessError(
-            f"the command gate of {task.stage} names no program", program="", hint="give its command as a list of words"
-        )
     # On the PATH, at an absolute path, or at a path below the workspace.
-    name = gate.command[0]
+    name = gate.command[0] if gate.command else ""
     found = find_program(name if "/" not in name else str(task.workspace / name))
     if found is None:
         raise ProgramNotFound(
@@ -151,7 +133,7 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
         cwd=task.workspace,
         environment=program_environment(settings={"CI": "1"}),
         timeout_seconds=gate.timeout_seconds,
-        max_output_bytes=_MAX_OUTPUT_BYTES,
+        max_output_bytes=1024 * 1024,
     )
     shown = " ".join(gate.command)[:200]
     try:
@@ -161,19 +143,19 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
         stdout, stderr, seconds = error.stdout, error.stderr, gate.timeout_seconds
     else:
         stdout, stderr, seconds, code = completed.stdout, completed.stderr, completed.seconds, completed.exit_code
-        if code == 0:
-            summary, usage = last_output(f"{shown} passed"), Usage(duration_seconds=seconds)
-            return Critique(verdict=CriticVerdict.PASS, gate=GateKind.COMMAND, summary=summary, usage=usage)
-        how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+        how = "passed" if code == 0 else f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
     summary = last_output(f"{shown} {how}")
+    critique = Critique(
+        verdict=CriticVerdict.PASS, gate=GateKind.COMMAND, summary=summary, usage=Usage(duration_seconds=seconds)
+    )
+    if how == "passed":
+        return critique
     output = [words for words in (last_output(stdout), last_output(stderr)) if words]
-    return Critique(
+    return replace(
+        critique,
         verdict=CriticVerdict.REWORK,
-        gate=GateKind.COMMAND,
-        summary=summary,
         blockers=tuple(f"{summary}; its last words:\n{words}" for words in output) or (f"{summary}, without a word",),
         fixes=(f"Change what was made so that this passes: {shown}",),
-        usage=Usage(duration_seconds=seconds),
     )
 
 
@@ -192,55 +174,44 @@ def last_output(data: bytes | str) -> str:
     return words if len(words) <= _MOST_OUTPUT_CHARACTERS else f"... {words[-_MOST_OUTPUT_CHARACTERS:]}"
 
 
-class ReviewGate:
-    """Has what changed between two trees reviewed by `review`."""
-
-    def __init__(self, review: Callable[[GateDefinition, GateTask], Awaitable[Review]]) -> None:
-        self._review = review
-
-    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
-        """PASS, or REWORK with the findings that block. Raises PipelineError when not everything could be reviewed."""
-        if not task.files_changed:
-            return Critique(
-                verdict=CriticVerdict.REWORK,
-                gate=GateKind.REVIEW,
-                summary="there is nothing to review",
-                blockers=("the stage changed no file",),
-            )
-        review = await self._review(gate, task)
-        fail_on = review.policy.fail_on
-        blocking = [each for each in review.findings if each.can_block and each.severity.at_least(fail_on)]
-        if not blocking and not review.complete:
-            failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
-            gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
-            claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
-            why = "; ".join((*claims, *failed, *gaps)[:5]) or review.summary
-            raise PipelineError(
-                f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
-                stage=task.stage,
-                hint="mend that, then have the stage tried again; what was reviewed is not bought again",
-            )
-        if not blocking and review.exit_code != 0:
-            raise PipelineError(
-                f"the review of {task.stage} ended with exit code {review.exit_code} and names no reason",
-                stage=task.stage,
-                hint="try again",
-            )
-        places = [f"{finding.file}:{finding.line_start}" for finding in blocking]
-        heads = [f"[{each.severity.label}] {place}: {each.title}" for each, place in zip(blocking, places, strict=True)]
+async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]) -> Critique:
+    """PASS, or REWORK with the findings that block. Raises PipelineError when not everything could be reviewed."""
+    if not task.files_changed:
         return Critique(
-            verdict=CriticVerdict.REWORK if blocking else CriticVerdict.PASS,
+            verdict=CriticVerdict.REWORK,
             gate=GateKind.REVIEW,
-            score=score(review.findings),
-            summary=review.summary,
-            blockers=_some(
-                f"{head}\n{each.body}" if each.body else head for head, each in zip(heads, blocking, strict=True)
-            ),
-            fixes=_some(
-                f"{place}: {each.suggestion}" for place, each in zip(places, blocking, strict=True) if each.suggestion
-            ),
-            usage=review.usage,
+            summary="there is nothing to review",
+            blockers=("the stage changed no file",),
         )
+    review = await review_of()
+    blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
+    if not blocking and not review.complete:
+        failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
+        gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
+        claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
+        why = "; ".join((*claims, *failed, *gaps)[:5]) or review.summary
+        raise PipelineError(
+            f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
+            stage=task.stage,
+            hint="mend that, then have the stage tried again; what was reviewed is not bought again",
+        )
+    if not blocking and review.exit_code != 0:
+        raise PipelineError(
+            f"the review of {task.stage} ended with exit code {review.exit_code} and names no reason",
+            stage=task.stage,
+            hint="try again",
+        )
+    placed = [(f"{each.file}:{each.line_start}", each) for each in blocking]
+    heads = [(f"[{each.severity.label}] {place}: {each.title}", each.body) for place, each in placed]
+    return Critique(
+        verdict=CriticVerdict.REWORK if blocking else CriticVerdict.PASS,
+        gate=GateKind.REVIEW,
+        score=score(review.findings),
+        summary=review.summary,
+        blockers=_some(f"{head}\n{body}" if body else head for head, body in heads),
+        fixes=_some(f"{place}: {each.suggestion}" for place, each in placed if each.suggestion),
+        usage=review.usage,
+    )
 
 
 def score(findings: Iterable[Finding]) -> int:
@@ -250,131 +221,46 @@ def score(findings: Iterable[Finding]) -> int:
 
 def _some(texts: Iterable[str]) -> tuple[str, ...]:
     shown = [text[:_MOST_CHARACTERS] for text in texts]
-    left = len(shown) - _MOST_FINDINGS
-    return tuple(shown) if left <= 0 else (*shown[:_MOST_FINDINGS], f"and {left:,} more")
+    return (*shown[:50], f"and {len(shown) - 50:,} more") if len(shown) > 50 else tuple(shown)
 
 
-class CriticPrompt(Struct, frozen=True):
-    """The two texts of a call."""
+async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, can_read: bool) -> Critique:
+    """The critique of an agent that reads what a stage made and answers PASS, REWORK or FAIL.
 
-    system: str
-    text: str
-
-
-class _Heard(Struct, frozen=True):
-    """An answer as it was understood, and what it cost."""
-
-    read: CritiqueAnswer
-    text: str
-    usage: Usage
-
-
-class CriticGate:
-    """An agent that reads what a stage made and answers PASS, REWORK or FAIL.
-
-    It is asked through `ask`, which finds the one that the gate names; `can_read` tells whether it has tools. An answer
-    that cannot be understood is asked for once more; after that it is an error, never a PASS.
+    `can_read` tells whether it has tools. An answer that cannot be understood is asked for once more; after that it is
+    an error, never a PASS. Raises an AgentError, with the cost of all calls, or PipelineError for a bad step file.
     """
-
-    def __init__(self, ask: AskCritic, *, can_read: Callable[[GateDefinition, GateTask], bool]) -> None:
-        self._ask = ask
-        self._can_read = can_read
-
-    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
-        """The critique. Raises an AgentError, with the cost of all its calls, or PipelineError for a bad step file."""
-        fence = new_fence()
-        can_read = self._can_read(gate, task)
-        instructions = None if gate.step is None else _instructions(gate.step, task.stage)
-        prompt = critic_prompt(task, fence=fence, instructions=instructions, also=gate.prompt, can_read=can_read)
-        question = AgentRequest(
-            system_prompt=prompt.system,
-            prompt=prompt.text,
-            working_dir=task.workspace,
-            model=gate.model,
-            permission_mode=PermissionMode.DONT_ASK,
-            tools=None if can_read else (),
-            timeout_seconds=gate.timeout_seconds,
-            output_schema=CRITIQUE_SCHEMA,
-            labels={
-                "stage": task.stage,
-                "gate": "critic",
-                "fence": fence,
-                "prompt_version": f"critic {CRITIC_VERSION}",
-            },
-        )
-        first = await self._heard(gate, question)
-        if first.read.problem is None:
-            return _critique(gate, first.read, first.usage)
+    fence = new_fence()
+    system, prompt = critic_prompt(gate, task, fence=fence, can_read=can_read)
+    question = AgentRequest(
+        system_prompt=system,
+        prompt=prompt,
+        working_dir=task.workspace,
+        model=gate.model,
+        permission_mode=PermissionMode.DONT_ASK,
+        tools=None if can_read else (),
+        timeout_seconds=gate.timeout_seconds,
+        output_schema=CRITIQUE_SCHEMA,
+        labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
+    )
+    read, text, usage = await _heard(ask, question)
+    if read.problem is not None:
         try:
-            second = await self._heard(gate, _asked_again(question, first, fence=fence))
+            read, text, more = await _heard(ask, _asked_again(question, read.problem, text, fence=fence))
         except AgentError as error:
-            _add_cost(error, first.usage)
+            _add_cost(error, usage)
             raise
-        both = first.usage.plus(second.usage)
-        if second.read.problem is None:
-            return _critique(gate, second.read, both)
-        problem = OutputInvalid(
-            f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: "
-            f"{second.read.problem}",
+        usage = usage.plus(more)
+    if read.problem is not None:
+        unclear = OutputInvalid(
+            f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read.problem}",
             agent="critic",
             hint="try again, or take another agent or model for the critic",
-            output=second.text,
+            output=text,
             attempts=0,
         )
-        _add_cost(problem, both)
-        raise problem
-
-    async def _heard(self, gate: GateDefinition, request: AgentRequest) -> _Heard:
-        structured: Any = None
-        try:
-            result = await self._ask(gate, request)
-        except OutputInvalid as error:
-            text, usage = error.output or error.raw_output, spent(error.attempts, error.cost_usd, error.usage)
-            read = read_critique(text)
-            if error.cut_off and read.problem is None:
-                read = CritiqueAnswer(problem=TRUNCATED_JSON)
-        else:
-            text, usage, structured = result.output, usage_of(result), result.structured
-            read = read_critique(text, structured)
-        # That an answer which was said again was a critique has to be said in so many words.
-        is_critique = isinstance(structured, dict) and structured.get("readable") is True
-        if request.output_schema is REPAIR_SCHEMA and read.problem is None and not is_critique:
-            read = CritiqueAnswer(problem="invalid answer: it is no critique")
-        return _Heard(read, text, usage)
-
-
-def _instructions(step: Path, stage: str) -> str:
-    try:
-        text = step.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise PipelineError(
-            f"the critic's instructions {step} cannot be read: {reason}", stage=stage, hint="check the gate's step"
-        ) from error
-    if not text.strip():
-        raise PipelineError(
-            f"the critic's instructions {step} are empty", stage=stage, hint="write them, or leave the gate's step out"
-        )
-    return text
-
-
-def _asked_again(question: AgentRequest, first: _Heard, *, fence: str) -> AgentRequest:
-    """To say the answer again, inventing nothing; or the question once more where nothing, or not all, was said."""
-    problem, answer = first.read.problem or "", first.text
-    if not answer.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
-        # Other words, so that the ledger does not return the same answer again.
-        return replace(question, prompt=f"{question.prompt}\n\nKeep the answer short: an earlier one was not whole.")
-    half = _MOST_REPAIRED // 2
-    if len(answer) > _MOST_REPAIRED:
-        answer = f"{answer[:half]}\n[cut: {len(answer) - 2 * half:,} characters]\n{answer[-half:]}"
-    blocks = (fenced(fence, "problem", problem), fenced(fence, "answer", answer))
-    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *blocks))
-    return replace(
-        question, system_prompt=resource("critic_repair"), prompt=text, tools=(), output_schema=REPAIR_SCHEMA
-    )
-
-
-def _critique(gate: GateDefinition, read: CritiqueAnswer, usage: Usage) -> Critique:
+        _add_cost(unclear, usage)
+        raise unclear
     verdict, blockers = read.verdict or CriticVerdict.REWORK, read.blockers
     if verdict is CriticVerdict.PASS and read.score is not None and read.score < gate.min_score:
         verdict = CriticVerdict.REWORK
@@ -391,6 +277,41 @@ def _critique(gate: GateDefinition, read: CritiqueAnswer, usage: Usage) -> Criti
     )
 
 
+async def _heard(ask: AskCritic, request: AgentRequest) -> tuple[CritiqueAnswer, str, Usage]:
+    """An answer as it was understood, its text, and what it cost."""
+    structured: Any = None
+    try:
+        result = await ask(request)
+    except OutputInvalid as error:
+        text, usage = error.output or error.raw_output, spent(error.attempts, error.cost_usd, error.usage)
+        read = read_critique(text)
+        if error.cut_off and read.problem is None:
+            read = CritiqueAnswer(problem=TRUNCATED_JSON)
+    else:
+        text, usage, structured = result.output, usage_of(result), result.structured
+        read = read_critique(text, structured)
+    # That an answer which was said again was a critique has to be said in so many words.
+    is_critique = isinstance(structured, dict) and structured.get("readable") is True
+    if request.output_schema is REPAIR_SCHEMA and read.problem is None and not is_critique:
+        read = CritiqueAnswer(problem="invalid answer: it is no critique")
+    return read, text, usage
+
+
+def _asked_again(question: AgentRequest, problem: str, answer: str, *, fence: str) -> AgentRequest:
+    """To say the answer again, inventing nothing; or the question once more where nothing, or not all, was said."""
+    if not answer.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
+        # Other words, so that the ledger does not return the same answer again.
+        return replace(question, prompt=f"{question.prompt}\n\nKeep the answer short: an earlier one was not whole.")
+    if len(answer) > _MOST_REPAIRED:
+        half = _MOST_REPAIRED // 2
+        answer = f"{answer[:half]}\n[cut: {len(answer) - 2 * half:,} characters]\n{answer[-half:]}"
+    blocks = (fenced(fence, "problem", problem), fenced(fence, "answer", answer))
+    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *blocks))
+    return replace(
+        question, system_prompt=resource("critic_repair"), prompt=text, tools=(), output_schema=REPAIR_SCHEMA
+    )
+
+
 def _add_cost(error: AgentError, earlier: Usage) -> None:
     """Let an error tell of what was spent before it, too."""
     own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
@@ -404,17 +325,17 @@ def _add_cost(error: AgentError, earlier: Usage) -> None:
         error.cost_usd = (error.cost_usd or 0.0) + earlier.cost_usd
 
 
-def critic_prompt(task: GateTask, *, fence: str, instructions: str | None, also: str, can_read: bool) -> CriticPrompt:
-    """Asks for a critique of one attempt. `instructions` are the user's own, in the place of the built-in ones."""
-    judging = resource("critic") if instructions is None else instructions.strip()
+def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read: bool) -> tuple[str, str]:
+    """The instructions and the material for a critique of one attempt. Raises PipelineError for a bad step file."""
+    step = gate.step
+    judging = resource("critic") if step is None else read_text(step, "critic's step file", task.stage).strip()
     answer = resource("critic_answer").replace("{reading}", resource("reading_tree" if can_read else "reading_diff"))
     text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *_material(task, fence)))
-    return CriticPrompt("\n\n".join(part for part in (judging, also.strip(), answer) if part), text)
+    return "\n\n".join(part for part in (judging, gate.prompt.strip(), answer) if part), text
 
 
 def _material(task: GateTask, fence: str) -> Iterator[str]:
-    """What is judged, which cannot speak for itself."""
-    yield fenced(fence, "requirements", cut(task.requirements, _MOST_REQUIREMENTS))
+    yield fenced(fence, "requirements", cut(task.requirements, 200_000))
     here = task.workspace
     made = [str(path.relative_to(here)) if path.is_relative_to(here) else str(path) for path in task.artifacts]
     if made:
@@ -422,23 +343,22 @@ def _material(task: GateTask, fence: str) -> Iterator[str]:
     if task.files_changed:
         yield fenced(fence, "files changed", _names(task.files_changed))
     if task.output.strip():
-        yield fenced(fence, "what the agent answered", cut(task.output, _MOST_ANSWER))
-    lines = []
+        yield fenced(fence, "what the agent answered", cut(task.output, 100_000))
+    earlier = []
     for number, critique in enumerate(task.earlier, start=1):
         points = "" if critique.score is None else f", score {critique.score}"
-        lines.append(f"{number}. {critique.verdict.value}{points}: {critique.summary}")
+        lines = [f"{number}. {critique.verdict.value}{points}: {critique.summary}"]
         lines += [f"- blocker: {text}" for text in critique.blockers] + [f"- fix: {text}" for text in critique.fixes]
-        lines.append("")
-    if lines:
-        yield fenced(fence, "earlier critiques", cut("\n".join(lines[:-1]), _MOST_EARLIER))
-    yield fenced(fence, "diff", cut(task.diff, _MOST_DIFF) if task.diff.strip() else "(no file was changed)")
+        earlier.append("\n".join(lines))
+    if earlier:
+        yield fenced(fence, "earlier critiques", cut("\n\n".join(earlier), 50_000))
+    yield fenced(fence, "diff", cut(task.diff, 400_000) if task.diff.strip() else "(no file was changed)")
 
 
 def _names(names: Sequence[str]) -> str:
-    left = len(names) - _MOST_NAMES
     # A name may hold a line end, which would make two of it.
-    lines = [name.replace("\n", "<U+000A>") for name in names[:_MOST_NAMES]]
-    return "\n".join(lines if left <= 0 else (*lines, f"[and {left:,} more]"))
+    lines = [name.replace("\n", "<U+000A>") for name in names[:2_000]]
+    return "\n".join([*lines, f"[and {len(names) - 2_000:,} more]"] if len(names) > 2_000 else lines)
 
 
 @cache

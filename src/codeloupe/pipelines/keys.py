@@ -6,10 +6,9 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from enum import StrEnum
 from typing import Any
 
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from codeloupe.config.kinds import (
     BOOLEAN,
@@ -29,6 +28,7 @@ from codeloupe.config.kinds import (
     optional,
     read_each,
 )
+from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import (
     DEFAULT_ARTIFACTS,
     GateDefinition,
@@ -39,72 +39,61 @@ from codeloupe.model.pipeline import (
     WorkspaceKind,
 )
 
-AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
 MOST_STAGES = 100
 MOST_NAMES = 100
 MOST_SCHEMAS = 50
-_MOST_GATES = 10
-_MOST_DOLLARS = 1_000_000
-_LARGEST = 1_000_000_000
-_LONGEST_SECONDS = 30 * 24 * 3600.0
-_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
-_STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
 _DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
 # Words that mean something to a shell and nothing to a program; whoever writes one expects a shell.
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _STAGE, _GATE, _PIPELINE = (
     {each.name: each.default for each in fields(kind)} for kind in (StageDefinition, GateDefinition, PipelineDefinition)
 )
 
 
-def _matching(pattern: re.Pattern[str], expected: str, **schema: Any) -> Kind:
+def _key(kind: Kind, meaning: str, default: object = None) -> Kind:
+    """The kind of a key, with its meaning in the schema, and its default where there is one."""
+    return replace(
+        kind, schema={**kind.schema, "description": meaning, **({} if default is None else {"default": default})}
+    )
+
+
+def _matching(pattern: str, expected: str, **schema: Any) -> Kind:
     def accept(value: object) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise ValueError("not a name")
         return value
 
-    return Kind(expected, accept, {"type": "string", "pattern": f"^{pattern.pattern}$", **schema}, is_text=True)
+    return Kind(expected, accept, {"type": "string", "pattern": f"^{pattern}$", **schema}, is_text=True)
 
 
-def _number(expected: str, made: Callable[[Any], Any], schema: Mapping[str, Any]) -> Kind:
-    """A number within the limits of its schema, or whatever `made` takes."""
+def _number(expected: str, schema: Mapping[str, Any], made: Callable[[Any], Any] = lambda value: value) -> Kind:
+    """A number within the limits of its schema, or whatever `made` makes one of."""
+    whole = schema["type"] == "integer"
 
-    def accept(value: object) -> Any:
+    def accept(value: object) -> float:
         number = made(value)
-        is_within = schema.get("minimum", 0) <= number <= schema["maximum"] and number != schema.get("exclusiveMinimum")
-        if isinstance(value, bool) or not is_within:
+        if isinstance(number, bool) or not isinstance(number, int if whole else int | float):
+            raise ValueError("not a number")
+        if not schema.get("minimum", 0) <= number <= schema["maximum"] or number == schema.get("exclusiveMinimum"):
             raise ValueError("not such a number")
-        return number
+        return number if whole else float(number)
 
     return Kind(expected, accept, schema)
 
 
-def _whole(value: object) -> int:
-    if not isinstance(value, int):
-        raise ValueError("not a whole number")
-    return value
+def _whole(least: int, most: int) -> Kind:
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return _number(f"a whole number from {least} to {most:,}", schema)
 
 
-def _real(value: object) -> float:
-    if not isinstance(value, int | float) or abs(value) > _LARGEST:
-        raise ValueError("not a number")
-    return float(value)
-
-
-def _seconds(value: object) -> float:
+def _seconds(value: object) -> object:
     if not isinstance(value, str):
-        return _real(value)
+        return value
     found = _DURATION.fullmatch(value)
     if found is None:
         raise ValueError("not a duration")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(hours * 3600 + minutes * 60 + seconds)
-
-
-def _whole_number(least: int, most: int) -> Kind:
-    schema = {"type": "integer", "minimum": least, "maximum": most}
-    return _number(f"a whole number from {least} to {most:,}", _whole, schema)
+    return hours * 3600 + minutes * 60 + seconds
 
 
 def _command(value: object) -> tuple[str, ...]:
@@ -126,11 +115,8 @@ def _one_or_more(entry: Kind, expected: str, *, least: int = 0) -> Kind:
     """The kind of a list in which a single text is short for a list of one."""
     listed = list_of(entry, expected, least=least, most=MOST_NAMES)
     schema = {"anyOf": [dict(entry.schema), dict(listed.schema)]}
-    return Kind(
-        expected,
-        lambda value: listed.accept([value] if isinstance(value, str) else value),
-        schema,
-        choices=listed.choices,
+    return replace(
+        listed, accept=lambda value: listed.accept([value] if isinstance(value, str) else value), schema=schema
     )
 
 
@@ -142,18 +128,13 @@ def _by_name(expected: str, name: Kind, value: Kind, *, most: int) -> Kind:
             raise ValueError("not a group")
         if len(given) > most:
             raise Wrong([Mistake(f"more than {most} entries", found=False)])
-        mistakes, read = [], list[Any]()
+        mistakes = []
         for key in given:
             try:
                 name.read(key)
             except Wrong as wrong:
                 mistakes += [Mistake(f"as a key, {each.what}", (key,), found=False) for each in wrong.mistakes]
-        try:
-            read = read_each((key, value, each) for key, each in given.items())
-        except Wrong as wrong:
-            mistakes += wrong.mistakes
-        if mistakes:
-            raise Wrong(mistakes)
+        read = read_each(((key, value, each) for key, each in given.items()), mistakes)
         return dict(zip(given, read, strict=True))
 
     schema = {
@@ -165,40 +146,28 @@ def _by_name(expected: str, name: Kind, value: Kind, *, most: int) -> Kind:
     return Kind(expected, accept, schema)
 
 
-def _about(kind: Kind, meaning: str, default: object = None) -> Kind:
-    """The same kind, with a description in its schema, and its default where there is one."""
-    schema = {**kind.schema, "description": meaning, **({} if default is None else {"default": default})}
-    return Kind(kind.expected, kind.accept, schema, kind.from_text, kind.choices, kind.is_text)
-
-
-def _word_of(words: type[StrEnum]) -> Kind:
-    return one_of(*(word.value for word in words), meaning=words)
-
-
 _WORDS = list_of(TEXT, "a program and its arguments", least=1)
-STAGE_NAME = _matching(
-    _STAGE_NAME, "a name of small letters, digits, - and _, at most 60 of them, such as write-report"
+_STAGE_NAME = _matching(
+    "[a-z0-9][a-z0-9_-]{0,59}",
+    "a name of small letters, digits, - and _, at most 60 of them, such as write-report",
 )
-_ANY_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST_SECONDS}
-_SECONDS = _number("a duration such as 90s, 30m, 1h30m or 1800 (seconds), at most 30 days", _seconds, _ANY_SECONDS)
-DURATION = Kind(
-    _SECONDS.expected,
-    _SECONDS.accept,
-    {"anyOf": [_ANY_SECONDS, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]},
+_ANY_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 30 * 24 * 3600.0}
+_TIME = replace(
+    _number("a duration such as 90s, 30m, 1h30m or 1800 (seconds), at most 30 days", _ANY_SECONDS, _seconds),
+    schema={"anyOf": [_ANY_SECONDS, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]},
 )
-DOLLARS = _number(
-    f"an amount of dollars above 0, at most {_MOST_DOLLARS:,}",
-    _real,
-    {"type": "number", "exclusiveMinimum": 0, "maximum": _MOST_DOLLARS},
+_DOLLARS = _number(
+    "an amount of dollars above 0, at most 1,000,000",
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000},
 )
-COMMAND = Kind(
+_COMMAND = Kind(
     "a program and its arguments, such as `pytest -q` or [pytest, -q]",
     _command,
     {"anyOf": [dict(TEXT.schema), dict(_WORDS.schema)]},
     is_text=True,
 )
-FILE = Kind("the path of a file, seen from the pipeline's folder", TEXT.accept, TEXT.schema, is_text=True)
-SCHEMA = Kind(
+FILE = replace(TEXT, expected="the path of a file, seen from the pipeline's folder")
+_SCHEMA = Kind(
     "a JSON Schema, or the path of a file with one",
     lambda value: value if isinstance(value, Mapping) else FILE.accept(value),
     {"anyOf": [{"type": "object"}, dict(FILE.schema)]},
@@ -211,46 +180,46 @@ _DEFAULT_TEXT = Kind(
     is_text=True,
 )
 # Whether there is one of that name, only whoever runs the pipeline knows.
-AGENT = _matching(_AGENT_NAME, f"the name of an agent, such as {in_words(AGENT_NAMES)}", examples=list(AGENT_NAMES))
+_AGENT = _matching(
+    "[A-Za-z0-9][A-Za-z0-9_.-]{0,59}",
+    f"the name of an agent, such as {in_words(AGENT_NAMES)}",
+    examples=list(AGENT_NAMES),
+)
 
 _GATE_KINDS = tuple(kind.value for kind in GateKind)
 _GATE_WORDS = tuple(kind for kind in _GATE_KINDS if kind != GateKind.COMMAND)
 _GATE_EXPECTED = (
     f"{in_words(_GATE_WORDS)}, or a group such as {{command: pytest -q}} or {{kind: critic, min_score: 60}}"
 )
-_GATE_TIMEOUT = _about(
-    DURATION,
+_GATE_TIMEOUT = _key(
+    _TIME,
     "How long the gate may take; for an approval, how long a person is waited for before the run stops.",
     _GATE["timeout_seconds"],
 )
 _LIMITS = {
     "timeout": _GATE_TIMEOUT,
-    "max_attempts": _about(_whole_number(1, 20), "How often the stage may be attempted in all.", _GATE["max_attempts"]),
+    "max_attempts": _key(_whole(1, 20), "How often the stage may be attempted in all.", _GATE["max_attempts"]),
 }
-_JUDGED = {
-    **_LIMITS,
-    "min_score": _about(
-        _whole_number(0, 100), "When no attempt passed, the best one is taken from this score on.", _GATE["min_score"]
-    ),
-}
-_CRITIC = {"agent": _about(AGENT, "The agent that is the critic."), "model": _about(TEXT, "The critic's model.")}
+_BEST_FROM = "When no attempt passed, the best one is taken from this score on."
+_JUDGED = {**_LIMITS, "min_score": _key(_whole(0, 100), _BEST_FROM, _GATE["min_score"])}
+_CRITIC = {"agent": _key(_AGENT, "The agent that is the critic."), "model": _key(TEXT, "The critic's model.")}
 GATE_KEYS: Mapping[GateKind, Mapping[str, Kind]] = {
     GateKind.CRITIC: {
-        "step": _about(FILE, "A file with what the critic is to look at. Not given: the built-in instructions."),
-        "prompt": _about(TEXT, "A sentence for the critic, in addition to its instructions."),
+        "step": _key(FILE, "A file with what the critic is to look at. Not given: the built-in instructions."),
+        "prompt": _key(TEXT, "A sentence for the critic, in addition to its instructions."),
         **_CRITIC,
         **_JUDGED,
     },
     GateKind.REVIEW: {
-        "fail_on": _about(one_of(*SEVERITY.choices), "Findings from this severity on send the stage back."),
-        "experts": _about(NAMES, "The checklists to review by."),
+        "fail_on": _key(one_of(*SEVERITY.choices), "Findings from this severity on send the stage back."),
+        "experts": _key(NAMES, "The checklists to review by."),
         **_JUDGED,
     },
     GateKind.COMMAND: {
-        "command": _about(COMMAND, "The program and its arguments; exit code 0 passes. No shell reads it."),
+        "command": _key(_COMMAND, "The program and its arguments; exit code 0 passes. No shell reads it."),
         **_LIMITS,
     },
-    GateKind.APPROVAL: {"prompt": _about(TEXT, "What the person is asked."), "timeout": _GATE_TIMEOUT},
+    GateKind.APPROVAL: {"prompt": _key(TEXT, "What the person is asked."), "timeout": _GATE_TIMEOUT},
 }
 _GATE_MEANINGS = {
     GateKind.CRITIC: "An agent that reads the result and answers PASS, REWORK or FAIL with a score from 0 to 100.",
@@ -269,17 +238,13 @@ _GATE_GROUPS = {
 }
 
 
-def _gate_word(word: str) -> dict[str, Any]:
-    if word == GateKind.COMMAND:
-        raise Wrong([Mistake("a command gate says what to run, such as {command: pytest -q}", found=False)])
-    if word not in _GATE_WORDS:
-        raise Wrong([Mistake(f"expected {_GATE_EXPECTED}", choices=_GATE_KINDS)])
-    return {"kind": GateKind(word)}
-
-
 def _gate(value: object) -> dict[str, Any]:
+    if isinstance(value, str) and value in _GATE_WORDS:
+        return {"kind": GateKind(value)}
     if isinstance(value, str):
-        return _gate_word(value)
+        bare = Mistake("a command gate says what to run, such as {command: pytest -q}", found=False)
+        unknown = Mistake(f"expected {_GATE_EXPECTED}", choices=_GATE_KINDS)
+        raise Wrong([bare if value == GateKind.COMMAND else unknown])
     if not isinstance(value, Mapping):
         raise ValueError("no gate")
     if "kind" not in value and "command" not in value:
@@ -287,154 +252,126 @@ def _gate(value: object) -> dict[str, Any]:
     word = value.get("kind", GateKind.COMMAND.value)
     if not isinstance(word, str) or word not in _GATE_KINDS:
         raise Wrong([Mistake(f"expected {in_words(_GATE_KINDS)}", ("kind",), _GATE_KINDS)])
-    kind, misplaced, article = GateKind(word), list[Mistake](), "an" if word == GateKind.APPROVAL else "a"
+    mistakes, article = list[Mistake](), "an" if word == GateKind.APPROVAL else "a"
     for key in value:
         others = [other.value for other, keys in GATE_KEYS.items() if key in keys]
         if others and word not in others:
             what = f"{article} {word} gate has no such key; it belongs to {' and '.join(others)}"
-            misplaced.append(Mistake(what, (key,), found=False))
-    elsewhere = {mistake.place[0] for mistake in misplaced}
+            mistakes.append(Mistake(what, (key,), found=False))
+    elsewhere = {mistake.place[0] for mistake in mistakes}
+    read: dict[str, Any] = {}
     try:
-        read = _GATE_GROUPS[kind].read({key: each for key, each in value.items() if key not in elsewhere})
+        read = _GATE_GROUPS[GateKind(word)].read({key: each for key, each in value.items() if key not in elsewhere})
     except Wrong as wrong:
-        raise Wrong([*misplaced, *wrong.mistakes]) from None
-    if misplaced:
-        raise Wrong(misplaced)
-    return {**read, "kind": kind}
+        mistakes += wrong.mistakes
+    if mistakes:
+        raise Wrong(mistakes)
+    return {**read, "kind": GateKind(word)}
 
 
-GATE = Kind(_GATE_EXPECTED, _gate, {"$ref": "#/$defs/gate"})
-_GATE_SCHEMA = {
-    "description": "What decides whether the stage's result is accepted.",
-    "anyOf": [
-        {"enum": list(_GATE_WORDS)},
-        *({"description": _GATE_MEANINGS[kind], **_GATE_GROUPS[kind].schema} for kind in GateKind),
-    ],
+_ANY_GATE = Kind(_GATE_EXPECTED, _gate, {"$ref": "#/$defs/gate"})
+_ARTIFACTS = {
+    "patterns": _key(
+        _one_or_more(PATTERN, "a list of patterns, at least one", least=1),
+        "Which files that the stage made or changed are its artifacts.",
+        list(DEFAULT_ARTIFACTS),
+    ),
+    "recursive": _key(BOOLEAN, "Look into folders too, not only at the top of the workspace.", default=False),
+    "required": _key(
+        _one_or_more(PATTERN, "a list of names or patterns"), "The stage fails unless each of these is there."
+    ),
+    "schemas": _key(
+        _by_name("schemas by name or pattern of an artifact", PATTERN, _SCHEMA, most=MOST_SCHEMAS),
+        "JSON Schemas for artifacts that hold JSON or YAML, by name or pattern; inline, or the path of a file.",
+    ),
 }
-_GATE_DEFAULTS = group(
-    "a group with agent, model, timeout, max_attempts and min_score", {**_CRITIC, **_JUDGED}, make=dict
-)
-_ARTIFACTS = group(
-    "a group with patterns, recursive, required and schemas",
-    {
-        "patterns": _about(
-            _one_or_more(PATTERN, "a list of patterns, at least one", least=1),
-            "Which files that the stage made or changed are its artifacts.",
-            list(DEFAULT_ARTIFACTS),
-        ),
-        "recursive": _about(BOOLEAN, "Look into folders too, not only at the top of the workspace.", default=False),
-        "required": _about(
-            _one_or_more(PATTERN, "a list of names or patterns"), "The stage fails unless each of these is there."
-        ),
-        "schemas": _about(
-            _by_name("schemas by name or pattern of an artifact", PATTERN, SCHEMA, most=MOST_SCHEMAS),
-            "JSON Schemas for artifacts that hold JSON or YAML, by name or pattern; inline, or the path of a file.",
-        ),
-    },
-    make=dict,
-)
 # Keys of a stage that `defaults` may have as well.
 _SHARED = {
-    "agent_definition": _about(FILE, "A file that says who the agent is and how it works."),
-    "agent": _about(AGENT, "Which agent does it. Not given: the first of the settings that can be used."),
-    "model": _about(TEXT, "Which model. Not given: the agent's own default."),
-    "writes": _about(BOOLEAN, "Whether the agent may change files. If not, its answer is the artifact.", default=True),
-    "tools": _about(
+    "agent_definition": _key(FILE, "A file that says who the agent is and how it works."),
+    "agent": _key(_AGENT, "Which agent does it. Not given: the first of the settings that can be used."),
+    "model": _key(TEXT, "Which model. Not given: the agent's own default."),
+    "writes": _key(BOOLEAN, "Whether the agent may change files. If not, its answer is the artifact.", default=True),
+    "tools": _key(
         _one_or_more(TEXT, "a list of texts"),
         "The agent's tools, by its own names. An empty list: none. Not given: its usual ones.",
     ),
-    "artifacts": _about(_ARTIFACTS, "Which files are the stage's result."),
-    "timeout": _about(DURATION, "How long one call of the agent may take.", _STAGE["timeout_seconds"]),
-    "budget": _about(DOLLARS, "How many dollars the stage may cost, with its gates and all its attempts."),
-    "max_turns": _about(_whole_number(1, 10_000), "How many turns one call may take."),
-    "retries": _about(
-        _whole_number(0, 10),
+    "artifacts": _key(
+        group("a group with patterns, recursive, required and schemas", _ARTIFACTS, make=dict),
+        "Which files are the stage's result.",
+    ),
+    "timeout": _key(_TIME, "How long one call of the agent may take.", _STAGE["timeout_seconds"]),
+    "budget": _key(_DOLLARS, "How many dollars the stage may cost, with its gates and all its attempts."),
+    "max_turns": _key(_whole(1, 10_000), "How many turns one call may take."),
+    "retries": _key(
+        _whole(0, 10),
         "How often a failed call is tried again before its session is resumed. 0: one call, and no recovery.",
         _STAGE["retries"],
     ),
-    "on_failure": _about(
-        _word_of(OnFailure),
+    "on_failure": _key(
+        one_of(*(word.value for word in OnFailure), meaning=OnFailure),
         "When the stage failed for good. escalate: stop until a person decides. fail: the run fails. continue: go on "
         "without it and without the stages that need it.",
         OnFailure.ESCALATE.value,
     ),
 }
-_STAGE_GROUP = group(
-    "a group with name and step",
-    {
-        "name": _about(STAGE_NAME, "The stage's name, which is also the name of its folder."),
-        "step": _about(FILE, "A file with what the stage has to do."),
-        "needs": _about(
-            _one_or_more(STAGE_NAME, "a list of names of stages, such as [research]"),
-            "The stages whose work it builds on. Stages that need nothing begin at once.",
-        ),
-        "inputs": _about(
-            _one_or_more(NAME, "a list of names of inputs"), "Which inputs of the pipeline it gets. Not given: all."
-        ),
-        **_SHARED,
-        "output_schema": _about(
-            SCHEMA, "A JSON Schema that the agent's answer has to fit; inline, or the path of a file."
-        ),
-        "gate": _about(GATE, "What decides whether the result is accepted."),
-        "gates": _about(list_of(GATE, "a list of gates", most=_MOST_GATES), "Several gates, passed in this order."),
-    },
-    make=dict,
-    needed=("name", "step"),
+_OF_STAGES = {
+    "name": _key(_STAGE_NAME, "The stage's name, which is also the name of its folder."),
+    "step": _key(FILE, "A file with what the stage has to do."),
+    "needs": _key(
+        _one_or_more(_STAGE_NAME, "a list of names of stages, such as [research]"),
+        "The stages whose work it builds on. Stages that need nothing begin at once.",
+    ),
+    "inputs": _key(
+        _one_or_more(NAME, "a list of names of inputs"), "Which inputs of the pipeline it gets. Not given: all."
+    ),
+    **_SHARED,
+    "output_schema": _key(_SCHEMA, "A JSON Schema that the agent's answer has to fit; inline, or the path of a file."),
+    "gate": _key(_ANY_GATE, "What decides whether the result is accepted."),
+    "gates": _key(list_of(_ANY_GATE, "a list of gates", most=10), "Several gates, passed in this order."),
+}
+_ANY_STAGE = group("a group with name and step", _OF_STAGES, make=dict, needed=("name", "step"))
+_OF_INPUTS = {
+    "description": _key(TEXT, "What to give."),
+    "default": _key(_DEFAULT_TEXT, "The value when none is given. Without a default the input is required."),
+    "secret": _key(BOOLEAN, "Never show its value, in no report and no message.", default=False),
+}
+_ANY_INPUT = optional(group("a group with description, default and secret, or nothing", _OF_INPUTS, make=dict))
+_GATE_DEFAULTS = group(
+    "a group with agent, model, timeout, max_attempts and min_score", {**_CRITIC, **_JUDGED}, make=dict
 )
-_INPUT = optional(
-    group(
-        "a group with description, default and secret, or nothing",
-        {
-            "description": _about(TEXT, "What to give."),
-            "default": _about(_DEFAULT_TEXT, "The value when none is given. Without a default the input is required."),
-            "secret": _about(BOOLEAN, "Never show its value, in no report and no message.", default=False),
-        },
-        make=dict,
-    )
-)
-_ONE_GATE_KEY = {"not": {"required": ["gate", "gates"]}}
-PIPELINE = group(
-    "a group with name and stages",
-    {
-        "name": _about(STAGE_NAME, "The pipeline's name."),
-        "description": _about(TEXT, "What it is for."),
-        "inputs": _about(
-            _by_name(
-                "inputs by name, such as {topic: {description: what to write about}}", NAME, _INPUT, most=MOST_NAMES
-            ),
-            "Values that a run is given with `--input name=value`.",
+_OF_DEFAULTS = {**_SHARED, "gate": _key(_GATE_DEFAULTS, "For gates that do not say otherwise.")}
+_OF_PIPELINES = {
+    "name": _key(_STAGE_NAME, "The pipeline's name."),
+    "description": _key(TEXT, "What it is for."),
+    "inputs": _key(
+        _by_name(
+            "inputs by name, such as {topic: {description: what to write about}}", NAME, _ANY_INPUT, most=MOST_NAMES
         ),
-        "workspace": _about(
-            _word_of(WorkspaceKind),
-            "Where stages work. directory: an empty one. worktree: the repository at its last commit, apart from your "
-            "checkout. checkout: your own working tree, one stage at a time.",
-            WorkspaceKind.DIRECTORY.value,
+        "Values that a run is given with `--input name=value`.",
+    ),
+    "workspace": _key(
+        one_of(*(word.value for word in WorkspaceKind), meaning=WorkspaceKind),
+        "Where stages work. directory: an empty one. worktree: the repository at its last commit, apart from your "
+        "checkout. checkout: your own working tree, one stage at a time.",
+        WorkspaceKind.DIRECTORY.value,
+    ),
+    "max_parallel": _key(_whole(1, 100), "How many stages may run at the same time.", _PIPELINE["max_parallel"]),
+    "max_budget_usd": _key(_DOLLARS, "How many dollars a run may cost."),
+    "defaults": _key(
+        group("a group with keys of stages", _OF_DEFAULTS, make=dict),
+        "What holds for stages that do not say otherwise.",
+    ),
+    "stages": _key(
+        list_of(
+            replace(_ANY_STAGE, schema={**_ANY_STAGE.schema, "not": {"required": ["gate", "gates"]}}),
+            "a list of stages, at least one, each with name and step",
+            least=1,
+            most=MOST_STAGES,
         ),
-        "max_parallel": _about(
-            _whole_number(1, 100), "How many stages may run at the same time.", _PIPELINE["max_parallel"]
-        ),
-        "max_budget_usd": _about(DOLLARS, "How many dollars a run may cost."),
-        "defaults": _about(
-            group(
-                "a group with keys of stages",
-                {**_SHARED, "gate": _about(_GATE_DEFAULTS, "For gates that do not say otherwise.")},
-                make=dict,
-            ),
-            "What holds for stages that do not say otherwise.",
-        ),
-        "stages": _about(
-            list_of(
-                Kind(_STAGE_GROUP.expected, _STAGE_GROUP.accept, {**_STAGE_GROUP.schema, **_ONE_GATE_KEY}),
-                "a list of stages, at least one, each with name and step",
-                least=1,
-                most=MOST_STAGES,
-            ),
-            "What is done. The order follows from `needs`; stages that do not need each other run at the same time.",
-        ),
-    },
-    make=dict,
-    needed=("name", "stages"),
-)
+        "What is done. The order follows from `needs`; stages that do not need each other run at the same time.",
+    ),
+}
+PIPELINE = group("a group with name and stages", _OF_PIPELINES, make=dict, needed=("name", "stages"))
 
 
 def pipeline_schema() -> dict[str, Any]:
@@ -443,11 +380,16 @@ def pipeline_schema() -> dict[str, Any]:
     It refuses nothing that `load_pipeline` takes. What it cannot say, such as that needed stages exist, only the
     loader finds.
     """
+    groups = ({"description": _GATE_MEANINGS[kind], **_GATE_GROUPS[kind].schema} for kind in GateKind)
+    gate = {
+        "description": "What decides whether the stage's result is accepted.",
+        "anyOf": [{"enum": list(_GATE_WORDS)}, *groups],
+    }
     whole = {
-        "$schema": _DIALECT,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "codeloupe pipeline",
         "description": "A pipeline of agent stages, as `codeloupe pipeline run` takes it.",
         **PIPELINE.schema,
-        "$defs": {"gate": _GATE_SCHEMA},
+        "$defs": {"gate": gate},
     }
     return deepcopy(whole)

@@ -1,47 +1,53 @@
-"""What is to be done next with a stage: a function of its definition and of its record, and of nothing else.
+"""What is to be done next with a stage, and what a change of the pipeline's files means for it: functions of records.
 
 So a run that was killed goes on from its record exactly as one that was not: what the record holds is never done
 again, and what it does not hold was not done. A call that failed is retried, its session resumed in a fork, begun
 afresh, or given to a person; each step is taken at most as often as here. A gate with a score (a critic, a review) may
-be outvoted by the best of several attempts; what one without a score (a command, a person) refused is not. Pure.
+be outvoted by the best of several attempts; what one without a score (a command, a person) refused is not.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError, WorkspaceError
+from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError, UsageError, WorkspaceError
 from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
+    ENDED_STATES,
+    UNKNOWN_PART,
     WORKSPACE_ERROR,
     AttemptRecord,
     CriticVerdict,
     Critique,
     FailedTry,
     GateDefinition,
+    GateKind,
+    PipelineDefinition,
     RecoveryStep,
+    RunRecord,
     StageDefinition,
     StageRecord,
+    StageState,
+    WorkspaceKind,
 )
+from codeloupe.pipelines.definition import input_values
 
-UNREADABLE_FILE = "unreadable_file"
 # What trying again cannot mend: it goes to a person at once.
 _HOPELESS = frozenset(
-    {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", WORKSPACE_ERROR, UNREADABLE_FILE}
+    {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", WORKSPACE_ERROR, "unreadable_file"}
 )
-_GATE_TRIES = 2
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST_MESSAGE = 4_000
 
 
 class Execute(Struct, frozen=True):
-    """Ask the stage's agent, for an attempt of that number, in that way.
-
-    `session`, the `agent` whose it is and the `tree` that it left are for one that is resumed.
-    """
+    """Ask the stage's agent, for an attempt of that number, in that way; the rest is for a session that is resumed."""
 
     attempt: int
     step: RecoveryStep
@@ -84,22 +90,18 @@ class Escalate(Struct, frozen=True):
     reason: str
 
 
-Action = Execute | Keep | Judge | Complete | Fail | Escalate
-
-
-def next_action(stage: StageDefinition, record: StageRecord) -> Action:
+def next_action(stage: StageDefinition, record: StageRecord) -> Execute | Keep | Judge | Complete | Fail | Escalate:
     """What is to be done next with a stage that is not at its end."""
     recent = record.attempts[record.attempts_before :]
-    if any(has_failed(attempt) for attempt in recent):
-        kept = kept_after_failure(record.attempts)
-        return Fail(kept.number if kept else None, _failure_reason(recent, kept))
+    if failed := next((attempt for attempt in reversed(recent) if _has_failed(attempt)), None):
+        return _fail(failed, kept_after_failure(record.attempts))
     if not record.attempts:
         return _attempt(stage, record)
     last = record.attempts[-1]
     if not last.tree:
         # Those of its calls are other ones: after one of this kind there would be no attempt.
         failures = [failure for failure in _failures(record, last.number) if failure.kind == WORKSPACE_ERROR]
-        return _escalated(record, why_a_person(failures)) if failures else Keep(last.number)
+        return _escalated(record, _why_a_person(failures)) if failures else Keep(last.number)
     refused = refused_at(last)
     if refused is None:
         return _onward(stage, record, last)
@@ -111,31 +113,29 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     return _escalated(record, _nothing_good(stage, record)) if taken is None else _onward(stage, record, taken)
 
 
-def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
+def _attempt(stage: StageDefinition, record: StageRecord) -> Execute | Escalate:
     number = len(record.earlier) + len(record.attempts) + 1
     failures = _failures(record, number)
     step = next_step(stage, failures)
     if step is None:
-        return _escalated(record, why_a_person(failures))
+        return _escalated(record, _why_a_person(failures))
     if step is RecoveryStep.RESUME:
         last = failures[-1]
         return Execute(number, step, session=last.session_id, agent=last.agent, tree=last.tree)
     return Execute(number, step)
 
 
-def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord) -> Action:
+def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord) -> Judge | Complete | Escalate:
     """The next gate that an attempt has not faced, or its end."""
-    gate = len(attempt.critiques)
+    gate, number = len(attempt.critiques), attempt.number
     if gate < len(stage.gates):
-        failures = _failures(record, attempt.number, gate=gate)
+        failures = _failures(record, number, gate=gate)
         # A gate that could not decide is asked once more, if its failure is temporary.
-        is_over = len(failures) >= _GATE_TRIES or not all(failure.retryable for failure in failures)
-        return _escalated(record, why_a_person(failures)) if failures and is_over else Judge(attempt.number, gate)
+        is_over = len(failures) > 1 or not all(failure.retryable for failure in failures)
+        return _escalated(record, _why_a_person(failures)) if failures and is_over else Judge(number, gate)
     if refused_at(attempt) is None:
-        return Complete(attempt.number)
-    return Complete(
-        attempt.number, f"attempt {attempt.number} was taken without a PASS: its score, {attempt.score}, is the best"
-    )
+        return Complete(number)
+    return Complete(number, f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best")
 
 
 def _failures(record: StageRecord, attempt: int, *, gate: int | None = None) -> Sequence[FailedTry]:
@@ -160,14 +160,13 @@ def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
     return f"{words}, and the best score, {chosen.score}, is too low to be taken"
 
 
-def _failure_reason(recent: Sequence[AttemptRecord], kept: AttemptRecord | None) -> str:
-    failed = next(attempt for attempt in reversed(recent) if has_failed(attempt))
+def _fail(failed: AttemptRecord, kept: AttemptRecord | None) -> Fail:
     critique = next(word for word in reversed(failed.critiques) if word.verdict is CriticVerdict.FAIL)
     words = f"the {critique.gate.value} gate failed attempt {failed.number}"
     words = f"{words}: {critique.summary}" if critique.summary else words
     if kept is not None and kept.number != failed.number:
-        return f"{words}; the work of attempt {kept.number} is kept, since its score, {kept.score}, is better"
-    return words
+        words = f"{words}; the work of attempt {kept.number} is kept, since its score, {kept.score}, is better"
+    return Fail(kept.number if kept else None, words)
 
 
 def refused_at(attempt: AttemptRecord) -> int | None:
@@ -176,8 +175,7 @@ def refused_at(attempt: AttemptRecord) -> int | None:
     return next((place for place, verdict in enumerate(verdicts) if verdict is not CriticVerdict.PASS), None)
 
 
-def has_failed(attempt: AttemptRecord) -> bool:
-    """Whether a gate said FAIL."""
+def _has_failed(attempt: AttemptRecord) -> bool:
     return any(critique.verdict is CriticVerdict.FAIL for critique in attempt.critiques)
 
 
@@ -205,22 +203,17 @@ def _is_final(critique: Critique, gate: GateDefinition) -> bool:
 
 def kept_after_failure(attempts: Sequence[AttemptRecord]) -> AttemptRecord | None:
     """The attempt whose work is kept when a gate said FAIL of one: an earlier, better one, or else that one."""
-    failed = next((attempt for attempt in reversed(attempts) if has_failed(attempt)), None)
+    failed = next((attempt for attempt in reversed(attempts) if _has_failed(attempt)), None)
     if failed is None:
         return best(attempts)
-    others = best(attempt for attempt in attempts if attempt.number < failed.number and not has_failed(attempt))
+    others = best(attempt for attempt in attempts if attempt.number < failed.number and not _has_failed(attempt))
     if others is None or others.score is None:
         return failed
     return others if failed.score is None or others.score > failed.score else failed
 
 
 def failed_try(
-    error: Exception,
-    *,
-    step: RecoveryStep,
-    attempt: int,
-    gate: int | None = None,
-    usage: Usage = Usage(),
+    error: Exception, *, step: RecoveryStep, attempt: int, gate: int | None = None, usage: Usage = Usage()
 ) -> FailedTry:
     """A failure as it is recorded."""
     # What went wrong below an execution that failed; another error speaks for itself.
@@ -228,7 +221,7 @@ def failed_try(
     kind = _WORD_START.sub("_", type(cause).__name__).lower()
     # Of an agent's failure every cause is one of our own errors, or that its time was over.
     if isinstance(cause, OSError | ValueError) and not isinstance(cause, TimeoutError):
-        kind = UNREADABLE_FILE
+        kind = "unreadable_file"
     elif isinstance(cause, WorkspaceError):
         kind = WORKSPACE_ERROR
     agent_error = error if isinstance(error, AgentError) else error.__cause__
@@ -268,8 +261,155 @@ def next_step(stage: StageDefinition, failures: Sequence[FailedTry]) -> Recovery
     return None if RecoveryStep.FRESH in steps else RecoveryStep.FRESH
 
 
-def why_a_person(failures: Sequence[FailedTry]) -> str:
-    """Why a person is needed after these failures."""
+def _why_a_person(failures: Sequence[FailedTry]) -> str:
     if not failures:
         return "it produced no result"
     return f"{failures[-1].message}{f' (after {len(failures)} tries)' if len(failures) > 1 else ''}"
+
+
+def new_stage_record(stage: StageDefinition) -> StageRecord:
+    """A stage before it began."""
+    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL)
+    return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
+
+
+def parts_now(stage: StageDefinition, inputs: Mapping[str, str]) -> Mapping[str, str]:
+    """Digests of all that shapes the work of a stage, the values of its inputs included."""
+    text = json.dumps(sorted(stage.given(inputs).items()))
+    return {**stage.parts, "inputs": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]}
+
+
+def reopened(stage: StageRecord, reason: str) -> StageRecord:
+    """A stage that begins again: its attempts are history, and paid for."""
+    return replace(
+        stage,
+        earlier=(*stage.earlier, *stage.attempts),
+        attempts=(),
+        attempts_before=0,
+        failures_before=len(stage.failures),
+        chosen=None,
+        start_tree="",
+        built_on={},
+        outdated=(),
+        wants_approval="",
+        ended_at=None,
+        reason=reason,
+    )
+
+
+def with_changes(
+    record: RunRecord, definition: PipelineDefinition, *, accepted: bool
+) -> tuple[RunRecord, tuple[str, ...]]:
+    """The record under a changed definition, and notes. Raises UsageError when that is not accepted, or cannot be."""
+    # Of a run that did not record which inputs were given, all of them count as given.
+    names = record.inputs if record.given is None else record.given
+    given = {each.name: record.inputs[each.name] for each in definition.inputs if each.name in names}
+    obstacles = tuple(_obstacles(record, definition, given))
+    if not accepted or obstacles:
+        with_them = f"`codeloupe pipeline resume {record.run_id} --accept-changes`"
+        either = "or start a new run" if obstacles else f"start a new run, or continue with the changes: {with_them}"
+        begun = f"{record.file}, or a file that it names, has changed since the run {record.run_id} began"
+        raise UsageError("; ".join((begun, *obstacles)), hint=f"put the files back as they were, {either}")
+    inputs = input_values(definition, given)
+    known = {stage.name: stage for stage in record.stages}
+    stages = []
+    for each in definition.stages:
+        new = new_stage_record(each)
+        stage = known.get(each.name, new)
+        if stage.attempts:
+            now = parts_now(each, inputs)
+            # Gates are judges, and no part of the work.
+            outdated = sorted(key for key, digest in now.items() if key != "gates" and stage.parts.get(key) != digest)
+            judged = _judged_again(stage, each, now)
+            stage = replace(judged, outdated=tuple(outdated) if stage.parts else (UNKNOWN_PART,))
+        stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
+    changed = replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs)
+    return changed, tuple(_input_notes(record, definition, inputs))
+
+
+def _obstacles(record: RunRecord, definition: PipelineDefinition, given: Mapping[str, str]) -> Iterator[str]:
+    wanted = {stage.name: stage for stage in definition.stages}
+    # What has done, or paid for, something that would be lost with it.
+    worked = [
+        stage for stage in record.stages if stage.attempts or stage.earlier or stage.unanswered or stage.usage.requests
+    ]
+    if lost := [stage.name for stage in worked if stage.name not in wanted]:
+        yield f"{', '.join(lost)} had begun and is no longer in it under that name"
+    if definition.workspace is not record.workspace:
+        yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
+    missing = [each.name for each in definition.inputs if each.required and not given.get(each.name, "").strip()]
+    if new := [name for name in missing if name not in record.inputs]:
+        yield f"its input {', '.join(new)} is new and has no default"
+    if old := [name for name in missing if name in record.inputs]:
+        yield f"its input {', '.join(old)} no longer has the default that was used"
+    if record.workspace is WorkspaceKind.CHECKOUT:
+        # With what they began was not recorded, and in a checkout no tree tells it.
+        for stage in worked:
+            if not stage.built_on and stage.name in wanted and set(stage.needs) != set(wanted[stage.name].needs):
+                yield f"{stage.name} had begun and needs other stages now"
+
+
+def _input_notes(record: RunRecord, definition: PipelineDefinition, inputs: Mapping[str, str]) -> Iterator[str]:
+    for each in definition.inputs:
+        before = record.inputs.get(each.name)
+        if before is None:
+            continue
+        if inputs[each.name] != before:
+            yield f"the input {each.name} has another default, which applies to what is still to run"
+        elif record.given is None and each.default not in (None, before):
+            yield f"the input {each.name} keeps its value: an older version did not note whether it was a default"
+
+
+def kept_in_words(stage: StageRecord, run_id: str) -> str:
+    """That a stage keeps work of another definition; nothing of one that does not."""
+    if not (parts := stage.outdated_in_words):
+        return ""
+    unknown = ", and an older version did not note what it was asked" if stage.outdated == (UNKNOWN_PART,) else ""
+    again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"
+    return f"it keeps the work that it did before {parts} changed{unknown}; {again}"
+
+
+def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[str, str]) -> StageRecord:
+    """The stage without the verdicts of gates that are others now; the same where none is, or it was sent back."""
+    kept = stage.chosen_attempt or stage.attempts[-1]
+    is_completed = stage.state is StageState.COMPLETED
+    if (known := stage.parts.get("gates")) is not None:
+        has_changed = known != now["gates"]
+    else:
+        # An older version recorded of a gate only its kind and its position.
+        words, kinds = [critique.gate for critique in kept.critiques], [gate.kind for gate in definition.gates]
+        is_taken = refused_at(kept) is not None
+        has_changed = not is_completed or words != (kinds[: len(words)] if is_taken else kinds)
+    if not has_changed:
+        return stage
+    parts = {**stage.parts, "gates": now["gates"]} if stage.parts else stage.parts
+    if is_completed:
+        return replace(
+            reopened(stage, "its gates have changed since it finished, so they judge its work again"),
+            state=StageState.PENDING,
+            start_tree=stage.start_tree,
+            built_on=stage.built_on,
+            attempts=(_unjudged(kept, definition.gates),),
+            earlier=(*stage.earlier, *(attempt for attempt in stage.attempts if attempt is not kept)),
+            parts=parts,
+        )
+    last = stage.attempts[-1]
+    if not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+        return replace(stage, parts=parts)
+    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last, definition.gates)), parts=parts)
+
+
+def _unjudged(attempt: AttemptRecord, gates: tuple[GateDefinition, ...]) -> AttemptRecord:
+    """An attempt with the verdicts of those first gates alone that passed it and are the same now."""
+    kept = 0
+    for critique, gate in zip(attempt.critiques, gates, strict=False):
+        if critique.verdict is not CriticVerdict.PASS or not gate.digest or critique.gate_digest != gate.digest:
+            break
+        kept += 1
+    if kept == len(attempt.critiques):
+        return attempt
+    usage = attempt.usage
+    for critique in attempt.critiques[kept:]:
+        usage = usage.plus(critique.usage)
+    note = "the pipeline's files changed after gates had passed it, so its gates judge it again"
+    return replace(attempt, critiques=attempt.critiques[:kept], usage=usage, notes=(*attempt.notes, note))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,50 +12,33 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.budget import SpendingLimits
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.engine.choose import experts_of
-from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
-from codeloupe.errors import ConfigError, NotARepository, PipelineError
+from codeloupe.errors import ConfigError, NotARepository
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
-from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import (
-    Approval,
-    GateDefinition,
     GateKind,
     PipelineDefinition,
     RunRecord,
-    StageRecord,
     StageState,
     WorkspaceKind,
 )
 from codeloupe.model.ports import Agent
-from codeloupe.model.review import Review
-from codeloupe.pipelines.agents import RunAgents, RunLimits, StageCalls
-from codeloupe.pipelines.changes import new_stage_record, with_changes
-from codeloupe.pipelines.context import Context, Joins
+from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, RunLimits, StageCalls
 from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
-from codeloupe.pipelines.gates import CriticGate, GateTask, ReviewGate, answer_of_a_person, command_gate
+from codeloupe.pipelines.recovery import new_stage_record, with_changes
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
 from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore
 from codeloupe.system.redaction import is_secret, redact
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
-
-AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
-
-_STORE = "store.git"
-# What a stage may add to its workspace in all. The patch of it is held in memory.
-_MOST_WORK_BYTES = 256 * 1024**2
-# So short a value is in many texts by chance.
-_SHORT = 3
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -149,8 +131,7 @@ class Pipeline:
         store = open_run_store(calls.state_directory)
         store.create(record)
         with store.lock(record.run_id):
-            run = _Run(definition, store, options, settings, repository, calls, agents)
-            return await run.go_on(record)
+            return await _go_on(record, definition, store, options, repository, agents)
 
 
 async def resume_run(
@@ -193,7 +174,7 @@ async def resume_run(
                 f"the run {run_id} cannot continue: {error.message}", hint="put its repository back where it was"
             ) from error
         agents = _agents(definition, options, settings, calls)
-        return await _Run(definition, store, options, settings, repository, calls, agents).go_on(record, notes)
+        return await _go_on(record, definition, store, options, repository, agents, notes)
 
 
 def open_run_store(directory: Path | None = None) -> DirectoryRunStore:
@@ -213,14 +194,8 @@ async def _repository(kind: WorkspaceKind, repo: Path) -> Repository | None:
 
 def _agents(definition: PipelineDefinition, options: RunOptions, settings: Settings, calls: AgentCalls) -> RunAgents:
     """The agents of a run. Raises ConfigError for an agent or an expert that is not known, before anything is spent."""
-    agents = RunAgents(
-        own={**calls.own, **options.agents},
-        built_in=AGENT_NAMES,
-        make=lambda name: calls.agent(name, settings),
-        usual=calls.names(settings) if options.agent is None else (options.agent,),
-        model=options.model or settings.model,
-        keeps_sessions=settings.keep_sessions,
-    )
+    own = {**calls.own, **options.agents}
+    agents = RunAgents(calls, settings, own, options.agent, options.model or settings.model)
     agents.check(definition)
     for stage in definition.stages:
         for gate in stage.gates:
@@ -233,114 +208,56 @@ def _agents(definition: PipelineDefinition, options: RunOptions, settings: Setti
     return agents
 
 
-class _Run(Struct, frozen=True):
-    """One run with all that it needs, in one process that holds its lock."""
-
-    definition: PipelineDefinition
-    store: DirectoryRunStore
-    options: RunOptions
-    settings: Settings
-    repository: Repository | None
-    calls: AgentCalls
-    agents: RunAgents
-
-    async def go_on(self, record: RunRecord, notes: Sequence[str] = ()) -> RunRecord:
-        """Run it from where its record is. `notes` are told first."""
-        directory, settings, definition = self.store.directory(record.run_id), self.settings, self.definition
-        (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
-        is_checkout = record.workspace is WorkspaceKind.CHECKOUT and self.repository is not None
-        files = RunFiles(directory, checkout=self.repository.root if is_checkout and self.repository else None)
-        workspaces = GitWorkspaceStore(directory / _STORE, source=self.repository, max_total_bytes=_MOST_WORK_BYTES)
-        values = [record.inputs.get(name, "") for name in record.secret_inputs]
-        # A program may print one line of a key.
-        secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > _SHORT}
-        mask = partial(without_secrets, also=sorted(secret, key=len, reverse=True))
-        state = RunState(self.store, record, watch=self.options.watch, mask=mask)
-        if not record.base_tree:
-            base = await workspaces.beginning()
-            if files.checkout is not None:
-                base = (await workspaces.keep(files.checkout)).tree
-            record = state.move_run(record.state, base_tree=base)
-        for words in notes:
-            state.note(words)
-        limits = RunLimits(definition, state, settings)
-        keys = StageKeys(self.agents.called, trust=trust_of(trusted=not settings.untrusted))
-        calls = self.calls.part(settings, limits.spending())
-        caller = calls.caller(settings, key_of=keys.key_of, watch_files=None)
-        asking = StageCalls(definition, self.agents, limits, caller)
-
-        async def reviewed(gate: GateDefinition, task: GateTask) -> Review:
-            own = calls.part(settings, SpendingLimits(max_usd=limits.left_usd(task.stage)))
-            root = directory / "stages" / task.stage / "review"
-            return await _reviewed(gate, task, settings=settings, calls=own, root=root, workspaces=workspaces)
-
-        async def ask_person(stage: StageRecord, question: str, seconds: float) -> Approval | None:
-            ask = self.options.ask_person
-            return await answer_of_a_person(
-                lambda: self.store.take_approval(record.run_id, stage.name),
-                None if ask is None else lambda: ask(stage, question),
-                timeout_seconds=seconds if self.options.wait_for_approval else 0.0,
-            )
-
-        context = Context(
-            definition=definition,
-            state=state,
-            limits=limits,
-            files=files,
-            workspaces=workspaces,
-            joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
-            ask=asking.of_stage,
-            can_resume=self.agents.can_resume,
-            tell_tree=keys.tell,
-            gates={
-                GateKind.CRITIC: CriticGate(asking.critic, can_read=asking.critic_can_read),
-                GateKind.REVIEW: ReviewGate(reviewed),
-                GateKind.COMMAND: command_gate,
-            },
-            ask_person=ask_person,
-            left_answer=lambda stage: self.store.take_approval(record.run_id, stage),
-        )
-        return await Engine(context).run()
+async def _go_on(
+    record: RunRecord,
+    definition: PipelineDefinition,
+    store: DirectoryRunStore,
+    options: RunOptions,
+    repository: Repository | None,
+    agents: RunAgents,
+    notes: Sequence[str] = (),
+) -> RunRecord:
+    """Run it from where its record is, in the process that holds its lock. `notes` are told first."""
+    directory, settings = store.directory(record.run_id), agents.settings
+    (directory / "store.git").mkdir(mode=0o700, exist_ok=True)
+    is_checkout = record.workspace is WorkspaceKind.CHECKOUT and repository is not None
+    files = RunFiles(directory, checkout=repository.root if is_checkout and repository else None)
+    # The patch of what a stage adds to its workspace is held in memory.
+    workspaces = GitWorkspaceStore(directory / "store.git", source=repository, max_total_bytes=256 * 1024**2)
+    values = [record.inputs.get(name, "") for name in record.secret_inputs]
+    # A program may print one line of a key; so short a value as three letters is in many texts by chance.
+    secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > 3}
+    mask = partial(without_secrets, also=sorted(secret, key=len, reverse=True))
+    state = RunState(store, record, watch=options.watch, mask=mask)
+    if not record.base_tree:
+        base = await workspaces.beginning()
+        if files.checkout is not None:
+            base = (await workspaces.keep(files.checkout)).tree
+        record = state.move_run(record.state, base_tree=base)
+    for words in notes:
+        state.note(words)
+    limits = RunLimits(definition, state, settings)
+    keys = StageKeys(agents.called, trust=trust_of(trusted=not settings.untrusted))
+    calls = agents.calls.part(settings, limits.spending())
+    context = Context(
+        definition=definition,
+        state=state,
+        limits=limits,
+        files=files,
+        workspaces=workspaces,
+        joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
+        calls=StageCalls(agents, limits, calls.caller(settings, key_of=keys.key_of, watch_files=None)),
+        keys=keys,
+        settings=settings,
+        of_reviews=calls,
+        ask=options.ask_person,
+        waits=options.wait_for_approval,
+    )
+    return await Engine(context).run()
 
 
 def without_secrets(text: str, also: Sequence[str] = ()) -> str:
-    """A text as it may be saved: what an error or a gate says can hold what a program printed.
-
-    `also` are values that are secret in this run, the longest first.
-    """
+    """A text as it may be saved. `also` are values that are secret in this run, the longest first."""
     for value in also:
         text = text.replace(value, "[redacted]")
     return redact(text)
-
-
-async def _reviewed(
-    gate: GateDefinition,
-    task: GateTask,
-    *,
-    settings: Settings,
-    calls: AgentCalls,
-    root: Path,
-    workspaces: GitWorkspaceStore,
-) -> Review:
-    """The review of what a stage changed. Raises PipelineError when it takes longer than the gate allows.
-
-    The change is the agent's and not the user's, so it is not trusted: no word in it can keep the review from finding.
-    """
-    own = replace(
-        settings,
-        untrusted=True,
-        keep_history=False,
-        on_incomplete="fail",
-        experts=gate.experts or settings.experts,
-        fail_on=Severity.parse(gate.fail_on) if gate.fail_on else settings.fail_on,
-    )
-    async with workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
-        try:
-            async with asyncio.timeout(gate.timeout_seconds):
-                return await review(change, repo=root, settings=own, context=task.requirements, calls=calls)
-        except TimeoutError as error:
-            raise PipelineError(
-                f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
-                stage=task.stage,
-                hint="allow the gate more time; what was reviewed is not bought again",
-            ) from error

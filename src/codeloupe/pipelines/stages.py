@@ -10,7 +10,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -35,11 +35,9 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.context import Context
-from codeloupe.pipelines.execution import execute_stage, failure_usage
+from codeloupe.pipelines.execution import execute_stage, failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
-from codeloupe.pipelines.prompt import read_text
 from codeloupe.pipelines.recovery import (
     Complete,
     Escalate,
@@ -49,12 +47,11 @@ from codeloupe.pipelines.recovery import (
     Keep,
     failed_try,
     next_action,
+    parts_now,
 )
-from codeloupe.pipelines.state import RunState
+from codeloupe.pipelines.state import Fact, RunState
 
 _log = logging.getLogger(__name__)
-_MOST_NOTES = 50
-_QUESTION = "Approve the work of this stage?"
 _RECOVERY_WORDS = {
     RecoveryStep.RETRY: "the call is repeated",
     RecoveryStep.RESUME: "its session is resumed, in a fork where the agent can",
@@ -69,8 +66,7 @@ _ANSWERS = {
 
 def answer_in_words(answer: Approval) -> str:
     """What a person decided, and the note."""
-    decided, note = _ANSWERS[answer.decision][0], answer.note.strip()
-    return f"{decided}: {note}" if note else decided
+    return ": ".join(filter(None, (_ANSWERS[answer.decision][0], answer.note.strip())))
 
 
 def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
@@ -138,6 +134,9 @@ class StageRun:
     def _record(self) -> StageRecord:
         return self._state.stage(self._name)
 
+    def _event(self, kind: str, message: str = "", **facts: Fact) -> PipelineEvent:
+        return self._state.event(kind, message, stage=self._name, **facts)
+
     async def run(self) -> None:
         """Go on until the stage is completed, failed or waits for a person; its record says which.
 
@@ -146,51 +145,44 @@ class StageRun:
         goes_on = True
         while goes_on:
             action = next_action(self._stage, self._record)
-            match action:
-                case Execute():
-                    async with self._slots:
-                        await self._execute(action)
-                case Keep():
-                    async with self._slots:
-                        await self._keep(action.attempt)
-                case Judge() if self._stage.gates[action.gate].kind is GateKind.APPROVAL:
-                    goes_on = await self._wait_for_approval(action)
-                case Judge():
-                    async with self._slots:
-                        await self._judge(action)
-                case Escalate():
-                    goes_on = await self._escalate(action)
-                case Complete() | Fail():
-                    await self._end(action)
-                    return
-                case _:
-                    assert_never(action)
+            if isinstance(action, Judge) and self._stage.gates[action.gate].kind is GateKind.APPROVAL:
+                goes_on = await self._wait_for_approval(action)
+            elif isinstance(action, Escalate):
+                goes_on = await self._escalate(action)
+            elif isinstance(action, Complete | Fail):
+                await self._end(action)
+                return
+            else:
+                async with self._slots:
+                    match action:
+                        case Execute():
+                            await self._execute(action)
+                        case Keep():
+                            await self._keep(action.attempt)
+                        case Judge():
+                            await self._judge(action)
 
     async def _execute(self, action: Execute) -> None:
-        """Ask the agent. Its result, or how it failed, is in the record afterwards."""
-        state, context, name = self._state, self._context, self._name
+        state, context, step = self._state, self._context, action.step.value
         if action.step is not RecoveryStep.FIRST:
             words, last = _RECOVERY_WORDS[action.step], self._record.failures[-1]
             if action.step is RecoveryStep.FRESH and last.session_id and not last.resumable:
                 words = f"{words}; {last.agent} did not keep its session"
-            state.tell(state.event("recovery", words, stage=name, step=action.step.value))
-        begun = state.event(
-            "attempt_started", stage=name, attempt=action.attempt, step=action.step.value, session=action.session
-        )
+            state.tell(self._event("recovery", words, step=step))
         state.move(
             self._record,
             StageState.RUNNING,
-            begun,
+            self._event("attempt_started", attempt=action.attempt, step=step, session=action.session),
             reason="",
             wants_approval="",
             started_at=self._record.started_at or datetime.now(UTC),
             parts=parts_now(self._stage, state.run.inputs),
             outdated=(),
         )
-        agent, heard = context.ask(self._stage, action.agent), list[AgentResult]()
+        agent, heard = context.calls.of_stage(self._stage, action.agent), list[AgentResult]()
 
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-            prompt = self._files.attempt(name, action.attempt, "prompt.md")
+            prompt = self._files.attempt(self._name, action.attempt, "prompt.md")
             self._files.write_quietly(prompt, state.masked(request.prompt))
             heard.append(await agent(request, emit))
             return heard[-1]
@@ -200,19 +192,19 @@ class StageRun:
             workspace = await self._ready_workspace(action)
             result = await execute_stage(
                 self._request(action, workspace),
-                replace(self._stage, max_budget_usd=context.limits.left_usd(name)),
+                replace(self._stage, max_budget_usd=context.limits.left_usd(self._name)),
                 workspace=workspace,
                 ask=ask,
-                emit=context.emit,
+                emit=lambda _event: None,
                 resume_session=action.session or None,
                 built_on=await self._built_on(action),
                 # The user's own tree is not ours to write to.
-                answers=self._files.made_attempt(name, action.attempt) if context.is_checkout else None,
+                answers=self._files.made_attempt(self._name, action.attempt) if context.is_checkout else None,
             )
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, heard[-1] if heard else None, workspace)
         else:
-            self._answered(action, result, workspace)
+            self._answered(action, result, workspace.absolute())
 
     async def _ready_workspace(self, action: Execute) -> Path:
         """The stage's workspace with what this attempt begins with. In the user's own tree nothing is put back."""
@@ -239,7 +231,7 @@ class StageRun:
     async def _fill(self, workspace: Path, tree: str, attempt: int) -> None:
         await self._context.workspaces.put(tree, workspace)
         failures = sum(failure.attempt == attempt for failure in self._record.failures)
-        self._context.tell_tree(workspace, tree, failures)
+        self._context.keys.tell(workspace, tree, failures)
 
     def _request(self, action: Execute, workspace: Path) -> StageRequest:
         stage, run, record = self._stage, self._state.run, self._record
@@ -269,25 +261,19 @@ class StageRun:
         if action.step is RecoveryStep.FRESH:
             return ()
         made = record.attempts[-1].artifacts if record.attempts else ()
-        if action.step is not RecoveryStep.RESUME or not action.tree:
-            return made
-        return (*made, *await self._context.workspaces.changed(record.start_tree, action.tree))
+        is_left = action.step is RecoveryStep.RESUME and action.tree
+        left = await self._context.workspaces.changed(record.start_tree, action.tree) if is_left else ()
+        return (*made, *left)
 
-    def _answered(self, action: Execute, result: StageResult, workspace: Path) -> None:
+    def _answered(self, action: Execute, result: StageResult, home: Path) -> None:
         """Record the attempt, at once: it is paid for. Its tree is kept in the next step."""
-        home, number = workspace.absolute(), action.attempt
+        shared = ("session_id", "agent", "model", "duration_seconds", "usage", "notes", "saved_answer")
         attempt = AttemptRecord(
-            number=number,
+            number=action.attempt,
             step=action.step,
             artifacts=tuple(str(path.relative_to(home)) for path in result.artifacts if path.is_relative_to(home)),
-            session_id=result.session_id,
-            agent=result.agent,
-            model=result.model,
-            duration_seconds=result.duration_seconds,
-            usage=result.usage,
-            notes=result.notes,
-            output_file=self._files.attempt(self._name, number, "output.md"),
-            saved_answer=result.saved_answer,
+            output_file=self._files.attempt(self._name, action.attempt, "output.md"),
+            **{name: getattr(result, name) for name in shared},
         )
         self._state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
         self._files.write_quietly(attempt.output_file, result.output)
@@ -303,7 +289,7 @@ class StageRun:
             failure = replace(failure, hint=self._context.limits.advice(self._name) or failure.hint)
         if answer is not None:
             failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
-        if failure.session_id and self._context.can_resume(failure.agent) and workspace is not None:
+        if failure.session_id and self._context.calls.agents.can_resume(failure.agent) and workspace is not None:
             try:
                 tree = (await self._context.workspaces.keep(workspace)).tree
                 failure = replace(failure, tree=tree, resumable=True)
@@ -320,22 +306,14 @@ class StageRun:
             if path := self._files.write_quietly(name, state.masked(answer)):
                 kept = f"its answer is in {path}"
                 failure = replace(failure, hint="; ".join(filter(None, (failure.hint, kept))))
-        event = state.event(
-            "try_failed",
-            failure.message,
-            stage=self._name,
-            attempt=failure.attempt,
-            step=failure.step.value,
-            error=failure.kind,
-            gate=failure.gate,
-            hint=failure.hint,
-        )
+        facts: dict[str, Fact] = {"attempt": failure.attempt, "step": failure.step.value, "error": failure.kind}
+        event = self._event("try_failed", failure.message, **facts, gate=failure.gate, hint=failure.hint)
         masked = replace(failure, message=event.message, hint=str(event.facts["hint"]))
         failures = (*record.failures, masked)
         state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
     async def _keep(self, number: int) -> None:
-        """Keep what the last attempt left; what cannot be kept is no part of its work, and a note says so."""
+        """What cannot be kept is no part of the attempt's work, and a note says so."""
         record, workspaces = self._record, self._context.workspaces
         try:
             kept = await workspaces.keep(self._files.workspace(self._name))
@@ -355,46 +333,34 @@ class StageRun:
             return
         last = record.attempts[-1]
         notes = [f"{name} was not kept: {reason}" for name, reason in kept.left_out.items()]
-        if len(notes) > _MOST_NOTES:
-            notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES:,} more files were not kept"]
-        attempt = replace(
-            last,
-            tree=kept.tree,
-            files_changed=changed,
-            diff_file=diff_file,
-            artifacts=tuple(name for name in last.artifacts if name not in kept.left_out),
-            notes=(*last.notes, *notes),
-        )
-        done = self._state.event(
+        if len(notes) > 50:
+            notes[50:] = [f"{len(notes) - 50:,} more files were not kept"]
+        artifacts = tuple(name for name in last.artifacts if name not in kept.left_out)
+        done = self._event(
             "attempt_finished",
-            stage=self._name,
             attempt=number,
-            cost_usd=attempt.usage.cost_usd,
-            seconds=round(attempt.duration_seconds, 3),
-            artifacts=len(attempt.artifacts),
+            cost_usd=last.usage.cost_usd,
+            seconds=round(last.duration_seconds, 3),
+            artifacts=len(artifacts),
             files_changed=len(changed),
         )
-        self._state.move(record, StageState.GATING, done, attempts=(*record.attempts[:-1], attempt))
+        attempt = replace(last, tree=kept.tree, files_changed=changed, diff_file=diff_file, artifacts=artifacts)
+        attempts = (*record.attempts[:-1], replace(attempt, notes=(*last.notes, *notes)))
+        self._state.move(record, StageState.GATING, done, attempts=attempts)
 
     async def _judge(self, action: Judge) -> None:
-        """Let a gate decide. Its verdict, or why it could not, is in the record afterwards."""
         gate, record = self._stage.gates[action.gate], self._record
         self._state.move(record, StageState.GATING, reason="", wants_approval="")
         try:
             task = await self._task(action.attempt)
             if gate.kind in (GateKind.CRITIC, GateKind.REVIEW):
                 self._context.limits.left_usd(self._name)
-            critique = await self._context.gates[gate.kind](gate, task)
+            critique = await self._context.judge(self._stage, gate, task)
         except (CodeloupeError, OSError) as error:
             earlier = record.failures[record.failures_before :]
             again = any(failure.attempt == action.attempt and failure.gate == action.gate for failure in earlier)
-            failure = failed_try(
-                error,
-                step=RecoveryStep.RETRY if again else RecoveryStep.FIRST,
-                attempt=action.attempt,
-                gate=action.gate,
-                usage=failure_usage(error),
-            )
+            step, usage = RecoveryStep.RETRY if again else RecoveryStep.FIRST, failure_usage(error)
+            failure = failed_try(error, step=step, attempt=action.attempt, gate=action.gate, usage=usage)
             self._record_failure(failure, _unused_answer(error))
         else:
             self._decided(action, critique)
@@ -413,10 +379,9 @@ class StageRun:
             replace(attempt, critiques=(*attempt.critiques, critique)) if attempt.number == action.attempt else attempt
             for attempt in record.attempts
         )
-        event = state.event(
+        event = self._event(
             "critique",
             critique.summary,
-            stage=self._name,
             attempt=action.attempt,
             gate=critique.gate.value,
             verdict=critique.verdict.value,
@@ -434,7 +399,15 @@ class StageRun:
     async def _task(self, number: int) -> GateTask:
         context, record, stage = self._context, self._record, self._stage
         attempt = next(attempt for attempt in record.attempts if attempt.number == number)
-        await self._show(attempt)
+        # The workspace holds what the attempt left, and nothing else: that is what would go on.
+        if not context.is_checkout:
+            await self._fill(self._files.made_workspace(self._name), attempt.tree, number)
+        elif number != max(each.number for each in (*record.earlier, *record.attempts)):
+            raise WorkspaceError(
+                f"attempt {number} of {self._name} cannot be judged: the checkout holds a later one",
+                stage=self._name,
+                hint=f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself",
+            )
         workspace, ours = self._files.workspace(self._name), context.own_answers()
         start, tree = [await context.workspaces.without(each, ours) for each in (record.start_tree, attempt.tree)]
         requirements = read_text(stage.step, "step file", self._name)
@@ -455,77 +428,62 @@ class StageRun:
             tree=tree,
         )
 
-    async def _show(self, attempt: AttemptRecord) -> None:
-        """Make the workspace hold what an attempt left, and nothing else: that is what would go on."""
-        if not self._context.is_checkout:
-            await self._fill(self._files.made_workspace(self._name), attempt.tree, attempt.number)
-        elif attempt.number != max(each.number for each in (*self._record.earlier, *self._record.attempts)):
-            raise WorkspaceError(
-                f"attempt {attempt.number} of {self._name} cannot be judged: the checkout holds a later one",
-                stage=self._name,
-                hint=f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself",
-            )
+    async def _asked(
+        self, wants: str, question: str, attempt: int | None, seconds: float, *events: PipelineEvent
+    ) -> Approval | None:
+        """Let a person decide; None when nobody does, and the stage goes on waiting."""
+        state, record = self._state, self._record
+        if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != wants:
+            wanted = self._event("approval_wanted", question, attempt=attempt, wants=wants)
+            # For the person to look at; where that fails, the patch is there.
+            note = await self._put_back(replace(record, chosen=attempt))
+            if note and not self._context.is_checkout:
+                state.note(note, stage=self._name)
+            changes = {"reason": wanted.message, "wants_approval": wants, "chosen": attempt}
+            record = state.move(record, StageState.AWAITING_APPROVAL, *events, wanted, **changes)
+        answer, self._answer = self._answer, None
+        answer = answer or await self._context.ask_person(record, question, seconds)
+        if answer is not None:
+            await save_handwork(self._context, self._record)
+        return answer
 
     async def _wait_for_approval(self, action: Judge) -> bool:
-        """Let a person decide at a gate; False when nobody does, and the stage goes on waiting."""
-        gate, state, record = self._stage.gates[action.gate], self._state, self._record
-        question = gate.prompt.strip() or _QUESTION
-        if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != "gate":
-            wanted = state.event("approval_wanted", question, stage=self._name, attempt=action.attempt, wants="gate")
-            if not self._context.is_checkout:
-                try:  # for a person to look at; where that fails, the patch is there
-                    await self._show(next(each for each in record.attempts if each.number == action.attempt))
-                except WorkspaceError as error:
-                    state.note(error.message, stage=self._name)
-            changes = {"reason": question, "wants_approval": "gate", "chosen": action.attempt}
-            record = state.move(record, StageState.AWAITING_APPROVAL, wanted, **changes)
-        answer = await self._context.ask_person(record, question, gate.timeout_seconds)
+        gate = self._stage.gates[action.gate]
+        question = gate.prompt.strip() or "Approve the work of this stage?"
+        answer = await self._asked("gate", question, action.attempt, gate.timeout_seconds)
         if answer is None:
             return False
-        await save_handwork(self._context, self._record)
-        record = self._record
-        changes = {"wants_approval": "", "reason": ""}
+        changes: dict[str, Any] = {"wants_approval": "", "reason": ""}
         if answer.decision is Decision.RETRY:
             # What a person asks for is not bound by the number of attempts that the gates allow.
-            changes |= {"attempts_before": len(record.attempts), "failures_before": len(record.failures)}
-        verdict, words = _ANSWERS[answer.decision][1], answer_in_words(answer)
-        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=words)
-        self._decided(action, critique, answer_event(state, answer), **changes)
+            before = self._record
+            changes |= {"attempts_before": len(before.attempts), "failures_before": len(before.failures)}
+        verdict = _ANSWERS[answer.decision][1]
+        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=answer_in_words(answer))
+        self._decided(action, critique, answer_event(self._state, answer), **changes)
         return True
 
     async def _escalate(self, action: Escalate) -> bool:
         """Give the stage up as its pipeline wants it: to a person, or for good. True when it goes on at once."""
-        state, record, policy = self._state, self._record, self._stage.on_failure
-        given_up = state.event("recovery", action.reason, stage=self._name, step=policy.value)
+        state, policy = self._state, self._stage.on_failure
+        given_up = self._event("recovery", action.reason, step=policy.value)
         if policy is not OnFailure.ESCALATE:
             await self._end(Fail(action.attempt, action.reason), given_up)
             return False
-        if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != "escalation":
-            wanted = state.event("approval_wanted", action.reason, stage=self._name, wants="escalation")
-            # For the person to look at: a later attempt, or a call that failed, may have left something else there.
-            await self._put_back(replace(record, chosen=action.attempt))
-            changes = {"reason": wanted.message, "wants_approval": "escalation", "chosen": action.attempt}
-            record = state.move(record, StageState.AWAITING_APPROVAL, given_up, wanted, **changes)
-        answer, self._answer = self._answer, None
-        answer = answer or await self._context.ask_person(record, action.reason, 0.0)
+        answer = await self._asked("escalation", action.reason, action.attempt, 0.0, given_up)
         if answer is None:
             return False
-        await save_handwork(self._context, self._record)
         said, words = answer_event(state, answer), answer_in_words(answer)
-        match answer.decision:
-            case Decision.APPROVE if action.attempt is None:
-                again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
-                state.note(f"{words}, but it has no work to approve; {again}", stage=self._name)
-            case Decision.APPROVE:
-                await self._end(Complete(action.attempt or 0, words), said)
-            case Decision.REJECT:
-                await self._end(Fail(action.attempt, words), said)
-            case Decision.RETRY:
-                state.put(tried_again(self._record, answer), said)
-                return True
-            case _:
-                assert_never(answer.decision)
-        return False
+        if answer.decision is Decision.RETRY:
+            state.put(tried_again(self._record, answer), said)
+        elif answer.decision is Decision.REJECT:
+            await self._end(Fail(action.attempt, words), said)
+        elif action.attempt is None:
+            again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
+            state.note(f"{words}, but it has no work to approve; {again}", stage=self._name)
+        else:
+            await self._end(Complete(action.attempt, words), said)
+        return answer.decision is Decision.RETRY
 
     async def _end(self, action: Complete | Fail, *events: PipelineEvent) -> None:
         """The last move. The workspace holds the work that is kept, for whoever looks there."""

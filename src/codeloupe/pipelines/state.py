@@ -7,7 +7,6 @@ that dies has lost at most what it was about to write.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -17,49 +16,47 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
-from codeloupe.model.pipeline import WORKING_STATES, PipelineEvent, RunRecord, StageRecord, StageState
-from codeloupe.store.runs import DirectoryRunStore
+from codeloupe.model.pipeline import WORKING_STATES, Approval, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.store.interface import RunStore
+from codeloupe.store.records import replace_file
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
 Mask = Callable[[str], str]
 Fact = str | int | float | bool | None
 Transitions = Mapping[StageState, frozenset[StageState]]
 
-_PENDING, _RUNNING, _GATING = StageState.PENDING, StageState.RUNNING, StageState.GATING
-_REWORKING, _RECOVERING, _AWAITING = StageState.REWORKING, StageState.RECOVERING, StageState.AWAITING_APPROVAL
-_COMPLETED, _FAILED = StageState.COMPLETED, StageState.FAILED
-_CANCELLED, _INTERRUPTED = StageState.CANCELLED, StageState.INTERRUPTED
-_STOPPED = (_CANCELLED, _INTERRUPTED)
 
-STAGE_TRANSITIONS: Transitions = {
-    _PENDING: frozenset({_RUNNING, _CANCELLED}),
-    _RUNNING: frozenset({_GATING, _RECOVERING, _AWAITING, _FAILED, *_STOPPED}),
+def _table(**rows: str) -> Transitions:
+    return {StageState(before): frozenset(map(StageState, after.split())) for before, after in rows.items()}
+
+
+STAGE_TRANSITIONS = _table(
+    pending="running cancelled",
+    running="gating recovering awaiting_approval failed cancelled interrupted",
     # A gate that could not decide is recovered from like a call that failed.
-    _GATING: frozenset({_COMPLETED, _REWORKING, _RECOVERING, _AWAITING, _FAILED, *_STOPPED}),
-    _REWORKING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
-    _RECOVERING: frozenset({_RUNNING, _GATING, _AWAITING, _FAILED, *_STOPPED}),
+    gating="completed reworking recovering awaiting_approval failed cancelled interrupted",
+    reworking="running failed cancelled interrupted",
+    recovering="running gating awaiting_approval failed cancelled interrupted",
     # To gating when more gates follow the one that a person was asked by.
     # To pending when what it builds on has changed since it began, as from interrupted and completed.
-    _AWAITING: frozenset({_PENDING, _COMPLETED, _FAILED, _RUNNING, _GATING, *_STOPPED}),
-    _INTERRUPTED: frozenset({_PENDING, _RUNNING, _GATING, _REWORKING, _RECOVERING, _AWAITING, _FAILED, _CANCELLED}),
+    awaiting_approval="pending completed failed running gating cancelled interrupted",
+    interrupted="pending running gating reworking recovering awaiting_approval failed cancelled",
     # To cancelled when what it builds on had to be made again, and failed.
-    _COMPLETED: frozenset({_PENDING, _CANCELLED}),
+    completed="pending cancelled",
     # Only a person puts back what failed, and with it what was given up for its sake.
-    _FAILED: frozenset({_PENDING}),
-    _CANCELLED: frozenset({_PENDING}),
-}
-RUN_TRANSITIONS: Transitions = {
-    _PENDING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
-    _RUNNING: frozenset({_AWAITING, _COMPLETED, _FAILED, *_STOPPED}),
-    _AWAITING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
-    _INTERRUPTED: frozenset({_RUNNING, _FAILED, _CANCELLED}),
+    failed="pending",
+    cancelled="pending",
+)
+RUN_TRANSITIONS = _table(
+    pending="running failed cancelled interrupted",
+    running="awaiting_approval completed failed cancelled interrupted",
+    awaiting_approval="running failed cancelled interrupted",
+    interrupted="running failed cancelled",
     # A person had one of its stages run again, or accepted changes that leave something to do.
-    _COMPLETED: frozenset({_RUNNING}),
-    _FAILED: frozenset({_RUNNING}),
-    _CANCELLED: frozenset(),
-}
-_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
-_MOST_READ_BYTES = 64 * 1024 * 1024
+    completed="running",
+    failed="running",
+    cancelled="",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -76,12 +73,9 @@ def check_transition(transitions: Transitions, before: StageState, to: StageStat
 
 
 class RunState:
-    """The record of one run, whose lock the caller holds, saved with every change.
+    """The record of one run, whose lock the caller holds, saved with every change. `mask` masks messages."""
 
-    `mask` takes secrets out of messages. Methods raise StoreError, and ForbiddenTransition.
-    """
-
-    def __init__(self, store: DirectoryRunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
+    def __init__(self, store: RunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
         self._store = store
         self._watch = watch
         self._is_watch_broken = False
@@ -92,6 +86,10 @@ class RunState:
         """A stage as it was saved last."""
         return self.run.stage(name)
 
+    def left_answer(self, stage: str) -> Approval | None:
+        """The answer that a person left on a stage, which is then gone."""
+        return self._store.take_approval(self.run.run_id, stage)
+
     def event(self, kind: str, message: str = "", *, stage: str = "", **facts: Fact) -> PipelineEvent:
         """Something that happened just now."""
         plain = {name: self.masked(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
@@ -101,29 +99,19 @@ class RunState:
         """Save what is known now of a stage, whose state is as it was."""
         if record.state is not self.stage(record.name).state:
             raise ValueError(f"the stage {record.name} changes its state by a move")
-        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
-        self._save(replace(self.run, stages=stages), events)
+        self._save_stage(record, events)
         return record
 
     def move(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
-        """Bring a stage to a state, by way of others where the table has no direct one; each is saved.
-
-        `changes`, and the events, belong to the last of these moves. A stage that is there already is only changed.
-        """
-        changes = self._without_secrets(changes)
+        """Bring a stage to a state, by way of others where there is no direct way; `changes` belong to the last."""
+        changes, name = self._without_secrets(changes), record.name
         if record.state is to:
             return self.put(replace(record, **changes), *events)
         for state in (*_way(record.state, to), to):
-            is_last = state is to
-            check_transition(
-                STAGE_TRANSITIONS, record.state, state, what=f"the stage {record.name!r}", stage=record.name
-            )
-            after = replace(record, state=state, **(changes if is_last else {}))
-            said = self.event(
-                "stage_state", after.reason, stage=record.name, before=record.state.value, state=state.value
-            )
-            stages = tuple(after if known.name == after.name else known for known in self.run.stages)
-            self._save(replace(self.run, stages=stages), (*events, said) if is_last else (said,))
+            check_transition(STAGE_TRANSITIONS, record.state, state, what=f"the stage {name!r}", stage=name)
+            after = replace(record, state=state, **(changes if state is to else {}))
+            said = self.event("stage_state", after.reason, stage=name, before=record.state.value, state=state.value)
+            self._save_stage(after, (*events, said) if state is to else (said,))
             record = after
         return record
 
@@ -145,6 +133,10 @@ class RunState:
     def note(self, words: str, *, stage: str = "") -> None:
         """Save something that is worth knowing."""
         self.tell(self.event("note", words, stage=stage))
+
+    def _save_stage(self, record: StageRecord, events: tuple[PipelineEvent, ...]) -> None:
+        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
+        self._save(replace(self.run, stages=stages), events)
 
     def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...]) -> None:
         changed = replace(run, updated_at=datetime.now(UTC))
@@ -174,19 +166,20 @@ def _way(before: StageState, to: StageState) -> tuple[StageState, ...]:
 
 
 class RunFiles:
-    """The directory of one run: workspaces of its stages, and what is kept of each attempt for people to read.
-
-    `checkout` is the user's own tree, where the stages work in that one. Methods raise OSError.
-    """
+    """The directory of one run. `checkout` is the user's own tree, where stages work in that. Methods raise OSError."""
 
     def __init__(self, directory: Path, *, checkout: Path | None = None) -> None:
         self._directory = directory
         self.checkout = checkout
         self.result = directory / "result"
 
+    def of_stage(self, stage: str) -> Path:
+        """The folder of a stage."""
+        return self._directory / "stages" / stage
+
     def workspace(self, stage: str) -> Path:
         """Where the agent of a stage works."""
-        return self.checkout or self._directory / "stages" / stage / "work"
+        return self.checkout or self.of_stage(stage) / "work"
 
     def made_workspace(self, stage: str) -> Path:
         """The same, and it is a directory of its own: what an agent put in its place is gone."""
@@ -195,14 +188,13 @@ class RunFiles:
             self._made(folder.parent)
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 folder.unlink()
-            folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def _made(self, folder: Path) -> Path:
-        """A folder below the run's; each on the way is for this user alone."""
         below = folder.relative_to(self._directory)
         for part in (*reversed(below.parents), below):
-            (self._directory / part).mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+            (self._directory / part).mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def attempt(self, stage: str, number: int, file: str) -> str:
@@ -217,16 +209,12 @@ class RunFiles:
         """Write a file, in the place of an earlier one; where it is."""
         file = self._directory / name
         self._made(file.parent)
-        whole = file.with_name(f"{file.name}.new")
-        whole.unlink(missing_ok=True)
         try:  # a patch has the bytes of its files, whatever they are
             data = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             data = text.encode("utf-8", "backslashreplace")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(whole, flags, _PRIVATE_FILE), "wb") as sink:
-            sink.write(data)
-        return whole.replace(file)
+        replace_file(file, data)
+        return file
 
     def write_quietly(self, name: str, text: str) -> Path | None:
         """The same; None, and a line in the log, where that fails."""
@@ -240,7 +228,7 @@ class RunFiles:
         """The text of a file that `write` wrote; nothing if it is not there, or too large to be read."""
         file = self._directory / name
         try:
-            if not name or file.stat().st_size > _MOST_READ_BYTES:
+            if not name or file.stat().st_size > 64 * 1024 * 1024:
                 return ""
             return file.read_bytes().decode("utf-8", "surrogateescape")
         except OSError:

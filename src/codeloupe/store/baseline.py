@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,23 +46,15 @@ from codeloupe.git.repository import (
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Severity
+from codeloupe.store.records import replace_file
 
 VERSION = "1"
 MOST_ENTRIES = 50_000
 MAX_FILE_BYTES = 16_000_000
 LONGEST_TEXT = 4_096
-NEEDED = ("fingerprint", "reason")
+_NEEDED = ("fingerprint", "reason")
 _LIMITS = Limits(characters=MAX_FILE_BYTES, values=30 * MOST_ENTRIES, depth=8)
 _TOO_LARGE = "fix some of the findings"
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-
-
-class Field(NamedTuple):
-    """A key: how its text is read, which raises ValueError, what a message expects there, and what to do about it."""
-
-    read: Callable[[str], object]
-    expected: str
-    hint: str
 
 
 def parse_date(text: str) -> date:
@@ -87,14 +77,15 @@ def _fingerprint(text: str) -> str:
     return text.strip().lower()
 
 
-_ANY = Field(str, "a text", "put it in quotes")
-FIELDS: Mapping[str, Field] = {
-    "fingerprint": Field(_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
+_ANY = (str, "a text", "put it in quotes")
+# Of each key how its text is read, which raises ValueError, what a message expects there, and what to do about it.
+FIELDS: Mapping[str, tuple[Callable[[str], object], str, str]] = {
+    "fingerprint": (_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
     **dict.fromkeys(("file", "title", "body", "evidence", "rule"), _ANY),
-    "severity": Field(Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),
-    "reason": Field(parse_reason, "why this finding does not count", "say it in a few words"),
+    "severity": (Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),
+    "reason": (parse_reason, "why this finding does not count", "say it in a few words"),
     "owner": _ANY,
-    "expires": Field(parse_date, "a date such as 2030-12-31", "write it as YYYY-MM-DD"),
+    "expires": (parse_date, "a date such as 2030-12-31", "write it as YYYY-MM-DD"),
 }
 
 
@@ -150,24 +141,23 @@ class _Reading:
             what = "expected an entry with fingerprint, file, title, reason, owner and expires"
             self._problem(node.line, what, "write `key: value`, indented with spaces")
             return None
-        before = len(self.problems)
+        before, values = len(self.problems), dict[str, Any]()
         self._check_keys(node, tuple(FIELDS))
-        values: dict[str, Any] = {}
         for key, value in node.entries:
-            if (field := FIELDS.get(key.text)) is None:
-                continue
             if not isinstance(value, ScalarNode):
-                self._problem(value.line, "expected a plain text here", "write it on one line, in quotes")
+                if key.text in FIELDS:
+                    self._problem(value.line, "expected a plain text here", "write it on one line, in quotes")
                 continue
             text = "" if value.value is None else value.text
-            if not text.strip() and key.text not in NEEDED:
+            if key.text not in FIELDS or (not text.strip() and key.text not in _NEEDED):
                 continue
+            read, expected, hint = FIELDS[key.text]
             try:
-                values[key.text] = field.read(text)
+                values[key.text] = read(text)
             except ValueError:
                 found = quote(text) if text.strip() else "nothing"
-                self._problem(value.line, f"{key.text}: expected {field.expected}, found {found}", field.hint)
-        for name in NEEDED:
+                self._problem(value.line, f"{key.text}: expected {expected}, found {found}", hint)
+        for name in _NEEDED:
             if name not in {key.text for key, _ in node.entries}:
                 self._problem(node.line, f"this entry has no {name}", f"add `{name}: `")
         return BaselineEntry(**values, line=node.line) if len(self.problems) == before else None
@@ -208,25 +198,12 @@ def decode_baseline(name: str, data: bytes) -> BaselineFile:
 
 
 def write_working_file(root: Path, text: str) -> None:
-    """Put a text in the place of the baseline's file, whole or not at all, with the mode it had. Raises OutputError.
-
-    It is written beside the file and renamed: a rename replaces a symbolic link and never follows it.
-    """
-    target = root / BASELINE_NAME
-    temporary = root / f".{BASELINE_NAME}.{secrets.token_hex(8)}"
+    """Put a text in the place of the baseline's file, with the mode it had; no link is followed. Raises OutputError."""
+    target, mode = root / BASELINE_NAME, 0o666
     try:
-        try:
-            with os.fdopen(os.open(temporary, _NEW_FILE, 0o666), "wb") as file:
-                with contextlib.suppress(FileNotFoundError):
-                    mode = target.lstat().st_mode
-                    if stat.S_ISREG(mode):
-                        os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
-                file.write(text.encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        if target.is_file() and not target.is_symlink():
+            mode = stat.S_IMODE(target.stat().st_mode) & 0o777
+        replace_file(target, text.encode("utf-8"), mode=mode)
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         hint = "check the directory and its permissions"

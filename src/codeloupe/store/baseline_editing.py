@@ -47,10 +47,7 @@ class _Layout(Struct, frozen=True):
 
 
 def edited(text: str, baseline: Baseline, *, put: Sequence[BaselineEntry] = (), remove: Iterable[_Key] = ()) -> str:
-    """The text with some entries in it, in the place of those with the same key, and without some others.
-
-    `baseline` is what the text holds. New entries go where they belong by file and fingerprint.
-    """
+    """The text, which holds `baseline`, with some entries put in by file and fingerprint, and without some others."""
     gone = frozenset(remove)
     coming = {entry.key: replace(entry, line=0) for entry in put}
     kept = [coming.get(entry.key, entry) for entry in baseline.entries if entry.key not in gone]
@@ -134,16 +131,12 @@ def _entry_lines(entry: BaselineEntry, indent: int = _INDENT) -> list[str]:
         elif key == "expires":
             text = "" if value is None else value.isoformat()
         else:
-            text = _quoted(value) if value else ""
+            whole = json.dumps(value.encode("utf-8", "backslashreplace").decode("utf-8"), ensure_ascii=False)
+            # As YAML reads them; what cannot be seen, or not be written, is escaped.
+            text = "".join(
+                each if each.isprintable() else f"\\u{ord(each):04x}" if ord(each) < 0x10000 else f"\\U{ord(each):08x}"
+                for each in (whole if value else "")
+            )
         if text:
             lines.append(f"{' ' * indent}{'  ' if lines else '- '}{key}: {text}")
     return lines
-
-
-def _quoted(text: str) -> str:
-    """A text in double quotes, as YAML reads them; what cannot be seen, or not be written, is escaped."""
-    whole = json.dumps(text.encode("utf-8", "backslashreplace").decode("utf-8"), ensure_ascii=False)
-    return "".join(
-        each if each.isprintable() else f"\\u{ord(each):04x}" if ord(each) < 0x10000 else f"\\U{ord(each):08x}"
-        for each in whole
-    )

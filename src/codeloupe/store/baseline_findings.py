@@ -11,26 +11,21 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import UNUSED, Baseline, BaselineEntry, EntryStanding, EntryState, shown_path
-from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.system.redaction import redact
 
 SHORTEST_PREFIX = 6
-_LONGEST_TITLE = 200
-_LONGEST_BODY = 400
-_LONGEST_EVIDENCE = 120
-_SHORTEST_EVIDENCE = 4
 _MOST_LISTED = 10
 # What a quote contains for something that is not shown.
 _LEFT_OUT = re.compile(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
 _NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
-_MAX_REPORT_BYTES = 256_000_000
 _HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
 
 
@@ -68,7 +63,7 @@ def read_report(path: Path) -> ReviewedFindings:
     name = escape(str(path))
     try:
         with path.open("rb") if path != Path("-") else nullcontext(sys.stdin.buffer) as file:
-            document = json.loads(file.read(_MAX_REPORT_BYTES))
+            document = json.loads(file.read(256_000_000))
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         raise UsageError(f"cannot read the report {name}: {reason}", hint=_HINT) from error
@@ -88,42 +83,31 @@ def _reviewed(name: str, document: Mapping[str, Any]) -> ReviewedFindings:
         found = [_finding({**finding, "evidence": finding["quote"]}) for finding in document["findings"]]
         whole = all(commit["reviewed"] is True for commit in document["commits"])
         return ReviewedFindings(name, tuple(found), complete=whole)
-    errors = [ReviewError(_text(error, "kind"), _text(error, "message")) for error in document["errors"]]
+    errors = convert(document["errors"], tuple[ReviewError, ...])
     found = [_finding(finding) for finding in document["findings"]]
-    return ReviewedFindings(name, tuple(found), tuple(errors), complete=document["complete"] is True)
+    return ReviewedFindings(name, tuple(found), errors, complete=document["complete"] is True)
 
 
 def _finding(document: Mapping[str, Any]) -> Finding:
     """A finding of a report; one of an earlier version has neither `suppression` nor `anchored`."""
-    start, end = (None if document[key] is None else int(document[key]) for key in ("line_start", "line_end"))
-    # A status that only a later version has does not count as open.
-    status = next((each for each in FindingStatus if each == _text(document, "status")), FindingStatus.DISMISSED)
-    suppression = None
-    if (found := document.get("suppression")) is not None:
-        kind = next((each for each in SuppressionKind if each == found["kind"]), SuppressionKind.INLINE)
-        suppression = Suppression(kind=kind, reason=_text(found, "reason"))
-    texts: dict[str, Any] = {
-        key: _text(document, key) for key in ("file", "category", "title", "body", "evidence", "reviewer")
-    }
-    return Finding(
-        **texts,
-        line_start=start,
-        line_end=end,
-        severity=Severity.parse(document["severity"]),
-        rule=_text(document, "rule") if document.get("rule") else None,
-        verification=str(document.get("verification", "")),
-        fingerprint=_text(document, "fingerprint").lower(),
-        anchored=document.get("anchored", True) is True,
-        status=status,
-        suppression=suppression,
+    suppression = document.get("suppression")
+    if suppression is not None:
+        kind = next((each for each in SuppressionKind if each == suppression["kind"]), SuppressionKind.INLINE)
+        suppression = {"kind": kind.value, "reason": suppression["reason"]}
+    known = {key: document[key] for key in ("file", "line_start", "line_end", "category", "title", "body", "evidence")}
+    known |= {key: document[key] for key in ("rule", "verification", "anchored") if key in document}
+    return convert(
+        {
+            **known,
+            "reviewer": document["reviewer"],
+            "severity": Severity.parse(document["severity"]).value,
+            "fingerprint": document["fingerprint"].lower(),
+            # A status that only a later version has does not count as open.
+            "status": next((each for each in FindingStatus if each == document["status"]), FindingStatus.DISMISSED),
+            "suppression": suppression,
+        },
+        Finding,
     )
-
-
-def _text(document: Mapping[str, Any], key: str) -> str:
-    value = document[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is no text")
-    return value
 
 
 def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
@@ -131,7 +115,21 @@ def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
     findings = [finding for finding in reviewed.findings if finding.fingerprint]
     picked: dict[tuple[str, str], Finding] = {}
     for word in words:
-        found = _at_place(findings, word) if ":" in word else _with_prefix(findings, word)
+        path, is_place, number = word.rpartition(":")
+        prefix = word.strip().lower()
+        if is_place:
+            line = int(number[:9]) if number.isascii() and number.isdigit() else 0
+            found = [
+                each for each in findings if path in (each.file, shown_path(each.file)) and each.first_line == line
+            ]
+        elif not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
+            what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
+            raise UsageError(what, hint=_listed(findings))
+        elif len(prefix) < SHORTEST_PREFIX:
+            hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"
+            raise UsageError(f"{word!r} is too short for a fingerprint", hint=hint)
+        else:
+            found = [each for each in findings if each.fingerprint.startswith(prefix)]
         if not found:
             raise UsageError(f"no finding of {reviewed.name} is {word!r}", hint=_listed(findings))
         if len(found) > 1:
@@ -151,9 +149,9 @@ def entry_for(finding: Finding, acceptance: Acceptance) -> BaselineEntry:
     return BaselineEntry(
         fingerprint=finding.fingerprint,
         file=shown_path(finding.file),
-        title=" ".join(finding.title.split())[:_LONGEST_TITLE],
+        title=" ".join(finding.title.split())[:200],
         # By its rule a finding is known without words.
-        body="" if finding.rule else " ".join(redact(finding.body).split())[:_LONGEST_BODY],
+        body="" if finding.rule else " ".join(redact(finding.body).split())[:400],
         evidence=_telling_piece(finding.evidence),
         rule=finding.rule or "",
         severity=finding.claimed_severity,
@@ -161,28 +159,6 @@ def entry_for(finding: Finding, acceptance: Acceptance) -> BaselineEntry:
         owner=acceptance.owner,
         expires=acceptance.expires,
     )
-
-
-def _with_prefix(findings: Sequence[Finding], word: str) -> list[Finding]:
-    prefix = word.strip().lower()
-    if not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
-        what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
-        raise UsageError(what, hint=_listed(findings))
-    if len(prefix) < SHORTEST_PREFIX:
-        hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"
-        raise UsageError(f"{word!r} is too short for a fingerprint", hint=hint)
-    return [finding for finding in findings if finding.fingerprint.startswith(prefix)]
-
-
-def _at_place(findings: Sequence[Finding], word: str) -> list[Finding]:
-    path, _, number = word.rpartition(":")
-    if not number.isascii() or not number.isdigit():
-        return []
-    return [
-        finding
-        for finding in findings
-        if path in (finding.file, shown_path(finding.file)) and finding.first_line == int(number[:9])
-    ]
 
 
 def _listed(findings: Iterable[Finding]) -> str:
@@ -205,8 +181,8 @@ def _telling_piece(evidence: str) -> str:
     if not lines:
         return ""
     telling = next((line for line in lines if sum(map(str.isalnum, line)) >= SHORTEST_PREFIX), lines[0])
-    piece = max((part.strip() for part in _LEFT_OUT.split(telling)), key=len)[:_LONGEST_EVIDENCE].strip()
-    return piece if len(piece) >= _SHORTEST_EVIDENCE and "\ufffd" not in piece else ""
+    piece = max((part.strip() for part in _LEFT_OUT.split(telling)), key=len)[:120].strip()
+    return piece if len(piece) >= 4 and "\ufffd" not in piece else ""
 
 
 def told_unused(errors: Iterable[ReviewError]) -> frozenset[str]:

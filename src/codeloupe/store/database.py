@@ -7,6 +7,7 @@ wrong is a StoreError that says what happened, to which file, and what to do; no
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import re
@@ -14,21 +15,15 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from codeloupe.errors import StoreError
 
 DATABASE_NAME = "codeloupe.sqlite3"
-_BUSY_TIMEOUT_SECONDS = 15.0
-_PAUSE_SECONDS = 0.02
-_SMALLEST_PAGE_BYTES = 512
-_LARGEST_IDLE_LOG_BYTES = 16 * 1024 * 1024
-_BATCH_PAGES = 2_000
-_MOUNTS = Path("/proc/self/mountinfo")
+_LARGEST_INTEGER = 2**63 - 1
 # File systems that more than one machine may write to; those in user space count too.
 _SHARED = frozenset(
     b"9p afs beegfs ceph cifs coda gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs vboxsf virtiofs".split()
@@ -36,21 +31,14 @@ _SHARED = frozenset(
 # A process loses its locks on a file when it closes any descriptor of it, so none may be made while one is used.
 _creation = threading.Lock()
 
-_PRIMARY_CODE = 0xFF
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-_SHARED_MEMORY_FAILURES = frozenset(
-    {
-        sqlite3.SQLITE_IOERR_SHMLOCK,
-        sqlite3.SQLITE_IOERR_SHMMAP,
-        sqlite3.SQLITE_IOERR_SHMOPEN,
-        sqlite3.SQLITE_IOERR_SHMSIZE,
-    }
-)
 _MOVE_AWAY = (
     "move it away, together with the files beside it that begin with its name; a new one will be created, without the"
     " saved reviews, the dismissals and the finished calls that it held"
 )
 _ELSEWHERE = "give write access to it, or set CODELOUPE_HOME to another directory"
+_MISPLACED = "move it away, or set CODELOUPE_HOME to another directory"
+# By SQLite's primary result code: what happened, and what to do.
 _EXPLANATIONS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE_AWAY),
     sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE_AWAY),
@@ -66,115 +54,69 @@ _EXPLANATIONS: dict[int, tuple[str, str]] = {
         _BUSY, ("is held by another process and did not become free", "look for a codeloupe that hangs, and try again")
     ),
 }
-_UNEXPECTED = ("could not be used", f"if this comes again: {_MOVE_AWAY}")
-
-Step = Sequence[str]
 
 # "clou": says of a file that it is ours.
 APPLICATION_ID = 0x636C6F75
 
 # The schema, as numbered steps; the number of steps that were applied to a file is its `user_version`. A step that was
 # released is never changed: what is to be different is a new step.
-MIGRATIONS: tuple[Step, ...] = (
+MIGRATIONS: tuple[Sequence[str], ...] = (
     (
         f"PRAGMA application_id = {APPLICATION_ID}",
         """CREATE TABLE results (
-            key TEXT PRIMARY KEY NOT NULL,
-            created_at REAL NOT NULL,
-            size_bytes INTEGER NOT NULL,
-            agent TEXT NOT NULL,
-            model TEXT,
-            cost_usd REAL,
-            payload BLOB NOT NULL
+            key TEXT PRIMARY KEY NOT NULL, created_at REAL NOT NULL, size_bytes INTEGER NOT NULL, agent TEXT NOT NULL,
+            model TEXT, cost_usd REAL, payload BLOB NOT NULL
         )""",
         # Holds all that the limits and the statistics ask for, so that no payload is read for them.
         "CREATE INDEX results_by_age ON results (created_at, size_bytes, cost_usd)",
         """CREATE TABLE claims (
-            key TEXT PRIMARY KEY NOT NULL,
-            owner TEXT NOT NULL,
-            lease_seconds REAL NOT NULL,
-            expires_at REAL NOT NULL
+            key TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL, lease_seconds REAL NOT NULL, expires_at REAL NOT NULL
         ) WITHOUT ROWID""",
     ),
     (
         # `entry` is what the list shows, so that no payload is read for it; `payload` is all but the findings. No
         # number is given twice: what was looked up by one is not mixed up with what came since.
         """CREATE TABLE reviews (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            review_id TEXT NOT NULL UNIQUE,
-            sweep_id TEXT,
-            saved_at REAL NOT NULL,
-            repository TEXT NOT NULL,
-            branch TEXT,
-            scope TEXT NOT NULL,
-            reviewer TEXT NOT NULL,
-            cost_usd REAL NOT NULL,
-            unknown_costs INTEGER NOT NULL,
-            duration_seconds REAL NOT NULL,
-            size_bytes INTEGER NOT NULL,
-            entry BLOB NOT NULL,
-            payload BLOB NOT NULL
+            number INTEGER PRIMARY KEY AUTOINCREMENT, review_id TEXT NOT NULL UNIQUE, sweep_id TEXT,
+            saved_at REAL NOT NULL, repository TEXT NOT NULL, branch TEXT, scope TEXT NOT NULL, reviewer TEXT NOT NULL,
+            cost_usd REAL NOT NULL, unknown_costs INTEGER NOT NULL, duration_seconds REAL NOT NULL,
+            size_bytes INTEGER NOT NULL, entry BLOB NOT NULL, payload BLOB NOT NULL
         )""",
         "CREATE INDEX reviews_of_repository ON reviews (repository, saved_at) WHERE sweep_id IS NULL",
         "CREATE INDEX reviews_by_age ON reviews (saved_at) WHERE sweep_id IS NULL",
         "CREATE INDEX reviews_of_sweep ON reviews (sweep_id) WHERE sweep_id IS NOT NULL",
         """CREATE TABLE findings (
-            number INTEGER PRIMARY KEY,
-            review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
-            position INTEGER NOT NULL,
-            hidden INTEGER NOT NULL,
-            is_open INTEGER NOT NULL,
-            fingerprint TEXT NOT NULL,
-            severity INTEGER NOT NULL,
-            status TEXT NOT NULL,
-            file TEXT NOT NULL,
-            expert TEXT,
-            reviewer TEXT NOT NULL,
-            category TEXT NOT NULL,
-            payload BLOB NOT NULL
+            number INTEGER PRIMARY KEY, review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
+            position INTEGER NOT NULL, hidden INTEGER NOT NULL, is_open INTEGER NOT NULL, fingerprint TEXT NOT NULL,
+            severity INTEGER NOT NULL, status TEXT NOT NULL, file TEXT NOT NULL, expert TEXT, reviewer TEXT NOT NULL,
+            category TEXT NOT NULL, payload BLOB NOT NULL
         )""",
         # Holds all that the trends ask for, so that no payload is read for them.
-        """CREATE INDEX findings_of_review
-            ON findings (review, position, hidden, is_open, fingerprint, status, expert)""",
+        "CREATE INDEX findings_of_review ON findings (review, position, hidden, is_open, fingerprint, status, expert)",
         "CREATE INDEX findings_by_fingerprint ON findings (fingerprint, review)",
         """CREATE TABLE raw_outputs (
-            number INTEGER PRIMARY KEY,
-            review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
-            unit BLOB NOT NULL,
-            output BLOB NOT NULL
+            number INTEGER PRIMARY KEY, review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
+            unit BLOB NOT NULL, output BLOB NOT NULL
         )""",
         "CREATE INDEX raw_outputs_of_review ON raw_outputs (review)",
         """CREATE TABLE sweeps (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            sweep_id TEXT NOT NULL UNIQUE,
-            saved_at REAL NOT NULL,
-            repository TEXT NOT NULL,
-            branch TEXT,
-            size_bytes INTEGER NOT NULL,
-            entry BLOB NOT NULL,
+            number INTEGER PRIMARY KEY AUTOINCREMENT, sweep_id TEXT NOT NULL UNIQUE, saved_at REAL NOT NULL,
+            repository TEXT NOT NULL, branch TEXT, size_bytes INTEGER NOT NULL, entry BLOB NOT NULL,
             payload BLOB NOT NULL
         )""",
         "CREATE INDEX sweeps_of_repository ON sweeps (repository, saved_at)",
         "CREATE INDEX sweeps_by_age ON sweeps (saved_at)",
         """CREATE TABLE sweep_commits (
-            number INTEGER PRIMARY KEY,
-            sweep INTEGER NOT NULL REFERENCES sweeps (number) ON DELETE CASCADE,
-            position INTEGER NOT NULL,
-            review_id TEXT,
-            payload BLOB NOT NULL
+            number INTEGER PRIMARY KEY, sweep INTEGER NOT NULL REFERENCES sweeps (number) ON DELETE CASCADE,
+            position INTEGER NOT NULL, review_id TEXT, payload BLOB NOT NULL
         )""",
         "CREATE INDEX commits_of_sweep ON sweep_commits (sweep, position)",
         """CREATE TABLE dismissals (
-            repository TEXT NOT NULL,
-            fingerprint TEXT NOT NULL,
-            payload BLOB NOT NULL,
+            repository TEXT NOT NULL, fingerprint TEXT NOT NULL, payload BLOB NOT NULL,
             PRIMARY KEY (repository, fingerprint)
         ) WITHOUT ROWID""",
         # What a repository is called, by the place of its git directory: to find it out may take long.
-        """CREATE TABLE repositories (
-            place BLOB PRIMARY KEY NOT NULL,
-            root TEXT NOT NULL
-        ) WITHOUT ROWID""",
+        "CREATE TABLE repositories (place BLOB PRIMARY KEY NOT NULL, root TEXT NOT NULL) WITHOUT ROWID",
     ),
     (
         # The order in which reviews and sweeps were saved, counted over both: a clock may be wrong, and then right.
@@ -186,10 +128,7 @@ MIGRATIONS: tuple[Step, ...] = (
             (SELECT max(number) FROM reviews WHERE reviews.saved_at <= sweeps.saved_at),
             0
         )""",
-        "DROP INDEX reviews_of_repository",
-        "DROP INDEX reviews_by_age",
-        "DROP INDEX sweeps_of_repository",
-        "DROP INDEX sweeps_by_age",
+        *(f"DROP INDEX {table}_{what}" for table in ("reviews", "sweeps") for what in ("of_repository", "by_age")),
         "CREATE INDEX reviews_of_repository ON reviews (repository, turn) WHERE sweep_id IS NULL",
         "CREATE INDEX reviews_in_order ON reviews (turn)",
         "CREATE INDEX sweeps_of_repository ON sweeps (repository, turn)",
@@ -234,6 +173,28 @@ def database_path(environment: Mapping[str, str]) -> Path:
     return state_directory(environment) / DATABASE_NAME
 
 
+class _Connection(sqlite3.Connection):
+    """Takes every value that the model allows, in a form that the database can hold."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        return super().execute(sql, [_storable(value) for value in parameters])
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
+        return super().executemany(sql, ([_storable(value) for value in row] for row in rows))
+
+
+def _storable(value: object) -> Any:
+    """Half a character, as in a path that is not UTF-8, becomes its escape; a number that is none counts as nothing."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        case int():
+            return max(-_LARGEST_INTEGER, min(_LARGEST_INTEGER, value))
+        case float():
+            return value if math.isfinite(value) else 0.0
+    return value
+
+
 class Database:
     """A database file, safe for the threads of this process and for other processes.
 
@@ -241,74 +202,71 @@ class Database:
     before it stays. Not to be carried over a fork: the child gets a StoreError.
     """
 
-    def __init__(self, path: Path, *, busy_timeout_seconds: float = _BUSY_TIMEOUT_SECONDS) -> None:
-        self._path = path.absolute()
+    def __init__(self, path: Path, *, busy_timeout_seconds: float = 15.0) -> None:
+        self.path = path.absolute()
         self._busy_timeout_seconds = busy_timeout_seconds
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._identity = (0, 0)
         self._process = 0
-
-    @property
-    def path(self) -> Path:
-        """Where the file is, or will be."""
-        return self._path
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for one statement that reads; nobody else of this process uses it meanwhile."""
         with self._lock:
-            try:
-                yield self._opened()
-            except sqlite3.Error as error:
-                what, hint = _EXPLANATIONS.get(
-                    _code(error), ("could not be used", f"if this comes again: {_MOVE_AWAY}")
+            if self._connection is not None and self._process != os.getpid():
+                raise StoreError(
+                    f"the database {self.path} was opened before this process was forked",
+                    hint="open it after the fork, in each process for itself",
                 )
-                raise StoreError(f"the database {self._path} {what} ({error})", hint=hint) from error
+            try:
+                if self._connection is None:
+                    self._connection, self._process = self._open(), os.getpid()
+                yield self._connection
+            except sqlite3.Error as error:
+                unknown = ("could not be used", f"if this comes again: {_MOVE_AWAY}")
+                what, hint = _EXPLANATIONS.get(_code(error), unknown)
+                raise StoreError(f"the database {self.path} {what} ({error})", hint=hint) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """A connection for several statements that read, to which nothing changes meanwhile."""
-        with self.reading() as connection:
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                _undo(connection)
+        with self.reading() as connection, _transaction(connection, "BEGIN"):
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction of the only writer: on the disk when the block ends, undone when it raises."""
+        with self.reading() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
+            yield connection
+
+    def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """The rows of one statement. Raises StoreError."""
         with self.reading() as connection:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:  # also an interruption: half a transaction must not stay open
-                _undo(connection)
-                raise
+            return connection.execute(statement, values).fetchall()
+
+    def change(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Make one change, durably; how many rows it touched. Raises StoreError."""
+        with self.writing() as connection:
+            return connection.execute(statement, values).rowcount
 
     def check(self) -> None:
         """Raises StoreError when the file cannot be read whole, or not be written."""
         with self.writing() as connection:
             (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
-            raise StoreError(f"the database {self._path} is damaged ({' '.join(said.split())})", hint=_MOVE_AWAY)
+            raise StoreError(f"the database {self.path} is damaged ({' '.join(said.split())})", hint=_MOVE_AWAY)
 
     def size_bytes(self) -> int:
         """How large the file is. Raises StoreError."""
-        with self.reading() as connection:
-            pages, each = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        (pages,), (each,) = self.select("PRAGMA page_count") + self.select("PRAGMA page_size")
         return int(pages * each)
 
     def give_back_room(self) -> None:
         """Cut the free pages off the file, in batches, so that nobody else waits long. Raises StoreError."""
-        with self.reading() as connection:
-            (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
-        for _ in range(0, free_pages, _BATCH_PAGES):
+        for _ in range(0, self.select("PRAGMA freelist_count")[0][0], 2_000):
             with self.reading() as connection:
                 # As a script, since `execute` takes only the first step of it: one page.
-                connection.executescript(f"PRAGMA incremental_vacuum({_BATCH_PAGES})")
+                connection.executescript("PRAGMA incremental_vacuum(2000)")
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""
@@ -321,144 +279,76 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is not None and self._process != os.getpid():
-            raise StoreError(
-                f"the database {self._path} was opened before this process was forked",
-                hint="open it after the fork, in each process for itself",
-            )
-        if self._connection is not None and self._file_identity() != self._identity:
-            # Somebody moved the file away: what is stored from now on belongs into the one that is found by its name.
-            self.close()
-        if self._connection is None:
-            self._connection = self._open()
-            self._process, self._identity = os.getpid(), self._file_identity()
-        return self._connection
-
-    def _file_identity(self) -> tuple[int, int]:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return (0, 0)
-        return status.st_dev, status.st_ino
 
     def _open(self) -> sqlite3.Connection:
         """Open the file, and again while others are busy with it: SQLite itself does not wait in every such case."""
-        _make_file(self._path)
+        _make_file(self.path)
         deadline = time.monotonic() + self._busy_timeout_seconds
-        log = not may_be_shared(self._path)
         while True:
-            connection = self._connect()
+            connection = sqlite3.connect(
+                self.path,
+                timeout=self._busy_timeout_seconds,
+                isolation_level=None,
+                check_same_thread=False,
+                factory=_Connection,
+            )
+            # One damaged text does not end the reading of the others.
+            connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
             try:
-                self._prepare(connection, log=log)
+                self._prepare(connection)
             except BaseException as error:  # whatever it was, the connection must not outlive it
                 connection.close()
-                if not isinstance(error, sqlite3.OperationalError):
+                is_busy = isinstance(error, sqlite3.Error) and _code(error) in _BUSY
+                if not is_busy or time.monotonic() >= deadline:
                     raise
-                no_log = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-                if log and (no_log or getattr(error, "sqlite_errorcode", 0) in _SHARED_MEMORY_FAILURES):
-                    # It may have no other reason than that the write-ahead log cannot be used here.
-                    log = False
-                elif _code(error) in _BUSY and time.monotonic() < deadline:
-                    time.sleep(_PAUSE_SECONDS)
-                else:
-                    raise
+                time.sleep(0.02)
             else:
                 return connection
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(
-            self._path, timeout=self._busy_timeout_seconds, isolation_level=None, check_same_thread=False
-        )
-
-    def _prepare(self, connection: sqlite3.Connection, *, log: bool) -> None:
-        """Bring the file to the present schema, unless it is not ours or too new: then nothing in it is changed.
-
-        The write-ahead log lets readers and a writer work at once, but needs memory that all of its users share, so
-        it ends at the machine's border; there a rollback journal is used. Both survive a loss of power.
-        """
-        if not log:
-            # Out of the log, that works without shared memory only for one who has the file for himself from the
-            # first look; the lock is let go at the end of the next.
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-            connection.execute("PRAGMA locking_mode = NORMAL")
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Bring the file to the present schema, unless it is not ours or too new: then nothing in it is changed."""
         # In one transaction, so that tables which another process is just making are not taken for foreign ones.
-        connection.execute("BEGIN")
-        try:
-            foreign, version = is_foreign(connection), schema_version(connection)
-        finally:
-            _undo(connection)
-        if foreign:
-            raise _misplaced(f"{self._path} is a database of another program")
+        with _transaction(connection, "BEGIN"):
+            application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application not in (0, APPLICATION_ID) or (tables and not application):
+            raise StoreError(f"{self.path} is a database of another program", hint=_MISPLACED)
         if version > len(MIGRATIONS):
             raise StoreError(
-                f"the database {self._path} was written by a newer codeloupe (schema {version}, this one knows up to"
+                f"the database {self.path} was written by a newer codeloupe (schema {version}, this one knows up to"
                 f" {len(MIGRATIONS)})",
                 hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was left as it is",
             )
         if version == 0:
             # Only an empty file takes this, and only before its first page is written.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        mode = "delete"
-        if log:
-            mode, *_ = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode == "wal":
-            # SQLite believes in shared memory until it is used.
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
-            connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_LOG_BYTES}")
+        # The write-ahead log lets readers and a writer work at once, but needs memory that all of its users share, so
+        # it ends at the machine's border.
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if may_be_shared(self.path) else 'WAL'}").fetchall()
+        connection.execute(f"PRAGMA journal_size_limit = {16 * 1024 * 1024}").fetchall()
         # A rollback journal commits by removing a file; only EXTRA makes sure that the removal is on the disk.
-        connection.execute(f"PRAGMA synchronous = {'FULL' if mode == 'wal' else 'EXTRA'}")
+        connection.execute("PRAGMA synchronous = EXTRA")
         # On macOS a plain flush stops at the disk's own cache; elsewhere this changes nothing.
         connection.execute("PRAGMA fullfsync = ON")
         migrate(connection)
         connection.execute("PRAGMA foreign_keys = ON")
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """How many steps were applied to the file."""
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
-
-
-def is_foreign(connection: sqlite3.Connection) -> bool:
-    """Whether another program made the file; an empty one is nobody's."""
-    application, *_ = connection.execute("PRAGMA application_id").fetchone()
-    if application == 0:
-        return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-    return bool(application != APPLICATION_ID)
-
-
-def migrate(connection: sqlite3.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """Apply the steps that are missing, each in a transaction of its own; a step that fails leaves no trace.
-
-    Processes that do this at once wait for each other: the version is read again under the lock.
-    """
-    while schema_version(connection) < len(steps):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = schema_version(connection)
+def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Apply the steps that are missing, each in a transaction of its own; processes that do this at once wait."""
+    while _pragma(connection, "user_version") < len(steps):
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            version = _pragma(connection, "user_version")
             if version < len(steps):
                 for statement in steps[version]:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("COMMIT")
-        except BaseException:  # also an interruption: whatever it was, half a step must not stay
-            _undo(connection)
-            raise
 
 
-def may_be_shared(path: Path, *, mounts: Path = _MOUNTS) -> bool:
-    """Whether the directory may be seen by other machines too: a network, host-to-guest or user-space file system.
-
-    False where the system does not list its mounts (anything but Linux).
-    """
+def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether other machines may see the directory too; False where the system does not list its mounts."""
     try:
         lines = mounts.read_bytes().split(b"\n")
         place = os.fsencode(path.resolve())
@@ -479,7 +369,6 @@ def may_be_shared(path: Path, *, mounts: Path = _MOUNTS) -> bool:
 
 
 def _make_file(path: Path) -> None:
-    """Make the file, and its directory, for this user's eyes only, unless they are there."""
     place, doing = path.parent, "make the directory"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -495,23 +384,29 @@ def _make_file(path: Path) -> None:
             hint="check that path and its permissions, or set CODELOUPE_HOME to another directory",
         ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise _misplaced(f"{path} is not a file, so it cannot be the database")
-    if 0 < status.st_size < _SMALLEST_PAGE_BYTES:
+        raise StoreError(f"{path} is not a file, so it cannot be the database", hint=_MISPLACED)
+    if 0 < status.st_size < 512:
         # SQLite takes less than a page for an empty file and writes over it.
         raise StoreError(f"{path} is not a database (it is too short)", hint=_MOVE_AWAY)
 
 
-def _misplaced(what: str) -> StoreError:
-    return StoreError(what, hint="move it away, or set CODELOUPE_HOME to another directory")
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return number
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code, or 0 for what Python's own module raised."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & _PRIMARY_CODE
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _undo(connection: sqlite3.Connection) -> None:
-    # After a full disk or a read error SQLite has undone it already; the error that led here is the one to tell.
-    with suppress(sqlite3.Error):
-        connection.execute("ROLLBACK")
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    try:
+        connection.execute(begin)
+        yield
+        connection.execute("COMMIT")
+    except BaseException:  # also an interruption: half a transaction must not stay open
+        # After a full disk or a read error SQLite has undone it already; the error that led here is the one to tell.
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise

@@ -12,14 +12,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar, assert_never
+from typing import NamedTuple, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import asdict, replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.history import (
     Dismissal,
     EntryKind,
@@ -36,139 +36,28 @@ from codeloupe.model.history import (
     TrendRow,
     Trends,
 )
-from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.database import Database
 from codeloupe.store.history_writing import (
     StoredReview,
     commit_rows,
+    encoded,
     entry_of_sweep,
     marks,
     number_of,
     review_rows,
-    unwritable,
     with_commit,
     write_commit,
     write_review,
     write_sweep,
 )
-from codeloupe.store.records import Unreadable, decode, encode, text_column, text_of, unpack
-
-NO_EXPERT = "(no expert)"
-# A clock that was wrong once must not fill the screen with empty weeks.
-_MOST_WEEKS = 520
-
-
-class ReviewFact(NamedTuple):
-    """What trends need of a review; `number` names it."""
-
-    number: int
-    saved_at: float
-    repository: str
-    reviewer: str
-    cost_usd: float
-    unknown_costs: int
-    duration_seconds: float
-
-
-# Of a finding the number of its review, its fingerprint, its expert, whether it is fixed, and whether it is open, as
-# the database gives them: a hundred thousand of them are not copied.
-FindingRow = tuple[int, str | bytes, str | bytes | None, bool, bool]
-
-
-class _Sum(Struct):
-    findings: int = 0
-    fixed: int = 0
-    reviews: int = 0
-    cost_usd: float = 0.0
-    unknown_costs: int = 0
-    duration_seconds: float = 0.0
-
-
-def trend_rows(
-    by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
-) -> tuple[Trends, ...]:
-    """For each key its rows. `reviews` come with the oldest first; the order of the findings does not matter.
-
-    A finding counts once in each repository, where it was first open, and as fixed when the last word on it is that.
-    """
-    seen: dict[int, list[FindingRow]] = {review.number: [] for review in reviews}
-    # One that is not known was saved since the reviews were read.
-    unknown: list[FindingRow] = []
-    for finding in findings:
-        seen.get(finding[0], unknown).append(finding)
-    first: dict[tuple[str, str | bytes], tuple[str | bytes | None, ReviewFact]] = {}
-    last: dict[tuple[str, str | bytes], bool] = {}
-    for review in reviews:
-        for _, fingerprint, expert, is_fixed, is_open in seen[review.number]:
-            key = (review.repository, fingerprint)
-            if key in first:
-                last[key] = is_fixed
-            elif is_open:
-                first[key] = expert, review
-    lives = [(expert, review, last.get(key, False)) for key, (expert, review) in first.items()]
-    return tuple(Trends(key, _rows(key, reviews, lives)) for key in by)
-
-
-def _rows(
-    by: TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[str | bytes | None, ReviewFact, bool]]
-) -> tuple[TrendRow, ...]:
-    sums: dict[str, _Sum] = {}
-    # Experts share a review, so that its cost and time are nobody's.
-    for review in () if by is TrendKey.EXPERT else reviews:
-        its = sums.setdefault(_key(by, review, None), _Sum())
-        its.reviews += 1
-        its.cost_usd += review.cost_usd
-        its.unknown_costs += review.unknown_costs
-        its.duration_seconds += review.duration_seconds
-    for expert, review, is_fixed in lives:
-        found = sums.setdefault(_key(by, review, expert), _Sum())
-        found.findings += 1
-        found.fixed += is_fixed
-    ordered = _weeks(sums) if by is TrendKey.WEEK else sorted(sums, key=lambda key: (-sums[key].findings, key))
-    if by is TrendKey.EXPERT:
-        return tuple(TrendRow(key=key, findings=sums[key].findings, fixed=sums[key].fixed) for key in ordered)
-    return tuple(TrendRow(key=key, **asdict(sums.get(key, _Sum()))) for key in ordered)
-
-
-def _weeks(sums: dict[str, _Sum]) -> list[str]:
-    """Weeks in time, those without a review too."""
-    if not sums:
-        return []
-    first, last = (datetime.fromisoformat(key) for key in (min(sums), max(sums)))
-    count = (last - first).days // 7 + 1
-    if count > _MOST_WEEKS:
-        return sorted(sums)
-    return [(first + timedelta(weeks=number)).date().isoformat() for number in range(count)]
-
-
-@lru_cache(maxsize=10_000)
-def week_of(moment: float) -> str:
-    """The Monday of a moment's week, in UTC: `2026-03-09`."""
-    day = datetime.fromtimestamp(moment, UTC).date()
-    return (day - timedelta(days=day.weekday())).isoformat()
-
-
-def _key(by: TrendKey, review: ReviewFact, expert: str | bytes | None) -> str:
-    match by:
-        case TrendKey.WEEK:
-            return week_of(review.saved_at)
-        case TrendKey.EXPERT:
-            return text_of(expert) if expert else NO_EXPERT
-        case TrendKey.REVIEWER:
-            return review.reviewer
-        case _:
-            assert_never(by)
-
+from codeloupe.store.records import Unreadable, decode, unpack
 
 _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind")
-_Texts = list[str]
-_Commits = list[tuple[CommitReview, str | None]]
+# A sweep, what is wrong with it, and its commits with the ids of their reviews.
+_Sweep = tuple[SweepRecord, list[str], list[tuple[CommitReview, str | None]]]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_NAMES_AT_ONCE = 500
-_MOST_TRIED = 5
-_BATCH_ENTRIES = 50
 _LAST_CHARACTER = "\U0010ffff"
 # The end of the calendar; a damaged time must not end the counting of all others.
 _LAST_MOMENT = 253_402_300_799.0
@@ -187,28 +76,115 @@ _PRUNABLE_SWEEPS = """
     FROM sweeps WHERE 1
 """
 _REVIEW_FACTS = """
-    SELECT number, CAST(saved_at AS REAL), CAST(repository AS BLOB), CAST(reviewer AS BLOB),
-        CAST(cost_usd AS REAL), CAST(unknown_costs AS INTEGER), CAST(duration_seconds AS REAL)
+    SELECT number, min(max(CAST(saved_at AS REAL), 0.0), ?), repository, reviewer, CAST(cost_usd AS REAL),
+        CAST(unknown_costs AS INTEGER), CAST(duration_seconds AS REAL)
     FROM reviews WHERE 1
 """
 # In no order: to sort them all is not the index's business.
 _FINDING_FACTS = """
-    SELECT f.review, CAST(f.fingerprint AS BLOB), CAST(f.expert AS BLOB), f.status = 'fixed', f.is_open
+    SELECT f.review, f.fingerprint, f.expert, f.status = 'fixed', f.is_open
     FROM reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number
     WHERE NOT f.hidden
 """
+# In the order of the fields of a sighting.
 _SIGHTINGS = """
-    SELECT CAST(r.review_id AS BLOB), r.saved_at, f.fingerprint, CAST(f.status AS BLOB), f.severity,
-        CAST(f.file AS BLOB), f.is_open, r.turn
+    SELECT f.fingerprint, r.review_id, r.saved_at, f.status, f.severity, f.file, f.is_open, r.turn
     FROM findings AS f JOIN reviews AS r ON r.number = f.review WHERE 1
 """
 
 
-def with_source(finding: Finding) -> Finding:
-    """The finding with its source, which version 0.1.0 did not save: no agent has the name of an analyser.
+class ReviewFact(NamedTuple):
+    """What trends need of a review; `number` names it."""
 
-    Nor may that version's word count that a model had refuted it.
-    """
+    number: int
+    saved_at: float
+    repository: str
+    reviewer: str
+    cost_usd: float
+    unknown_costs: int
+    duration_seconds: float
+
+
+# Of a finding the number of its review, its fingerprint, its expert, whether it is fixed, and whether it is open, as
+# the database gives them: a hundred thousand of them are not copied.
+FindingRow = tuple[int, str, str | None, bool, bool]
+
+
+class _Sum(Struct):
+    findings: int = 0
+    fixed: int = 0
+    reviews: int = 0
+    cost_usd: float = 0.0
+    unknown_costs: int = 0
+    duration_seconds: float = 0.0
+
+
+def trend_rows(
+    by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
+) -> tuple[Trends, ...]:
+    """For each key its rows, from reviews with the oldest first. A finding counts once, where it was first open."""
+    seen: dict[int, list[FindingRow]] = {review.number: [] for review in reviews}
+    # One that is not known was saved since the reviews were read.
+    unknown: list[FindingRow] = []
+    for finding in findings:
+        seen.get(finding[0], unknown).append(finding)
+    first: dict[tuple[str, str], tuple[str | None, ReviewFact]] = {}
+    last: dict[tuple[str, str], bool] = {}
+    for review in reviews:
+        for _, fingerprint, expert, is_fixed, is_open in seen[review.number]:
+            key = (review.repository, fingerprint)
+            if key in first:
+                last[key] = is_fixed
+            elif is_open:
+                first[key] = expert, review
+    lives = [(expert, review, last.get(key, False)) for key, (expert, review) in first.items()]
+    return tuple(Trends(key, _rows(key, reviews, lives)) for key in by)
+
+
+def _rows(
+    by: TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[str | None, ReviewFact, bool]]
+) -> tuple[TrendRow, ...]:
+    def its(review: ReviewFact, expert: str | None = None) -> _Sum:
+        if by is TrendKey.EXPERT:
+            key = expert or "(no expert)"
+        else:
+            key = week_of(review.saved_at) if by is TrendKey.WEEK else review.reviewer
+        return sums.setdefault(key, _Sum())
+
+    sums: dict[str, _Sum] = {}
+    # Experts share a review, so that its cost and time are nobody's.
+    for review in () if by is TrendKey.EXPERT else reviews:
+        total = its(review)
+        total.reviews += 1
+        total.cost_usd += review.cost_usd
+        total.unknown_costs += review.unknown_costs
+        total.duration_seconds += review.duration_seconds
+    for expert, review, is_fixed in lives:
+        found = its(review, expert)
+        found.findings += 1
+        found.fixed += is_fixed
+    ordered = sorted(sums, key=lambda key: (-sums[key].findings, key))
+    if by is TrendKey.WEEK and sums:
+        ordered = sorted(sums)
+        first, last = (datetime.fromisoformat(ordered[place]) for place in (0, -1))
+        weeks = range((last - first).days // 7 + 1)
+        # Weeks without a review are there too; but a clock that was wrong once must not fill the screen with them.
+        if len(weeks) <= 520:
+            ordered = [(first + timedelta(weeks=number)).date().isoformat() for number in weeks]
+    if by is TrendKey.EXPERT:
+        return tuple(TrendRow(key=key, findings=sums[key].findings, fixed=sums[key].fixed) for key in ordered)
+    return tuple(TrendRow(key=key, **asdict(sums.get(key, _Sum()))) for key in ordered)
+
+
+@lru_cache(maxsize=10_000)
+def week_of(moment: float) -> str:
+    """The Monday of a moment's week, in UTC: `2026-03-09`."""
+    day = datetime.fromtimestamp(moment, UTC).date()
+    return (day - timedelta(days=day.weekday())).isoformat()
+
+
+def with_source(finding: Finding) -> Finding:
+    """The finding with its source, which 0.1.0 did not save; no model refutes an analyser."""
     if finding.source is not Source.AGENT or ANALYSER_NAMES.isdisjoint((finding.reviewer, *finding.seen_by)):
         return finding
     if finding.status is FindingStatus.REFUTED:
@@ -217,19 +193,13 @@ def with_source(finding: Finding) -> Finding:
 
 
 class SqliteHistory:
-    """The history in a database file; see `interface.History`. Raises StoreError throughout; what was saved stays.
-
-    A row that cannot be read costs that row: lists name it among their problems, and so does a record.
-    """
+    """The history in a database file; see `interface.History`. A row that cannot be read costs that row."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def save(self, record: ReviewRecord, *, raw_outputs: Mapping[str, str] = _NOTHING) -> None:
-        """Save a review whole, in the place of the one with its id if there is one.
-
-        `raw_outputs` is what agents printed, by unit, without secrets. A review of a sweep is saved with the sweep.
-        """
+        """Save a review whole, in the place of the one with its id. `raw_outputs` is what agents printed, by unit."""
         rows = review_rows(record, raw_outputs)
         with self._database.writing() as connection:
             if record.sweep_id is not None and number_of(connection, "sweep", record.sweep_id) is None:
@@ -251,17 +221,13 @@ class SqliteHistory:
     def add_commit(
         self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
     ) -> None:
-        """Save one more commit of a sweep that goes on, so that it is there whatever happens to the rest.
-
-        The commits that `record` holds are not looked at. The sweep counts as not finished until it is saved whole,
-        which leaves `raw_outputs`, as in `save`, where they are.
-        """
+        """Save one more commit of a sweep, which counts as unfinished until it is saved whole."""
         rows = commit_rows(record, commit, raw_outputs)
         unfinished = replace(record, finished=False)
         before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
         with self._database.writing() as connection:
             found = connection.execute(
-                "SELECT entry FROM sweeps WHERE sweep_id = ?", (text_column(record.sweep.sweep_id),)
+                "SELECT entry FROM sweeps WHERE sweep_id = ?", (record.sweep.sweep_id,)
             ).fetchone()
             if found is not None:
                 # One that cannot be read is made again from here on; the commits themselves are all there.
@@ -281,11 +247,11 @@ class SqliteHistory:
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit; empty when nothing was saved."""
-        with self._database.snapshot() as connection:
-            number = number_of(connection, "review", review_id)
-            rows = connection.execute(
-                "SELECT unit, output FROM raw_outputs WHERE review = ? ORDER BY number", (number,)
-            ).fetchall()
+        rows = self._database.select(
+            "SELECT unit, output FROM raw_outputs WHERE review = (SELECT number FROM reviews WHERE review_id = ?)"
+            " ORDER BY number",
+            (review_id,),
+        )
         try:
             return {unpack(unit): unpack(output) for unit, output in rows}
         except Unreadable as error:
@@ -293,40 +259,33 @@ class SqliteHistory:
 
     def get_sweep(self, sweep_id: str) -> SweepRecord | None:
         """A saved sweep with its reviews, or None."""
-        problems: list[str] = []
         with self._database.snapshot() as connection:
-            found = self._sweep(connection, sweep_id, problems)
+            found = self._sweep(connection, sweep_id)
             if found is None:
                 return None
-            record, pairs = found
+            record, problems, pairs = found
             commits = []
             for commit, review_id in pairs:
-                review: Review | None = None
                 number = None if review_id is None else number_of(connection, "review", review_id)
                 if review_id is not None and number is None:
                     problems.append(f"the review {review_id} is gone")
-                if number is not None:
-                    try:
-                        its = self._review(connection, number)
-                    except StoreError as error:
-                        problems.append(error.message)
-                    else:
-                        problems += its.problems
-                        review = its.review
-                commits.append(replace(commit, review=review))
+                try:
+                    its = None if number is None else self._review(connection, number)
+                except StoreError as error:
+                    its = None
+                    problems.append(error.message)
+                problems += () if its is None else its.problems
+                commits.append(replace(commit, review=its and its.review))
         return replace(record, sweep=replace(record.sweep, commits=tuple(commits)), problems=tuple(problems))
 
     def outline(self, sweep_id: str) -> SweepOutline | None:
         """A saved sweep without the findings of its reviews, or None; quick, however large it is."""
-        problems: list[str] = []
         with self._database.snapshot() as connection:
-            found = self._sweep(connection, sweep_id, problems)
-            if found is None:
-                return None
-            known: dict[str, bytes] = dict(
-                connection.execute("SELECT review_id, entry FROM reviews WHERE sweep_id = ?", (text_column(sweep_id),))
-            )
-        record, pairs = found
+            found = self._sweep(connection, sweep_id)
+            rows = connection.execute("SELECT review_id, entry FROM reviews WHERE sweep_id = ?", (sweep_id,)).fetchall()
+        if found is None:
+            return None
+        (record, problems, pairs), known = found, dict(rows)
         entries: list[HistoryEntry | None] = []
         for _, review_id in pairs:
             entry = None
@@ -343,17 +302,13 @@ class SqliteHistory:
     ) -> ReviewRecord | None:
         """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
         condition, values = _of(repositories)
-        condition += " AND sweep_id IS NULL"
-        for column, value in (("branch", branch), ("scope", None if scope is None else scope.value)):
+        for column, value in (("branch", branch), ("scope", scope and scope.value)):
             if value is not None:
                 condition += f" AND {column} = ?"
-                values.append(text_column(value))
+                values.append(value)
+        statement = f"SELECT number FROM reviews WHERE sweep_id IS NULL{condition} ORDER BY turn DESC, number DESC"  # noqa: S608 - words of ours
         with self._database.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT number FROM reviews WHERE 1{condition} ORDER BY turn DESC, number DESC",  # noqa: S608 - words of ours
-                values,
-            ).fetchall()
-            for (number,) in rows:
+            for (number,) in connection.execute(statement, values).fetchall():
                 try:
                     return self._review(connection, number)
                 except StoreError as error:
@@ -368,10 +323,10 @@ class SqliteHistory:
                 # Asked for one repository at a time, so that an index gives the rows in order.
                 for name in (None,) if query.repositories is None else query.repositories:
                     wanted = [("repository", name), ("branch", query.branch)]
-                    given = [(column, text_column(value)) for column, value in wanted if value is not None]
+                    given = [(column, value) for column, value in wanted if value is not None]
                     conditions = " AND ".join([condition, *(f"{column} = ?" for column, _ in given)])
                     rows += connection.execute(
-                        f"SELECT turn, CAST({key} AS BLOB), entry FROM {table} WHERE {conditions}"  # noqa: S608 - words of ours
+                        f"SELECT turn, {key}, entry FROM {table} WHERE {conditions}"  # noqa: S608 - words of ours
                         " ORDER BY turn DESC, number DESC LIMIT ?",
                         (*(value for _, value in given), query.limit),
                     )
@@ -380,15 +335,13 @@ class SqliteHistory:
 
     def matching(self, prefix: str, *, limit: int = 10) -> Listing:
         """Reviews, also those of sweeps, and sweeps whose id begins so, at most `limit` of each."""
-        first = text_column(prefix)
         with self._database.snapshot() as connection:
             rows = [
                 row
                 for table, key in (("reviews", "review_id"), ("sweeps", "sweep_id"))
                 for row in connection.execute(
-                    f"SELECT CAST({key} AS BLOB), entry FROM {table}"  # noqa: S608 - words of ours
-                    f" WHERE {key} >= ? AND {key} <= ? ORDER BY turn DESC LIMIT ?",
-                    (first, first + _LAST_CHARACTER, limit),
+                    f"SELECT {key}, entry FROM {table} WHERE {key} >= ? AND {key} <= ? ORDER BY turn DESC LIMIT ?",  # noqa: S608 - words of ours
+                    (prefix, prefix + _LAST_CHARACTER, limit),
                 )
             ]
         return _listing(rows[:limit])
@@ -397,44 +350,40 @@ class SqliteHistory:
         self, fingerprints: Sequence[str], *, repositories: Sequence[str] | None = None
     ) -> tuple[Sighting, ...]:
         """Every time these findings were seen, the oldest first; a row that cannot be read is logged and left out."""
-        names = {text_column(fingerprint): fingerprint for fingerprint in fingerprints}
-        keys = list(names)
         condition, values = _of(repositories, "r.repository")
         rows: list[tuple[object, ...]] = []
         with self._database.snapshot() as connection:
-            for start in range(0, len(keys), _NAMES_AT_ONCE):
-                some = keys[start : start + _NAMES_AT_ONCE]
+            for start in range(0, len(fingerprints), 500):
+                some = fingerprints[start : start + 500]
                 marked = f"{_SIGHTINGS}{condition} AND f.fingerprint IN ({marks(some)})"
                 rows += connection.execute(marked, [*values, *some])
         found: list[Sighting] = []
         for row in rows:
             try:
-                found.append(_sighting(row, names))
-            except (ValueError, TypeError, KeyError, OverflowError) as error:
-                _log.warning("a finding of review %s in the history cannot be read: %s", text_of(row[0]), error)
+                named = dict(zip(Sighting.__struct_fields__, row, strict=True))
+                found.append(convert(named, Sighting, strict=False))
+            except (ValidationError, OverflowError) as error:
+                _log.warning("a finding of review %s in the history cannot be read: %s", row[1], error)
         return tuple(sorted(found, key=lambda sighting: (sighting.turn, sighting.review_id)))
 
     def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
         """The findings of a repository whose fingerprint begins so, at most `limit`."""
-        first = text_column(prefix)
         condition, values = _of(repositories, "r.repository")
-        with self._database.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT CAST(f.fingerprint AS BLOB) FROM findings AS f JOIN reviews AS r"  # noqa: S608 - marks of ours
-                f" ON r.number = f.review WHERE f.fingerprint >= ? AND f.fingerprint <= ?{condition} LIMIT ?",
-                (first, first + _LAST_CHARACTER, *values, limit),
-            )
-            return [text_of(row[0]) for row in rows]
+        rows = self._database.select(
+            "SELECT DISTINCT f.fingerprint FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
+            f" WHERE f.fingerprint >= ? AND f.fingerprint <= ?{condition} LIMIT ?",
+            (prefix, prefix + _LAST_CHARACTER, *values, limit),
+        )
+        return [fingerprint for (fingerprint,) in rows]
 
     def finding(self, fingerprint: str, *, repositories: Sequence[str]) -> Finding | None:
         """A finding of a repository as it was saved last and can be read, or None."""
         condition, values = _of(repositories, "r.repository")
-        with self._database.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT f.payload FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
-                f" WHERE f.fingerprint = ?{condition} ORDER BY r.turn DESC LIMIT ?",
-                (text_column(fingerprint), *values, _MOST_TRIED),
-            ).fetchall()
+        rows = self._database.select(
+            "SELECT f.payload FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
+            f" WHERE f.fingerprint = ?{condition} ORDER BY r.turn DESC LIMIT 5",
+            (fingerprint, *values),
+        )
         for (payload,) in rows:
             with suppress(Unreadable):
                 return with_source(decode(Finding, payload))
@@ -442,58 +391,38 @@ class SqliteHistory:
 
     def dismiss(self, dismissal: Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
-        try:
-            payload = encode(dismissal)
-        except ValueError as error:
-            raise unwritable("dismissal", dismissal.fingerprint, error) from error
-        key = (text_column(dismissal.repository), text_column(dismissal.fingerprint))
-        with self._database.writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", (*key, payload))
+        payload = encoded(dismissal, f"dismissal {dismissal.fingerprint}")
+        row = (dismissal.repository, dismissal.fingerprint, payload)
+        self._database.change("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", row)
 
     def take_back(self, fingerprint: str, *, repositories: Sequence[str]) -> bool:
         """Forget that a finding was dismissed; False when it was not."""
         condition, values = _of(repositories)
-        with self._database.writing() as connection:
-            gone = connection.execute(
-                f"DELETE FROM dismissals WHERE fingerprint = ?{condition}",  # noqa: S608 - marks of ours
-                (text_column(fingerprint), *values),
-            )
-        return gone.rowcount > 0
+        statement = f"DELETE FROM dismissals WHERE fingerprint = ?{condition}"  # noqa: S608 - marks of ours
+        return self._database.change(statement, (fingerprint, *values)) > 0
 
     def dismissals(self, repositories: Sequence[str]) -> tuple[Dismissal, ...]:
         """What persons set aside in a repository, the oldest first; a row that cannot be read is logged."""
         condition, values = _of(repositories)
-        with self._database.reading() as connection:
-            rows = connection.execute(
-                f"SELECT CAST(fingerprint AS BLOB), payload FROM dismissals WHERE 1{condition}",  # noqa: S608 - as above
-                values,
-            ).fetchall()
-        found: list[Dismissal] = []
-        for fingerprint, payload in rows:
-            try:
-                found.append(decode(Dismissal, payload))
-            except Unreadable as error:
-                _log.warning("the dismissal of %s cannot be read: %s", text_of(fingerprint), error)
+        statement = f"SELECT fingerprint, payload FROM dismissals WHERE 1{condition}"  # noqa: S608 - marks of ours
+        rows, problems = self._database.select(statement, values), list[str]()
+        read = [_decoded(Dismissal, payload, f"the dismissal of {name}", problems) for name, payload in rows]
+        for problem in problems:
+            _log.warning("%s", problem)
+        found = [each for each in read if each is not None]
         return tuple(sorted(found, key=lambda dismissal: (dismissal.at, dismissal.fingerprint)))
 
     def trends(self, by: Sequence[TrendKey], *, repositories: Sequence[str] | None = None) -> tuple[Trends, ...]:
         """Findings, cost, time and what was fixed, for each key by which they are wanted; no payload is read."""
         condition, values = _of(repositories)
         with self._database.snapshot() as connection:
-            reviews = [
-                ReviewFact(number, min(max(saved_at, 0.0), _LAST_MOMENT), text_of(repository), text_of(reviewer), *rest)
-                for number, saved_at, repository, reviewer, *rest in connection.execute(
-                    f"{_REVIEW_FACTS}{condition} ORDER BY turn, number", values
-                )
-            ]
+            facts = connection.execute(f"{_REVIEW_FACTS}{condition} ORDER BY turn, number", [_LAST_MOMENT, *values])
+            reviews = [ReviewFact(*row) for row in facts]
             findings: list[FindingRow] = connection.execute(f"{_FINDING_FACTS}{condition}", values).fetchall()
         return trend_rows(by, reviews, findings)
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
-        """Remove what the rule names, give the room back, and return what went; with `dry_run`, what would.
-
-        In batches, each of which is a transaction: nobody waits long, and an entry is there whole or not at all.
-        """
+        """Remove what the rule names, in batches, and return what went; with `dry_run`, what would."""
         condition, values = _of(rule.repositories)
         with self._database.snapshot() as connection:
             entries = [
@@ -502,15 +431,14 @@ class SqliteHistory:
                 for row in connection.execute(f"{query}{condition}", values)
             ]
         going = _doomed(entries, rule)
-        for start in range(0, 0 if dry_run else len(going), _BATCH_ENTRIES):
+        of_sweep = "sweep_id = (SELECT sweep_id FROM sweeps WHERE number = ?)"
+        for start in range(0, 0 if dry_run else len(going), 50):
             with self._database.writing() as connection:
-                for entry in going[start : start + _BATCH_ENTRIES]:
-                    if entry.kind is EntryKind.REVIEW:
-                        connection.execute("DELETE FROM reviews WHERE number = ?", (entry.number,))
-                        continue
-                    its = "(SELECT sweep_id FROM sweeps WHERE number = ?)"
-                    connection.execute(f"DELETE FROM reviews WHERE sweep_id = {its}", (entry.number,))  # noqa: S608 - ours
-                    connection.execute("DELETE FROM sweeps WHERE number = ?", (entry.number,))
+                for entry in going[start : start + 50]:
+                    which = of_sweep if entry.kind is EntryKind.SWEEP else "number = ?"
+                    connection.execute(f"DELETE FROM reviews WHERE {which}", (entry.number,))  # noqa: S608 - ours
+                    if entry.kind is EntryKind.SWEEP:
+                        connection.execute("DELETE FROM sweeps WHERE number = ?", (entry.number,))
         if going and not dry_run:
             self._database.give_back_room()
         return Removed(
@@ -526,24 +454,22 @@ class SqliteHistory:
 
     def known_root(self, place: bytes) -> str | None:
         """The root commit of the repository at a place, as it was found out before."""
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT CAST(root AS BLOB) FROM repositories WHERE place = ?", (place,)).fetchone()
-        return None if row is None else text_of(row[0])
+        rows = self._database.select("SELECT root FROM repositories WHERE place = ?", (place,))
+        return str(rows[0][0]) if rows else None
 
     def remember_root(self, place: bytes, root: str) -> None:
         """Keep the root commit of the repository at a place."""
-        with self._database.writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, root))
+        self._database.change("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, root))
 
     def _review(self, connection: sqlite3.Connection, number: int) -> ReviewRecord:
         """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
         name, turn, payload = connection.execute(
-            "SELECT CAST(review_id AS BLOB), turn, payload FROM reviews WHERE number = ?", (number,)
+            "SELECT review_id, turn, payload FROM reviews WHERE number = ?", (number,)
         ).fetchone()
         try:
             stored = decode(StoredReview, payload)
         except Unreadable as error:
-            raise self._unreadable("review", text_of(name), error) from error
+            raise self._unreadable("review", name, error) from error
         shown: list[Finding] = []
         hidden: list[Finding] = []
         problems: list[str] = []
@@ -551,27 +477,23 @@ class SqliteHistory:
             "SELECT position, hidden, payload FROM findings WHERE review = ? ORDER BY position", (number,)
         ).fetchall()
         for position, is_hidden, data in rows:
-            finding = _decoded(Finding, data, f"finding {position + 1} of review {text_of(name)}", problems)
+            finding = _decoded(Finding, data, f"finding {position + 1} of review {name}", problems)
             if finding is not None:
                 (hidden if is_hidden else shown).append(with_source(finding))
         if len(rows) != stored.findings:
-            problems.append(f"review {text_of(name)} had {stored.findings} findings, and {len(rows)} are left")
+            problems.append(f"review {name} had {stored.findings} findings, and {len(rows)} are left")
         review = replace(stored.record.review, findings=tuple(shown), hidden=tuple(hidden))
         return replace(stored.record, review=review, problems=tuple(problems), turn=int(turn))
 
-    def _sweep(
-        self, connection: sqlite3.Connection, sweep_id: str, problems: _Texts
-    ) -> tuple[SweepRecord, _Commits] | None:
-        """A sweep, and its commits with the ids of their reviews. Raises StoreError when the sweep cannot be read."""
-        row = connection.execute(
-            "SELECT number, payload FROM sweeps WHERE sweep_id = ?", (text_column(sweep_id),)
-        ).fetchone()
+    def _sweep(self, connection: sqlite3.Connection, sweep_id: str) -> _Sweep | None:
+        row = connection.execute("SELECT number, payload FROM sweeps WHERE sweep_id = ?", (sweep_id,)).fetchone()
         if row is None:
             return None
         try:
             record = decode(SweepRecord, row[1])
         except Unreadable as error:
             raise self._unreadable("sweep", sweep_id, error) from error
+        problems: list[str] = []
         commits = []
         for position, review_id, payload in connection.execute(
             "SELECT position, review_id, payload FROM sweep_commits WHERE sweep = ? ORDER BY position", (row[0],)
@@ -579,7 +501,7 @@ class SqliteHistory:
             commit = _decoded(CommitReview, payload, f"commit {position + 1} of sweep {sweep_id}", problems)
             if commit is not None:
                 commits.append((commit, review_id))
-        return record, commits
+        return record, problems, commits
 
     def _unreadable(self, what: str, name: str, error: Unreadable) -> StoreError:
         return StoreError(
@@ -598,29 +520,14 @@ def _decoded(kind: type[_Kind], data: object, what: str, problems: list[str]) ->
 
 def _listing(rows: Iterable[Sequence[object]]) -> Listing:
     problems: list[str] = []
-    entries = [_decoded(HistoryEntry, data, f"the entry {text_of(name)}", problems) for name, data in rows]
+    entries = [_decoded(HistoryEntry, data, f"the entry {name}", problems) for name, data in rows]
     return Listing(tuple(entry for entry in entries if entry is not None), tuple(problems))
 
 
-def _sighting(row: Sequence[object], names: Mapping[str, str]) -> Sighting:
-    review_id, saved_at, fingerprint, status, severity, file, is_open, turn = row
-    return Sighting(
-        fingerprint=names[fingerprint],  # type: ignore[index]  # a wrong one is a KeyError
-        review_id=text_of(review_id),
-        saved_at=datetime.fromtimestamp(saved_at, UTC),  # type: ignore[arg-type]  # a wrong one is a TypeError
-        status=FindingStatus(text_of(status)),
-        severity=Severity(severity),
-        file=text_of(file),
-        is_open=bool(is_open),
-        turn=int(turn),  # type: ignore[call-overload]  # a wrong one is a TypeError
-    )
-
-
 def _of(repositories: Sequence[str] | None, column: str = "repository") -> tuple[str, list[str]]:
-    """A further condition that limits rows to the names of a repository, and its values."""
     if repositories is None:
         return "", []
-    return f" AND {column} IN ({marks(repositories)})", [text_column(name) for name in repositories]
+    return f" AND {column} IN ({marks(repositories)})", list(repositories)
 
 
 class _Prunable(NamedTuple):
@@ -636,7 +543,6 @@ class _Prunable(NamedTuple):
 
 
 def _doomed(entries: Sequence[_Prunable], rule: PruneRule) -> list[_Prunable]:
-    """The entries that the rule removes, the oldest first."""
     oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
     removable = oldest_first[: len(oldest_first) - rule.keep_last] if rule.keep_last else oldest_first
     before = None if rule.older_than is None else rule.older_than.timestamp()

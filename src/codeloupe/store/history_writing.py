@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from codeloupe.errors import StoreError
 from codeloupe.model.history import EntryKind, HistoryEntry, ReviewRecord, SeverityCounts, SweepRecord
 from codeloupe.model.sweep import CommitReview
-from codeloupe.store.records import encode, pack, real_column, text_column, whole_column
+from codeloupe.store.records import encode, pack
 
 _NEXT_TURN = """
     (SELECT 1 + max(
@@ -25,9 +25,14 @@ _NEXT_TURN = """
 """
 _COUNT_RAW_OUTPUTS = """
     UPDATE reviews SET size_bytes = size_bytes
-        + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = :review)
-    WHERE number = :review
+        + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = reviews.number)
+    WHERE number = ?
 """
+_SPENT = ("cost_usd", "unknown_costs", "duration_seconds")
+
+
+def _shared_entry(record: ReviewRecord | SweepRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in ("saved_at", "repository_label", "branch")}
 
 
 def entry_of_review(record: ReviewRecord) -> HistoryEntry:
@@ -37,9 +42,7 @@ def entry_of_review(record: ReviewRecord) -> HistoryEntry:
     return HistoryEntry(
         entry_id=review.review_id,
         kind=EntryKind.REVIEW,
-        saved_at=record.saved_at,
-        repository_label=record.repository_label,
-        branch=record.branch,
+        **_shared_entry(record),
         scope=review.scope.kind.value,
         description=review.scope.description,
         verdict=review.verdict.value,
@@ -49,9 +52,7 @@ def entry_of_review(record: ReviewRecord) -> HistoryEntry:
         counts=SeverityCounts(**counts),
         set_aside=len(review.findings) - counts.total(),
         reviewer=review.reviewer.type,
-        cost_usd=review.usage.cost_usd,
-        unknown_costs=review.usage.unknown_costs,
-        duration_seconds=review.usage.duration_seconds,
+        **{name: getattr(review.usage, name) for name in _SPENT},
         head=record.head,
     )
 
@@ -62,9 +63,7 @@ def entry_of_sweep(record: SweepRecord) -> HistoryEntry:
     entry = HistoryEntry(
         entry_id=sweep.sweep_id,
         kind=EntryKind.SWEEP,
-        saved_at=record.saved_at,
-        repository_label=record.repository_label,
-        branch=record.branch,
+        **_shared_entry(record),
         scope="commits",
         description=sweep.description,
         verdict=None,
@@ -75,15 +74,7 @@ def entry_of_sweep(record: SweepRecord) -> HistoryEntry:
     )
     for commit in sweep.commits:
         entry = with_commit(entry, record, commit)
-    if not record.finished:
-        return entry
-    usage = sweep.usage
-    return replace(
-        entry,
-        cost_usd=usage.cost_usd,
-        unknown_costs=usage.unknown_costs,
-        duration_seconds=usage.duration_seconds,
-    )
+    return replace(entry, **{name: getattr(sweep.usage, name) for name in _SPENT}) if record.finished else entry
 
 
 def with_commit(entry: HistoryEntry, record: SweepRecord, commit: CommitReview) -> HistoryEntry:
@@ -95,11 +86,8 @@ def with_commit(entry: HistoryEntry, record: SweepRecord, commit: CommitReview) 
     return replace(
         reviewed,
         counts=SeverityCounts(**(Counter(asdict(entry.counts)) + Counter(asdict(its.counts)))),
-        set_aside=entry.set_aside + its.set_aside,
         reviewer=entry.reviewer or its.reviewer,
-        cost_usd=entry.cost_usd + its.cost_usd,
-        unknown_costs=entry.unknown_costs + its.unknown_costs,
-        duration_seconds=entry.duration_seconds + its.duration_seconds,
+        **{name: getattr(entry, name) + getattr(its, name) for name in ("set_aside", *_SPENT)},
     )
 
 
@@ -111,18 +99,13 @@ class StoredReview(Struct, frozen=True):
 
 
 class _ReviewRows(NamedTuple):
-    """A review as rows, made before the transaction, which is then short."""
-
-    record: ReviewRecord
-    entry: bytes
-    payload: bytes
+    values: dict[str, object]
     findings: list[tuple[object, ...]]
     raw_outputs: list[tuple[bytes, bytes]]
-    size_bytes: int
 
 
 class _CommitRows(NamedTuple):
-    commit: CommitReview
+    review_id: str | None
     payload: bytes
     review: _ReviewRows | None
 
@@ -134,10 +117,8 @@ def marks(values: Sequence[object]) -> str:
 
 def number_of(connection: sqlite3.Connection, kind: str, name: str) -> int | None:
     """The number of a review or a sweep in its table."""
-    row = connection.execute(
-        f"SELECT number FROM {kind}s WHERE {kind}_id = ?",  # noqa: S608 - words of ours
-        (text_column(name),),
-    ).fetchone()
+    statement = f"SELECT number FROM {kind}s WHERE {kind}_id = ?"  # noqa: S608 - words of ours
+    row = connection.execute(statement, (name,)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -146,65 +127,50 @@ def review_rows(record: ReviewRecord, raw_outputs: Mapping[str, str]) -> _Review
     review = record.review
     bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
     every = [*((finding, False) for finding in review.findings), *((finding, True) for finding in review.hidden)]
-    try:
-        entry, payload = encode(entry_of_review(record)), encode(StoredReview(bare, len(every)))
-        encoded = [encode(finding) for finding, _ in every]
-        raw = [(pack(unit), pack(output)) for unit, output in raw_outputs.items()]
-    except ValueError as error:
-        raise unwritable("review", review.review_id, error) from error
+    name = f"review {review.review_id}"
+    entry, payload = encoded(entry_of_review(record), name), encoded(StoredReview(bare, len(every)), name)
     findings: list[tuple[object, ...]] = [
         (
             position,
-            int(hidden),
-            int(finding.is_open),
-            text_column(finding.fingerprint),
+            hidden,
+            finding.is_open,
+            finding.fingerprint,
             finding.severity.value,
             finding.status.value,
-            text_column(finding.file),
-            None if finding.expert is None else text_column(finding.expert),
-            text_column(finding.reviewer),
-            text_column(finding.category),
-            encoded[position],
+            *(getattr(finding, column) for column in ("file", "expert", "reviewer", "category")),
+            encoded(finding, name),
         )
         for position, (finding, hidden) in enumerate(every)
     ]
-    size_bytes = sum(map(len, (entry, payload, *encoded, *(part for pair in raw for part in pair))))
-    return _ReviewRows(bare, entry, payload, findings, raw, size_bytes)
+    raw = [(pack(unit), pack(output)) for unit, output in raw_outputs.items()]
+    stored = (entry, payload, *(row[-1] for row in findings), *(part for pair in raw for part in pair))
+    values = {
+        "review_id": review.review_id,
+        "sweep_id": record.sweep_id,
+        "saved_at": record.saved_at.timestamp(),
+        "repository": record.repository,
+        "branch": record.branch,
+        "scope": review.scope.kind.value,
+        "reviewer": review.reviewer.type,
+        **{name: getattr(review.usage, name) for name in _SPENT},
+        "size_bytes": sum(len(part) for part in stored if isinstance(part, bytes)),
+        "entry": entry,
+        "payload": payload,
+    }
+    return _ReviewRows(values, findings, raw)
 
 
 def commit_rows(record: SweepRecord, commit: CommitReview, raw_outputs: Mapping[str, str]) -> _CommitRows:
     """The rows of one commit of a sweep, with its review. Raises as `review_rows`."""
-    review = None if commit.review is None else review_rows(record.record_of(commit.review), raw_outputs)
-    try:
-        return _CommitRows(commit, encode(replace(commit, review=None)), review)
-    except ValueError as error:
-        raise unwritable("sweep", record.sweep.sweep_id, error) from error
+    payload = encoded(replace(commit, review=None), f"sweep {record.sweep.sweep_id}")
+    if commit.review is None:
+        return _CommitRows(None, payload, None)
+    return _CommitRows(commit.review.review_id, payload, review_rows(record.record_of(commit.review), raw_outputs))
 
 
 def write_review(connection: sqlite3.Connection, rows: _ReviewRows) -> None:
     """Write a review in the place of the one with its id, if there is one. Raw outputs stay unless new ones come."""
-    record = rows.record
-    review, usage = record.review, record.review.usage
-    number = _upsert(
-        connection,
-        "review",
-        {
-            "review_id": text_column(review.review_id),
-            "sweep_id": None if record.sweep_id is None else text_column(record.sweep_id),
-            "saved_at": record.saved_at.timestamp(),
-            "repository": text_column(record.repository),
-            "branch": None if record.branch is None else text_column(record.branch),
-            "scope": review.scope.kind.value,
-            "reviewer": text_column(review.reviewer.type),
-            "cost_usd": real_column(usage.cost_usd),
-            "unknown_costs": whole_column(usage.unknown_costs),
-            "duration_seconds": real_column(usage.duration_seconds),
-            "size_bytes": rows.size_bytes,
-            "entry": rows.entry,
-            "payload": rows.payload,
-        },
-        keep_turn=True,
-    )
+    number = _upsert(connection, "review", rows.values, keep_turn=True)
     connection.execute("DELETE FROM findings WHERE review = ?", (number,))
     connection.executemany(
         "INSERT INTO findings (review, position, hidden, is_open, fingerprint, severity, status, file, expert,"
@@ -218,21 +184,19 @@ def write_review(connection: sqlite3.Connection, rows: _ReviewRows) -> None:
             ((number, unit, output) for unit, output in rows.raw_outputs),
         )
     else:
-        connection.execute(_COUNT_RAW_OUTPUTS, {"review": number})
+        connection.execute(_COUNT_RAW_OUTPUTS, (number,))
 
 
 def write_sweep(connection: sqlite3.Connection, record: SweepRecord, entry: HistoryEntry) -> int:
     """Write a sweep without its commits, in the place of the one with its id; returns its number."""
-    bare = replace(record, sweep=replace(record.sweep, commits=()), problems=())
-    try:
-        row, payload = encode(entry), encode(bare)
-    except ValueError as error:
-        raise unwritable("sweep", record.sweep.sweep_id, error) from error
+    name = f"sweep {record.sweep.sweep_id}"
+    payload = encoded(replace(record, sweep=replace(record.sweep, commits=()), problems=()), name)
+    row = encoded(entry, name)
     values = {
-        "sweep_id": text_column(record.sweep.sweep_id),
+        "sweep_id": record.sweep.sweep_id,
         "saved_at": record.saved_at.timestamp(),
-        "repository": text_column(record.repository),
-        "branch": None if record.branch is None else text_column(record.branch),
+        "repository": record.repository,
+        "branch": record.branch,
         "size_bytes": len(row) + len(payload),
         "entry": row,
         "payload": payload,
@@ -242,10 +206,9 @@ def write_sweep(connection: sqlite3.Connection, record: SweepRecord, entry: Hist
 
 def write_commit(connection: sqlite3.Connection, sweep: int, position: int, rows: _CommitRows) -> None:
     """Write a commit of a sweep, with its review."""
-    review_id = None if rows.commit.review is None else text_column(rows.commit.review.review_id)
     connection.execute(
         "INSERT INTO sweep_commits (sweep, position, review_id, payload) VALUES (?, ?, ?, ?)",
-        (sweep, position, review_id, rows.payload),
+        (sweep, position, rows.review_id, rows.payload),
     )
     if rows.review is not None:
         write_review(connection, rows.review)
@@ -254,17 +217,18 @@ def write_commit(connection: sqlite3.Connection, sweep: int, position: int, rows
 def _upsert(connection: sqlite3.Connection, kind: str, values: Mapping[str, object], *, keep_turn: bool) -> int:
     """Write the row of a review or a sweep in the place of the one with its id; returns its number."""
     changed = [*values, *([] if keep_turn else ["turn"])]
-    connection.execute(
+    (number,) = connection.execute(
         f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({marks(list(values))}, {_NEXT_TURN})"  # noqa: S608 - words of ours
-        f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}",
+        f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}"
+        " RETURNING number",
         list(values.values()),
-    )
-    number = number_of(connection, kind, str(values[f"{kind}_id"]))
-    if number is None:
-        raise AssertionError(f"the {kind} was just written")
-    return number
+    ).fetchone()
+    return int(number)
 
 
-def unwritable(what: str, name: str, error: ValueError) -> StoreError:
-    """The error for what cannot be written; nothing of it was stored."""
-    return StoreError(f"the {what} {name} cannot be saved: {error}", hint="it can be used, but not kept")
+def encoded(value: object, name: str) -> bytes:
+    """A part of something as bytes. Raises StoreError when it cannot be written; nothing of it was stored."""
+    try:
+        return encode(value)
+    except ValueError as error:
+        raise StoreError(f"the {name} cannot be saved: {error}", hint="it can be used, but not kept") from error

@@ -52,10 +52,7 @@ class Ledger(Protocol):
 
 
 class History(Protocol):
-    """Saved reviews and sweeps, and each finding's life across them. Safe between processes; raises StoreError.
-
-    `repositories` are the names of one repository; None means all of them.
-    """
+    """Saved reviews and sweeps. `repositories` are the names of one repository; None means all of them."""
 
     def save(self, record: ReviewRecord, *, raw_outputs: Mapping[str, str] = ...) -> None:
         """Save a review durably and whole, in the place of the one with its id."""

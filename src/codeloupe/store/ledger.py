@@ -15,25 +15,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.store.database import Database
-from codeloupe.store.records import Unreadable, decode_result, encode_result, text_column
+from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpacked
 
 # Raised when the fields of a key, or what they mean, change: old results are then no longer found.
 _FORMAT = 2
 CALL_VERSION = "1"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_PROCESS_NAMESPACE = Path("/proc/self/ns/pid")
 _SECONDS_PER_DAY = 86_400
-_BATCH_ROWS = 1_000
-_CLAIM = "SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -70,41 +66,24 @@ def content_key(
     shaping = {
         "format": _FORMAT,
         "version": version,
-        "agent": asked.agent,
-        "model": asked.model,
-        "service": asked.service,
-        "trust": asked.trust,
+        **asdict(asked),
         "tree": tree,
         "extra": sorted(extra.items()),
         "prompt": request.prompt,
         "asked_model": request.model,
-        "fallback_model": request.fallback_model,
-        "system_prompt": request.system_prompt,
-        "append_system_prompt": request.append_system_prompt,
+        **{name: getattr(request, name) for name in ("fallback_model", "system_prompt", "append_system_prompt")},
         "permission_mode": request.permission_mode.value,
-        "tools": request.tools,
-        "max_turns": request.max_turns,
-        "output_schema": request.output_schema,
-        "resume_session": request.resume_session,
+        **{name: getattr(request, name) for name in ("tools", "max_turns", "output_schema", "resume_session")},
         "context": list(request.context.items()),
     }
     # JSON quotes every text, so no two fields can run into each other. Names inside a schema keep their order: a
     # model writes its answer in that order. Surrogates pass one by one, so that half a character is no crash.
-    text = json.dumps(shaping, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    text = json.dumps(shaping, ensure_ascii=False, separators=(",", ":"), default=dict)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _plain(value: object) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no part of a JSON schema")
-
-
 def is_repeatable(request: AgentRequest) -> bool:
-    """Whether a stored answer may be used instead of the call.
-
-    A call that changes files is made for what it does, and a resumed session depends on what was said in it.
-    """
+    """Whether a stored answer may be used instead of the call: not where it changes files or resumes a session."""
     return not request.permission_mode.may_write and request.resume_session is None
 
 
@@ -149,34 +128,10 @@ class Owner(Struct, frozen=True):
 def _machine() -> str:
     # Two containers may have one host name and each a process 7: only the kernel's own names tell them apart.
     try:
-        return f"{_BOOT.read_text('ascii').strip()} {_PROCESS_NAMESPACE.readlink()}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except (OSError, ValueError):
         return ""
-
-
-class Claim(Struct, frozen=True):
-    """Who is buying a call just now, as it is stored; times are seconds of the wall clock."""
-
-    owner: str
-    lease_seconds: float
-    expires_at: float
-
-    @classmethod
-    def until(cls, now: float, *, owner: Owner, lease_seconds: float) -> Self:
-        """A claim for some seconds from now. Raises ValueError when that is no time at all, or for ever."""
-        if not (math.isfinite(lease_seconds) and lease_seconds > 0):
-            raise ValueError(f"a lease lasts some seconds, not {lease_seconds!r}")
-        return cls(str(owner), lease_seconds, now + lease_seconds)
-
-    def holds(self, now: float) -> bool:
-        """Whether it has not run out and its owner is not known to be gone.
-
-        A clock that was set back, or ran ahead when the claim was made, keeps it alive for two leases at most.
-        """
-        if not self.expires_at - 2 * self.lease_seconds <= now < self.expires_at:
-            return False
-        owner = Owner.parse(self.owner)
-        return owner is None or not owner.is_gone()
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -187,11 +142,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class SqliteLedger:
-    """The ledger in a database file. Each instance is an owner of claims of its own; raises StoreError throughout.
-
-    `clock` gives seconds of the wall clock, since claims are compared between processes. The first `put` of an
-    instance also keeps the ledger within `limits`.
-    """
+    """The ledger in a database file, with claims of its own; the first `put` also keeps it within `limits`."""
 
     def __init__(
         self,
@@ -209,14 +160,13 @@ class SqliteLedger:
 
     def get(self, key: str) -> AgentResult | None:
         """A finished call, marked as `from_ledger`, or None."""
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT payload FROM results WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        rows = self._database.select("SELECT payload FROM results WHERE key = ?", (key,))
+        if not rows:
             self._missed.add(key)
             return None
         self._missed.discard(key)
         try:
-            return replace(decode_result(row[0]), from_ledger=True)
+            return replace(from_json(AgentResult, read_json(unpacked(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
             raise StoreError(
                 f"the result {key} in the database {self._database.path} cannot be read: {error}",
@@ -231,51 +181,54 @@ class SqliteLedger:
         once more after the claim. A claim whose process is known to be gone can be had at once, any other when its
         lease has run out.
         """
-        now = self._clock()
-        wanted = Claim.until(now, owner=self._owner, lease_seconds=lease_seconds)
+        self._check_lease(lease_seconds)
         with self._database.writing() as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
-            if found is not None and key in self._missed:
-                return False
-            row = connection.execute(_CLAIM, (key,)).fetchone()
-            if row is not None and Claim(*row).holds(now):
+            if (found is not None and key in self._missed) or self.is_claimed(key):
                 return False
             connection.execute(
                 "INSERT OR REPLACE INTO claims (key, owner, lease_seconds, expires_at) VALUES (?, ?, ?, ?)",
-                (key, wanted.owner, wanted.lease_seconds, wanted.expires_at),
+                (key, str(self._owner), lease_seconds, self._clock() + lease_seconds),
             )
         return True
 
+    def _check_lease(self, seconds: float) -> None:
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
+
     def is_claimed(self, key: str) -> bool:
-        """Whether somebody, or we, hold a claim on it now."""
-        with self._database.reading() as connection:
-            row = connection.execute(_CLAIM, (key,)).fetchone()
-        return row is not None and Claim(*row).holds(self._clock())
+        """Whether a claim has not run out, also by a clock that was set back, and its owner may be alive."""
+        rows = self._database.select("SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?", (key,))
+        for owner, lease_seconds, expires_at in rows:
+            known = Owner.parse(owner)
+            is_over = not expires_at - 2 * lease_seconds <= self._clock() < expires_at
+            return not is_over and (known is None or not known.is_gone())
+        return False
 
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
-        wanted = Claim.until(self._clock(), owner=self._owner, lease_seconds=lease_seconds)
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
-                (wanted.lease_seconds, wanted.expires_at, key, wanted.owner),
-            )
+        self._check_lease(lease_seconds)
+        self._database.change(
+            "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
+            (lease_seconds, self._clock() + lease_seconds, key, str(self._owner)),
+        )
 
     def put(self, key: str, result: AgentResult) -> None:
         """Store a result durably and end our claim, in one transaction; it replaces one that is there."""
         try:
-            payload = encode_result(result)
-            cost_usd = None if result.total_cost_usd is None else float(result.total_cost_usd)
-        except (ValueError, OverflowError) as error:
+            document = {**asdict(result), "usage": asdict(result.usage)}
+            payload = pack(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+        except (TypeError, ValueError, RecursionError) as error:
             raise StoreError(
-                f"the result of {result.agent} cannot be stored: {error}", hint="it can be used, but not kept"
+                f"the result of {result.agent} cannot be stored: a value in it is no JSON ({error})",
+                hint="it can be used, but not kept",
             ) from error
-        model = None if result.model is None else text_column(result.model)
+        row = (key, self._clock(), len(payload), result.agent, result.model, result.total_cost_usd, payload)
         with self._database.writing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (key, self._clock(), len(payload), text_column(result.agent), model, cost_usd, payload),
+                row,
             )
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
         self._missed.discard(key)
@@ -288,33 +241,25 @@ class SqliteLedger:
 
     def release(self, key: str) -> None:
         """End our claim without a result; a claim of another stays."""
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
+        self._database.change("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
 
     def _prune(self, limits: Limits) -> None:
-        """Remove what is too old, then the oldest until the rest fits, and give the room back.
-
-        Works in batches, so that no other process waits long, and two that do it at once do not remove too much.
-        """
-        now = self._clock()
+        """Remove what is too old, then the oldest until the rest fits, in batches: nobody waits long."""
+        now, doomed, removed = self._clock(), [(0,)], 0
         oldest_allowed = now - limits.max_age_days * _SECONDS_PER_DAY
-        removed_some = False
-        while True:
+        while doomed:
+            doomed = []
             with self._database.writing() as connection:
                 (total,) = connection.execute("SELECT coalesce(sum(size_bytes), 0) FROM results").fetchone()
-                doomed: list[tuple[int]] = []
                 for row, created_at, size_bytes in connection.execute(
-                    "SELECT rowid, created_at, size_bytes FROM results ORDER BY created_at LIMIT ?", (_BATCH_ROWS,)
+                    "SELECT rowid, created_at, size_bytes FROM results ORDER BY created_at LIMIT 1000"
                 ).fetchall():
                     if created_at >= oldest_allowed and total <= limits.max_bytes:
                         break
                     doomed.append((row,))
                     total -= size_bytes
                 connection.executemany("DELETE FROM results WHERE rowid = ?", doomed)
-            if not doomed:
-                break
-            removed_some = True
-        if removed_some:
+            removed += len(doomed)
+        if removed:
             self._database.give_back_room()
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))
+        self._database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))

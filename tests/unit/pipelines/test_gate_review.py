@@ -11,12 +11,10 @@ from codeloupe.errors import PipelineError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, Decision, GateDefinition, GateKind
+from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, Decision
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.pipelines.gates import GateTask, ReviewGate, answer_of_a_person, score
+from codeloupe.pipelines.gates import GateTask, answer_of_a_person, review_gate, score
 from tests.endings import ends_soon
-
-GATE = GateDefinition(kind=GateKind.REVIEW)
 
 
 def finding(severity: Severity, **more: Any) -> Finding:
@@ -64,10 +62,10 @@ def judged(review: Review, *, changed: tuple[str, ...] = ("a.py",)) -> Critique:
         output="",
     )
 
-    async def give(_gate: GateDefinition, _task: GateTask) -> Review:
+    async def give() -> Review:
         return review
 
-    return asyncio.run(ReviewGate(give)(GATE, asked))
+    return asyncio.run(review_gate(asked, give))
 
 
 def test_a_review_without_blocking_findings_passes_with_its_score_and_cost() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.config.files import MAX_FILE_BYTES
 from codeloupe.errors import AgentExecutionError
 from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
-from codeloupe.pipelines.prompt import MOST_TEXT_BYTES, build_prompt, read_text
+from codeloupe.pipelines.execution import build_prompt, read_text
 from tests.stage_workspaces import fill
 
 WORK = Path("/some/work")
@@ -138,28 +139,28 @@ def test_a_text_is_read_without_the_mark_of_its_encoding_up_to_the_largest_that_
     assert read(file) == "Write a poem."
     file.write_bytes(b"\xef\xbb\xbfDo it.\n")
     assert read(file) == "Do it.\n"
-    file.write_text("x" * MOST_TEXT_BYTES)
-    assert len(read(file)) == MOST_TEXT_BYTES
+    file.write_text("x" * MAX_FILE_BYTES)
+    assert len(read(file)) == MAX_FILE_BYTES
 
 
 @pytest.mark.requirement("S5")
 def test_a_file_that_cannot_be_used_is_told_with_its_cause(tmp_path: Path, subtests: pytest.Subtests) -> None:
     contents = {
-        "is empty": (b"", b" \n\t\n"),
-        "is not UTF-8: byte 3 cannot be decoded": (b"ok\xe9",),
-        "is not a text: it holds a NUL byte": (b"a\0b",),
-        f"is larger than {MOST_TEXT_BYTES:,} bytes": (b"x" * (MOST_TEXT_BYTES + 1),),
+        "the file is empty": (b"", b" \n\t\n"),
+        "not UTF-8 text": (b"ok\xe9",),
+        "not a text file, it holds a NUL byte": (b"a\0b",),
+        f"larger than {MAX_FILE_BYTES:,} bytes": (b"x" * (MAX_FILE_BYTES + 1),),
     }
     fill(tmp_path, {f"{words[:9]}-{n}": text for words, texts in contents.items() for n, text in enumerate(texts)})
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     rows = [(f"{words[:9]}-{n}", words) for words, texts in contents.items() for n, _ in enumerate(texts)]
     rows += [
-        ("nowhere", "is not there"),
+        ("nowhere", "no such file"),
         ("step.md/x", "cannot be read: not a directory"),
-        (".", "is a directory"),
-        ("pipe", "is not a regular file"),
-        ("circle", "cannot be read: too many levels of symbolic links"),
+        (".", "a folder, where a file is expected"),
+        ("pipe", "not a regular file"),
+        ("circle", "a symbolic link"),
     ]
     for name, words in rows:
         for which in ("step file", "agent definition"):

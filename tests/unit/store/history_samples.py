@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -33,6 +35,7 @@ _plain: dict[Any, st.SearchStrategy[Any]] = {
     NoneType: st.none(),
     datetime: st.datetimes(timezones=st.just(UTC)),
     date: st.dates(),
+    Path: _short.map(Path),
 }
 
 
@@ -49,6 +52,10 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(any_of, arguments))
+    if get_origin(kind) is Annotated:
+        return any_of(arguments[0])
+    if get_origin(kind) is Mapping:
+        return st.dictionaries(any_of(arguments[0]), any_of(arguments[1]), max_size=2)
     assert get_origin(kind) in (tuple, frozenset), kind
     return st.lists(any_of(arguments[0]), max_size=2).map(get_origin(kind))
 

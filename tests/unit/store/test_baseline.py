@@ -14,7 +14,6 @@ from codeloupe.errors import ConfigError, OutputError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.store import baseline as file
-from codeloupe.store import baseline as reading
 from codeloupe.store.baseline import (
     FIELDS,
     decode_baseline,
@@ -27,7 +26,7 @@ from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.store.baseline_samples import ONE, TEXT, TWO
 
-HINT = FIELDS["fingerprint"].hint
+HINT = FIELDS["fingerprint"][2]
 ENTRY = f"version: 1\nentries:\n- fingerprint: {ONE}\n  reason: legacy\n"
 
 
@@ -72,14 +71,11 @@ def test_a_text_without_entries_is_an_empty_baseline(text: str) -> None:
             "add",
         ),
         (f"{ENTRY}  expires: tomorrow\n", "known.yaml:5: expires: expected a date such as 2030-12-31", "YYYY-MM-DD"),
-        (f"{ENTRY}  expires: 2030-02-31\n", "known.yaml:5: expires: expected a date", "YYYY-MM-DD"),
-        (f"{ENTRY}  expires: 2030-2-1\n", "known.yaml:5: expires: expected a date", "YYYY-MM-DD"),
         (f"{ENTRY}  expires: \uff12030-01-01\n", "known.yaml:5: expires: expected a date", "YYYY-MM-DD"),
         (f"{ENTRY}  expire: 2030-01-01\n", "known.yaml:5: expire: unknown key", "did you mean `expires`?"),
         (f"{ENTRY}  zzz: [{{a: b}}]\n", "known.yaml:5: zzz: unknown key", "the keys are fingerprint, file"),
         (f"{ENTRY}  reason: again\n", "known.yaml:5: reason: already given on line 4", "keep one"),
         (f"{ENTRY}entry: []\n", "known.yaml:5: entry: unknown key", "did you mean `entries`?"),
-        (f"{ENTRY}version: 1\n", "known.yaml:5: version: already given on line 1", "keep one"),
         (ENTRY.replace("1", "2", 1), "known.yaml:1: version: this codeloupe reads version 1, found '2'", "update"),
         ("entries: []\n", "known.yaml:1: `version: 1` is missing", "first line"),
         (
@@ -90,19 +86,14 @@ def test_a_text_without_entries_is_an_empty_baseline(text: str) -> None:
         ("version: 1\nentries: none\n", "known.yaml:2: entries: expected a list", "- fingerprint"),
         ("version: 1\nentries: [abc]\n", "known.yaml:2: expected an entry with fingerprint", "key: value"),
         ("- a\n", "known.yaml:1: expected lines of `key: value`, found a list", "key: value"),
-        ("just words\n", "known.yaml:1: expected lines of `key: value`, found", "key: value"),
         (f"{ENTRY}  owner: [a]\n", "known.yaml:5: expected a plain text here", "quotes"),
-        (f"{ENTRY}  owner: *a\n", "known.yaml:5: the alias '*a' has no anchor before it", "quotes"),
         (
             f"{ENTRY}  owner: !!python/name:os.system x\n",
             "known.yaml:5: the tag '!!python/name:os.system' is not",
             "plain value",
         ),
-        (f"{ENTRY}---\nversion: 1\n", "known.yaml:5: a second document begins here", "one document"),
         (f"{ENTRY}  owner: {'x' * 5000}\n", "known.yaml:5: a value longer than 4,096 characters", "shorten"),
-        (f"{ENTRY}\towner: x\n", "known.yaml:5", "spaces"),
         (f"{ENTRY}  owner: a\x1bb\n", "known.yaml:5:11: the character '\\x1b' is not allowed", "UTF-8"),
-        (f"{ENTRY}  owner: 'open\n", "known.yaml:5:10: this quote is not closed", "closing quote"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_to_do(text: str, message: str, hint: str) -> None:
@@ -116,7 +107,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     error = refused("version: 1\nentries:\n- fingerprint: 12\n- reason: x\n  ownr: y\n")
     assert error.message.split("\n") == [
         "the baseline has 4 mistakes:",
-        f"  known.yaml:3: fingerprint: expected {FIELDS['fingerprint'].expected}, found '12' ({HINT})",
+        f"  known.yaml:3: fingerprint: expected {FIELDS['fingerprint'][1]}, found '12' ({HINT})",
         "  known.yaml:3: this entry has no reason (add `reason: `)",
         "  known.yaml:4: this entry has no fingerprint (add `fingerprint: `)",
         "  known.yaml:5: ownr: unknown key (did you mean `owner`?)",
@@ -137,17 +128,9 @@ def test_a_hostile_text_or_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         assert "known.yaml" in refused(f"version: 1\n{text}").message
     with pytest.raises(ConfigError, match=r"a\\x1b\[31m:1"):
         parse_baseline("a\x1b[31m", "- x\n")
-    monkeypatch.setattr(reading, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(file, "MOST_ENTRIES", 100)
     many = "".join(f"- {{fingerprint: {number:032x}, reason: x}}\n" for number in range(101))
     assert refused(f"version: 1\nentries:\n{many}").message == "known.yaml:103: more than 100 entries"
-
-
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    write_working_file(tmp_path, TEXT)
-    found = read_working_file(tmp_path)
-    assert found.text == TEXT
-    assert [entry.fingerprint for entry in found.baseline.entries] == [ONE, TWO]
-    assert [each.name for each in tmp_path.iterdir()] == [BASELINE_NAME]
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
@@ -163,16 +146,16 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == [BASELINE_NAME]
 
 
-def test_the_mode_of_the_file_is_kept(tmp_path: Path) -> None:
-    (tmp_path / BASELINE_NAME).write_text("")
+def test_what_was_written_is_read_and_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_working_file(tmp_path, "")
     (tmp_path / BASELINE_NAME).chmod(0o640)
     write_working_file(tmp_path, TEXT)
     assert stat.S_IMODE((tmp_path / BASELINE_NAME).stat().st_mode) == 0o640
-
-
-def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_working_file(tmp_path)
+    assert found.text == TEXT
+    assert [entry.fingerprint for entry in found.baseline.entries] == [ONE, TWO]
+    assert [each.name for each in tmp_path.iterdir()] == [BASELINE_NAME]
     monkeypatch.setattr(file, "MAX_FILE_BYTES", 10)
-    (tmp_path / BASELINE_NAME).write_text("#" * 11)
     with pytest.raises(ConfigError, match="larger than 10 bytes"):
         read_working_file(tmp_path)
 
@@ -227,6 +210,8 @@ def test_of_a_trusted_change_it_is_the_reviewed_trees_and_what_the_working_tree_
     for kind in ScopeKind:
         found = read(repository, kind, base, head, trusted=True)
         assert [entry.reason for entry in (*found.entries, *found.also)] == ["of the tree"], kind
+    below = read_baseline(Scope(ScopeKind.BRANCH, base, None, ""), repo=repository.path / "below", trusted=True)
+    assert len(asyncio.run(below).entries) == 1
 
 
 def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: GitRepository) -> None:
@@ -241,15 +226,11 @@ def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: G
         assert [entry.reason for entry in found.also] == ["new"]
 
 
-@each("kind", list(ScopeKind))
-def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, str, str], kind: ScopeKind) -> None:
+def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, str, str]) -> None:
     repository, base, head = history
-    (entry,) = read(repository, kind, base, head, trusted=False).entries
-    assert entry.reason == "of the base"
-
-
-def test_an_untrusted_change_without_a_base_has_none(history: tuple[GitRepository, str, str]) -> None:
-    repository, _, head = history
+    for kind in ScopeKind:
+        (entry,) = read(repository, kind, base, head, trusted=False).entries
+        assert entry.reason == "of the base", kind
     assert read(repository, ScopeKind.DIFF_FILE, None, None, trusted=False).entries == ()
     assert read(repository, ScopeKind.COMMIT, None, head, trusted=False).entries == ()
 
@@ -260,12 +241,6 @@ def test_without_a_file_it_is_empty(repository: GitRepository) -> None:
     for kind in ScopeKind:
         for trusted in (True, False):
             assert read(repository, kind, sha, sha, trusted=trusted).entries == (), (kind, trusted)
-
-
-def test_from_a_folder_below_it_is_found_at_the_root(history: tuple[GitRepository, str, str]) -> None:
-    repository, base, _ = history
-    scope = Scope(ScopeKind.BRANCH, base, None, "")
-    assert len(asyncio.run(read_baseline(scope, repo=repository.path / "below", trusted=True)).entries) == 1
 
 
 def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitRepository) -> None:

@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from msgspec.structs import fields, replace
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.store.ledger import Asked, content_key, is_repeatable
 from tests.rows import each
-from tests.unit.store.samples import any_text, request, request_fields, requests
+from tests.unit.store.samples import request, request_fields, requests
 
 NOT_SHAPING: dict[str, Any] = {
     "working_dir": Path("elsewhere"),
@@ -58,19 +58,6 @@ def test_a_change_of_what_does_not_shape_the_answer_keeps_the_key(before: AgentR
         assert key(before) == key(replace(before, **{name: value})), name
 
 
-@given(first=requests, second=requests)
-def test_two_requests_have_one_key_exactly_when_they_have_one_shape(first: AgentRequest, second: AgentRequest) -> None:
-    assert (key(first) == key(second)) == (shape(first) == shape(second))
-
-
-@given(first=any_text, second=any_text)
-def test_text_that_moves_from_one_field_to_the_next_changes_the_key(first: str, second: str) -> None:
-    assume(second)
-    here = request(prompt=first + second, system_prompt="")
-    there = request(prompt=first, system_prompt=second)
-    assert key(here) != key(there)
-
-
 @each(
     "change",
     [
@@ -103,20 +90,12 @@ def test_the_parts_around_the_request_do_not_run_into_each_other() -> None:
     assert len({key(request(), **variant) for variant in variants}) == len(variants)
 
 
-def test_the_order_of_extra_parts_does_not_count() -> None:
-    assert key(request(), extra={"a": "1", "b": "2"}) == key(request(), extra={"b": "2", "a": "1"})
-
-
 def test_the_order_of_a_schema_and_of_the_context_counts_since_the_model_sees_it() -> None:
     properties = {"why": {"type": "string"}, "verdict": {"type": "string"}}
     turned = dict(reversed(properties.items()))
     assert key(request(output_schema={"properties": properties})) != key(request(output_schema={"properties": turned}))
     assert key(request(context={"a": "1", "b": "2"})) != key(request(context={"b": "2", "a": "1"}))
-
-
-def test_two_snapshots_of_one_tree_have_one_key(tmp_path: Path) -> None:
-    first, second = (request(working_dir=tmp_path / name) for name in ("one", "two"))
-    assert key(first, tree="4b825dc") == key(second, tree="4b825dc") != key(second, tree="0000000")
+    assert key(request(), extra={"a": "1", "b": "2"}) == key(request(), extra={"b": "2", "a": "1"})
 
 
 def test_half_a_character_is_not_the_whole_one() -> None:
@@ -124,14 +103,11 @@ def test_half_a_character_is_not_the_whole_one() -> None:
     assert len({key(request(prompt=text)) for text in texts}) == len(texts)
 
 
-def test_a_frozen_schema_has_the_key_of_a_plain_one() -> None:
+def test_a_frozen_schema_has_the_key_of_a_plain_one_and_what_is_no_json_none() -> None:
     frozen = MappingProxyType({"properties": MappingProxyType({"a": MappingProxyType({"type": "string"})})})
     plain = {"properties": {"a": {"type": "string"}}}
     assert key(request(output_schema=frozen)) == key(request(output_schema=plain))
-
-
-def test_a_schema_that_is_no_json_is_refused() -> None:
-    with pytest.raises(TypeError, match="set is no part of a JSON schema"):
+    with pytest.raises(TypeError, match="dictionary"):
         key(request(output_schema={"enum": {1, 2}}))
 
 

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
+from codeloupe.model.agent import TokenUsage
 from codeloupe.store.database import Database
-from codeloupe.store.ledger import Claim, Limits, Owner, SqliteLedger
+from codeloupe.store.ledger import Limits, Owner, SqliteLedger
 from tests.rows import each
 from tests.unit.store.samples import SetClock, result
 
@@ -120,9 +122,12 @@ class TestWhatIsKept:
             assert reader.execute("SELECT key FROM results").fetchall() == [("k",)]
             assert reader.execute("SELECT key FROM claims").fetchall() == []
 
-    def test_a_cost_that_no_column_holds_is_refused_in_words(self, ledger: SqliteLedger) -> None:
-        with pytest.raises(StoreError, match="cannot be stored"):
-            ledger.put("k", result(total_cost_usd=10**400))
+    def test_a_value_that_is_no_json_is_refused_and_not_changed_into_something_else(self, ledger: SqliteLedger) -> None:
+        circle: list[Any] = []
+        circle.append(circle)
+        for value in ({1, 2}, object(), b"bytes", TokenUsage(), circle):
+            with pytest.raises(StoreError, match="a value in it is no JSON"):
+                ledger.put("k", result(structured=value))
 
 
 def pruned(database: Database, clock: SetClock, **limits: float) -> None:
@@ -196,50 +201,35 @@ class TestLimits:
 HERE = Owner.here()
 
 
-def ended_process() -> int:
-    child = subprocess.Popen((sys.executable, "-S", "-c", ""))
-    child.wait()
-    return child.pid
-
-
 @each("owner", [HERE, ELSEWHERE, Owner("", 7, ""), Owner("a process 3 token b", 7, "x token y")])
 def test_an_owner_is_read_back_from_its_text(owner: Owner) -> None:
     assert Owner.parse(str(owner)) == owner
+    for text in ("", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"):
+        assert Owner.parse(text) is None
 
 
-@each("text", ["", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"])
-def test_a_text_that_names_no_process_names_nobody(text: str) -> None:
-    assert Owner.parse(text) is None
-
-
-def test_a_process_that_runs_is_not_gone() -> None:
+def test_a_process_is_gone_once_it_ended_where_processes_can_be_told_apart() -> None:
     assert not HERE.is_gone()
     assert not replace(HERE, process_id=1).is_gone()
-
-
-def test_a_process_that_ended_is_gone_where_processes_can_be_told_apart() -> None:
-    assert replace(HERE, process_id=ended_process()).is_gone() is bool(HERE.machine)
-
-
-def test_a_process_that_was_killed_is_gone_before_its_parent_asks_how_it_ended() -> None:
     child = subprocess.Popen((sys.executable, "-S", "-c", "import time; time.sleep(60)"))
     owner = replace(HERE, process_id=child.pid)
     assert not owner.is_gone()
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert owner.is_gone() is bool(HERE.machine)
+    assert owner.is_gone() is bool(HERE.machine), "before its parent asks how it ended"
     child.wait()
+    assert owner.is_gone() is bool(HERE.machine)
+    # Of other machines nothing is known.
+    for other in (replace(owner, machine="another"), replace(owner, machine=""), replace(HERE, process_id=10**30)):
+        assert not other.is_gone()
 
 
-def test_of_other_machines_nothing_is_known() -> None:
-    number = ended_process()
-    assert not replace(ELSEWHERE, process_id=number).is_gone()
-    assert not Owner("", number, "token").is_gone()
-    assert not replace(HERE, process_id=10**30).is_gone()
-
-
-def test_a_clock_that_was_set_back_does_not_keep_a_claim_for_ever() -> None:
-    claim = Claim.until(1000.0, owner=ELSEWHERE, lease_seconds=60)
-    assert claim.holds(999.0)
-    assert claim.holds(940.0)
-    assert not claim.holds(939.0)
+def test_a_clock_that_was_set_back_does_not_keep_a_claim_for_ever(
+    ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
+) -> None:
+    assert other.claim("k", lease_seconds=60)
+    held = []
+    for seconds in (-1, -59, -1):
+        clock.now += seconds
+        held.append(ledger.is_claimed("k"))
+    assert held == [True, True, False]

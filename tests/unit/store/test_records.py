@@ -8,12 +8,12 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
 from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
+from codeloupe.model.finding import Finding
 from codeloupe.model.history import Comparison, HistoryEntry, ReviewRecord, SweepRecord
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview
@@ -22,16 +22,16 @@ from codeloupe.store.records import (
     FromNewerVersion,
     Unreadable,
     decode,
-    decode_result,
     encode,
-    encode_result,
+    from_json,
     pack,
+    read_json,
     unpack,
+    unpacked,
 )
 from tests.rows import each
 from tests.unit.reports.examples import finding
 from tests.unit.store.history_samples import any_finding, any_of
-from tests.unit.store.samples import result, results
 
 
 class Sample(Struct, frozen=True):
@@ -44,6 +44,10 @@ class Sample(Struct, frozen=True):
 
 def document(value: Any, form: object = FORM) -> bytes:
     return b"j" + json.dumps({"form": form, "value": value}).encode()
+
+
+def decode_result(data: object) -> AgentResult:
+    return from_json(AgentResult, read_json(unpacked(data)))
 
 
 def stored(**fields: Any) -> bytes:
@@ -63,17 +67,6 @@ def test_every_kind_of_record_can_be_stored_whatever_fields_it_has(kind: type, d
     # Fails when the model gets a field of a type that cannot be written.
     value = data.draw(any_of(kind))
     assert decode(kind, encode(value)) == value
-
-
-@settings(max_examples=25)
-@given(before=results)
-@example(before=result("\ud83d\ude00", structured={"\udcff": ["\ud800", -0.0, 10**40, 1e308, None]}))
-@example(before=result("x" * 5000 + "\udcff"))
-@example(before=result(total_cost_usd=float("inf")))
-def test_a_result_comes_back_exactly(before: AgentResult) -> None:
-    after = decode_result(encode_result(before))
-    # 1 == 1.0 == True in Python, so equality alone would not see a value change its type.
-    assert (after, repr(after)) == (before, repr(before))
 
 
 def test_fields_of_a_newer_version_are_ignored_and_those_an_older_one_lacked_get_their_default() -> None:
@@ -120,7 +113,7 @@ def test_what_a_later_version_wrote_is_told() -> None:
     [
         *(b"", b"j", b"jnull", b"j[]", b"j{}", b'j{"form":"1"}', b"x{}", b"z1234", b"j\xff", b'j{"form":', b"j{"),
         *(b"zgarbage", b"z" + zlib.compress(b"\xff"), b"j" + b"[" * 99_999, None, 7, "j{}", 1.5),
-        encode_result(result("x" * 5000))[:-20],
+        pack(str({"x": "y" * 5000}))[:-20],
     ],
 )
 def test_what_is_nothing_stored_is_unreadable(data: object) -> None:
@@ -129,33 +122,7 @@ def test_what_is_nothing_stored_is_unreadable(data: object) -> None:
             read()
 
 
-@each(
-    "wrong",
-    [
-        {"output": 1},
-        {"attempts": True},
-        {"success": 1},
-        {"usage": []},
-        {"usage": {"input_tokens": "3"}},
-        {"usage": {"input_tokens": True}},
-        {"notes": "ab"},
-        {"notes": [1]},
-    ],
-)
-def test_a_result_with_a_value_of_another_type_is_unreadable(wrong: dict[str, Any]) -> None:
-    with pytest.raises(Unreadable, match=next(iter(wrong))):
-        decode_result(stored(**{"success": True, "output": "x", "agent": "a", **wrong}))
-
-
-def test_a_value_that_is_no_json_is_refused_and_not_changed_into_something_else() -> None:
-    circle: list[Any] = []
-    circle.append(circle)
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    for value in ({1, 2}, object(), b"bytes", TokenUsage(), circle, deep):
-        with pytest.raises(ValueError, match="a value in it is no JSON"):
-            encode_result(result(structured=value))
+def test_a_value_that_is_no_json_is_refused() -> None:
     for odd in (object(), 10**5000):
         with pytest.raises(ValueError):  # noqa: PT011 - the words are those of the libraries
             encode(Sample("a", number=odd))  # type: ignore[arg-type]  # that it is refused is the test
@@ -165,11 +132,3 @@ def test_long_text_is_compressed_and_short_text_can_be_read_by_people() -> None:
     assert pack("shört") == b"j" + "shört".encode()
     assert len(pack("long " * 10_000)) < 1_000
     assert unpack(pack("long \ud800\udc00 " * 10_000)) == "long \ud800\udc00 " * 10_000
-    assert encode_result(result("é")).startswith(b"j{")
-    assert encode_result(result("é" * 100_000)).startswith(b"z")
-
-
-def test_a_suppression_comes_back_with_its_day() -> None:
-    suppression = Suppression(kind=SuppressionKind.BASELINE, reason="old", owner="ada", expires=date(2027, 1, 2))
-    before = finding(suppression=suppression, status=FindingStatus.DISMISSED)
-    assert decode(Finding, encode(before)) == before
