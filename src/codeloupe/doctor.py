@@ -20,7 +20,7 @@ from codeloupe.engine.choose import choose_reviewers, default_analysers, experts
 from codeloupe.engine.globs import no_such_files, unmatched
 from codeloupe.engine.reviewer import joined_info
 from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreError, UsageError, install_command
-from codeloupe.git.command import JOINING_VERSION, MINIMUM_VERSION, WANTED_VERSION, git_version
+from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.git.snapshot import list_files, list_head_files
 from codeloupe.model.agent import AGENT_NAMES

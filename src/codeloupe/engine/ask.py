@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
-from codeloupe.engine.parse.loose_json import scan_json
 from codeloupe.engine.prompt import PROMPT_VERSION, Prompt
 from codeloupe.engine.prompt_material import new_fence
 from codeloupe.model import agent as model
