@@ -17,10 +17,8 @@ from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import AgentProgress, choose_mode
 from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
-from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
-from codeloupe.runtime import Runtime, run_agent
 from codeloupe.system.untrusted import json_document, terminal
 
 
@@ -166,7 +164,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> AgentResult:
-    loaded = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments)))
+    from codeloupe.runtime import configure as settings_for
+    from codeloupe.runtime import run_agent
+
+    loaded = run_to_end(settings_for(repo=arguments.working_dir, flags=flags_of(arguments)))
     settings = tell_notes(loaded, quiet=arguments.quiet).settings
     request = request_of(arguments)
     with AgentProgress(mode=choose_mode(quiet=arguments.quiet)) as progress:
@@ -198,7 +199,10 @@ def _failed(error: CodeloupeError) -> dict[str, Any]:
 
 
 def _list(*, as_json: bool) -> int:
-    found = run_to_end(Runtime(run_to_end(configure_settings()).settings).list_agents())
+    from codeloupe.runtime import Runtime
+    from codeloupe.runtime import configure as settings_for
+
+    found = run_to_end(Runtime(run_to_end(settings_for()).settings).list_agents())
     if as_json:
         write_result(_as_json({"agents": [{"name": name, **to_builtins(agent)} for name, agent in found]}))
         return 0

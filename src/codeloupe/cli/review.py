@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from codeloupe import runtime
 from codeloupe.cli import options
 from codeloupe.cli.output import Output, add_output_options, deliver, outputs_of, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.config.loading import LoadedSettings, OriginKind
-from codeloupe.engine.prepare import fetch, patterns_of
 from codeloupe.errors import UsageError
-from codeloupe.git.repository import private_directory
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event
@@ -112,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         def make() -> tuple[int, Callable[[Output], str]]:
             if arguments.preview:
+                from codeloupe import runtime
+
                 preview = run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
             review, change = _review(scope, loaded, context, arguments)
@@ -135,6 +134,9 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
     if not isinstance(scope, PullRequestScope):
         yield scope
         return
+    from codeloupe.engine.prepare import fetch
+    from codeloupe.git.repository import private_directory
+
     note(f"fetching pull request {scope.name}", quiet=arguments.quiet)
     with private_directory() as directory:
         fetched, arguments.repo = run_to_end(fetch(scope, repo=arguments.repo, into=directory))
@@ -142,6 +144,9 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
 
 
 def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path) -> LoadedSettings:
+    from codeloupe import runtime
+    from codeloupe.engine.prepare import patterns_of
+
     flags = flags_of(arguments)
     if arguments.guessed or arguments.paths:
         if arguments.include:
@@ -160,6 +165,8 @@ def _review(
     scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments: argparse.Namespace
 ) -> tuple[Review, Change | None]:
     """The outcome, and the change it is about, where it came so far."""
+    from codeloupe import runtime
+
     seen: list[Change] = []
     own = (key for key in ("include", "exclude") if loaded.origins[key].kind is OriginKind.FLAG)
     mode = choose_mode(quiet=arguments.quiet, logs=arguments.verbose or arguments.debug)
