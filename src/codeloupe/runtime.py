@@ -150,12 +150,12 @@ class Runtime:
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
-        from codeloupe.engine import run
+        from codeloupe.engine.preview import preview as previewed
 
         self._refuse_if_closed()
         check_scope(scope)
         check_arguments(repo=repo)
-        return await self._until_closed(run.preview(scope, repo=repo, settings=self._settings, calls=self._calls))
+        return await self._until_closed(previewed(scope, repo=repo, settings=self._settings, calls=self._calls))
 
     async def review_commits(
         self,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.engine.prompt import light_diff, shown_line
-from codeloupe.engine.prompt_material import has_hidden
 from codeloupe.model.change import FileChange, FileStatus, Hunk, UnitPart
+from codeloupe.system.untrusted import has_hidden
 
 _TEXTS = st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b" ")) | st.sampled_from(
     [b"", b":120", b"=== a", b"@@ -1 +1 @@", b"\\ no newline at the end", b"x\r", "\u202e".encode(), b"\xff\0"]

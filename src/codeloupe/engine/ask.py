@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
-from codeloupe.engine.prompt import PROMPT_VERSION, Prompt
+from codeloupe.engine.calls import PROMPT_VERSION, Failure, failure_of
+from codeloupe.engine.prompt import Prompt
 from codeloupe.engine.prompt_material import new_fence
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Usage
@@ -23,10 +24,6 @@ from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
 from codeloupe.system.json_text import scan_json
 
 INVALID_ANSWER = "invalid_answer"
-NOT_VERIFIED = "not_verified"
-UNEXPECTED_ERROR = "unexpected_error"
-# What is not called as its class is.
-_NAMES = {errors.Crashed: "agent crashed", errors.OutputInvalid: "invalid answer", errors.StoreError: "ledger failed"}
 # A service that gave no answer takes no money.
 _FREE = (
     *(errors.InvalidRequest, errors.NotInstalled, errors.NotLoggedIn, errors.RateLimited, errors.Overloaded),
@@ -39,33 +36,6 @@ Transcript = Callable[[str, str], None]
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
-
-
-class Failure(Struct, frozen=True):
-    """Why a call gave nothing: a short stable word, the phrase for coverage, and the files it is about, if not all."""
-
-    kind: str
-    reason: str
-    files: tuple[str, ...] = ()
-
-
-def failure_of(error: Exception) -> Failure:
-    """The failure that an error means. The reason of a timeout is that one word."""
-    if isinstance(error, errors.TimedOut):
-        return Failure("timeout", "timeout")
-    if not isinstance(error, errors.CodeloupeError):
-        return Failure(UNEXPECTED_ERROR, shortened(f"unexpected error: {type(error).__name__}: {error}"))
-    is_named = isinstance(error, errors.AgentError) and type(error) is not errors.AgentError
-    words = re.sub(r"\B(?=[A-Z])", " ", type(error).__name__).lower() if is_named else "failed"
-    name = _NAMES.get(type(error), words)
-    hint = f" ({error.hint})" if error.hint else ""
-    return Failure(name.replace(" ", "_"), shortened(f"{name}: {error.message}{hint}"))
-
-
-def shortened(text: str) -> str:
-    """One line of bearable length: a message may hold what a program printed, or a whole answer."""
-    line = " ".join(text.split())
-    return line if len(line) <= 600 else f"{line[:600]} ..."
 
 
 class CircuitOpen(Exception):

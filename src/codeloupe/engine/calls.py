@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
@@ -12,8 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
 from codeloupe.agents.calls.limiter import Timing
@@ -27,6 +30,43 @@ from codeloupe.model.ports import Agent
 from codeloupe.store.database import DATABASE_NAME, Database, state_directory
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
+
+UNEXPECTED_ERROR = "unexpected_error"
+
+
+# What is not called as its class is.
+_NAMES = {errors.Crashed: "agent crashed", errors.OutputInvalid: "invalid answer", errors.StoreError: "ledger failed"}
+
+
+class Failure(Struct, frozen=True):
+    """Why a call gave nothing: a short stable word, the phrase for coverage, and the files it is about, if not all."""
+
+    kind: str
+    reason: str
+    files: tuple[str, ...] = ()
+
+
+def failure_of(error: Exception) -> Failure:
+    """The failure that an error means. The reason of a timeout is that one word."""
+    if isinstance(error, errors.TimedOut):
+        return Failure("timeout", "timeout")
+    if not isinstance(error, errors.CodeloupeError):
+        return Failure(UNEXPECTED_ERROR, shortened(f"unexpected error: {type(error).__name__}: {error}"))
+    is_named = isinstance(error, errors.AgentError) and type(error) is not errors.AgentError
+    words = re.sub(r"\B(?=[A-Z])", " ", type(error).__name__).lower() if is_named else "failed"
+    name = _NAMES.get(type(error), words)
+    hint = f" ({error.hint})" if error.hint else ""
+    return Failure(name.replace(" ", "_"), shortened(f"{name}: {error.message}{hint}"))
+
+
+def shortened(text: str) -> str:
+    """One line of bearable length: a message may hold what a program printed, or a whole answer."""
+    line = " ".join(text.split())
+    return line if len(line) <= 600 else f"{line[:600]} ..."
+
+
+# Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
+PROMPT_VERSION = "2"
 
 
 async def _watch(directory: Path) -> ChangedFiles:

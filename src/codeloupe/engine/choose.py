@@ -1,9 +1,14 @@
-"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find."""
+"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find.
+
+A kind of reviewer loads when it is made, as agents do in their registry: an offline review needs none of what asks
+agents, which is a fifth of its start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,14 +21,8 @@ from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.config.schema import Settings
-from codeloupe.engine.ask import CallOptions
 from codeloupe.engine.calls import AgentCalls, review_key
-from codeloupe.engine.experts import DEFAULT, load_experts
-from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
-from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.engine.merge import merge_findings
-from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
-from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
 from codeloupe.model import ports
 from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
@@ -32,6 +31,9 @@ from codeloupe.model.expert import Expert
 from codeloupe.model.ports import Agent, AskAgent, Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.system.redaction import redact
+
+if TYPE_CHECKING:
+    from codeloupe.engine.ask import CallOptions
 
 # The analyser that runs beside agents too, where something is masked for them.
 SECRETS = "detect-secrets"
@@ -130,6 +132,8 @@ def _info(name: str, why: str, settings: Settings, *, first: str | None) -> Revi
 
 def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Expert, ...]:
     """The experts of these names, or of those in the settings, or the default ones. Raises as `load_experts` does."""
+    from codeloupe.engine.experts import DEFAULT, load_experts
+
     folder = Path(settings.experts_folder) if settings.experts_folder else None
     return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
 
@@ -169,7 +173,9 @@ class Reviewers(Struct):
     def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
         """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
         apart = experts is None and len(self.settings.experts) > 1
-        checklists = experts_of(self.settings) if experts is None else tuple(experts)
+        checklists = tuple(experts or ())
+        if experts is None and (self.have_agents or self.settings.experts):
+            checklists = experts_of(self.settings)
         return tuple(self._reviewer(one, checklists, apart=apart) for one in self.chosen)
 
     def verifier(self) -> ports.Verifier | None:
@@ -177,6 +183,8 @@ class Reviewers(Struct):
         agents = [one for one in self.chosen if one.agents]
         if not self.settings.verify or not agents:
             return None
+        from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
+
         for one in agents:
             if one.agents[0].limits.tools:
                 return AgentVerifier(
@@ -194,13 +202,19 @@ class Reviewers(Struct):
             case "offline":
                 return OfflineReviewer(default_analysers(), why=one.info.why)
             case "command":
+                from codeloupe.engine.external.command import CommandReviewer
+
                 return CommandReviewer(review_command(settings), info=one.info)
             case "cerberus":
+                from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
+
                 place = GatePlace(
                     repo=self.repo, state_directory=self.calls.state_directory, session_id=self.session_id
                 )
                 arguments = settings.review_gate_arguments
                 return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
+        from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
+
         reviewer = AgentReviewer(
             one.info.type,
             self._asking(one),
@@ -223,6 +237,8 @@ class Reviewers(Struct):
         return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
 
     def _calls_of(self, one: ChosenReviewer) -> CallOptions:
+        from codeloupe.engine.ask import CallOptions
+
         settings, is_sdk = self.settings, one.info.type == "agent_sdk"
         seconds = settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds
         return CallOptions(model=one.info.model, timeout_seconds=seconds)

@@ -6,15 +6,81 @@ no chain of small likenesses joins two that differ. The order in which the findi
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from operator import attrgetter
 
 from msgspec.structs import fields, replace
 
+from codeloupe.engine.calls import failure_of
 from codeloupe.engine.similarity import NEAR_LINES, SAME, Profile, are_nearly_identical, likeness
+from codeloupe.model.agent import Usage
+from codeloupe.model.events import LaneFinished
 from codeloupe.model.finding import Finding, Source
+from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+
+DROPPED_FINDING = "dropped_finding"
+
+
+OFFLINE = "offline"
+_log = logging.getLogger(__name__)
+
+
+async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    """Let all review at the same time, and merge what they found; one that fails makes the review incomplete."""
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(_outcome(reviewer, task, emit)) for reviewer in reviewers]
+    outcomes = [one.result() for one in running]
+    findings = tuple(finding for outcome in outcomes for finding in outcome.findings)
+    if any(finding.source is not Source.ANALYSER for finding in findings):
+        # The analysers merge their own, since they know their rules.
+        findings = merge_findings(findings)
+    # Where agents review, analysers do not make a file a reviewed one.
+    asked = [one for reviewer, one in zip(reviewers, outcomes, strict=True) if reviewer.info.type != OFFLINE]
+    return ReviewerOutcome(
+        findings=findings,
+        units_total=sum(outcome.units_total for outcome in outcomes),
+        units_failed=tuple(unit for outcome in outcomes for unit in outcome.units_failed),
+        errors=tuple(error for outcome in outcomes for error in outcome.errors),
+        usage=reduce(Usage.plus, (outcome.usage for outcome in outcomes), Usage()),
+        unreviewed=frozenset.intersection(*(outcome.unreviewed for outcome in asked or outcomes)),
+    )
+
+
+def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
+    """Who reviewed, as one line: a single reviewer as it is, several with their types and reasons in order."""
+    if len(reviewers) == 1:
+        return reviewers[0]
+    models = dict.fromkeys(info.model for info in reviewers if info.model)
+    return ReviewerInfo(
+        type="+".join(info.type for info in reviewers),
+        why="; ".join(f"{info.type}: {info.why}" for info in reviewers),
+        model="+".join(models) or None,
+    )
+
+
+async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    started, name = time.monotonic(), reviewer.info.type
+    try:
+        return await reviewer.review(task, emit)
+    except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this reviewer that failed
+        _log.warning("the reviewer %s failed", name, exc_info=True)
+        reason = failure_of(error).reason
+    files = tuple(dict.fromkeys(file.path for file in task.files))
+    emit(LaneFinished(name, 0, time.monotonic() - started, reason))
+    return ReviewerOutcome(
+        units_total=1,
+        units_failed=(FailedUnit(name, files, reason),),
+        errors=(ReviewError("reviewer_failed", f"{name} could not review: {reason}"),),
+        unreviewed=frozenset(files),
+    )
+
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60

@@ -11,7 +11,7 @@ import re
 import string
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from math import ceil
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
+from codeloupe.git.diff import _LONGEST_SECTION, _Rows
 from codeloupe.model.change import Effort, FileChange, Hunk, Unit, UnitPart
 from codeloupe.model.expert import Expert
 from codeloupe.model.scope import check_pattern
@@ -198,10 +199,6 @@ def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens
     return len(weights), tokens
 
 
-# As much as git itself shows.
-_LONGEST_SECTION = 80
-_ROW = re.compile(rb"[^\n]*\n|[^\n]+")
-_DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
 _TOP_LEVEL = re.compile(rb"[-+ ][^\s})\]]")
 
 
@@ -221,45 +218,6 @@ def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece
     if tokens <= most_tokens:
         return (Piece(hunk, 0, tokens),)
     return tuple(_Cutter(hunk, target_tokens).pieces())
-
-
-def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
-    """Some stretches of a hunk's rows, in order and without overlap, as hunks with the right numbers."""
-    rows, passed = _Rows(hunk), 0
-    for start, end in stretches:
-        if (start, end) == (0, len(rows.signs)):
-            yield hunk
-            return
-        # The marker of a missing newline belongs to its row.
-        first = start - (start > passed and rows.signs[start] == b"\\")
-        passed = end + (end < len(rows.signs) and rows.signs[end] == b"\\")
-        yield rows.part(first, passed, rows.section_in(max(0, first - 2_000), first) or hunk.section)
-
-
-class _Rows:
-    """The rows of a hunk with the marks that they begin with, of which parts can be made."""
-
-    def __init__(self, hunk: Hunk) -> None:
-        self.rows: list[bytes] = _ROW.findall(hunk.body)
-        self.signs = [row[:1] for row in self.rows]
-        # The numbers of each row on both sides; in git's numbers a side without lines begins before it.
-        old, new = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
-        self._old = list(accumulate((sign not in (b"+", b"\\") for sign in self.signs), initial=old))
-        self._new = list(accumulate((sign not in (b"-", b"\\") for sign in self.signs), initial=new))
-
-    def section_in(self, start: int, end: int) -> str:
-        """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
-        found = (row for row in reversed(self.rows[start:end]) if _DEFINITION.match(row))
-        return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
-
-    def part(self, start: int, end: int, section: str) -> Hunk:
-        """Some rows as a hunk."""
-        (old, old_end), (new, new_end) = ((side[start], side[end]) for side in (self._old, self._new))
-        body, signs = b"".join(self.rows[start:end]), self.signs[start:end]
-        added, deleted = signs.count(b"+"), signs.count(b"-")
-        return Hunk(
-            old - (old == old_end), old_end - old, new - (new == new_end), new_end - new, body, section, added, deleted
-        )
 
 
 class _Cutter(_Rows):

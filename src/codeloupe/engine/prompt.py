@@ -13,13 +13,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.engine.prompt_material import PromptMaterial, cut, fenced, has_hidden, material_blocks, one_line, visible
+from codeloupe.engine.prompt_material import PromptMaterial, cut, fenced, material_blocks
 from codeloupe.model.change import DiffLine, FileStatus, LineKind, Unit, UnitPart
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
+from codeloupe.system.untrusted import has_hidden, one_line, visible
 
-# Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
-PROMPT_VERSION = "2"
 # Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
 MAX_LINE_BYTES = 8_000
 _CLAIM_BYTES = 4_000

@@ -13,8 +13,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from codeloupe.engine.code_text import fold, has_letters
-from codeloupe.engine.prompt_material import has_hidden, one_line
 from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.system.untrusted import has_hidden, one_line
 
 # What redaction puts in the place of a secret.
 MASK = "[redacted]"

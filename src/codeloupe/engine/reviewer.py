@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +17,8 @@ from msgspec.structs import replace
 
 from codeloupe.engine import ask
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
-from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened
+from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.sentences import is_alarming
@@ -27,70 +27,18 @@ from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHE
 from codeloupe.engine.prompt_material import PromptMaterial
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import Crashed, OutputInvalid
-from codeloupe.model.agent import AgentLimits, AgentRequest, Usage
+from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.change import Effort, PathInstruction, Unit
 from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.expert import Expert
-from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer, Source
-from codeloupe.model.ports import AskAgent, EventSink, Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
+from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 
-DROPPED_FINDING = "dropped_finding"
-OFFLINE = "offline"
 _MAX_DROPPED = 20
 # More is no review of a few hunks, and placing each costs time.
 _MAX_FINDINGS = 200
 _log = logging.getLogger(__name__)
-
-
-async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-    """Let all review at the same time, and merge what they found; one that fails makes the review incomplete."""
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_outcome(reviewer, task, emit)) for reviewer in reviewers]
-    outcomes = [one.result() for one in running]
-    findings = tuple(finding for outcome in outcomes for finding in outcome.findings)
-    if any(finding.source is not Source.ANALYSER for finding in findings):
-        # The analysers merge their own, since they know their rules.
-        findings = merge_findings(findings)
-    # Where agents review, analysers do not make a file a reviewed one.
-    asked = [one for reviewer, one in zip(reviewers, outcomes, strict=True) if reviewer.info.type != OFFLINE]
-    return ReviewerOutcome(
-        findings=findings,
-        units_total=sum(outcome.units_total for outcome in outcomes),
-        units_failed=tuple(unit for outcome in outcomes for unit in outcome.units_failed),
-        errors=tuple(error for outcome in outcomes for error in outcome.errors),
-        usage=reduce(Usage.plus, (outcome.usage for outcome in outcomes), Usage()),
-        unreviewed=frozenset.intersection(*(outcome.unreviewed for outcome in asked or outcomes)),
-    )
-
-
-def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
-    """Who reviewed, as one line: a single reviewer as it is, several with their types and reasons in order."""
-    if len(reviewers) == 1:
-        return reviewers[0]
-    models = dict.fromkeys(info.model for info in reviewers if info.model)
-    return ReviewerInfo(
-        type="+".join(info.type for info in reviewers),
-        why="; ".join(f"{info.type}: {info.why}" for info in reviewers),
-        model="+".join(models) or None,
-    )
-
-
-async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-    started, name = time.monotonic(), reviewer.info.type
-    try:
-        return await reviewer.review(task, emit)
-    except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this reviewer that failed
-        _log.warning("the reviewer %s failed", name, exc_info=True)
-        reason = ask.failure_of(error).reason
-    files = tuple(dict.fromkeys(file.path for file in task.files))
-    emit(LaneFinished(name, 0, time.monotonic() - started, reason))
-    return ReviewerOutcome(
-        units_total=1,
-        units_failed=(FailedUnit(name, files, reason),),
-        errors=(ReviewError("reviewer_failed", f"{name} could not review: {reason}"),),
-        unreviewed=frozenset(files),
-    )
 
 
 class AgentReviewOptions(Struct, frozen=True, kw_only=True):
@@ -155,7 +103,7 @@ class _UnitOutcome(Struct, frozen=True, kw_only=True):
     """What a unit gave. With a `failure` it is not wholly `reviewed`; `dropped` and `answer` could not be read."""
 
     findings: tuple[Finding, ...] = ()
-    failure: ask.Failure | None = None
+    failure: Failure | None = None
     reviewed: bool = True
     dropped: tuple[str, ...] = ()
     from_ledger: bool = False
@@ -194,7 +142,7 @@ class _Run:
         self._anchorer = Anchorer(task.files, text.read, mask=reviewer.mask)
         self._lines = StatedLines(task, text, mask=reviewer.mask, only_shown=True)
         self._outcomes: dict[str, _UnitOutcome] = {}
-        self._not_started: dict[str, ask.Failure] = {}
+        self._not_started: dict[str, Failure] = {}
         self._details = 0
 
     async def review(self, unit: Unit) -> None:
@@ -266,8 +214,8 @@ class _Run:
         except ask.CircuitOpen:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a unit trips over, it is this unit that failed
-            failure = ask.failure_of(error)
-            is_bad = failure.kind == ask.UNEXPECTED_ERROR or isinstance(error, Crashed)
+            failure = failure_of(error)
+            is_bad = failure.kind == UNEXPECTED_ERROR or isinstance(error, Crashed)
             level = logging.WARNING if is_bad else logging.INFO
             _log.log(level, "the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
             self._asker.circuit.note_failure(error)
@@ -275,7 +223,7 @@ class _Run:
             return _UnitOutcome(failure=failure, reviewed=False)
         # What was found first is kept.
         problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
-        both = ask.Failure(failure.kind, ask.shortened(f"{problem}{failure.reason}"))
+        both = Failure(failure.kind, shortened(f"{problem}{failure.reason}"))
         return replace(self._placed(unit, heard), failure=both, reviewed=False)
 
     async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
@@ -361,12 +309,12 @@ class _Run:
             lost = f"{len(claims):,} findings in one answer, of which only the most severe {_MAX_FINDINGS} are kept"
         elif dropped and not findings:
             lost = f"no finding could be read: {dropped[0]}"
-        named = [ask.shortened(one) for one in dropped[:_MAX_DROPPED]]
+        named = [shortened(one) for one in dropped[:_MAX_DROPPED]]
         if len(dropped) > _MAX_DROPPED:
             named.append(f"and {len(dropped) - _MAX_DROPPED:,} more")
         return _UnitOutcome(
             findings=tuple(findings),
-            failure=ask.Failure(ask.INVALID_ANSWER, ask.shortened(lost)) if lost else _hidden_part(unit),
+            failure=Failure(ask.INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
             reviewed=lost is None,
             dropped=tuple(named),
             from_ledger=heard.from_ledger,
@@ -386,7 +334,7 @@ class _Run:
     def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
         reason = "; ".join(part for part in (heard.read.problem, more) if part)
         self._asker.circuit.note_failure(OutputInvalid(reason, agent=""))
-        failure = ask.Failure(ask.INVALID_ANSWER, ask.shortened(reason))
+        failure = Failure(ask.INVALID_ANSWER, shortened(reason))
         return replace(self._placed(unit, heard), failure=failure, reviewed=False)
 
 
@@ -394,7 +342,7 @@ def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
     return claim.file, claim.line_start, "".join(claim.title.split()).lower()
 
 
-def _hidden_part(unit: Unit) -> ask.Failure | None:
+def _hidden_part(unit: Unit) -> Failure | None:
     """The failure of a unit whose changed lines are so long that they were not shown whole: their ends are unread."""
     files = dict.fromkeys(
         part.file.path
@@ -404,10 +352,10 @@ def _hidden_part(unit: Unit) -> ask.Failure | None:
         and any(len(row) > MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
     reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
-    return ask.Failure("line_too_long", ask.shortened(reason), tuple(files)) if files else None
+    return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
 
 
-def _failed(unit: Unit, failure: ask.Failure) -> FailedUnit:
+def _failed(unit: Unit, failure: Failure) -> FailedUnit:
     """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
     if not failure.files or set(failure.files) == set(unit.files):
         return FailedUnit(unit.name, unit.files, failure.reason)

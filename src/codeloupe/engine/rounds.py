@@ -20,17 +20,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, trust_of
+from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls, trust_of
 from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import OpenedHistory
 from codeloupe.engine.identity import PlacesOfNow, is_touched
 from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
-from codeloupe.engine.plan import stretches_of
+from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.prepare import Prepared
-from codeloupe.engine.prompt import PROMPT_VERSION
-from codeloupe.engine.reviewer import DROPPED_FINDING
 from codeloupe.errors import CodeloupeError, StoreError
+from codeloupe.git.diff import stretches_of
 from codeloupe.git.identity import Checkout, commits_of_work, read_checkout
 from codeloupe.git.repository import find_root
 from codeloupe.model.change import FileChange, Hunk, ScopeKind
@@ -207,6 +206,8 @@ async def begin_round(
     """
     conditions = _conditions_of(prepared, chosen, settings)
     plain = Round(conditions=conditions, has_agents=any(one.agents for one in chosen))
+    if not prepared.change.files:
+        return plain  # there is nothing that an earlier review could have seen
     kind = prepared.change.scope.kind
     is_going_on = kind in _GOING_ON
     if not settings.keep_history or (since_last and not is_going_on):
@@ -237,10 +238,11 @@ def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], setting
 
     Commit messages are not in it: each commit would make it new.
     """
+    agents = [f"{one.info.type} {one.info.model}" for one in chosen if one.agents]
     parts = (
         PROMPT_VERSION,
-        *(f"{one.info.type} {one.info.model}" for one in chosen if one.agents),
-        *(repr(expert) for expert in experts_of(settings)),
+        *agents,
+        *(repr(expert) for expert in (experts_of(settings) if agents else ())),
         trust_of(trusted=not settings.untrusted),
         settings.api_base_url or "",
         settings.effort.value,

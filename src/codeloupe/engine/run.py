@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
@@ -14,21 +13,16 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.registry import make_agent
 from codeloupe.analysers.secrets import search_commits
 from codeloupe.config.schema import Settings
-from codeloupe.engine.ask import NOT_VERIFIED
-from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
+from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
+from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.keeping import Answers, keep
 from codeloupe.engine.lifecycle import EarlierRounds, Settled, converged
-from codeloupe.engine.plan import plan_units, tokens_of
+from codeloupe.engine.merge import joined_info, review_together
 from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
-from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, review_prompt
-from codeloupe.engine.prompt_material import PromptMaterial, new_fence
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.reviewer import joined_info, review_together
 from codeloupe.engine.rounds import begin_round
 from codeloupe.engine.select import Selection, wanted_only
 from codeloupe.engine.settings import configure
@@ -37,17 +31,15 @@ from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.repository import opening_once
-from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
 from codeloupe.model.review import (
     NOT_INCLUDED,
+    NOT_VERIFIED,
     Coverage,
     Policy,
-    Preview,
-    PreviewFile,
     Review,
     ReviewError,
     SkippedFile,
@@ -91,7 +83,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     async with AsyncExitStack() as stack:
         stack.enter_context(opening_once())
         request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
-        settings = await _settings_for(request, place, settings, calls)
+        settings = await settings_for(request, place, settings, calls)
         chosen = reviewers
         if chosen is None:
             chosen = await choose_reviewers(settings, calls, needs_agent=needs_agent)
@@ -154,7 +146,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
         )
 
 
-async def _settings_for(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
+async def settings_for(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
     """Those that were given, or are in force; a pull request is untrusted, whatever they say."""
     settings = given or (await configure(request, repo=repo, environment=calls.environment)).settings
     return replace(settings, untrusted=True) if isinstance(request, FetchedScope) else settings
@@ -229,43 +221,6 @@ def _went_offline(chosen: Sequence[ChosenReviewer]) -> Iterator[ReviewError]:
         if one.instead:
             words = f"only the analysers reviewed this change: {one.instead}"
             yield ReviewError(_NO_AGENT, f"{words}; `codeloupe doctor` says how to set one up")
-
-
-async def preview(
-    scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None, calls: AgentCalls
-) -> Preview:
-    """What a review would look at and what not, without running it. Raises as `review` does."""
-    async with AsyncExitStack() as stack:
-        stack.enter_context(opening_once())
-        request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
-        settings = await _settings_for(request, place, settings, calls)
-        prepared = await stack.enter_async_context(prepare(request, place, settings, must_match=True))
-        files, without_lines = with_and_without_lines(prepared.selection.files)
-        reasons = {skip.file: skip for skip in (*prepared.selection.skipped, *without_lines)}
-        shown = {file.path for file in prepared.change.files}
-        # What the agent that is asked first adds to each call, as far as that can be told without looking for it.
-        name = (settings.reviewers or (settings.reviewer_type,))[0]
-        first = settings.agents[0] if name == "auto" and settings.agents else name
-        units = plan_units(
-            files,
-            effort=settings.effort,
-            experts=experts_of(settings),
-            passes=settings.passes,
-            apart=len(settings.experts) > 1,
-            own_tokens=make_agent(first, settings).limits.own_tokens if first in AGENT_NAMES else 0,
-        )
-        tokens = sum(unit.tokens for unit in units)
-        if units:
-            sample = review_prompt(units[0], PromptMaterial(fence=new_fence()))
-            around = tokens_of(sample.system) + tokens_of(json.dumps(FINDINGS_SCHEMA)) + tokens_of(sample.text)
-            tokens += max(0, around - units[0].tokens) * len(units)
-        return Preview(
-            scope=prepared.change.scope,
-            files=tuple(PreviewFile(file, reasons.get(file.path)) for file in prepared.change.files),
-            out_of_reach=tuple(skip for skip in reasons.values() if skip.file not in shown),
-            units=len(units),
-            prompt_tokens_estimate=tokens,
-        )
 
 
 class ReviewPlan(Struct, frozen=True, kw_only=True):

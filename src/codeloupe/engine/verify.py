@@ -14,20 +14,8 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.ask import (
-    NOT_VERIFIED,
-    QUOTED_ANSWER,
-    UNEXPECTED_ERROR,
-    Asker,
-    CallOptions,
-    CircuitOpen,
-    Transcript,
-    failure_of,
-    for_each,
-    is_quoted,
-    shortened,
-    warn,
-)
+from codeloupe.engine.ask import QUOTED_ANSWER, Asker, CallOptions, CircuitOpen, Transcript, for_each, is_quoted, warn
+from codeloupe.engine.calls import UNEXPECTED_ERROR, failure_of, shortened
 from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.prompt import VERIFY_SCHEMA, excerpt_around, shown_line, verify_prompt
 from codeloupe.engine.prompt_material import PromptMaterial
@@ -37,7 +25,7 @@ from codeloupe.model.agent import AgentLimits
 from codeloupe.model.events import FindingVerified, StageStarted
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, Source, Verification
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.review import ReviewError
+from codeloupe.model.review import NOT_VERIFIED, ReviewError
 
 _CONTEXT_LINES = 25
 _log = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ of a recursive diff and no prefix at all are told apart without being told.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,6 +19,55 @@ from msgspec.structs import replace
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff_text import DiffText, quoted_length, read_hunks, unquote
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus, Hunk
+
+# As much as git itself shows.
+_LONGEST_SECTION = 80
+
+
+_ROW = re.compile(rb"[^\n]*\n|[^\n]+")
+
+
+_DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
+
+
+def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
+    """Some stretches of a hunk's rows, in order and without overlap, as hunks with the right numbers."""
+    rows, passed = _Rows(hunk), 0
+    for start, end in stretches:
+        if (start, end) == (0, len(rows.signs)):
+            yield hunk
+            return
+        # The marker of a missing newline belongs to its row.
+        first = start - (start > passed and rows.signs[start] == b"\\")
+        passed = end + (end < len(rows.signs) and rows.signs[end] == b"\\")
+        yield rows.part(first, passed, rows.section_in(max(0, first - 2_000), first) or hunk.section)
+
+
+class _Rows:
+    """The rows of a hunk with the marks that they begin with, of which parts can be made."""
+
+    def __init__(self, hunk: Hunk) -> None:
+        self.rows: list[bytes] = _ROW.findall(hunk.body)
+        self.signs = [row[:1] for row in self.rows]
+        # The numbers of each row on both sides; in git's numbers a side without lines begins before it.
+        old, new = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
+        self._old = list(accumulate((sign not in (b"+", b"\\") for sign in self.signs), initial=old))
+        self._new = list(accumulate((sign not in (b"-", b"\\") for sign in self.signs), initial=new))
+
+    def section_in(self, start: int, end: int) -> str:
+        """The last row at the left margin, as git shows it after a hunk's numbers; empty when there is none."""
+        found = (row for row in reversed(self.rows[start:end]) if _DEFINITION.match(row))
+        return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
+
+    def part(self, start: int, end: int, section: str) -> Hunk:
+        """Some rows as a hunk."""
+        (old, old_end), (new, new_end) = ((side[start], side[end]) for side in (self._old, self._new))
+        body, signs = b"".join(self.rows[start:end]), self.signs[start:end]
+        added, deleted = signs.count(b"+"), signs.count(b"-")
+        return Hunk(
+            old - (old == old_end), old_end - old, new - (new == new_end), new_end - new, body, section, added, deleted
+        )
+
 
 _GIT_HEADER = b"diff --git "
 _NO_FILE = b"/dev/null"

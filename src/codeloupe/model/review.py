@@ -12,6 +12,8 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, Scope
 from codeloupe.model.finding import Finding, Severity
 
+NOT_VERIFIED = "not_verified"
+
 
 class Verdict(StrEnum):
     """What the findings say, whatever the reviewer claimed."""

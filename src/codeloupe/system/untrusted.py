@@ -19,6 +19,55 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
+
+@cache
+def _hidden_anywhere() -> re.Pattern[str]:
+    """For text beyond ASCII, which many changes have none of: so large a class takes milliseconds to compile."""
+    emoji = "\u2190-\U0001faff"
+    return re.compile(
+        r"([\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f"
+        r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+        r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff])\1*"
+        # A joiner is a part of some emoji, and between letters a way to make two names look the same.
+        rf"|(?<![{emoji}])\u200d|\u200d(?![{emoji}])"
+    )
+
+
+_HIDDEN_ASCII = re.compile(r"([\x00-\x08\x0b-\x1f\x7f])\1*")
+
+
+def visible(text: str) -> str:
+    """The text with each character that cannot be seen, or that turns others around, as `<U+202E>`.
+
+    A run of one of them becomes `<U+200B×40>`; a byte of a path that is not UTF-8 becomes `<0xE9>`. Tabs and newlines
+    stay, and CR LF is a newline. Backslash escapes would look like source code, where they mean something.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _hidden_in(text).sub(_shown, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The text as `visible` shows it, with every newline and tab escaped too."""
+    return visible(text).replace("\n", "<U+000A>").replace("\t", "<U+0009>")
+
+
+def has_hidden(text: str) -> bool:
+    """Whether `visible` would change the text."""
+    return not (text.isascii() and text.isprintable()) and _hidden_in(text).search(text) is not None
+
+
+def _hidden_in(text: str) -> re.Pattern[str]:
+    return _HIDDEN_ASCII if text.isascii() else _hidden_anywhere()
+
+
+def _shown(match: re.Match[str]) -> str:
+    run = match[0]
+    code = ord(run[0])
+    name = f"0x{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else f"U+{code:04X}"
+    return f"<{name}>" if len(run) == 1 else f"<{name}×{len(run)}>"
+
+
 _EMOJI = (
     r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u24ff\u25a0-\u27bf"
     r"\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"

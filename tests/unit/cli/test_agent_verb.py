@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.cli import agent as agent_verb
 from codeloupe.cli.main import main
 from codeloupe.model.agent import AgentRequest, AgentResult
 
@@ -22,7 +21,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[AgentRequest]
         return AgentResult(success=True, output="fine", agent="scripted")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(agent_verb, "run_agent", answer)
+    monkeypatch.setattr("codeloupe.runtime.run_agent", answer)
     return requests
 
 

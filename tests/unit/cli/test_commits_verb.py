@@ -13,9 +13,9 @@ import pytest
 
 from codeloupe.cli.commits import configure, run
 from codeloupe.cli.parser import Parser
+from codeloupe.engine.calls import PROMPT_VERSION
 from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
-from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.errors import NotLoggedIn
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery

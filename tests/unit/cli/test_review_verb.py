@@ -66,7 +66,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, repository: GitRepository) -> Stage:
     # The review itself has its own tests; here it would only stand in the way of asking for every outcome.
     standing_in = Stage()
     monkeypatch.setattr(engine_run, "review", standing_in.review)
-    monkeypatch.setattr(engine_run, "preview", standing_in.preview)
+    monkeypatch.setattr("codeloupe.engine.preview.preview", standing_in.preview)
     monkeypatch.chdir(repository.path)
     return standing_in
 

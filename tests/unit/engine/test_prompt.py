@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.agents.calls.schemas import check_output, strict_schema, without_fillers
+from codeloupe.engine.calls import PROMPT_VERSION
 from codeloupe.engine.experts import load_experts
 from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
     MAX_LINE_BYTES,
-    PROMPT_VERSION,
     REPAIR_SCHEMA,
     VERIFY_SCHEMA,
     checklist,

@@ -6,19 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 import bench.lifelike
-from codeloupe.engine.prompt_material import (
-    condensed,
-    cut,
-    fenced,
-    guidance_for,
-    has_hidden,
-    material_blocks,
-    new_fence,
-    one_line,
-    visible,
-)
+from codeloupe.engine.prompt_material import condensed, cut, fenced, guidance_for, material_blocks, new_fence
 from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.system.untrusted import has_hidden, one_line, visible
 from tests.unit.engine.prompt_samples import FENCE, material
 from tests.unit.engine.samples import each_row, finding
 

@@ -18,7 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
-from codeloupe.engine.ask import INVALID_ANSWER, shortened
+from codeloupe.engine.ask import INVALID_ANSWER
+from codeloupe.engine.calls import shortened
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import ProcessError, ProcessTimedOut, ProgramNotFound
