@@ -28,7 +28,7 @@ from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.keeping import SweepKeeper, keeping_sweep
 from codeloupe.engine.merge import joined_info
-from codeloupe.engine.prepare import prepare, rules_of, settle
+from codeloupe.engine.prepare import lay_out, prepare, rules_of, settle
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
 from codeloupe.engine.select import Selection, select_by_diff
 from codeloupe.engine.settings import configure
@@ -259,10 +259,10 @@ class _Sweep:
         commit = about.commit
         _transcript.set(None if self._keeper is None else self._keeper.transcript_of(commit.sha))
         reviewers = self._reviewers[about.category]
-        if not (change.files or change.unreadable) or all(one.agents for one in self._chosen):
-            review = await self._by_diff(commit, change, reviewers)
+        if any(one.reads_tree and not one.agents for one in self._chosen):
+            review = await self._by_tree(commit, change, reviewers)
         else:
-            review = await self._by_content(commit, change, reviewers)
+            review = await self._by_diff(commit, change, reviewers)
         agents = {one.info.type for one in self._chosen if one.agents}
         # All experts of a joined checklist, when none of them is named.
         experts = ", ".join(about.experts)
@@ -279,12 +279,15 @@ class _Sweep:
         )
 
     async def _by_diff(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
-        rules = rules_of(self.settings)
-        selected = select_by_diff(change, rules)
-        selection, beforehand = await settle(selected, rules, root=None, repository=self.repository)
-        verifier = self._team.verifier()
-        # Nothing is there yet, and for most commits nothing will be.
+        rules, verifier = rules_of(self.settings), self._team.verifier()
         snapshot = self.nowhere.with_name(commit.sha)
+        if by_content := any(not one.agents for one in self._chosen):
+            snapshot.mkdir()
+            selection, beforehand = await lay_out(change, rules, repository=self.repository, root=snapshot)
+        else:
+            # Agents get a diff. Nothing is in the snapshot yet, and for most commits nothing will be.
+            selected = select_by_diff(change, rules)
+            selection, beforehand = await settle(selected, rules, root=None, repository=self.repository)
         task = ReviewTask(
             change=change,
             files=selection.files,
@@ -297,7 +300,7 @@ class _Sweep:
         plan = ReviewPlan(
             task=task,
             selection=selection,
-            reviewers=tuple(_WithContent(reviewer, self) for reviewer in reviewers),
+            reviewers=tuple(reviewers if by_content else (_WithContent(reviewer, self) for reviewer in reviewers)),
             verifier=None if verifier is None else _WithTree(verifier, self, commit),
             policy=self._policy,
             baseline=self._baseline,
@@ -309,7 +312,7 @@ class _Sweep:
             if snapshot.exists():
                 remove_tree(snapshot)
 
-    async def _by_content(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
+    async def _by_tree(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
         async with prepare(
             CommitScope(commit.sha),
             self.repository.root,

@@ -226,6 +226,24 @@ def _without_missing(selection: Selection, missing: Mapping[str, str], rules: Se
     return Selection(kept, selection.skipped + gone, locks)
 
 
+async def lay_out(
+    change: Change, rules: SelectionRules, *, repository: Repository, root: Path
+) -> tuple[Selection, tuple[Finding, ...]]:
+    """Decide by content what is reviewed of a commit, and write that below `root`, straight from git's objects."""
+    selection = select.select_by_diff(change, rules)
+    wanted = {file.new_path or "": file.new_blob for file in selection.present if file.path in _existing(selection)}
+    blobs = await _blobs(repository, wanted.values())
+    missing: dict[str, str] = {}
+    for path, name in wanted.items():
+        try:
+            snapshots.write_file(root, path, blobs[name or ""])
+        except KeyError:
+            missing[path] = "its content is not in this repository, or larger than can be read"
+        except (OSError, ValueError) as error:
+            missing[path] = f"it cannot be written to a directory of ours: {error}"
+    return await settle(_without_missing(selection, missing, rules), rules, root=root, repository=repository)
+
+
 async def _check_patterns(
     change: Change, patterns: Sequence[str], repository: Repository | None, sides: Sides | None
 ) -> None:
