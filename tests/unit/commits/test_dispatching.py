@@ -64,6 +64,7 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used_and_the_loop_goes
     assert seen == most
 
 
+@pytest.mark.requirement("D2")
 def test_none_at_a_time_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         AgentDispatcher(clean, max_concurrent=0)
