@@ -214,8 +214,6 @@ def _list(*, as_json: bool) -> int:
     if missing := [(name, agent.how_to_fix) for name, agent in found if agent.how_to_fix]:
         width = max(len(name) for name, _ in missing)
         lines += ["", "To use them:"]
-        lines += [
-            line for name, hint in missing for line in options.wrapped(terminal(hint), f"  {name.ljust(width)}  ")
-        ]
+        lines += [line for name, hint in missing for line in options.wrapped(terminal(hint), f"  {name:<{width}}  ")]
     write_result("\n".join(lines) + "\n")
     return 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.output import Output, deliver, set_up_logging
+from codeloupe.cli.output import Made, Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.review import flags_of
@@ -90,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = run_to_end(settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments)))
     settings = tell_notes(loaded, quiet=arguments.quiet).settings
 
-    def make() -> tuple[int, Callable[[Output], str]]:
+    def make() -> Made:
         sweep = _sweep(query, settings, arguments)
         if arguments.save is not None:
             note(sweep.summary, quiet=arguments.quiet)

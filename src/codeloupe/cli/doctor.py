@@ -58,9 +58,8 @@ def _as_text(diagnosis: Diagnosis) -> str:
         mark = good if check.ok else bad if check.needed else absent
         lines += options.wrapped(terminal(check.detail), f"  {mark} {check.name.ljust(width)}  ")
         if check.hint:
-            lines += options.wrapped(
-                terminal(check.hint), f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: "
-            )
+            use = "to mend" if check.needed else "to use"
+            lines += options.wrapped(terminal(check.hint), f"    {' ' * width}  {use} it: ")
     reviewer = diagnosis.reviewer
     lines += ["", *options.wrapped(f"{reviewer.type} ({terminal(reviewer.why)}).", "A review here would be: ", hang=2)]
     if not diagnosis.healthy:

@@ -103,6 +103,10 @@ class Output(Struct, frozen=True):
     path: Path | None = None
 
 
+# The exit code, and what renders the result.
+Made = tuple[int, Callable[[Output], str]]
+
+
 def add_output_options(group: argparse._ArgumentGroup) -> None:
     """`--format` and `-o`, which may be repeated."""
     formats = f"{', '.join(FORMATS)}; may be repeated"
@@ -134,13 +138,8 @@ def outputs_of(arguments: argparse.Namespace) -> tuple[Output, ...]:
     return outputs
 
 
-def deliver(
-    outputs: Sequence[Output], make: Callable[[], tuple[int, Callable[[Output], str]]], *, quiet: bool = False
-) -> int:
-    """Open every file, then make the result, then write each format: no work is done for what cannot be written.
-
-    `make` returns the exit code, which is returned here, and what renders the result.
-    """
+def deliver(outputs: Sequence[Output], make: Callable[[], Made], *, quiet: bool = False) -> int:
+    """Open every file, then make the result, then write each format: no work is done for what cannot be written."""
     with ExitStack() as opened:
         sinks = [(one, opened.enter_context(output_file(one.path)) if one.path else []) for one in outputs]
         exit_code, render = make()

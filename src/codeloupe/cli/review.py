@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe import runtime
 from codeloupe.cli import options
-from codeloupe.cli.output import Output, add_output_options, deliver, outputs_of, set_up_logging
+from codeloupe.cli.output import Made, Output, add_output_options, deliver, outputs_of, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _at_hand(options.scope_of(arguments), arguments) as scope:
         loaded = _settings(scope, arguments, here=here)
 
-        def make() -> tuple[int, Callable[[Output], str]]:
+        def make() -> Made:
             if arguments.preview:
                 preview = run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
@@ -186,10 +186,12 @@ def _review(
         except KeyboardInterrupt:
             answered = display.units_done - display.units_failed
             answers = counted(display.units_planned, "answer", "answers")
-            kept = f"{answered:,} of {answers} are kept and not asked for again"
-            raise Interrupted(
-                kept if answered else "nothing was answered yet", arguments.command_line, "--resume"
-            ) from None
+            kept = (
+                f"{answered:,} of {answers} are kept and not asked for again"
+                if answered
+                else "nothing was answered yet"
+            )
+            raise Interrupted(kept, arguments.command_line, "--resume") from None
     if not review.complete and review.passed:
         note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:

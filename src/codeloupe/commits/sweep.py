@@ -96,7 +96,7 @@ def with_whole_days(query: CommitQuery) -> CommitQuery:
 
 
 def describe(query: CommitQuery) -> str:
-    """The query in words."""
+    """What a query asks for, as people say it."""
     parts = [
         f"commits of {query.revision}",
         f"since {query.since}" if query.since else "",
@@ -251,10 +251,8 @@ class _Sweep:
             async for read in changes:
                 category = categorise(read.commit)
                 experts = self._experts[category]
-                yield (
-                    CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem),
-                    read.change,
-                )
+                about = CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem)
+                yield about, read.change
 
     async def _review(self, about: CommitReview, change: Change) -> Review:
         commit = about.commit
