@@ -13,10 +13,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import AgentProgress, choose_mode
-from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
+from codeloupe.cli.verbs import Interrupted, note, run_to_end, set_up_logging, tell_notes, write_result
 from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.output import Made, Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.review import flags_of
-from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
+from codeloupe.cli.verbs import Interrupted, Made, Output, deliver, note, run_to_end, set_up_logging, tell_notes
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.settings import configure as settings_for

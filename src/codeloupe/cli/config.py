@@ -10,7 +10,7 @@ from pathlib import Path
 
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, flag, option
-from codeloupe.cli.running import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end
 from codeloupe.config import files
 from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text

@@ -7,10 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.output import Made, Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.running import run_to_end
+from codeloupe.cli.verbs import Made, Output, deliver, run_to_end, set_up_logging
 from codeloupe.config.schema import Settings
 from codeloupe.git.command import Place, git
 from codeloupe.git.repository import private_directory

@@ -9,9 +9,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.running import run_to_end, tell_notes
+from codeloupe.cli.verbs import run_to_end, set_up_logging, tell_notes, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import ConfigError

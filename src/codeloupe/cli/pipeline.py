@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, size_of, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
 from codeloupe.cli.progress import choose_mode
-from codeloupe.cli.running import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
 from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe import runtime
-from codeloupe.cli import options
-from codeloupe.cli.output import Made, Output, add_output_options, deliver, outputs_of, set_up_logging
+from codeloupe.cli import options, verbs
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.engine.prepare import fetch, patterns_of
 from codeloupe.errors import UsageError
@@ -52,7 +50,7 @@ def configure(parser: Parser) -> None:
     options.add(judging, "--on-incomplete")
     flag(judging, "--untrusted", "treat the change as hostile: ignore its settings and guidance")
     showing = parser.add_argument_group("showing")
-    add_output_options(showing)
+    verbs.add_output_options(showing)
     flag(showing, "--preview", "show what would be reviewed, at no cost")
     options.add(showing, "--color")
     options.add_loudness(
@@ -101,18 +99,18 @@ def context_of(arguments: argparse.Namespace) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Review or preview, and write the result where it belongs."""
-    set_up_logging(verbose=arguments.verbose, debug=arguments.debug)
+    verbs.set_up_logging(verbose=arguments.verbose, debug=arguments.debug)
     context = context_of(arguments)
-    outputs = outputs_of(arguments)
+    outputs = verbs.outputs_of(arguments)
     if arguments.preview and any(output.format not in PREVIEW_FORMATS for output in outputs):
         raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
     here = arguments.repo
     with _at_hand(options.scope_of(arguments), arguments) as scope:
         loaded = _settings(scope, arguments, here=here)
 
-        def make() -> Made:
+        def make() -> verbs.Made:
             if arguments.preview:
-                preview = run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
+                preview = verbs.run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
             review, change = _review(scope, loaded, context, arguments)
             # The repository as a command names it; no command would find what was fetched, or came as a diff.
@@ -124,20 +122,20 @@ def run(arguments: argparse.Namespace) -> int:
             }
             return review.exit_code, lambda output: render(review, output.format, _layout(output, arguments, **more))
 
-        return deliver(outputs, make, quiet=arguments.quiet)
+        return verbs.deliver(outputs, make, quiet=arguments.quiet)
 
 
 @contextmanager
 def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[ScopeRequest]:
     """What to review; a pull request is fetched into a repository of its own, which is then the one to work in."""
     if isinstance(scope, DiffScope) and scope.is_empty:
-        note(f"the diff {scope.name} is empty: there is nothing to review", quiet=arguments.quiet)
+        verbs.note(f"the diff {scope.name} is empty: there is nothing to review", quiet=arguments.quiet)
     if not isinstance(scope, PullRequestScope):
         yield scope
         return
-    note(f"fetching pull request {scope.name}", quiet=arguments.quiet)
+    verbs.note(f"fetching pull request {scope.name}", quiet=arguments.quiet)
     with private_directory() as directory:
-        fetched, arguments.repo = run_to_end(fetch(scope, repo=arguments.repo, into=directory))
+        fetched, arguments.repo = verbs.run_to_end(fetch(scope, repo=arguments.repo, into=directory))
         yield fetched
 
 
@@ -146,13 +144,15 @@ def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path)
     if arguments.guessed or arguments.paths:
         if arguments.include:
             raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
-        named = run_to_end(patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
+        named = verbs.run_to_end(patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
         flags["include"] = named or None
-    loaded = tell_notes(run_to_end(runtime.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
+    loaded = verbs.tell_notes(
+        verbs.run_to_end(runtime.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet
+    )
     origin = loaded.origins["untrusted"]
     if origin.kind is OriginKind.SITUATION:
         why = f"the change is not trusted, {origin}: settings and guidance come from the base"
-        note(why, quiet=arguments.quiet)
+        verbs.note(why, quiet=arguments.quiet)
     return loaded
 
 
@@ -182,7 +182,7 @@ def _review(
             own_patterns=frozenset(own),
         )
         try:
-            review = run_to_end(work)
+            review = verbs.run_to_end(work)
         except KeyboardInterrupt:
             answered = display.units_done - display.units_failed
             answers = counted(display.units_planned, "answer", "answers")
@@ -191,11 +191,11 @@ def _review(
                 if answered
                 else "nothing was answered yet"
             )
-            raise Interrupted(kept, arguments.command_line, "--resume") from None
+            raise verbs.Interrupted(kept, arguments.command_line, "--resume") from None
     if not review.complete and review.passed:
-        note("not everything was reviewed; on_incomplete lets it pass")
+        verbs.note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:
-        note(_resumed(review.usage), quiet=arguments.quiet)
+        verbs.note(_resumed(review.usage), quiet=arguments.quiet)
     return review, seen[0] if seen else None
 
 
@@ -213,6 +213,6 @@ def _resumed(usage: Usage) -> str:
     return f"resumed: {usage.cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
 
 
-def _layout(output: Output, arguments: argparse.Namespace, **more: object) -> Layout:
+def _layout(output: verbs.Output, arguments: argparse.Namespace, **more: object) -> Layout:
     look = options.look_of(arguments.color, to_file=output.path is not None)
     return Layout(**look, verbose=arguments.verbose, **more)  # type: ignore[arg-type]  # fields of Layout
