@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import AgentProgress, choose_mode
-from codeloupe.cli.verbs import Interrupted, note, run_to_end, set_up_logging, tell_notes, write_result
+from codeloupe.cli.verbs import Interrupted, loaded_by, note, run_to_end, set_up_logging, write_result
 from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
@@ -165,8 +165,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> AgentResult:
-    loaded = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments)))
-    settings = tell_notes(loaded, quiet=arguments.quiet).settings
+    loading = configure_settings(repo=arguments.working_dir, flags=flags_of(arguments))
+    settings = loaded_by(loading, quiet=arguments.quiet).settings
     request = request_of(arguments)
     with AgentProgress(mode=choose_mode(quiet=arguments.quiet)) as progress:
         try:

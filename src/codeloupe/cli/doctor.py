@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.verbs import run_to_end, set_up_logging, tell_notes, write_result
+from codeloupe.cli.verbs import loaded_by, run_to_end, set_up_logging, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import ConfigError
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Where the settings cannot be read, the defaults are in force.
     settings, wrong = Settings(), []
     try:
-        settings = tell_notes(run_to_end(settings_for(repo=arguments.repo)), quiet=False).settings
+        settings = loaded_by(settings_for(repo=arguments.repo)).settings
         run_to_end(check_settings(settings, repo=arguments.repo))
     except ConfigError as error:
         wrong = [Check("codeloupe", "settings", ok=False, detail=error.message, hint=error.hint)]

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
 
 from codeloupe.model import agent, events
+from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.untrusted import log_line, plain_signs
@@ -167,6 +168,7 @@ class ProgressDisplay(Display):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.change: Change | None = None
         self.units_planned = self.units_done = self.units_failed = 0
         self.commits_total = self.commits_done = self.commits_failed = 0
         self._stage, self._doing, self._warned = "Starting", "", ""
@@ -194,6 +196,7 @@ class ProgressDisplay(Display):
                 self._stage, self._doing = one_line(f"{event.stage.capitalize()} {event.detail}"), ""
                 self.tell(self._stage)
             case events.ChangeRead():
+                self.change = event.change
                 self.tell(f"Read {counted(len(event.change.files), 'changed file', 'changed files')}")
             case events.Warned():
                 self._warned = event.message

@@ -18,7 +18,6 @@ from codeloupe.errors import UsageError
 from codeloupe.git.repository import private_directory
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
-from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
 from codeloupe.reports import PREVIEW_FORMATS, Layout, ShownDiff, render, render_preview
@@ -146,9 +145,7 @@ def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path)
             raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
         named = verbs.run_to_end(patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
         flags["include"] = named or None
-    loaded = verbs.tell_notes(
-        verbs.run_to_end(runtime.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet
-    )
+    loaded = verbs.loaded_by(runtime.configure(scope, repo=arguments.repo, flags=flags), quiet=arguments.quiet)
     origin = loaded.origins["untrusted"]
     if origin.kind is OriginKind.SITUATION:
         why = f"the change is not trusted, {origin}: settings and guidance come from the base"
@@ -160,21 +157,14 @@ def _review(
     scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments: argparse.Namespace
 ) -> tuple[Review, Change | None]:
     """The outcome, and the change it is about, where it came so far."""
-    seen: list[Change] = []
     own = (key for key in ("include", "exclude") if loaded.origins[key].kind is OriginKind.FLAG)
     mode = choose_mode(quiet=arguments.quiet, logs=arguments.verbose or arguments.debug)
     with ProgressDisplay(mode=mode) as display:
-
-        def emit(event: Event) -> None:
-            if isinstance(event, ChangeRead):
-                seen.append(event.change)
-            display.emit(event)
-
         work = runtime.review(
             scope,
             repo=arguments.repo,
             settings=loaded.settings,
-            emit=emit,
+            emit=display.emit,
             context=context,
             fresh=arguments.fresh,
             since_last=arguments.since_last,
@@ -186,17 +176,15 @@ def _review(
         except KeyboardInterrupt:
             answered = display.units_done - display.units_failed
             answers = counted(display.units_planned, "answer", "answers")
-            kept = (
-                f"{answered:,} of {answers} are kept and not asked for again"
-                if answered
-                else "nothing was answered yet"
-            )
-            raise verbs.Interrupted(kept, arguments.command_line, "--resume") from None
+            kept = f"{answered:,} of {answers} are kept and not asked for again"
+            raise verbs.Interrupted(
+                kept if answered else "nothing was answered yet", arguments.command_line, "--resume"
+            ) from None
     if not review.complete and review.passed:
         verbs.note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:
         verbs.note(_resumed(review.usage), quiet=arguments.quiet)
-    return review, seen[0] if seen else None
+    return review, display.change
 
 
 def _log_transcript(title: str, text: str) -> None:

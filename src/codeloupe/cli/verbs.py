@@ -211,8 +211,9 @@ def note(text: str, *, quiet: bool = False) -> None:
         print(f"codeloupe: {log_line(text)}", file=sys.stderr, flush=True)
 
 
-def tell_notes(loaded: LoadedSettings, *, quiet: bool) -> LoadedSettings:
-    """Say on stderr what is to be known of some settings, and give them back."""
+def loaded_by(work: Coroutine[Any, Any, LoadedSettings], *, quiet: bool = False) -> LoadedSettings:
+    """Load settings, and say on stderr what is to be known of them."""
+    loaded = run_to_end(work)
     for text in loaded.notes:
         note(text, quiet=quiet)
     return loaded
