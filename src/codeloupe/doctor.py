@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from codeloupe import __version__
-from codeloupe.analysers.interface import Analyser
 from codeloupe.commits.sweep import commit_experts
 from codeloupe.config.files import repository_root
 from codeloupe.config.schema import Settings
@@ -40,7 +39,7 @@ async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diag
     checks = await asyncio.gather(
         _check("git", "git", _git(), needed=True),
         _check("git", "repository", _repository(repo, settings.base_branch), needed=False),
-        *(_check("analysers", one.name, _analyser(one), needed=True) for one in default_analysers()),
+        *(_check("analysers", one.name, one.version(), needed=True) for one in default_analysers()),
         *(_check("agents", one.name, _agent(one), needed=one.name in needed) for one in agents),
         _check("publishing", "github", _github(), needed=False),
     )
@@ -49,10 +48,11 @@ async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diag
     return Diagnosis((version, _check_state(calls.state_directory), *checks), about)
 
 
-async def _check(group: str, name: str, look: Awaitable[tuple[bool, str, str]], *, needed: bool) -> Check:
+async def _check(group: str, name: str, look: Awaitable[str | tuple[bool, str, str]], *, needed: bool) -> Check:
     """Whether something can be used, what it is, and a hint; an error is such an answer too."""
     try:
-        ok, detail, hint = await look
+        found = await look
+        ok, detail, hint = (True, found, "") if isinstance(found, str) else found
     except CodeloupeError as error:
         ok, detail, hint = False, error.message, error.hint
     return Check(group, name, ok=ok, detail=detail, hint=hint, needed=needed)
@@ -71,10 +71,6 @@ async def _repository(repo: Path, base_branch: str | None) -> tuple[bool, str, s
         hint = "give --base REF, or set base_branch in codeloupe.yaml"
         return False, f"{repository.root}, no base branch found", hint
     return True, f"{repository.root}, base branch {base.name}", ""
-
-
-async def _analyser(analyser: Analyser) -> tuple[bool, str, str]:
-    return True, await analyser.version(), ""
 
 
 async def _agent(agent: Agent) -> tuple[bool, str, str]:

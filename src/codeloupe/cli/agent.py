@@ -13,10 +13,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import AgentProgress, choose_mode
-from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
+from codeloupe.cli.verbs import Interrupted, loaded_by, note, run_to_end, set_up_logging, write_result
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.system.untrusted import json_document, terminal
@@ -167,8 +166,8 @@ def _asked(arguments: argparse.Namespace) -> AgentResult:
     from codeloupe.runtime import configure as settings_for
     from codeloupe.runtime import run_agent
 
-    loaded = run_to_end(settings_for(repo=arguments.working_dir, flags=flags_of(arguments)))
-    settings = tell_notes(loaded, quiet=arguments.quiet).settings
+    loading = settings_for(repo=arguments.working_dir, flags=flags_of(arguments))
+    settings = loaded_by(loading, quiet=arguments.quiet).settings
     request = request_of(arguments)
     with AgentProgress(mode=choose_mode(quiet=arguments.quiet)) as progress:
         try:
@@ -218,8 +217,6 @@ def _list(*, as_json: bool) -> int:
     if missing := [(name, agent.how_to_fix) for name, agent in found if agent.how_to_fix]:
         width = max(len(name) for name, _ in missing)
         lines += ["", "To use them:"]
-        lines += [
-            line for name, hint in missing for line in options.wrapped(terminal(hint), f"  {name.ljust(width)}  ")
-        ]
+        lines += [line for name, hint in missing for line in options.wrapped(terminal(hint), f"  {name:<{width}}  ")]
     write_result("\n".join(lines) + "\n")
     return 0

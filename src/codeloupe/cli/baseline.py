@@ -8,9 +8,8 @@ from pathlib import Path
 
 from codeloupe.cli import options
 from codeloupe.cli.history import here
-from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
-from codeloupe.cli.running import note
+from codeloupe.cli.verbs import note, set_up_logging, write_result
 from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord

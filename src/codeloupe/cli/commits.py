@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.output import Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.review import flags_of
-from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
+from codeloupe.cli.verbs import Interrupted, Made, Output, deliver, loaded_by, note, run_to_end, set_up_logging
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.settings import configure as settings_for
@@ -87,10 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Review the commits, and write the result where it belongs."""
     set_up_logging(verbose=arguments.verbose)
     query = query_of(arguments)
-    loaded = run_to_end(settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments)))
-    settings = tell_notes(loaded, quiet=arguments.quiet).settings
+    loading = settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments))
+    settings = loaded_by(loading, quiet=arguments.quiet).settings
 
-    def make() -> tuple[int, Callable[[Output], str]]:
+    def make() -> Made:
         sweep = _sweep(query, settings, arguments)
         if arguments.save is not None:
             note(sweep.summary, quiet=arguments.quiet)

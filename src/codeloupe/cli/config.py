@@ -10,7 +10,7 @@ from pathlib import Path
 
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, flag, option
-from codeloupe.cli.running import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end
 from codeloupe.config import files
 from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text
@@ -82,11 +82,8 @@ def _show(arguments: argparse.Namespace) -> int:
     values = plain_values(loaded.settings)
     if arguments.json:
         settings = {
-            key: {
-                "value": values[key],
-                "origin": {"kind": origin.kind, "where": origin.where or None, "line": origin.line},
-            }
-            for key, origin in loaded.origins.items()
+            key: {"value": values[key], "origin": {"kind": one.kind, "where": one.where or None, "line": one.line}}
+            for key, one in loaded.origins.items()
         }
         print(json.dumps({"schema_version": 1, "settings": settings}, indent=2))
         return 0
@@ -109,14 +106,13 @@ def _note_mistaken(root: Path) -> None:
 
 def _validate(arguments: argparse.Namespace) -> int:
     root, file = options.repository_root_of(arguments.repo), arguments.file
+    user_file = files.user_file_path(os.environ) if file is None else None
+    # A file by itself is checked as it is, whatever the variables of this process say.
+    environment = dict(os.environ) if file is None else {}
     if file is None:
-        source, user_file, environment = (
-            files.read_repository_file(root),
-            files.user_file_path(os.environ),
-            dict(os.environ),
-        )
-    else:  # checked as it is, whatever the variables of this process say
-        source, user_file, environment = files.read_config_file(file, name=str(file), follow_symlinks=True), None, {}
+        source = files.read_repository_file(root)
+    else:
+        source = files.read_config_file(file, name=str(file), follow_symlinks=True)
     loaded = load_settings(repository_file=source, user_file=user_file, environment=environment, flags={})
     _note_mistaken(root)
     # As a run would: an expert that nobody knows is no mistake of form.

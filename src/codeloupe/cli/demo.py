@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.output import Output, deliver, set_up_logging
 from codeloupe.cli.parser import Parser, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.running import run_to_end
+from codeloupe.cli.verbs import Made, Output, deliver, run_to_end, set_up_logging
 from codeloupe.config.schema import Settings
 from codeloupe.git.command import Place, git
 from codeloupe.git.repository import private_directory
@@ -38,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the repository, review it, show the result. A verdict of FAIL is the demo's success."""
     set_up_logging()
 
-    def make() -> tuple[int, Callable[[Output], str]]:
+    def make() -> Made:
         with private_directory() as directory, ProgressDisplay(mode=choose_mode()) as display:
             run_to_end(make_repository(directory))
             settings = Settings(reviewer_type="offline", keep_history=False)

@@ -9,9 +9,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.running import run_to_end, tell_notes
+from codeloupe.cli.verbs import loaded_by, run_to_end, set_up_logging, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import ConfigError
@@ -33,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Where the settings cannot be read, the defaults are in force.
     settings, wrong = Settings(), []
     try:
-        settings = tell_notes(run_to_end(settings_for(repo=arguments.repo)), quiet=False).settings
+        settings = loaded_by(settings_for(repo=arguments.repo)).settings
         run_to_end(check_settings(settings, repo=arguments.repo))
     except ConfigError as error:
         wrong = [Check("codeloupe", "settings", ok=False, detail=error.message, hint=error.hint)]
@@ -58,9 +57,8 @@ def _as_text(diagnosis: Diagnosis) -> str:
         mark = good if check.ok else bad if check.needed else absent
         lines += options.wrapped(terminal(check.detail), f"  {mark} {check.name.ljust(width)}  ")
         if check.hint:
-            lines += options.wrapped(
-                terminal(check.hint), f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: "
-            )
+            use = "to mend" if check.needed else "to use"
+            lines += options.wrapped(terminal(check.hint), f"    {' ' * width}  {use} it: ")
     reviewer = diagnosis.reviewer
     lines += ["", *options.wrapped(f"{reviewer.type} ({terminal(reviewer.why)}).", "A review here would be: ", hang=2)]
     if not diagnosis.healthy:

@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from codeloupe.cli import options
-from codeloupe.cli.output import Output, deliver, set_up_logging, size_of, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
-from codeloupe.cli.running import note
+from codeloupe.cli.verbs import Output, deliver, note, set_up_logging, size_of, write_result
 from codeloupe.engine import history as saved
 from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.errors import UsageError

@@ -9,7 +9,7 @@ import sys
 from codeloupe.cli.main import build_parser
 from codeloupe.cli.parser import Parser, option
 from codeloupe.cli.review import run as review
-from codeloupe.cli.running import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end
 from codeloupe.engine.prepare import new_in_push
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRef, StagedScope

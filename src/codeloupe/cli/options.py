@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from argparse import BooleanOptionalAction
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
@@ -40,11 +41,7 @@ _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--reviewer": ("NAME", _REVIEWERS, {"action": "append"}),
     "--model": (None, "the model to ask for", {}),
     "--effort": ("low|medium|high", "higher effort finds more and costs more", {"choices": ["low", "medium", "high"]}),
-    "--verify": (
-        None,
-        "verify critical and high findings before they count",
-        {"action": argparse.BooleanOptionalAction},
-    ),
+    "--verify": (None, "verify critical and high findings before they count", {"action": BooleanOptionalAction}),
     "--concurrency": ("N", "calls at a time (default: 5)", {"type": int}),
     "--max-budget-usd": ("USD", "stop before the cost exceeds this", {"type": float}),
     "--max-tokens": ("N", "stop before using more tokens", {"type": int}),
@@ -102,10 +99,8 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
     Raises UsageError for two scopes at once or a diff that cannot be read.
     """
     # Two dots that are no step to the folder above, and no file has that name.
-    range_dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
-    ranges = [
-        word for word in arguments.words if range_dots.search(word) and not os.path.lexists(arguments.repo / word)
-    ]
+    dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
+    ranges = [word for word in arguments.words if dots.search(word) and not os.path.lexists(arguments.repo / word)]
     if len(ranges) > 1:
         raise UsageError(f"{ranges[0]} and {ranges[1]} are two ranges", hint="give one of them")
     arguments.guessed = [word for word in arguments.words if word not in ranges]
@@ -144,9 +139,8 @@ def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_l
             with Path(name).open("rb") as stream:
                 data = stream.read(most + 1)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {what}: {(error.strerror or 'unknown error').lower()}", hint=unreadable
-        ) from error
+        reason = (error.strerror or "unknown error").lower()
+        raise UsageError(f"cannot read {what}: {reason}", hint=unreadable) from error
     if len(data) > most:
         raise UsageError(f"{what} is larger than {most:,} bytes", hint=too_large)
     return data

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -43,7 +43,7 @@ class HelpFormatter(argparse.HelpFormatter):
         return {"?": f"[{word}]", "*": f"[{word} ...]", "+": f"{word} [{word} ...]"}.get(str(action.nargs), word)
 
     def _format_action(self, action: argparse.Action) -> str:
-        """A line for each command, and none for the word that stands for them in the usage."""
+        """A line for each command, and none for the word that means them in the usage."""
         if not _has_commands(action):
             return super()._format_action(action)
         return "".join(super(HelpFormatter, self)._format_action(each) for each in action._get_subactions())  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other name
@@ -170,9 +170,7 @@ def option(to: argparse._ActionsContainer, names: str, value: str | None, about:
     to.add_argument(*names.split(), help=about, **named)
 
 
-def add_command(
-    commands: argparse._SubParsersAction[Parser], name: str, about: str, act: Callable[..., object]
-) -> Parser:
+def add_command(commands: argparse._SubParsersAction[Parser], name: str, about: str, act: Any) -> Parser:
     """Add a command below a verb; `arguments.act` is what does it."""
     command = commands.add_parser(name, help=about, description=sentence(about))
     command.set_defaults(act=act)

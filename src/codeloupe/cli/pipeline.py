@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, size_of, write_result
 from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
 from codeloupe.cli.progress import choose_mode
-from codeloupe.cli.running import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
 from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
@@ -42,6 +41,7 @@ _FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
 _LIST = "`codeloupe pipeline list` shows what there is"
 _CANDIDATES = 8
 _CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
+_ABOUT = "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
 _EPILOG = """\
 exit codes:
   0    completed
@@ -54,9 +54,7 @@ exit codes:
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `pipeline` to its parser."""
-    parser.description = (
-        "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
-    )
+    parser.description = _ABOUT
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
     a_run = "a run's id, the beginning of one, or `last`"
@@ -352,7 +350,7 @@ def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
 
 
 def _write_run(
-    run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, exit_code: int | None = None
+    run: RunRecord, arguments: argparse.Namespace, *, holder: Holder | None = None, code: int | None = None
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
     directory = _open_store().directory(run.run_id)
@@ -371,7 +369,7 @@ def _write_run(
     inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
     process_id = None if holder is None else holder.process_id
     shown = replace(run, inputs=inputs)
-    write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
+    write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=code))
 
 
 def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
@@ -426,7 +424,7 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
         with suppress(CodeloupeError):
             run, holder = _as_it_is(run.run_id)
             if arguments.json:
-                _write_run(run, arguments, holder=holder, exit_code=stopped.exit_code)
+                _write_run(run, arguments, holder=holder, code=stopped.exit_code)
         raise stopped
     run, holder = _as_it_is(run.run_id)
     _write_run(run, arguments, holder=holder)

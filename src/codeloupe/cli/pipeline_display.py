@@ -9,17 +9,16 @@ import asyncio
 import os
 import sys
 import termios
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from msgspec.structs import replace
 
-from codeloupe.cli.progress import Display, ProgressMode, Row
+from codeloupe.cli.progress import Display, Row
 from codeloupe.model import pipeline as model
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.plain_table import Sheet
@@ -40,10 +39,8 @@ class PipelineDisplay(Display):
     `run` is the last state that was seen, or None.
     """
 
-    def __init__(
-        self, *, mode: ProgressMode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(mode=mode, stream=stream, clock=clock)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         # A brief tree does not wrap; its rows are cut at the edge of the terminal.
         self._sheet = Sheet(width=100_000, ascii_only=self._shown(_SIGNS) != _SIGNS)
         self._reasons: dict[str, str] = {}

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Self, TextIO, assert_never
+from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
 
 from codeloupe.model import agent, events
+from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.untrusted import log_line, plain_signs
@@ -28,12 +29,7 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LONGEST_TITLE = 200
 _FINDINGS_SHOWN = 5
 _FINDINGS_LISTED = 50
-_STYLES = {
-    Severity.CRITICAL: "bold red",
-    Severity.HIGH: "bold red",
-    Severity.MEDIUM: "bold yellow",
-    Severity.LOW: "bold bright_blue",
-}
+_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 
 
 class ProgressMode(Enum):
@@ -170,10 +166,9 @@ class ProgressDisplay(Display):
     The thread that draws reads at any time, so that nothing it iterates over is changed in place.
     """
 
-    def __init__(
-        self, *, mode: ProgressMode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(mode=mode, stream=stream, clock=clock)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.change: Change | None = None
         self.units_planned = self.units_done = self.units_failed = 0
         self.commits_total = self.commits_done = self.commits_failed = 0
         self._stage, self._doing, self._warned = "Starting", "", ""
@@ -201,6 +196,7 @@ class ProgressDisplay(Display):
                 self._stage, self._doing = one_line(f"{event.stage.capitalize()} {event.detail}"), ""
                 self.tell(self._stage)
             case events.ChangeRead():
+                self.change = event.change
                 self.tell(f"Read {counted(len(event.change.files), 'changed file', 'changed files')}")
             case events.Warned():
                 self._warned = event.message
@@ -278,9 +274,7 @@ class ProgressDisplay(Display):
                 return
         self._cost = self._spent + sum(self._cost_under_way.values())
 
-    def _ended(
-        self, event: events.LaneFinished | events.UnitFinished, findings: int, *, from_ledger: bool = False
-    ) -> str:
+    def _ended(self, event: Any, findings: int, *, from_ledger: bool = False) -> str:
         if event.failure is None:
             how = "from the ledger" if from_ledger else f"done in {duration(event.seconds)}"
             return f"{how}, {counted(findings, 'finding', 'findings')}"

@@ -12,9 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.cli import options
-from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, flag, option
-from codeloupe.cli.running import note, run_to_end
+from codeloupe.cli.verbs import note, run_to_end, set_up_logging, write_result
 from codeloupe.errors import UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.finding import Finding

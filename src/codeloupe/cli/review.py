@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from codeloupe.cli import options
-from codeloupe.cli.output import Output, add_output_options, deliver, outputs_of, set_up_logging
+from codeloupe.cli import options, verbs
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.running import Interrupted, note, run_to_end, tell_notes
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
-from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
 from codeloupe.reports import PREVIEW_FORMATS, Layout, ShownDiff, render, render_preview
@@ -49,7 +46,7 @@ def configure(parser: Parser) -> None:
     options.add(judging, "--on-incomplete")
     flag(judging, "--untrusted", "treat the change as hostile: ignore its settings and guidance")
     showing = parser.add_argument_group("showing")
-    add_output_options(showing)
+    verbs.add_output_options(showing)
     flag(showing, "--preview", "show what would be reviewed, at no cost")
     options.add(showing, "--color")
     options.add_loudness(
@@ -98,20 +95,20 @@ def context_of(arguments: argparse.Namespace) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Review or preview, and write the result where it belongs."""
-    set_up_logging(verbose=arguments.verbose, debug=arguments.debug)
+    verbs.set_up_logging(verbose=arguments.verbose, debug=arguments.debug)
     context = context_of(arguments)
-    outputs = outputs_of(arguments)
+    outputs = verbs.outputs_of(arguments)
     if arguments.preview and any(output.format not in PREVIEW_FORMATS for output in outputs):
         raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
     here = arguments.repo
     with _at_hand(options.scope_of(arguments), arguments) as scope:
         loaded = _settings(scope, arguments, here=here)
 
-        def make() -> tuple[int, Callable[[Output], str]]:
+        def make() -> verbs.Made:
             if arguments.preview:
                 from codeloupe import runtime
 
-                preview = run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
+                preview = verbs.run_to_end(runtime.preview(scope, repo=arguments.repo, settings=loaded.settings))
                 return 0, lambda output: render_preview(preview, output.format, _layout(output, arguments))
             review, change = _review(scope, loaded, context, arguments)
             # The repository as a command names it; no command would find what was fetched, or came as a diff.
@@ -123,23 +120,23 @@ def run(arguments: argparse.Namespace) -> int:
             }
             return review.exit_code, lambda output: render(review, output.format, _layout(output, arguments, **more))
 
-        return deliver(outputs, make, quiet=arguments.quiet)
+        return verbs.deliver(outputs, make, quiet=arguments.quiet)
 
 
 @contextmanager
 def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[ScopeRequest]:
     """What to review; a pull request is fetched into a repository of its own, which is then the one to work in."""
     if isinstance(scope, DiffScope) and scope.is_empty:
-        note(f"the diff {scope.name} is empty: there is nothing to review", quiet=arguments.quiet)
+        verbs.note(f"the diff {scope.name} is empty: there is nothing to review", quiet=arguments.quiet)
     if not isinstance(scope, PullRequestScope):
         yield scope
         return
     from codeloupe.engine.prepare import fetch
     from codeloupe.git.repository import private_directory
 
-    note(f"fetching pull request {scope.name}", quiet=arguments.quiet)
+    verbs.note(f"fetching pull request {scope.name}", quiet=arguments.quiet)
     with private_directory() as directory:
-        fetched, arguments.repo = run_to_end(fetch(scope, repo=arguments.repo, into=directory))
+        fetched, arguments.repo = verbs.run_to_end(fetch(scope, repo=arguments.repo, into=directory))
         yield fetched
 
 
@@ -151,13 +148,13 @@ def _settings(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path)
     if arguments.guessed or arguments.paths:
         if arguments.include:
             raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
-        named = run_to_end(patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
+        named = verbs.run_to_end(patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
         flags["include"] = named or None
-    loaded = tell_notes(run_to_end(runtime.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
+    loaded = verbs.loaded_by(runtime.configure(scope, repo=arguments.repo, flags=flags), quiet=arguments.quiet)
     origin = loaded.origins["untrusted"]
     if origin.kind is OriginKind.SITUATION:
         why = f"the change is not trusted, {origin}: settings and guidance come from the base"
-        note(why, quiet=arguments.quiet)
+        verbs.note(why, quiet=arguments.quiet)
     return loaded
 
 
@@ -167,21 +164,14 @@ def _review(
     """The outcome, and the change it is about, where it came so far."""
     from codeloupe import runtime
 
-    seen: list[Change] = []
     own = (key for key in ("include", "exclude") if loaded.origins[key].kind is OriginKind.FLAG)
     mode = choose_mode(quiet=arguments.quiet, logs=arguments.verbose or arguments.debug)
     with ProgressDisplay(mode=mode) as display:
-
-        def emit(event: Event) -> None:
-            if isinstance(event, ChangeRead):
-                seen.append(event.change)
-            display.emit(event)
-
         work = runtime.review(
             scope,
             repo=arguments.repo,
             settings=loaded.settings,
-            emit=emit,
+            emit=display.emit,
             context=context,
             fresh=arguments.fresh,
             since_last=arguments.since_last,
@@ -189,19 +179,19 @@ def _review(
             own_patterns=frozenset(own),
         )
         try:
-            review = run_to_end(work)
+            review = verbs.run_to_end(work)
         except KeyboardInterrupt:
             answered = display.units_done - display.units_failed
             answers = counted(display.units_planned, "answer", "answers")
             kept = f"{answered:,} of {answers} are kept and not asked for again"
-            raise Interrupted(
+            raise verbs.Interrupted(
                 kept if answered else "nothing was answered yet", arguments.command_line, "--resume"
             ) from None
     if not review.complete and review.passed:
-        note("not everything was reviewed; on_incomplete lets it pass")
+        verbs.note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:
-        note(_resumed(review.usage), quiet=arguments.quiet)
-    return review, seen[0] if seen else None
+        verbs.note(_resumed(review.usage), quiet=arguments.quiet)
+    return review, display.change
 
 
 def _log_transcript(title: str, text: str) -> None:
@@ -218,6 +208,6 @@ def _resumed(usage: Usage) -> str:
     return f"resumed: {usage.cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
 
 
-def _layout(output: Output, arguments: argparse.Namespace, **more: object) -> Layout:
+def _layout(output: verbs.Output, arguments: argparse.Namespace, **more: object) -> Layout:
     look = options.look_of(arguments.color, to_file=output.path is not None)
     return Layout(**look, verbose=arguments.verbose, **more)  # type: ignore[arg-type]  # fields of Layout

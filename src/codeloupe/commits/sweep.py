@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
@@ -95,7 +95,7 @@ def with_whole_days(query: CommitQuery) -> CommitQuery:
 
 
 def describe(query: CommitQuery) -> str:
-    """The query in words."""
+    """What a query asks for, as people say it."""
     parts = [
         f"commits of {query.revision}",
         f"since {query.since}" if query.since else "",
@@ -138,15 +138,19 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0, strict=strict
     )
 
-    async def swept(keeper: SweepKeeper | None) -> CommitSweep:
+    keeping: AbstractAsyncContextManager[SweepKeeper | None] = nullcontext()
+    if settings.keep_history:
+        keeping = keeping_sweep(
+            known, repo=Path(repo), prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
+        )
+    async with keeping as keeper:
         commits = await list_commits(repository, with_whole_days(query))
         chosen = reviewers if reviewers is not None else await choose_reviewers(settings, calls)
         for one in chosen:
             emit(ReviewerChosen(one.info))
         team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
-        sweep = _Sweep(repository, settings, tuple(chosen), team, emit, len(commits), keeper)
-        reviewed = await sweep.run(commits, query)
-        return replace(
+        reviewed = await _Sweep(repository, settings, tuple(chosen), team, emit, keeper).run(commits, query)
+        sweep = replace(
             known,
             reviewer=joined_info([one.info for one in chosen]),
             commits=reviewed,
@@ -155,14 +159,8 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
             score=overall_score(reviewed),
             usage=total_usage(reviewed, seconds=time.monotonic() - started),
         )
-
-    if not settings.keep_history:
-        return await swept(None)
-    async with keeping_sweep(
-        known, repo=Path(repo), prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
-    ) as keeper:
-        sweep = await swept(keeper)
-        await keeper.finish(sweep)
+        if keeper is not None:
+            await keeper.finish(sweep)
     return sweep
 
 
@@ -181,19 +179,18 @@ class _Sweep:
         chosen: tuple[ChosenReviewer, ...],
         team: Reviewers,
         emit: EventSink,
-        total: int,
         keeper: SweepKeeper | None,
     ) -> None:
         self.repository, self.settings = repository, settings
         self._chosen, self._team = chosen, team
-        self._emit, self._total, self._keeper = emit, total, keeper
+        self._emit, self._keeper = emit, keeper
         # For every category, so that a mistake in the settings is reported before anything is bought.
         experts = commit_experts(settings) if team.have_agents else dict.fromkeys(CommitCategory, ())
         self._experts = {category: tuple(one.name for one in named) for category, named in experts.items()}
         self._reviewers = {category: team.make(named) for category, named in experts.items()}
         self._guidance: tuple[GuidanceFile, ...] = ()
         self._baseline = Baseline()
-        self._done = 0
+        self._total = self._done = 0
         self._warned: set[str] = set()
         # What `strict` fails on is never hidden, whatever the settings say for a review.
         policy = policy_of(settings)
@@ -201,6 +198,7 @@ class _Sweep:
 
     async def run(self, commits: Sequence[Commit], query: CommitQuery) -> tuple[CommitReview, ...]:
         """Every commit with its outcome."""
+        self._total = len(commits)
         await self._read_project(commits, query)
         with empty_directory() as self.nowhere:
             self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
@@ -250,10 +248,8 @@ class _Sweep:
             async for read in changes:
                 category = categorise(read.commit)
                 experts = self._experts[category]
-                yield (
-                    CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem),
-                    read.change,
-                )
+                about = CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem)
+                yield about, read.change
 
     async def _review(self, about: CommitReview, change: Change) -> Review:
         commit = about.commit

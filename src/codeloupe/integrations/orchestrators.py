@@ -174,7 +174,7 @@ class CodeReviewer(_Reviewer):
         commits = [CommitScope(sha) for sha in dict.fromkeys(commit_shas or ())]
         scopes: Sequence[ScopeRequest] = commits or [RangeScope(diff_range)]
         listener = _Listener(self._on_warning, " ".join(commit_shas or [diff_range]))
-        # An external reviewer is told how long it may take.
+        # So that an external reviewer knows how long it may take.
         settings = self._settings and replace(self._settings, timeout_seconds=float(timeout))
         reviews: list[Review] = []
 
@@ -330,7 +330,7 @@ class _Listener:
                 pass
 
     def warn(self, message: str) -> None:
-        """Tell a warning, unless it was told before. A sink that fails takes nothing from the review."""
+        """Pass a warning on, once. A sink that fails takes nothing from the review."""
         if message in self.warnings:
             return
         self.warnings.add(message)

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.cli import review as verb
-from codeloupe.cli.output import set_up_logging
 from codeloupe.cli.parser import Parser
+from codeloupe.cli.verbs import set_up_logging
 from codeloupe.config.schema import Settings
 from codeloupe.engine import run as engine_run
 from codeloupe.model.agent import Usage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -91,16 +90,3 @@ class TestTheEnd:
         ended = self.ended(tmp_path, custom, *words)
         assert ended.returncode == code
         assert "taken apart" not in ended.stderr
-
-    def test_a_reader_that_left_is_no_crash(self) -> None:
-        with subprocess.Popen((str(PROGRAM), "--help"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
-            assert program.stdout is not None
-            program.stdout.close()
-            _, errors = program.communicate()
-        assert b"Traceback" not in errors
-        assert program.returncode in (0, 141, -signal.SIGPIPE)
-
-    def test_all_of_a_long_text_arrives(self) -> None:
-        shown = subprocess.run((str(PROGRAM), "completion", "bash"), capture_output=True, text=True, check=True)
-        assert shown.stdout.rstrip().endswith("codeloupe")
-        assert len(shown.stdout) > 4096

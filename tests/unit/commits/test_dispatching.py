@@ -19,13 +19,22 @@ from tests.unit.commits.sweep_samples import assignment, commit, failed_review, 
 Work = Callable[[CommitReview, Change], Awaitable[Review]]
 
 
+def answering(answers: dict[int, Review | BaseException]) -> Work:
+    """A reviewer that has an answer for some commits, by their number, and finds nothing in the others."""
+    by_sha = {commit(number).sha: answer for number, answer in answers.items()}
+
+    async def work(one: CommitReview, _change: Change) -> Review:
+        answer = by_sha.get(one.commit.sha, review())
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    return work
+
+
 def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[CommitReview, ...]:
     dispatcher = AgentDispatcher(work, max_concurrent=max_concurrent)
-    return asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(count))))
-
-
-async def clean(_commit: CommitReview, _change: Change) -> Review:
-    return review()
+    return asyncio.run(dispatcher.dispatch(given(map(assignment, range(count)))))
 
 
 @pytest.mark.requirement("D2")
@@ -64,9 +73,10 @@ def test_at_most_so_many_run_at_a_time_and_all_places_are_used_and_the_loop_goes
     assert seen == most
 
 
+@pytest.mark.requirement("D2")
 def test_none_at_a_time_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        AgentDispatcher(clean, max_concurrent=0)
+        AgentDispatcher(answering({}), max_concurrent=0)
 
 
 def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
@@ -105,14 +115,8 @@ def test_whatever_one_review_raises_degrades_that_commit_alone(
     error: BaseException, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = commit(2).sha
-
-    async def work(one: CommitReview, _change: Change) -> Review:
-        if one.commit.sha == bad:
-            raise error
-        return review()
-
     with caplog.at_level(logging.WARNING, "codeloupe"):
-        outcomes = dispatch(work, 5)
+        outcomes = dispatch(answering({2: error}), 5)
     (failed,) = [outcome for outcome in outcomes if not outcome.reviewed]
     assert failed.commit.sha == bad
     assert failed.failure.startswith(reason)
@@ -124,11 +128,9 @@ def test_whatever_one_review_raises_degrades_that_commit_alone(
 @pytest.mark.requirement("D7")
 @pytest.mark.requirement("D8")
 def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(caplog: pytest.LogCaptureFixture) -> None:
-    async def work(_commit: CommitReview, _change: Change) -> Review:
-        return failed_review("agent crashed: it was ended by signal 9", findings=(finding(Severity.HIGH),))
-
+    failed = failed_review("agent crashed: it was ended by signal 9", findings=(finding(Severity.HIGH),))
     with caplog.at_level(logging.WARNING, "codeloupe"):
-        (outcome,) = dispatch(work, 1)
+        (outcome,) = dispatch(answering({0: failed}), 1)
     assert not outcome.reviewed
     assert (outcome.score, outcome.verdict) == (None, None)
     assert outcome.failure == "agent crashed: it was ended by signal 9"
@@ -140,22 +142,15 @@ def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(capl
 
 def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many() -> None:
     skipped = tuple(SkippedFile(f"{number}.py", SkipReason.TOO_LARGE) for number in range(9))
-
-    async def work(_commit: CommitReview, _change: Change) -> Review:
-        return review(complete=False, coverage=Coverage(files_total=9, skipped=skipped))
-
-    (outcome,) = dispatch(work, 1)
+    incomplete = review(complete=False, coverage=Coverage(files_total=9, skipped=skipped))
+    (outcome,) = dispatch(answering({0: incomplete}), 1)
     assert outcome.failure == "0.py: too large; 1.py: too large; 2.py: too large; and 6 more"
 
 
 def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
-    async def main() -> tuple[CommitReview, ...]:
-        unread = (not_reviewed(1, "its parent is not here"), None)
-        return await AgentDispatcher(clean).dispatch(given([unread, assignment(2)]))
-
-    first, second = asyncio.run(main())
-    assert (first.failure, first.reviewed) == ("its parent is not here", False)
-    assert second.reviewed
+    unread = (not_reviewed(1, "its parent is not here"), None)
+    first, second = asyncio.run(AgentDispatcher(answering({})).dispatch(given([unread, assignment(2)])))
+    assert (first.failure, first.reviewed, second.reviewed) == ("its parent is not here", False, True)
 
 
 @each("error", [GitFailed("no", program="git", exit_code=128), KeyError("a mistake of ours")])

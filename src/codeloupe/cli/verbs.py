@@ -1,23 +1,27 @@
-"""Writing a result: whole files put in place at the end, or standard output."""
+"""What all verbs do: run a coroutine, say something on stderr, and write a result, whole or not at all."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import errno
 import logging
 import os
+import shlex
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.cli.boundary import unwritten
 from codeloupe.cli.parser import option
+from codeloupe.config.loading import LoadedSettings
 from codeloupe.errors import OutputError, UsageError
 from codeloupe.reports import FORMATS
 from codeloupe.reports.wording import counted
@@ -103,6 +107,10 @@ class Output(Struct, frozen=True):
     path: Path | None = None
 
 
+# The exit code, and what renders the result.
+Made = tuple[int, Callable[[Output], str]]
+
+
 def add_output_options(group: argparse._ArgumentGroup) -> None:
     """`--format` and `-o`, which may be repeated."""
     formats = f"{', '.join(FORMATS)}; may be repeated"
@@ -134,13 +142,8 @@ def outputs_of(arguments: argparse.Namespace) -> tuple[Output, ...]:
     return outputs
 
 
-def deliver(
-    outputs: Sequence[Output], make: Callable[[], tuple[int, Callable[[Output], str]]], *, quiet: bool = False
-) -> int:
-    """Open every file, then make the result, then write each format: no work is done for what cannot be written.
-
-    `make` returns the exit code, which is returned here, and what renders the result.
-    """
+def deliver(outputs: Sequence[Output], make: Callable[[], Made], *, quiet: bool = False) -> int:
+    """Open every file, then make the result, then write each format: no work is done for what cannot be written."""
     with ExitStack() as opened:
         sinks = [(one, opened.enter_context(output_file(one.path)) if one.path else []) for one in outputs]
         exit_code, render = make()
@@ -185,3 +188,69 @@ class _SafeFormatter(logging.Formatter):
         if record.levelno > logging.DEBUG:
             return log_line(text)
         return without_log_commands(terminal(text, keep_newlines=True).replace("\n", "\n    "))
+
+
+_Result = TypeVar("_Result")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody stopped a command; says what is kept of it, and which command goes on."""
+
+    def __init__(self, kept: str, words: Sequence[str], *more: str) -> None:
+        """`words` are those that the command was called with, its verb first; `more` options belong to them as well."""
+        # Right after the verb, since what follows a `--` is no option.
+        again = [words[0], *(word for word in more if word not in words), *words[1:]]
+        command = shlex.join(("codeloupe", *(word for word in again if word != "--fresh")))
+        same = "the same command" if len(command) > 200 else f"`{command}`"
+        super().__init__(f"{kept}; {same} continues")
+
+
+def note(text: str, *, quiet: bool = False) -> None:
+    """Say something on stderr, in one line."""
+    if not quiet:
+        print(f"codeloupe: {log_line(text)}", file=sys.stderr, flush=True)
+
+
+def loaded_by(work: Coroutine[Any, Any, LoadedSettings], *, quiet: bool = False) -> LoadedSettings:
+    """Load settings, and say on stderr what is to be known of them."""
+    loaded = run_to_end(work)
+    for text in loaded.notes:
+        note(text, quiet=quiet)
+    return loaded
+
+
+def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine. Ctrl-C, SIGTERM and a terminal that is closed cancel it and raise KeyboardInterrupt.
+
+    So its children and temporary directories are gone. Where SIGINT is ignored, as in a job that a script put into the
+    background, SIGTERM still ends it; a SIGHUP that is ignored, as by nohup, stays so.
+    """
+    task: asyncio.Task[Any] | None = None
+    is_terminated = False
+
+    async def noted() -> _Result:
+        nonlocal task
+        task = asyncio.current_task()
+        return await work
+
+    def terminate(*_: object) -> None:
+        nonlocal is_terminated
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.raise_signal(signal.SIGINT)
+        elif task is not None:
+            is_terminated = True
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        else:
+            raise KeyboardInterrupt
+
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, *hangup)}
+    try:
+        return asyncio.run(noted())
+    except asyncio.CancelledError:
+        if is_terminated:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,17 +1,58 @@
-"""Writing a result to a file: what is in the way is told before the work, and the work's own failures stay its own."""
+"""What all verbs do: run a coroutine until a signal ends it, and write a result, or say before the work why not."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from codeloupe.cli.options import scope_of
-from codeloupe.cli.output import output_file
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.review import configure
+from codeloupe.cli.verbs import output_file
 from codeloupe.errors import OutputError, UsageError
+from tests.endings import ends_soon
 from tests.rows import each
+
+_PROGRAM = """
+import asyncio, signal, sys
+from codeloupe.cli.verbs import run_to_end
+
+signal.signal(signal.SIGINT, signal.{handling})
+
+async def work():
+    try:
+        print("working", flush=True)
+        await asyncio.sleep(300)
+    finally:
+        print("cleaned up", flush=True)
+
+try:
+    run_to_end(work())
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@each("handling", ["SIG_IGN", "default_int_handler"])
+def test_a_polite_end_cancels_the_work_and_a_background_job_does_not_hear_the_terminals_interrupt(
+    handling: str,
+) -> None:
+    words = (sys.executable, "-c", _PROGRAM.format(handling=handling))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "working\n"
+        if handling == "SIG_IGN":
+            program.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                program.wait(0.3)
+        with ends_soon():
+            program.send_signal(signal.SIGTERM)
+            assert program.stdout.read() == "cleaned up\n"
+    assert program.returncode == 130
 
 
 def _write(path: Path, text: str = "result\n") -> None:
