@@ -22,12 +22,8 @@ from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.engine.external.review_tasks import INFO, review_now, reviewed
 
-ANSWER = {
-    "verdict": "FAIL",
-    "findings": [
-        {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
-    ],
-}
+ITEM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
+ODD = {**ITEM, "title": "odd", "priority": "7"}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +51,10 @@ def printing(text: str, *, exit_code: int = 0, stderr: str = "") -> CommandRevie
     return python(f"print({text!r})\nsys.stderr.write({stderr!r})\nsys.exit({exit_code})")
 
 
+def answer(*items: dict[str, Any], verdict: str = "FAIL") -> str:
+    return json.dumps({"verdict": verdict, "findings": items})
+
+
 def review(reviewer: CommandReviewer, repository: GitRepository, **more: Any) -> ReviewerOutcome:
     return review_now(reviewer, UncommittedScope(), repository.path, **more)
 
@@ -67,7 +67,7 @@ def failure(outcome: ReviewerOutcome) -> str:
 
 def test_findings_are_placed_on_lines_of_the_change(edited: GitRepository) -> None:
     events: list[Event] = []
-    outcome = review(printing(json.dumps(ANSWER)), edited, events=events)
+    outcome = review(printing(answer(ITEM)), edited, events=events)
     [finding] = outcome.findings
     assert (finding.file, finding.line_start, finding.severity) == ("a.py", 2, Severity.HIGH)
     assert (finding.reviewer, finding.anchored, finding.can_block) == ("command", True, True)
@@ -77,36 +77,24 @@ def test_findings_are_placed_on_lines_of_the_change(edited: GitRepository) -> No
 
 
 def test_the_diff_is_on_stdin_and_the_files_are_where_it_runs(edited: GitRepository) -> None:
-    diff = edited.git("diff", "--full-index")
-    reviewer = python(
-        "diff = sys.stdin.buffer.read().decode()\n"
-        "body = diff + open('a.py').read()\n"
-        "one = {'file_path': 'a.py', 'line_start': 2, 'line_end': 2, 'priority': 3, 'title': 't', 'body': body}\n"
-        "print(json.dumps({'findings': [one]}))"
-    )
+    diff = edited.git("diff", "--full-index").decode()
+    body = "sys.stdin.buffer.read().decode() + open('a.py').read()"
+    reviewer = python(f"print(json.dumps({{'findings': [{{**{ITEM!r}, 'body': {body}}}]}}))")
     [finding] = review(reviewer, edited).findings
-    assert finding.body == diff.decode() + "x = 1\ny = x / 0"
+    assert finding.body == diff + "x = 1\ny = x / 0"
 
 
-def test_the_whole_tree_is_used_where_there_is_one(edited: GitRepository, tmp_path: Path) -> None:
-    reviewer = python("sys.stderr.write(os.getcwd()); sys.exit(4)")
-    assert failure(review(reviewer, edited, tree=edited.path)) == f"it ended with exit code 4: {edited.path}"
-
-
-def test_an_untrusted_change_is_not_where_the_program_runs(edited: GitRepository) -> None:
-    reviewer = python("sys.stderr.write(repr(os.listdir('.'))); sys.exit(4)")
-    outcome = review(reviewer, edited, trusted=False, tree=edited.path)
-    assert failure(outcome) == "it ended with exit code 4: []"
-
-
-def test_a_relative_program_is_not_run_for_an_untrusted_change(
+def test_it_runs_in_the_whole_tree_where_there_is_one_but_not_in_that_of_an_untrusted_change(
     edited: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reviewer = python("sys.stderr.write(f'{os.getcwd()} {os.listdir()}'); sys.exit(4)")
+    assert str(edited.path) in failure(review(reviewer, edited, tree=edited.path))
+    assert failure(review(reviewer, edited, trusted=False, tree=edited.path)).endswith(" []")
     monkeypatch.chdir(edited.path)
     edited.write("review.sh", "#!/bin/sh\necho '{\"findings\": []}'\n", executable=True)
-    reviewer = CommandReviewer(("./review.sh",), info=INFO)
-    assert review(reviewer, edited, exclude=("review.sh",)).units_failed == ()
-    untrusted = failure(review(reviewer, edited, exclude=("review.sh",), trusted=False))
+    relative = CommandReviewer(("./review.sh",), info=INFO)
+    assert review(relative, edited, exclude=("review.sh",)).units_failed == ()
+    untrusted = failure(review(relative, edited, exclude=("review.sh",), trusted=False))
     assert "may lead into the untrusted change" in untrusted
 
 
@@ -117,63 +105,57 @@ def test_lines_of_a_linter_with_its_exit_code_are_findings(edited: GitRepository
     assert outcome.units_failed == ()
 
 
-def test_a_program_that_fails_without_findings_has_failed(edited: GitRepository) -> None:
-    outcome = review(printing("", exit_code=2, stderr="no configuration"), edited)
-    assert failure(outcome) == "it ended with exit code 2: no configuration"
-    [error] = outcome.errors
-    assert error.message == "command could not review: it ended with exit code 2: no configuration"
-
-
-def test_an_empty_report_with_a_bad_exit_code_is_not_clean(edited: GitRepository) -> None:
-    assert failure(review(printing('{"findings": []}', exit_code=2), edited)) == "it ended with exit code 2"
-
-
-def test_a_program_that_was_killed_keeps_its_findings_and_has_failed(edited: GitRepository) -> None:
-    reviewer = python(f"print({json.dumps(ANSWER)!r}, flush=True)\nos.kill(os.getpid(), 9)")
+@each(
+    ("reviewer", "findings", "reason"),
+    [
+        (printing("", exit_code=2, stderr="no configuration"), 0, "it ended with exit code 2: no configuration"),
+        (printing('{"findings": []}', exit_code=2), 0, "it ended with exit code 2"),
+        (python(f"print({answer(ITEM)!r}, flush=True)\nos.kill(os.getpid(), 9)"), 1, "it ended with signal 9"),
+        (python(""), 0, "empty output"),
+        (python("sys.exit(3)", silence_is_clean=True), 0, "it ended with exit code 3"),
+        (printing(answer()), 0, "verdict FAIL without findings"),
+        (
+            printing(answer({**ITEM, "file_path": "b.py"})),
+            *(1, "its verdict is FAIL, but no finding on the reviewed files says why"),
+        ),
+        (printing(json.dumps({"findings": [ODD]})), 0, "invalid severity: 7"),
+        # One that cannot be read may be the worst.
+        *[
+            (printing(answer({**ODD, "priority": known}, ODD, verdict="PASS")), 1, "invalid severity: 7 (finding 2)")
+            for known in (1, 2, 3)
+        ],
+        (python("sys.stdout.write('x' * 17_000_000)"), 0, "it wrote more than 16,777,216 bytes, so its output"),
+    ],
+)
+def test_what_is_no_whole_review_is_a_failure(
+    edited: GitRepository, reviewer: CommandReviewer, findings: int, reason: str
+) -> None:
     outcome = review(reviewer, edited)
-    assert (len(outcome.findings), failure(outcome)) == (1, "it ended with signal 9")
+    assert len(outcome.findings) == findings
+    assert failure(outcome).startswith(reason)
+    assert outcome.errors[-1].message.startswith(f"command could not review: {reason}")
 
 
-def test_silence_is_no_clean_review_unless_that_is_said(edited: GitRepository) -> None:
-    assert failure(review(python(""), edited)) == "empty output"
-    assert review(python("", silence_is_clean=True), edited).units_failed == ()
-    assert failure(review(python("sys.exit(3)", silence_is_clean=True), edited)) == "it ended with exit code 3"
-
-
-def test_an_empty_report_is_a_clean_review(edited: GitRepository) -> None:
-    outcome = review(printing('{"verdict": "PASS", "findings": []}'), edited)
+@each("reviewer", [printing(answer(verdict="PASS")), python("", silence_is_clean=True)])
+def test_an_empty_report_is_a_clean_review_and_silence_where_that_is_said(
+    edited: GitRepository, reviewer: CommandReviewer
+) -> None:
+    outcome = review(reviewer, edited)
     assert (outcome.findings, outcome.units_failed, outcome.errors) == ((), (), ())
 
 
-def test_output_that_cannot_be_read_is_kept(edited: GitRepository) -> None:
+def test_output_that_cannot_be_read_is_kept_and_what_is_lost_is_told(edited: GitRepository) -> None:
     outcome = review(printing('{"verdict": "PASS"}'), edited)
     assert failure(outcome) == "missing field: findings"
     [error] = outcome.errors
     assert (error.kind, error.detail.strip()) == ("invalid_answer", '{"verdict": "PASS"}')
-
-
-def test_a_verdict_that_no_finding_explains_is_not_lost(edited: GitRepository) -> None:
-    alone = printing('{"verdict": "FAIL", "findings": []}')
-    assert failure(review(alone, edited)) == "verdict FAIL without findings"
-    elsewhere = {"verdict": "FAIL", "findings": [{**ANSWER["findings"][0], "file_path": "b.py"}]}  # type: ignore[dict-item]  # as written above
-    outcome = review(printing(json.dumps(elsewhere)), edited)
-    assert "its verdict is FAIL" in failure(outcome)
-    assert [finding.anchored for finding in outcome.findings] == [False]
-
-
-def test_a_finding_that_cannot_be_read_is_told(edited: GitRepository) -> None:
     events: list[Event] = []
-    odd = {"verdict": "FAIL", "findings": [*ANSWER["findings"], {"title": "odd", "file_path": "a.py", "priority": "7"}]}
-    outcome = review(printing(json.dumps(odd)), edited, events=events)
+    odd = {"title": "odd", "file_path": "a.py", "priority": "7"}
+    outcome = review(printing(answer(ITEM, odd)), edited, events=events)
     assert (len(outcome.findings), failure(outcome)) == (1, "missing field: line_start (finding 2)")
     notes = [error.message for error in outcome.errors if error.kind == "external_note"]
     assert [event.message for event in events if isinstance(event, Warned)] == notes
     assert "invalid severity: 7 (finding 2)" in notes[-1]
-
-
-def test_a_report_of_which_nothing_can_be_read_is_not_clean(edited: GitRepository) -> None:
-    odd = {"findings": [{"title": "odd", "file_path": "a.py", "line_start": 2, "priority": "7"}]}
-    assert failure(review(printing(json.dumps(odd)), edited)) == "invalid severity: 7"
 
 
 def test_a_program_that_takes_too_long_is_ended_with_all_it_started(edited: GitRepository, tmp_path: Path) -> None:
@@ -211,46 +193,35 @@ def test_a_cancellation_ends_the_program(edited: GitRepository, tmp_path: Path) 
 def test_a_program_that_never_reads_its_input_is_fine(repository: GitRepository) -> None:
     repository.write("a.py", "x = 1\n" * 15_000)
     repository.commit()
-    reviewer = printing('{"findings": []}')
-    assert review_now(reviewer, CommitScope("HEAD"), repository.path).units_failed == ()
+    assert review_now(printing('{"findings": []}'), CommitScope("HEAD"), repository.path).units_failed == ()
 
 
-def test_a_program_that_is_not_there_is_named(edited: GitRepository) -> None:
+def test_a_program_that_is_not_there_is_named_and_one_of_the_reviewed_tree_is_none(
+    edited: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcome = review(CommandReviewer(("no-such-reviewer",), info=INFO), edited)
     assert failure(outcome).startswith("there is no program no-such-reviewer")
     assert outcome.errors[0].kind == "fatal"
-
-
-def test_a_program_of_the_reviewed_tree_does_not_stand_in_for_one_on_the_path(
-    edited: GitRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
     edited.write("my-linter", "#!/bin/sh\necho '{\"findings\": []}'\n", executable=True)
     monkeypatch.chdir(edited.path)
     monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
     outcome = review(CommandReviewer(("my-linter",), info=INFO), edited, tree=edited.path, exclude=("my-linter",))
     assert failure(outcome).startswith("there is no program my-linter")
+    with pytest.raises(ValueError, match="at least the name"):
+        CommandReviewer((), info=INFO)
 
 
-def test_more_output_than_can_be_kept_is_not_read(edited: GitRepository) -> None:
-    outcome = review(python("sys.stdout.write('x' * 17_000_000)"), edited)
-    assert "its output is not whole" in failure(outcome)
-
-
-def test_no_credential_reaches_the_program_unless_it_is_named(
+def test_no_credential_reaches_the_program_unless_it_is_named_and_one_that_it_prints_is_masked(
     edited: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "swordfish-" * 3)
+    secret = "swordfish-" * 3
+    monkeypatch.setenv("SOME_API_KEY", secret)
     monkeypatch.setenv("LINTER_MODE", "strict")
     script = "sys.stderr.write(' '.join(sorted(os.environ))); sys.exit(9)"
     names = failure(review(python(script), edited)).split()
     assert {"PATH", "HOME"} <= set(names)
     assert not {"SOME_API_KEY", "LINTER_MODE"} & set(names)
     assert "LINTER_MODE" in failure(review(python(script, environment_names=("LINTER_MODE",)), edited)).split()
-
-
-def test_a_secret_that_the_program_prints_is_masked(edited: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
-    secret = "swordfish-" * 3
-    monkeypatch.setenv("SOME_API_KEY", secret)
     outcome = review(printing(f"no json, {secret}", exit_code=1, stderr=secret), edited)
     assert secret not in repr(outcome)
     assert secret not in outcome.errors[0].detail
@@ -259,34 +230,12 @@ def test_a_secret_that_the_program_prints_is_masked(edited: GitRepository, monke
 def test_a_file_of_which_only_the_diff_is_known_is_reviewed(tmp_path: Path) -> None:
     diff = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1,2 @@\n x = 1\n+y = x / 0\n"
     reviewer = python("sys.stderr.write(repr(sys.stdin.read())); sys.exit(9)")
-    outcome = review_now(reviewer, DiffScope("d", diff), tmp_path)
-    shown = failure(outcome).partition(": ")[2]
-    sent = parse_diff(ast.literal_eval(shown).encode())
-    assert sent[0].hunks == parse_diff(diff)[0].hunks
+    shown = failure(review_now(reviewer, DiffScope("d", diff), tmp_path)).partition(": ")[2]
+    assert parse_diff(ast.literal_eval(shown).encode())[0].hunks == parse_diff(diff)[0].hunks
 
 
-def test_hostile_output_harms_nobody(edited: GitRepository) -> None:
-    for text in ("{" * 100_000, "[" * 100_000, "\0\x1b]8;;x\a", '{"findings": [' + "1," * 50_000, "\ud800"):
-        outcome = review(python(f"sys.stdout.buffer.write({text.encode('utf-8', 'surrogatepass')!r})"), edited)
-        assert outcome.units_failed
-        assert all(isinstance(finding, Finding) for finding in outcome.findings)
-
-
-def test_a_command_has_a_program() -> None:
-    with pytest.raises(ValueError, match="at least the name"):
-        CommandReviewer((), info=INFO)
-
-
-@each("severity", ["low", "medium", "high"])
-def test_a_finding_that_cannot_be_read_is_a_gap(repository: GitRepository, tmp_path: Path, severity: str) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
-    repository.write("a.py", "x = 1\ny = x / 0\n")
-    known = {"file": "a.py", "line": 2, "title": "known", "severity": severity}
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"findings": [known, {**known, "title": "odd", "severity": "horrible"}]}))
-    printing = f"import sys; sys.stdout.write(open({str(report)!r}).read())"
-    reviewer = CommandReviewer((sys.executable, "-I", "-S", "-c", printing), info=INFO)
-    outcome = review_now(reviewer, UncommittedScope(), repository.path)
-    assert [found.title for found in outcome.findings] == ["known"]
+@each("text", ["{" * 100_000, "[" * 100_000, "\0\x1b]8;;x\a", '{"findings": [' + "1," * 50_000, "\ud800"])
+def test_hostile_output_harms_nobody(edited: GitRepository, text: str) -> None:
+    outcome = review(python(f"sys.stdout.buffer.write({text.encode('utf-8', 'surrogatepass')!r})"), edited)
     assert outcome.units_failed
+    assert all(isinstance(finding, Finding) for finding in outcome.findings)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.external.command import place
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
@@ -67,16 +68,9 @@ def test_a_line_that_the_change_does_not_show_is_outside_of_it(task: ReviewTask)
 @each(
     "claim",
     [
-        {"file": "src/a.py"},
-        {"file": "src/a.py", "line_start": 10},
-        {"file": "src/a.py", "line_start": 0},
-        {"file": "src/a.py", "line_start": -3},
-        {"file": "gone.py", "line_start": 1},
-        {"file": "nowhere.py", "line_start": 1},
-        {"file": "../tree/other.py", "line_start": 1},
-        {"file": "/etc/hosts", "line_start": 1},
-        {"file": "src/a.py\0", "line_start": 1, "evidence": "not there"},
-        {"line_start": 6},
+        *[{"file": "src/a.py", "line_start": line} for line in (None, 10, 0, -3)],
+        *[{"file": name, "line_start": 1} for name in ("gone.py", "nowhere.py", "../tree/other.py", "/etc/hosts")],
+        *[{"file": "src/a.py\0", "line_start": 1, "evidence": "not there"}, {"line_start": 6}],
         {"file": "src/a.py", "line_start": 6, "evidence": "this stands nowhere"},
     ],
 )
@@ -85,29 +79,16 @@ def test_what_has_no_place_is_kept_without_one(task: ReviewTask, claim: dict[str
     assert (finding.title, finding.anchored) == ("t", False)
 
 
-def test_a_quote_counts_more_than_a_line(task: ReviewTask) -> None:
-    assert placed(task, file="src/a.py", line_start=2, evidence="seven").line_start == 7
-
-
 def test_lines_of_a_file_are_taken_from_its_diff_where_only_that_is_known(task: ReviewTask, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    bare = ReviewTask(
-        task.change,
-        task.files,
-        tmp_path / "nothing",
-        trusted=True,
-        timeout_seconds=1.0,
-        without_content=frozenset({"src/a.py"}),
-    )
+    bare = replace(task, snapshot=tmp_path / "nothing", tree=None, without_content=frozenset({"src/a.py"}))
     assert placed(bare, file="src/a.py", line_start=7).evidence == "seven"
     assert not placed(bare, file="src/a.py", line_start=2).anchored
 
 
-def test_secrets_are_masked_in_the_evidence(task: ReviewTask) -> None:
+def test_secrets_are_masked_a_quote_counts_more_than_a_line_and_who_saw_it_is_told(task: ReviewTask) -> None:
+    finding = placed(task, file="src/a.py", line_start=2, evidence="seven", reviewer="codex")
+    assert (finding.line_start, finding.reviewer) == (7, "linter/codex")
     token = "ghp_" + "a1B2" * 9
     (task.snapshot / "src" / "a.py").write_text(f"key = '{token}'\n")
     assert placed(task, file="src/a.py", line_start=1).evidence == "key = '[redacted]'"
-
-
-def test_who_of_a_gate_saw_it_is_told(task: ReviewTask) -> None:
-    assert placed(task, file="src/a.py", line_start=6, reviewer="codex").reviewer == "linter/codex"

@@ -48,32 +48,21 @@ def test_git_can_apply_it(repository: GitRepository, tmp_path: Path) -> None:
     assert repository.git("write-tree") == repository.git("rev-parse", f"{head}^{{tree}}")
 
 
-def test_a_binary_file_without_lines_is_named() -> None:
-    file = FileChange("a.bin", "a.bin", FileStatus.MODIFIED, binary=True)
-    assert unified_diff([file]) == b"diff --git a/a.bin b/a.bin\nBinary files a/a.bin and b/a.bin differ\n"
-
-
-def test_a_file_of_a_plain_diff_gets_the_header_that_git_would_write() -> None:
+def test_what_a_plain_diff_leaves_out_is_written_as_git_would() -> None:
+    binary = FileChange("a.bin", "a.bin", FileStatus.MODIFIED, binary=True)
+    assert unified_diff([binary]) == b"diff --git a/a.bin b/a.bin\nBinary files a/a.bin and b/a.bin differ\n"
     files = parse_diff(b"--- /dev/null\n+++ b/x y.py\n@@ -0,0 +1 @@\n+1\n")
     assert unified_diff(files) == (
         b"diff --git a/x y.py b/x y.py\nnew file mode 100644\n--- /dev/null\n+++ b/x y.py\t\n@@ -0,0 +1 @@\n+1\n"
     )
-
-
-def test_a_last_line_without_its_end_does_not_run_into_the_next_file() -> None:
+    # A last line without its end does not run into the next file.
     file = FileChange("a", "a", FileStatus.MODIFIED, hunks=(Hunk(1, 1, 1, 1, b"-a\n+b", added=1, deleted=1),))
     assert unified_diff([file, replace(file, old_path="b", new_path="b")]).count(b"\ndiff --git ") == 1
-
-
-def test_no_files_are_an_empty_diff() -> None:
     assert unified_diff([]) == b""
 
 
-@pytest.mark.parametrize("name", [b"plain.py", b"a b", b'q"uote', b"back\\slash", b"tab\t", b"\xff\x01", "é".encode()])
-def test_a_quoted_name_stands_for_itself(name: bytes) -> None:
-    assert unquote(quoted(name)) == name
-
-
-def test_a_path_that_is_not_utf_8_survives() -> None:
+def test_names_are_quoted_and_one_that_is_not_utf_8_survives() -> None:
+    for name in (b"plain.py", b"a b", b'q"uote', b"back\\slash", b"tab\t", b"\xff\x01", "é".encode()):
+        assert unquote(quoted(name)) == name
     file = FileChange(None, os.fsdecode(b"\xff.py"), FileStatus.ADDED, hunks=(Hunk(0, 0, 1, 1, b"+x\n", added=1),))
     assert parse_diff(unified_diff([file]))[0].new_path == os.fsdecode(b"\xff.py")
