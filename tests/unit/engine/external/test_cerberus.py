@@ -69,14 +69,9 @@ def reviewer(
 
 
 def review(
-    gate: FakeGate | None,
-    repository: Committed,
-    scope: ScopeRequest | None = None,
-    *,
-    session: str | None = None,
-    **more: Any,
+    gate: FakeGate | None, repository: Committed, scope: ScopeRequest | None = None, *, session: str = "", **more: Any
 ) -> ReviewerOutcome:
-    judge = reviewer(gate, repository, session=session)
+    judge = reviewer(gate, repository, session=session or None)
     if scope is not None:
         return review_now(judge, scope, repository.path, **more)
     events: list[Event] = more.pop("events", [])
@@ -88,18 +83,15 @@ def failure(outcome: ReviewerOutcome) -> str:
     return unit.reason
 
 
-def test_a_pass_that_both_agree_on_is_clean(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
+def test_a_pass_is_clean_and_it_is_started_on_the_range_and_then_waited_for(
+    committed: Committed, tmp_path: Path
+) -> None:
+    gate = FakeGate(tmp_path / "gate", *[ending(0, "PASS")] * 3)
     events: list[Event] = []
-    outcome = review(gate, committed, events=events)
+    outcome = review(gate, committed, session="session-7", timeout_seconds=1000.0, events=events)
     assert (outcome.findings, outcome.units_failed, outcome.errors) == ((), (), ())
     assert (outcome.units_total, outcome.usage.unknown_costs) == (1, 1)
     assert [event.failure for event in events if isinstance(event, LaneFinished)] == [None]
-
-
-def test_it_is_started_on_the_range_and_then_waited_for_in_one_session(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", *[ending(0, "PASS")] * 4)
-    review(gate, committed, session="session-7", timeout_seconds=1000.0)
     start, wait = gate.calls
     base, head = committed.git("rev-parse", "HEAD~1", "HEAD").decode().split()
     assert start["argv"] == ["spawn-code-review", "--max-rounds", "0", f"{base}..{head}"]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.external.command import quoted, unified_diff
@@ -14,9 +13,10 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.diff_checks import lists_of, patch_of
 from tests.git_edge_cases import EDGE_CASES, EdgeCase
 from tests.repository import GitRepository
+from tests.rows import each
 
 
-@pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
+@each("case", EDGE_CASES)
 def test_every_edge_case_is_written_as_git_writes_it(case: EdgeCase, tmp_path: Path) -> None:
     commits = case.build(tmp_path / "r")
     repository = GitRepository(tmp_path / "r")
