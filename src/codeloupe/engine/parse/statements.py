@@ -413,19 +413,15 @@ def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
 
 def _is_poor(value: Any, *, is_danger: bool) -> bool:
     """Whether a score, on the smallest scale it fits (1, 10 or 100), is one of a change that nobody would merge."""
-    scale = ""
-    if isinstance(value, str):
-        grade = value.strip().upper()
-        if grade[:1] in ("D", "E", "F") and len(grade) <= 2:
-            return True
-        number, _, scale = value.partition("/")
-        try:
-            value = float(number) / float(scale) if scale else float(number.strip("% "))
-        except (ValueError, ZeroDivisionError):
-            return False
-    if not isinstance(value, int | float):
+    text = str(value).strip().upper()
+    if text[:1] in ("D", "E", "F") and len(text) <= 2:
+        return True
+    number, _, scale = text.strip("% ").partition("/")
+    try:
+        value = float(number) / float(scale or 1)
+    except (ValueError, ZeroDivisionError):
         return False
-    share = float(value) if scale or value <= 1 else value / 10 if value <= 10 else value / 100
+    share = value if scale or value <= 1 else value / 10 if value <= 10 else value / 100
     return share > 0.5 if is_danger else share < 0.5
 
 

@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from codeloupe.engine.external.command import CommandReviewer
+from codeloupe.engine.external.command import CommandReviewer, place, quoted, unified_diff
+from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
+from codeloupe.git.diff_text import unquote
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.events import Event, LaneFinished, Warned
-from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.ports import ReviewerOutcome
+from codeloupe.model.finding import ClaimedFinding, Finding, Severity
+from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.scope import CommitScope, DiffScope, UncommittedScope
 from tests.children import assert_all_gone, recorded_pids, until_recorded
+from tests.diff_checks import lists_of, patch_of
 from tests.endings import with_enough_time
+from tests.git_edge_cases import EDGE_CASES, EdgeCase
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.engine.external.review_tasks import INFO, review_now, reviewed
@@ -239,3 +245,137 @@ def test_hostile_output_harms_nobody(edited: GitRepository, text: str) -> None:
     outcome = review(python(f"sys.stdout.buffer.write({text.encode('utf-8', 'surrogatepass')!r})"), edited)
     assert outcome.units_failed
     assert all(isinstance(finding, Finding) for finding in outcome.findings)
+
+
+SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
+ROWS = b" five\n+six\r\n+seven\n eight\n"
+CHANGED = FileChange("src/a.py", "src/a.py", FileStatus.MODIFIED, hunks=(Hunk(5, 2, 5, 4, ROWS, added=2),))
+GONE = FileChange("gone.py", None, FileStatus.DELETED, hunks=(Hunk(1, 1, 0, 0, b"-x\n", deleted=1),))
+CONTENT = b"one\ntwo\nthree\nfour\nfive\nsix\r\nseven\neight\nnine"
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> ReviewTask:
+    """A change of lines 6 and 7 of `src/a.py`, and a file that is gone; `other.py` is in the tree."""
+    snapshot, tree = tmp_path / "snapshot", tmp_path / "tree"
+    for root in (snapshot, tree):
+        (root / "src").mkdir(parents=True)
+        (root / "src" / "a.py").write_bytes(CONTENT)
+    (tree / "other.py").write_bytes(b"x\ny\n")
+    files = (CHANGED, GONE)
+    return ReviewTask(Change(SCOPE, files), files, snapshot, trusted=True, timeout_seconds=1.0, tree=tree)
+
+
+def placed(task: ReviewTask, **claim: Any) -> Finding:
+    [finding] = place([ClaimedFinding(severity=Severity.HIGH, title="t", **claim)], task, reviewer="linter")
+    return finding
+
+
+@each("file", ["src/a.py", "./src/a.py", "a.py", "b/src/a.py", "/checkout/src/a.py"])
+def test_a_line_that_is_named_becomes_the_evidence(task: ReviewTask, file: str) -> None:
+    finding = placed(task, file=file, line_start=6)
+    assert (finding.file, finding.line_start, finding.line_end, finding.evidence) == ("src/a.py", 6, 6, "six")
+    assert (finding.anchored, finding.outside_change, finding.reviewer) == (True, False, "linter")
+
+
+@each(
+    ("start", "end", "place_of_it", "evidence"),
+    [
+        (6, 7, (6, 7), "six\nseven"),
+        (8, 700, (8, 9), "eight\nnine"),
+        (7, 2, (7, 7), "seven"),
+        (1, 9, (1, 9), "\n".join(CONTENT.decode().replace("\r", "").split("\n"))),
+    ],
+)
+def test_a_range_ends_where_the_file_does(
+    task: ReviewTask, start: int, end: int, place_of_it: tuple[int, int], evidence: str
+) -> None:
+    finding = placed(task, file="src/a.py", line_start=start, line_end=end)
+    assert ((finding.line_start, finding.line_end), finding.evidence) == (place_of_it, evidence)
+
+
+def test_a_line_that_the_change_does_not_show_is_outside_of_it(task: ReviewTask) -> None:
+    assert placed(task, file="src/a.py", line_start=2).outside_change
+    other = placed(task, file="other.py", line_start=2)
+    assert (other.anchored, other.outside_change, other.evidence) == (True, True, "y")
+
+
+@each(
+    "claim",
+    [
+        *[{"file": "src/a.py", "line_start": line} for line in (None, 10, 0, -3)],
+        *[{"file": name, "line_start": 1} for name in ("gone.py", "nowhere.py", "../tree/other.py", "/etc/hosts")],
+        *[{"file": "src/a.py\0", "line_start": 1, "evidence": "not there"}, {"line_start": 6}],
+        {"file": "src/a.py", "line_start": 6, "evidence": "this stands nowhere"},
+    ],
+)
+def test_what_has_no_place_is_kept_without_one(task: ReviewTask, claim: dict[str, Any]) -> None:
+    finding = placed(task, **claim)
+    assert (finding.title, finding.anchored) == ("t", False)
+
+
+def test_lines_of_a_file_are_taken_from_its_diff_where_only_that_is_known(task: ReviewTask, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    bare = replace(task, snapshot=tmp_path / "nothing", tree=None, without_content=frozenset({"src/a.py"}))
+    assert placed(bare, file="src/a.py", line_start=7).evidence == "seven"
+    assert not placed(bare, file="src/a.py", line_start=2).anchored
+
+
+def test_secrets_are_masked_a_quote_counts_more_than_a_line_and_who_saw_it_is_told(task: ReviewTask) -> None:
+    finding = placed(task, file="src/a.py", line_start=2, evidence="seven", reviewer="codex")
+    assert (finding.line_start, finding.reviewer) == (7, "linter/codex")
+    token = "ghp_" + "a1B2" * 9
+    (task.snapshot / "src" / "a.py").write_text(f"key = '{token}'\n")
+    assert placed(task, file="src/a.py", line_start=1).evidence == "key = '[redacted]'"
+
+
+@each("case", EDGE_CASES)
+def test_every_edge_case_is_written_as_git_writes_it(case: EdgeCase, tmp_path: Path) -> None:
+    commits = case.build(tmp_path / "r")
+    repository = GitRepository(tmp_path / "r")
+    patch = patch_of(repository, commits)
+    files = reconcile(parse_diff(patch), parse_list(lists_of(repository, commits))[0])
+    rendered = unified_diff(files)
+    assert _without_sections(rendered) == _without_sections(patch)
+    assert parse_diff(rendered) == parse_diff(patch)
+
+
+def _without_sections(patch: bytes) -> list[bytes]:
+    """The lines of a diff, without what git cut off of a heading that is not UTF-8."""
+    return [line.split(b" @@", 1)[0] if line.startswith(b"@@ ") else line for line in patch.split(b"\n")]
+
+
+def test_git_can_apply_it(repository: GitRepository, tmp_path: Path) -> None:
+    repository.write("old name.py", "a\nb\nc\nd\ne\nf\n")
+    repository.write("gone.py", "x\n")
+    base = repository.commit()
+    repository.git("mv", "old name.py", "näw\tname.py")
+    repository.write("näw\tname.py", "a\nb\nC\nd\ne\nf")
+    repository.remove("gone.py")
+    repository.write("empty.py", "")
+    repository.write("tool.sh", "#!/bin/sh\n", executable=True)
+    head = repository.commit()
+    rendered = unified_diff(parse_diff(patch_of(repository, (base, head))))
+    repository.checkout(base)
+    repository.git("apply", "--index", "-", stdin=rendered)
+    assert repository.git("write-tree") == repository.git("rev-parse", f"{head}^{{tree}}")
+
+
+def test_what_a_plain_diff_leaves_out_is_written_as_git_would() -> None:
+    binary = FileChange("a.bin", "a.bin", FileStatus.MODIFIED, binary=True)
+    assert unified_diff([binary]) == b"diff --git a/a.bin b/a.bin\nBinary files a/a.bin and b/a.bin differ\n"
+    files = parse_diff(b"--- /dev/null\n+++ b/x y.py\n@@ -0,0 +1 @@\n+1\n")
+    assert unified_diff(files) == (
+        b"diff --git a/x y.py b/x y.py\nnew file mode 100644\n--- /dev/null\n+++ b/x y.py\t\n@@ -0,0 +1 @@\n+1\n"
+    )
+    # A last line without its end does not run into the next file.
+    file = FileChange("a", "a", FileStatus.MODIFIED, hunks=(Hunk(1, 1, 1, 1, b"-a\n+b", added=1, deleted=1),))
+    assert unified_diff([file, replace(file, old_path="b", new_path="b")]).count(b"\ndiff --git ") == 1
+    assert unified_diff([]) == b""
+
+
+def test_names_are_quoted_and_one_that_is_not_utf_8_survives() -> None:
+    for name in (b"plain.py", b"a b", b'q"uote', b"back\\slash", b"tab\t", b"\xff\x01", "é".encode()):
+        assert unquote(quoted(name)) == name
+    file = FileChange(None, os.fsdecode(b"\xff.py"), FileStatus.ADDED, hunks=(Hunk(0, 0, 1, 1, b"+x\n", added=1),))
+    assert parse_diff(unified_diff([file]))[0].new_path == os.fsdecode(b"\xff.py")
