@@ -271,7 +271,7 @@ def refuse_unsound(value: Any) -> None:
         level = [part for item in containers for part in (item.values() if isinstance(item, dict) else item)]
 
 
-def behind_reasoning(text: str) -> str | None:
+def after_reasoning(text: str) -> str | None:
     """The text after the reasoning it begins with (all of it without any); None where nothing comes after it.
 
     Drafts are in what a model thought aloud, and a draft is not the answer. The first closing tag counts, so that none
@@ -360,14 +360,12 @@ def _strict_value(text: str, start: int) -> JsonValue | None:
 
 
 class _Reader:
-    """Reads values of a text loosely. `truncated` tells of the last one whether the text, or its fence, ended first.
-
-    `patience` is how many characters may still be looked at for the ends of strings with quotes in them.
-    """
+    """Reads values of a text loosely. `truncated` says of the last one whether the text, or its fence, ended first."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._last_comment_end = text.rfind("*/")
+        # How many characters may still be looked at for the ends of strings with quotes in them.
         self._patience = len(text) // 2 + 20_000
 
     def read(self, start: int) -> tuple[dict[str, Any] | list[Any] | None, int]:
@@ -535,10 +533,9 @@ class _Reader:
     def _string(self, position: int, known: Container[str]) -> tuple[str, int, bool]:
         """The string that begins here, its end, and whether what follows can follow a value.
 
-        Its lines may end; one that does not end is a CutText. A quote ends it only where the next thing fits: models
-        forget to escape quotes. Where what follows might as well be quoted code, the string goes on to the next quote
-        that surely ends it, if there is one. Where no quote fits, the first one ends it. `known` are the keys that the
-        object has already.
+        Models forget to escape quotes, so a quote ends it only where the next thing fits. Where that might as well be
+        quoted code, the string goes on to the next quote that surely ends it, if there is one; where no quote fits, the
+        first one ends it. `known` are the keys that the object has already.
         """
         text, closer = self._text, _CLOSERS[self._text[position]]
         start, first, limit = position + 1, -1, len(self._text)
@@ -563,7 +560,6 @@ class _Reader:
         return self._ended_string(start, first, match)
 
     def _ended_string(self, start: int, first: int, end: re.Match[str] | None) -> tuple[str, int, bool]:
-        """The string that ends with a match; without one at its first quote, or with the text where it has none."""
         if end is not None:
             return _decoded(self._text[start : end.start()]), end.end(), True
         if first < 0:
@@ -586,10 +582,7 @@ class _Reader:
         return key is not None and _is_ours(key[1] or key[2], known)
 
     def _holds_key(self, position: int, first: int, end: int, known: Container[str]) -> bool:
-        """Whether a string that goes on after its first quote would take in a member of its object.
-
-        What is in braces of its own is code.
-        """
+        """Whether a string that goes on after its first quote would take in a member; braces of its own are code."""
         text, depth = self._text, 0
         for found in _INNER_KEY.finditer(text, max(position, first - 40), end):
             depth += text.count("{", position, found.start()) - text.count("}", position, found.start())

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -46,21 +47,11 @@ class TestStrictJson:
         """What can be read, in the order in which it is tried."""
         values = []
         for candidate in candidates(text):
-            try:
+            with suppress(ValueError):
                 values.append(parsed(candidate))
-            except ValueError:
-                continue
         return values
 
-    @each(
-        "text",
-        [
-            *(TEXT, f"\n  {TEXT}\n", f"Here it is:\n{TEXT}\nI hope it helps.", f"```json\n{TEXT}\n```"),
-            *(f"```\n{json.dumps(VALUE, indent=2)}\n```", f"As [1] and {{this}} say:\n{TEXT}"),
-            *(f'He said "no {{" and then:\n{TEXT}', f"An open {{ here\n{TEXT}", f"It's 6\" long:\n{TEXT}"),
-            *(f"An open [ and a wrong }} here\n{TEXT}", f"{TEXT}\nand an open [ after it", f"{'{] ' * 200}\n{TEXT}"),
-        ],
-    )
+    @each("text", [TEXT, f"\n  {TEXT}\n", f"```\n{json.dumps(VALUE, indent=2)}\n```", f"{'{] ' * 200}{TEXT} and a ["])
     def test_json_is_found_alone_in_prose_and_in_fences(self, text: str) -> None:
         assert VALUE in self.found(text)
 

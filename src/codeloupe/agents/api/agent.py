@@ -49,7 +49,7 @@ from codeloupe.model.agent import (
     full_prompt,
 )
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.json_text import behind_reasoning, parsed
+from codeloupe.system.json_text import after_reasoning, parsed
 
 NAME = "api"
 LIMITS = AgentLimits(schema=True)
@@ -397,7 +397,7 @@ def _answer(response: Any, target: Target, *, is_wrapped: bool) -> tuple[str, An
             output=raw,
         )
 
-    said = behind_reasoning(text)
+    said = after_reasoning(text)
     if call is None:
         if said is None:
             raise no_answer("it thought aloud and then said nothing")

@@ -131,16 +131,13 @@ class CerberusReviewer:
         return await asyncio.to_thread(self._read, waited, task, notes)
 
     def _read(self, waited: _Waited, task: ReviewTask, notes: list[str]) -> Reply:
-        """The reply that an ending means. A document counts as a whole review only where its verdict is explained.
-
-        A verdict may be due to findings that could not be read or placed; it must not be lost with them.
-        """
         notes = [*notes, *waited.parse_errors]
         if not waited.document:
             return replace(waited.failed(), notes=tuple(notes), raw=waited.output)
         # Reviewers of the gate that failed are in the notes: the others made its verdict.
         answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
         findings = place(answer.findings, task, reviewer=self.info.type)
+        # A verdict may be due to findings that could not be read or placed; it must not be lost with them.
         verdict, judged, reply = waited.verdict, judge(findings, complete=True), Reply()
         if verdict is None:
             reply = waited.failed()
@@ -236,10 +233,9 @@ class _Waited(Struct, frozen=True):
 
 
 class _Gate:
-    """The review-gate for one session. Its own reviewers go on when a call is cut short.
+    """The review-gate for one session, until a deadline of the monotonic clock. All methods raise ProcessError.
 
-    Every call is given until `deadline`, of the monotonic clock. Raises ProcessTimedOut at the deadline, and other
-    kinds of ProcessError when the program does not run.
+    Its own reviewers go on when a call is cut short.
     """
 
     def __init__(self, program: str, *, repository: Path, session_id: str | None, deadline: float) -> None:
@@ -302,11 +298,9 @@ def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFaile
 
 @asynccontextmanager
 async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> AsyncIterator[None]:
-    """Hold the lock of a repository, against other processes and against other reviews in this one.
+    """Hold the lock of a repository: reviews that share the gate's state must not overlap. Raises ProcessError.
 
-    Reviews that share the gate's state must not overlap. The system lets the lock go when this process ends, however
-    that happens. Raises ProcessTimedOut when another review holds it until the deadline (of the monotonic clock), and
-    ProcessError when there can be no lock.
+    The system lets it go when this process ends, however that happens.
     """
     # The gate keeps its state by the path of the repository.
     name = hashlib.sha256(os.fsencode(repository.resolve())).hexdigest()[:16]

@@ -39,7 +39,7 @@ from codeloupe.engine.parse.statements import (
 )
 from codeloupe.model.finding import Proof, Verification
 from codeloupe.model.pipeline import CriticVerdict
-from codeloupe.system.json_text import behind_reasoning, flaw_of, late, scan_json, text_in_text, words
+from codeloupe.system.json_text import after_reasoning, flaw_of, late, scan_json, text_in_text, words
 
 T = TypeVar("T")
 _DECORATION = "#>*_`~- \t\r\n\ufeff"
@@ -89,7 +89,7 @@ class _ClaimReader(ABC, Generic[T]):
         return problem or second if isinstance(second, str) else second
 
     def _read_text(self, text: str) -> T | str:
-        said = behind_reasoning(text)
+        said = after_reasoning(text)
         if said is None or not said.strip(_DECORATION):
             return ONLY_REASONING if said is None else EMPTY_OUTPUT
         inner = text_in_text(said)
@@ -194,8 +194,8 @@ class _VerificationReader(_ClaimReader[Verification]):
         last = said[-1]
         # Nothing takes weight from a finding which the words beside it say to be there.
         speaks_against = {Proof.REFUTED: upholds, Proof.UNPROVEN: is_unfinished}.get(last.proof)
-        told = next((text for text in (last.reason, around) if speaks_against and speaks_against(text)), None)
-        return last if told is None else f"invalid proof: {last.proof.value}, and yet: {shown(told.strip())}"
+        against = next((text for text in (last.reason, around) if speaks_against and speaks_against(text)), None)
+        return last if against is None else f"invalid proof: {last.proof.value}, and yet: {shown(against.strip())}"
 
     def in_words(self, text: str) -> _Claim[Verification] | None:
         line, _, rest = text.strip(_DECORATION).partition("\n")
@@ -222,8 +222,8 @@ class _VerificationReader(_ClaimReader[Verification]):
         problem = f"invalid json: {flaw}" if (flaw := flaw_of(value)) else ""
         if len(proofs) > 1 or denied:
             problem = f"invalid proof: {' and '.join(sorted(proofs))}{', and it is not' if denied else ''}"
-        elif told := strange[0] if strange else sign_of_failure(value, is_clean=False):
-            problem = f"invalid proof: {next(iter(proofs))}, and yet: {shown(told)}"
+        elif sign := strange[0] if strange else sign_of_failure(value, is_clean=False):
+            problem = f"invalid proof: {next(iter(proofs))}, and yet: {shown(sign)}"
         if problem:
             return _Claim(problem=problem, lasts=True)
         reason = fields.text(*_REASON_NAMES, most=MAX_TEXT_CHARACTERS).strip()
@@ -322,8 +322,8 @@ class _CritiqueReader(_ClaimReader[CritiqueAnswer]):
             )
         except _Unclear as unclear:
             return _Claim(problem=str(unclear))
-        told = _against(value) if said.verdict is CriticVerdict.PASS else None
-        return _Claim(problem=f"invalid verdict: PASS, and yet: {told}") if told else _Claim(said)
+        against = _against(value) if said.verdict is CriticVerdict.PASS else None
+        return _Claim(problem=f"invalid verdict: PASS, and yet: {against}") if against else _Claim(said)
 
     def in_words(self, text: str) -> _Claim[CritiqueAnswer] | None:
         """An answer in lines such as `Verdict: PASS` and `Blockers:` with a list below."""

@@ -316,10 +316,7 @@ def looks_like_unrated_item(value: Any) -> bool:
 
 
 def title_and_body(fields: Fields) -> tuple[str, str]:
-    """A title and the rest. Without a title, the first line of the words is one, or their first sentence if it is long.
-
-    Raises UnreadableItem when there are no words at all.
-    """
+    """A title, or else the first line or sentence of the words, and the rest. Raises UnreadableItem without any."""
     stated = fields.text(*TITLE_NAMES, *_WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
     if not stated:
         raise UnreadableItem("missing field: title")

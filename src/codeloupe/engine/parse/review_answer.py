@@ -56,7 +56,7 @@ from codeloupe.model.finding import ReviewAnswer, Severity
 from codeloupe.system.json_text import (
     JsonScan,
     JsonValue,
-    behind_reasoning,
+    after_reasoning,
     flaw_of,
     late,
     other_values,
@@ -177,7 +177,7 @@ def _read_structured(value: Any) -> _Reading:
 
 
 def _read_text(text: str, *, from_program: bool = False, nested: int = MAX_NESTED_TEXTS) -> _Reading:
-    said = behind_reasoning(text)
+    said = after_reasoning(text)
     reading = _read_said(text if said is None else said, from_program=from_program, nested=nested)
     return reading.failed(ONLY_REASONING) if said is None else reading
 
@@ -214,7 +214,7 @@ def _add_words(answers: list[ReviewAnswer], text: str, scan: JsonScan, *, from_p
     plain = None
     if not _is_serious(answers):
         plain = _plain_answer(text, scan, is_all=not answers, from_program=from_program)
-        # What is listed a second time in words counts once, unless it is more severe there.
+        # What prose lists a second time counts once, unless it is more severe there.
         if plain and (_is_serious([plain]) or not any(answer.findings for answer in answers)):
             answers.append(plain)
     if answers and not _is_serious(answers):
@@ -291,8 +291,8 @@ def _read_value(value: Any, nested: int) -> _Reading:
                 # Findings may be in the texts beside an empty list.
                 beside = [member for name, member in part.items() if plain_name(name) not in LIST_NAMES]
                 texts = (text for text in _texts_in(beside, 4) if len(text) > 20)
-                told = (found for text in texts for found in _read_nested_text(text, nested).answers)
-                answers.extend(found for found in told if found.findings)
+                inner = (found for text in texts for found in _read_nested_text(text, nested).answers)
+                answers.extend(found for found in inner if found.findings)
             return True
         else:
             flaw = flaw or flaw_of(part)
@@ -401,14 +401,12 @@ def _problem(value: Mapping[str, Any], fields: Fields, answer: ReviewAnswer) -> 
 
 
 def _missing(fields: Fields, items: list[Any]) -> list[str]:
-    """The fields that answers in the form with a verdict and priorities must have, and this one has not.
-
-    The findings are read all the same; a review-gate leaves out what it does not know.
-    """
+    """The fields that answers in the form with a verdict and priorities must have, and this one has not."""
     listed = [Fields(item) for item in items if isinstance(item, Mapping)]
     # Two of these tell the form by which orchestrators hand over findings.
     form = ("file_path", "line_start", "priority")
     has_form = any(sum(name in item for name in form) > 1 and "severity" not in item for item in listed)
+    # A review-gate leaves out what it does not know.
     if "consensus_verdict" in fields or not ("verdict" in fields or has_form):
         return []
     missing = ["missing field: verdict"] if has_form and not fields.has_any(_STATEMENTS) else []
@@ -453,10 +451,7 @@ def _listed(value: Any) -> list[Any] | None:
 
 
 def _verdict(fields: Fields) -> tuple[str | None, str | None]:
-    """The verdict as it was stated, in one spelling, and what is wrong with it.
-
-    Of several that differ the worst counts. One that cannot be understood is no verdict, and never taken for a pass.
-    """
+    """The worst verdict that was stated, in one spelling, or what is wrong with one of them."""
     stated = []
     for name, meanings in _STATEMENTS.items():
         if name in fields:

@@ -23,10 +23,7 @@ def looks_like_sarif(value: Mapping[str, Any]) -> bool:
 
 
 def read_sarif(document: Mapping[str, Any]) -> ReviewAnswer:
-    """The results of all runs that say something is wrong. The summary counts those that are suppressed.
-
-    A run without results, and one that says it failed, is a problem.
-    """
+    """The results of all runs that say something is wrong. The summary counts those that are suppressed."""
     open_results: list[tuple[Any, str | None]] = []
     suppressed = 0
     for run in map(_object, document["runs"]):

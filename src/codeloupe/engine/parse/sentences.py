@@ -1,4 +1,4 @@
-"""What sentences say: that nothing was found, that there is a grave defect, or that not everything was said."""
+"""What sentences say: that nothing was found, that there is a serious defect, or that not everything was said."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from codeloupe.system.json_text import late
 
 _MAX_CHARACTERS = 20_000
 _MAX_CLEAN_CHARACTERS = 500
-_GRAVE = r"(?:critical|severe|serious|blocking|high[- ](?:severity|priority|risk|impact)|grave|p0|p1|major|dangerous)"
+_SERIOUS = r"(?:critical|severe|serious|blocking|high[- ](?:severity|priority|risk|impact)|grave|p0|p1|major|dangerous)"
 _DEFECT = (
     r"(?:issues?|bugs?|vulnerabilit(?:y|ies)|findings?|problems?|flaws?|defects?|errors?|injections?|weakness(?:es)?|"
     r"security holes?|regressions?)"
 )
-# Beginnings of words for grave defects in other languages, and words that deny them.
+# Beginnings of words for serious defects in other languages, and words that deny them.
 _OTHER_LANGUAGES = (
     r"kritisch|schwerwiegend|sicherheitslück|schwachstelle|angreifer|faille|vulnérab|crític|vulnerabilidad|critic[oa]\b"
     r"|vulnerabilità|критич|уязвим|опасн|krytyczn|podatno|kritik|kwetsba|kritisk|sårbar"
@@ -27,14 +27,14 @@ _OTHER_DENIALS = (
     r"|ingen|brak|yok"
 )
 _ALARM = late(
-    rf"\b(?:{_GRAVE}(?: [\w-]{{1,30}}){{0,3}} {_DEFECT}\b"
-    rf"|{_DEFECT} (?:is|are|was|were) (?:{_GRAVE})\b"
+    rf"\b(?:{_SERIOUS}(?: [\w-]{{1,30}}){{0,3}} {_DEFECT}\b"
+    rf"|{_DEFECT} (?:is|are|was|were) (?:{_SERIOUS})\b"
     r"|(?:is|are|be) vulnerable to\b|(?:must|should|do|can) ?not be merged\b|do not merge\b|don't merge\b"
     r"|\battackers? (?:can|could|may|to)\b|\b(?:an|any) attacker\b|\brce\b|\bextremely dangerous\b"
     r"|must be fixed\b|needs? to be fixed\b|(?:remote|arbitrary) code execution\b"
     r"|(?:sql|command|code|shell) injection\b"
     r"|security vulnerabilit(?:y|ies)\b|security hole\b|hard-?coded (?:password|secret|credential|api key)s?\b"
-    rf"|\[p[01]\]|\bp[01]\s?:|{_GRAVE}\s?:\s|severity\s?[:=]\s?(?:critical|high)\b)",
+    rf"|\[p[01]\]|\bp[01]\s?:|{_SERIOUS}\s?:\s|severity\s?[:=]\s?(?:critical|high)\b)",
     re.IGNORECASE,
 )
 # Before such words, or after them, these say that it is not there, was looked for, or is what the change mends.
@@ -112,7 +112,7 @@ _UNFINISHED = late(
     r"|\bonly (?:part|some) of (?:the|this)\b|\bpartial (?:review|answer|result)s?\b",
     re.IGNORECASE,
 )
-# Also where a sentence turns: "no bugs, but …" denies only what stands before.
+# Also where a sentence turns: "no bugs, but …" denies only what comes before.
 _CLAUSE_END = late(r"[!?;\n。]|\.(?=\s|\Z)|\b(?:but|however|although|though|nevertheless|except)\b", re.IGNORECASE)
 _NAMED = r"(?:issues?|problems?|findings?|bugs?|defects?|concerns?)"
 _NO_DEFECT = rf"no {_NAMED}(?:(?: or |, | and ){_NAMED}){{0,3}}"
@@ -157,7 +157,7 @@ def says_clean(text: str) -> bool:
 
 
 def is_alarming(text: str) -> bool:
-    """Whether a sentence tells of a grave defect, or forbids to merge, and does not deny it."""
+    """Whether a sentence describes a serious defect, or forbids to merge, and does not deny it."""
     return any(not denied or _ORDERS.search(clause) for clause, denied in _telling(_ALARM, _plain(text)))
 
 
@@ -176,12 +176,11 @@ def _plain(text: str) -> str:
 def _telling(words: re.Pattern[str], text: str) -> Iterator[tuple[str, bool]]:
     """Each clause with some of these words, and whether all of them in it are denied."""
     for clause in _CLAUSE_END.split(text) if words.search(text) else ():
-        told = [match.span() for match in words.finditer(clause)]
-        if told:
+        if spans := [match.span() for match in words.finditer(clause)]:
             before = _DENIAL.search(clause)
             after = max((match.start() for match in _DENIAL_AFTER.finditer(clause)), default=-1)
             first = before.start() if before else len(clause)
-            yield clause, all(first < start or end <= after for start, end in told)
+            yield clause, all(first < start or end <= after for start, end in spans)
 
 
 def is_reassuring(text: str) -> bool:
@@ -190,7 +189,7 @@ def is_reassuring(text: str) -> bool:
 
 
 def upholds(text: str) -> bool:
-    """Whether a text that is meant to refute a finding says that it stands, or that it could not be looked at."""
+    """Whether a text that is meant to refute a finding says that the finding is right, or that nobody could look."""
     return is_unfinished(text) or any(not denied for _, denied in _telling(_UPHELD, _plain(text)))
 
 

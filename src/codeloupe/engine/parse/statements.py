@@ -166,14 +166,14 @@ def failure_in(value: Any) -> str | None:
     subtype = value.get("subtype")
     if value.get("type") == "turn.failed":
         error = value.get("error")
-        told = error.get("message") if isinstance(error, Mapping) else error
+        said = error.get("message") if isinstance(error, Mapping) else error
     elif value.get("is_error") is True:
-        told = value.get("result") or value.get("errors") or subtype
+        said = value.get("result") or value.get("errors") or subtype
     elif value.get("type") == "result" and isinstance(subtype, str) and subtype.startswith("error"):
-        told = subtype
+        said = subtype
     else:
         return None
-    return FAILED_RUN + shown(told[0] if isinstance(told, list) and told else told)
+    return FAILED_RUN + shown(said[0] if isinstance(said, list) and said else said)
 
 
 def _words_of(name: str) -> set[str]:
@@ -297,8 +297,8 @@ def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None
             stated = {word.strip(".,!") for word in _spaced(value).split()}
             if stated - _GOOD_WORDS if is_clean else stated & _BAD_STATES:
                 return FAILED_RUN + shown(f"its {plain} is {shown(value)}")
-    told = next((told for name in _ERRORS if _is_on(told := fields.get(name))), None)
-    return None if told is None else FAILED_RUN + shown(told[0] if isinstance(told, list) else told)
+    said = next((said for name in _ERRORS if _is_on(said := fields.get(name))), None)
+    return None if said is None else FAILED_RUN + shown(said[0] if isinstance(said, list) else said)
 
 
 def sign_around(part: Any) -> str:
@@ -307,8 +307,8 @@ def sign_around(part: Any) -> str:
         return ""
     endings = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
     is_message = "type" in Fields(part)
-    told = {name: value for name, value in part.items() if not is_message or plain_name(name) in endings}
-    return sign_of_failure(told, is_clean=False) or ""
+    said = {name: value for name, value in part.items() if not is_message or plain_name(name) in endings}
+    return sign_of_failure(said, is_clean=False) or ""
 
 
 def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding] = ()) -> str | None:
@@ -413,19 +413,15 @@ def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
 
 def _is_poor(value: Any, *, is_danger: bool) -> bool:
     """Whether a score, on the smallest scale it fits (1, 10 or 100), is one of a change that nobody would merge."""
-    scale = ""
-    if isinstance(value, str):
-        grade = value.strip().upper()
-        if grade[:1] in ("D", "E", "F") and len(grade) <= 2:
-            return True
-        number, _, scale = value.partition("/")
-        try:
-            value = float(number) / float(scale) if scale else float(number.strip("% "))
-        except (ValueError, ZeroDivisionError):
-            return False
-    if not isinstance(value, int | float):
+    text = str(value).strip().upper()
+    if text[:1] in ("D", "E", "F") and len(text) <= 2:
+        return True
+    number, _, scale = text.strip("% ").partition("/")
+    try:
+        value = float(number) / float(scale or 1)
+    except (ValueError, ZeroDivisionError):
         return False
-    share = float(value) if scale or value <= 1 else value / 10 if value <= 10 else value / 100
+    share = value if scale or value <= 1 else value / 10 if value <= 10 else value / 100
     return share > 0.5 if is_danger else share < 0.5
 
 

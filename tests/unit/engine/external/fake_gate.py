@@ -50,12 +50,9 @@ def spawn(words):
         if word == "--max-rounds":
             rounds = words.pop(0)
         elif word in ("--exclude", "--mode", "--agents"):
-            if not words.pop(0):
-                die(word + " requires a value")
+            words.pop(0) or die(word + " requires a value")
         elif word == "--context-file":
-            context = open(words.pop(0)).read()
-            if not context:
-                die("Context file is empty")
+            context = open(words.pop(0)).read() or die("Context file is empty")
         elif word == "--commit":
             selected, words = words, []
             for name in selected:
@@ -64,25 +61,20 @@ def spawn(words):
             die("Unknown option " + word)
         else:
             selected.append(word)
-            start, _, end = word.partition("..")
-            commit(start)
-            commit(end)
+            for name in word.split(".."):
+                commit(name)
     record(context=context)
     if rounds != "0" or not selected:
         die("wrong options")
+    if running() not in ("", session):
+        record(overlap=True)
+        die("another review is running", 9)
     if running():
-        if running() != session:
-            record(overlap=True)
-            die("another review is running", 9)
         die("Review gate already active (status: pending, age: 3s)")
     if @refusal@:
         die(@refusal@)
     open(active, "w").write(session)
-    detach_reviewer()
-
-
-def detach_reviewer():
-    # As the real one does: a process in a session of its own, which goes on when the start has returned.
+    # As the real one does: the reviewer is a process in a session of its own, which goes on after this one.
     told, tell = os.pipe()
     if os.fork():
         os.close(tell)
@@ -99,23 +91,19 @@ def detach_reviewer():
     os._exit(0)
 
 
-def wait_for_reviewer(seconds):
-    end = time.monotonic() + seconds
+def wait(words):
+    record()
+    if words[:5] != ["--json", "--finalize", "--session-id", session, "--timeout"] or len(words) != 6:
+        die("wrong options")
+    if int(words[5]) < 1:
+        die("Invalid --timeout")
+    if running() != session:
+        die("no review of this session", 4)
+    end = time.monotonic() + int(words[5])
     while not os.path.exists(active + ".done"):
         if time.monotonic() > end:
             die("the reviewer is gone", 3)
         time.sleep(0.01)
-
-
-def wait(words):
-    record()
-    if words[:3] != ["--json", "--finalize", "--session-id"] or words[3] != session or words[4] != "--timeout":
-        die("wrong options")
-    if int(words[5]) < 1 or len(words) != 6:
-        die("Invalid --timeout")
-    if running() != session:
-        die("no review of this session", 4)
-    wait_for_reviewer(int(words[5]))
     endings = os.path.join(folder, "endings.json")
     first, *rest = json.load(open(endings))
     json.dump(rest, open(endings, "w"))
@@ -123,8 +111,7 @@ def wait(words):
     sys.stdout.write(first["stdout"])
     sys.stderr.write(first.get("stderr", ""))
     if first["exit"] != 3:
-        os.unlink(active)
-        os.unlink(active + ".done")
+        forget()
     sys.exit(first["exit"])
 
 
@@ -134,6 +121,10 @@ def resolve(words):
         die("wrong options")
     if running() != session:
         die("No active gate", 1)
+    forget()
+
+
+def forget():
     for name in (active, active + ".done"):
         if os.path.exists(name):
             os.unlink(name)
@@ -164,11 +155,8 @@ class FakeGate:
     @property
     def calls(self) -> list[dict[str, Any]]:
         """How it was started, each time."""
-        try:
-            lines = (self._folder / "calls.jsonl").read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in lines]
+        calls = self._folder / "calls.jsonl"
+        return [json.loads(line) for line in calls.read_text(encoding="utf-8").splitlines()] if calls.exists() else []
 
     @property
     def verbs(self) -> list[str]:
@@ -186,12 +174,6 @@ def ending(
 ) -> dict[str, Any]:
     """The ending of a wait with a document as the gate prints it; `seconds` is how long it takes."""
     seconds = more.pop("seconds", 0)
-    document = {
-        "status": status,
-        "consensus_verdict": verdict,
-        "reviewers": {},
-        "aggregated_findings": list(findings),
-        "parse_errors": [],
-        **more,
-    }
+    said: dict[str, Any] = {"status": status, "consensus_verdict": verdict, "aggregated_findings": list(findings)}
+    document = {**said, "reviewers": {}, "parse_errors": [], **more}
     return {"exit": exit_code, "stdout": json.dumps(document), "seconds": seconds}

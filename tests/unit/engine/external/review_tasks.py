@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.prepare import Prepared, prepare
+from codeloupe.engine.prepare import prepare
 from codeloupe.model.events import Event
 from codeloupe.model.ports import Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
@@ -32,11 +32,7 @@ async def reviewed(
     """What a reviewer makes of a scope; `changes` replaces any field of the task."""
     async with prepare(scope, repo, Settings(exclude=exclude)) as intake:
         heard: list[Event] = [] if events is None else events
-        return await reviewer.review(replace(_task(intake), **changes), heard.append)
-
-
-def _task(intake: Prepared) -> ReviewTask:
-    return intake.task(timeout_seconds=40.0)
+        return await reviewer.review(replace(intake.task(timeout_seconds=40.0), **changes), heard.append)
 
 
 @contextmanager
@@ -44,7 +40,7 @@ def taken_in(scope: ScopeRequest, repo: Path) -> Iterator[ReviewTask]:
     """The task of a scope, for any number of reviewers."""
     with asyncio.Runner() as runner:
         taking = prepare(scope, repo, Settings())
-        yield _task(runner.run(taking.__aenter__()))
+        yield runner.run(taking.__aenter__()).task(timeout_seconds=40.0)
         runner.run(taking.__aexit__(None, None, None))
 
 

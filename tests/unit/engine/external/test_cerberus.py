@@ -28,16 +28,10 @@ from tests.unit.engine.external.fake_gate import FakeGate, ending
 from tests.unit.engine.external.review_tasks import review_now, reviewed, taken_in
 
 INFO = ReviewerInfo(type="cerberus", why="as requested")
-FINDING = {
-    "reviewer": "codex",
-    "file_path": "a.py",
-    "line_start": 2,
-    "line_end": 2,
-    "priority": 1,
-    "title": "[P1] Division by zero",
-    "body": "It always fails.",
-}
+PLACE = {"reviewer": "codex", "file_path": "a.py", "line_start": 2, "line_end": 2}
+FINDING = {**PLACE, "priority": 1, "title": "[P1] Division by zero", "body": "It always fails."}
 SCOPE = RangeScope("HEAD~1..HEAD")
+ONCE = ["spawn-code-review", "wait"]
 
 
 class Committed(GitRepository):
@@ -49,12 +43,10 @@ class Committed(GitRepository):
 @pytest.fixture(scope="module")
 def commits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Committed]:
     repository = Committed(tmp_path_factory.mktemp("commits") / "repository")
-    repository.write("a.py", "x = 1\n")
-    repository.write("notes.txt", "old\n")
-    repository.commit()
-    repository.write("a.py", "x = 1\ny = x / 0\n")
-    repository.write("notes.txt", "new\n")
-    repository.commit()
+    for source, notes in (("x = 1\n", "old\n"), ("x = 1\ny = x / 0\n", "new\n")):
+        repository.write("a.py", source)
+        repository.write("notes.txt", notes)
+        repository.commit()
     with ExitStack() as stack:
         # It outlives the temporary directory of a single test.
         with pytest.MonkeyPatch.context() as patch:
@@ -69,16 +61,17 @@ def committed(commits: Committed, tmp_path: Path) -> Committed:
 
 
 def reviewer(
-    gate: FakeGate, repository: GitRepository, *arguments: str, session: str | None = None
+    gate: FakeGate | None, repository: GitRepository, *arguments: str, session: str | None = None, inside: str = ""
 ) -> CerberusReviewer:
-    place = GatePlace(repo=repository.path, state_directory=repository.path.parent / "state", session_id=session)
-    return CerberusReviewer(gate.path, arguments, info=INFO, place=place)
+    state = repository.path.parent / "state"
+    place = GatePlace(repo=repository.path / inside, state_directory=state, session_id=session)
+    return CerberusReviewer(gate.path if gate else None, arguments, info=INFO, place=place)
 
 
 def review(
-    gate: FakeGate, repository: Committed, scope: ScopeRequest | None = None, *, session: str | None = None, **more: Any
+    gate: FakeGate | None, repository: Committed, scope: ScopeRequest | None = None, *, session: str = "", **more: Any
 ) -> ReviewerOutcome:
-    judge = reviewer(gate, repository, session=session)
+    judge = reviewer(gate, repository, session=session or None)
     if scope is not None:
         return review_now(judge, scope, repository.path, **more)
     events: list[Event] = more.pop("events", [])
@@ -90,18 +83,15 @@ def failure(outcome: ReviewerOutcome) -> str:
     return unit.reason
 
 
-def test_a_pass_that_both_agree_on_is_clean(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
+def test_a_pass_is_clean_and_it_is_started_on_the_range_and_then_waited_for(
+    committed: Committed, tmp_path: Path
+) -> None:
+    gate = FakeGate(tmp_path / "gate", *[ending(0, "PASS")] * 3)
     events: list[Event] = []
-    outcome = review(gate, committed, events=events)
+    outcome = review(gate, committed, session="session-7", timeout_seconds=1000.0, events=events)
     assert (outcome.findings, outcome.units_failed, outcome.errors) == ((), (), ())
     assert (outcome.units_total, outcome.usage.unknown_costs) == (1, 1)
     assert [event.failure for event in events if isinstance(event, LaneFinished)] == [None]
-
-
-def test_it_is_started_on_the_range_and_then_waited_for(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
-    review(gate, committed, session="session-7", timeout_seconds=1000.0)
     start, wait = gate.calls
     base, head = committed.git("rev-parse", "HEAD~1", "HEAD").decode().split()
     assert start["argv"] == ["spawn-code-review", "--max-rounds", "0", f"{base}..{head}"]
@@ -109,21 +99,12 @@ def test_it_is_started_on_the_range_and_then_waited_for(committed: Committed, tm
     assert 900 <= int(wait["argv"][-1]) <= 1000
     assert {call["environment"]["CLAUDE_SESSION_ID"] for call in gate.calls} == {"session-7"}
     assert {call["cwd"] for call in gate.calls} == {str(committed.path)}
-
-
-def test_a_commit_is_named_as_one(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"), ending(0, "PASS"))
-    head, root = committed.git("rev-parse", "HEAD", "HEAD~1").decode().split()
-    for revision, name in (("HEAD", head), ("HEAD~1", root)):
-        review(gate, committed, CommitScope(revision))
-        assert gate.calls[-2]["argv"][-2:] == ["--commit", name]
-
-
-def test_every_review_has_a_session_of_its_own(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"), ending(0, "PASS"))
-    review(gate, committed)
-    review(gate, committed)
-    assert len({call["environment"]["CLAUDE_SESSION_ID"] for call in gate.calls}) == 2
+    # Otherwise every review has a session of its own, and a commit is named as one, at the top of the work tree.
+    (committed.path / "inner").mkdir()
+    for revision, name in (("HEAD", head), ("HEAD~1", base)):
+        review_now(reviewer(gate, committed, inside="inner"), CommitScope(revision), committed.path)
+        assert (gate.calls[-2]["argv"][-2:], gate.calls[-2]["cwd"]) == (["--commit", name], str(committed.path))
+    assert len({call["environment"]["CLAUDE_SESSION_ID"] for call in gate.calls}) == 3
 
 
 @each("session", ["", "../../x", "-x", "a b", "a\0", "x" * 200])
@@ -132,17 +113,14 @@ def test_a_session_that_is_no_plain_name_is_refused(session: str, tmp_path: Path
         GatePlace(repo=tmp_path, state_directory=tmp_path, session_id=session)
 
 
-def test_findings_are_placed_and_say_who_saw_them(committed: Committed, tmp_path: Path) -> None:
-    outcome = review(FakeGate(tmp_path / "gate", ending(1, "FAIL", FINDING)), committed)
+def test_findings_are_placed_say_who_saw_them_and_explain_the_verdict(committed: Committed, tmp_path: Path) -> None:
+    nit = {**FINDING, "priority": 2, "title": "nit"}
+    endings = (ending(1, "FAIL", FINDING), ending(1, "NEEDS_WORK", nit), ending(1, "FAIL", nit))
+    gate = FakeGate(tmp_path / "gate", *endings)
+    outcome = review(gate, committed)
     [finding] = outcome.findings
     assert (finding.file, finding.line_start, finding.severity, finding.anchored) == ("a.py", 2, Severity.HIGH, True)
-    assert finding.reviewer == "cerberus/codex"
-    assert outcome.units_failed == ()
-
-
-def test_a_lesser_finding_explains_needs_work_but_not_a_failure(committed: Committed, tmp_path: Path) -> None:
-    nit = {**FINDING, "priority": 2, "title": "nit"}
-    gate = FakeGate(tmp_path / "gate", ending(1, "NEEDS_WORK", nit), ending(1, "FAIL", nit))
+    assert (finding.reviewer, outcome.units_failed) == ("cerberus/codex", ())
     assert review(gate, committed).units_failed == ()
     assert "its verdict is FAIL" in failure(review(gate, committed))
 
@@ -162,79 +140,50 @@ def test_a_bad_verdict_without_a_finding_on_the_change_is_never_clean(
 
 
 @each(
-    ("exit_code", "verdict", "status"),
+    ("end", "words", "kind"),
     [
-        (0, "FAIL", "complete"),
-        (0, "NEEDS_WORK", "complete"),
-        (0, None, "complete"),
-        (0, "no_reviewers", "complete"),
-        (0, "PASS", "timeout"),
-        (1, "PASS", "complete"),
-        (1, "ERROR", "complete"),
-        (1, "FAIL", "error"),
+        *[(ending(0, verdict), "do not agree", "external_failed") for verdict in ("FAIL", "NEEDS_WORK", None)],
+        *[(ending(1, verdict), "do not agree", "external_failed") for verdict in ("PASS", "ERROR", "no_reviewers")],
+        (ending(0, "PASS", status="timeout"), "do not agree", "external_failed"),
+        (ending(1, "FAIL", status="error"), "do not agree", "external_failed"),
+        (ending(77, "PASS"), "the gate ended with exit code 77", "external_failed"),
+        *[
+            ({"exit": code, "stdout": text}, f"invalid json: exit code {code}, but no JSON document", "invalid_answer")
+            for code in (0, 1)
+            for text in ("", "no json", "[]", "{", "[" * 100_000)
+        ],
+        ({"exit": 4, "stdout": "", "stderr": "jq is missing"}, "codex or gemini): jq is missing", "fatal"),
+        ({"exit": 5, "stdout": "", "stderr": "jq is missing"}, "internal error: jq is missing", "fatal"),
     ],
 )
-def test_an_exit_code_and_a_verdict_that_do_not_agree_are_a_failure(
-    committed: Committed, tmp_path: Path, exit_code: int, verdict: str | None, status: str
+def test_an_ending_that_means_no_verdict_is_a_failure_at_once_and_what_was_printed_is_kept(
+    committed: Committed, tmp_path: Path, end: dict[str, Any], words: str, kind: str
 ) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(exit_code, verdict, status=status))
-    assert "do not agree" in failure(review(gate, committed))
-    assert gate.verbs == ["spawn-code-review", "wait"]
-
-
-@each("stdout", ["", "no json", "[]", "{", "[" * 100_000])
-@each("exit_code", [0, 1])
-def test_no_document_is_a_failure_and_what_was_printed_is_kept(
-    committed: Committed, tmp_path: Path, exit_code: int, stdout: str
-) -> None:
-    gate = FakeGate(tmp_path / "gate", {"exit": exit_code, "stdout": stdout})
+    gate = FakeGate(tmp_path / "gate", end)
     outcome = review(gate, committed)
-    assert failure(outcome) == f"invalid json: exit code {exit_code}, but no JSON document"
-    assert outcome.errors[0].detail.startswith(stdout[:100])
+    assert failure(outcome).endswith(words)
+    assert (outcome.errors[-1].kind, gate.verbs) == (kind, ONCE)
+    assert outcome.errors[-1].detail.startswith(end["stdout"][:100])
 
 
 def test_answers_that_the_gate_could_not_read_are_asked_for_once_more(committed: Committed, tmp_path: Path) -> None:
     unreadable = ending(2, "ERROR", parse_errors=[{"reviewer": "gemini", "error": "invalid_output", "details": None}])
     gate = FakeGate(tmp_path / "gate", unreadable, ending(0, "PASS"))
     outcome = review(gate, committed)
-    assert gate.verbs == ["spawn-code-review", "wait"] * 2
-    assert outcome.units_failed == ()
+    assert (gate.verbs, outcome.units_failed) == (ONCE * 2, ())
     assert "the first attempt failed: " in outcome.errors[0].message
     again = FakeGate(tmp_path / "again", unreadable, unreadable, ending(0, "PASS"))
-    outcome = review(again, committed)
-    assert failure(outcome) == (
-        "invalid answer: the gate could not read what its reviewers said: gemini: invalid_output"
-    )
-    assert again.verbs == ["spawn-code-review", "wait"] * 2
+    reason = "invalid answer: the gate could not read what its reviewers said: gemini: invalid_output"
+    assert (failure(review(again, committed)), again.verbs) == (reason, ONCE * 2)
 
 
 def test_a_gate_that_ran_out_of_time_is_waited_for_once_more(committed: Committed, tmp_path: Path) -> None:
     late = ending(3, None, FINDING, status="timeout")
-    gate = FakeGate(tmp_path / "gate", late, ending(1, "FAIL", FINDING))
-    outcome = review(gate, committed)
+    outcome = review(FakeGate(tmp_path / "gate", late, ending(1, "FAIL", FINDING)), committed)
     assert (len(outcome.findings), outcome.units_failed) == (1, ())
-    never = FakeGate(tmp_path / "never", late, late)
-    outcome = review(never, committed)
-    assert failure(outcome) == "timeout"
+    outcome = review(FakeGate(tmp_path / "never", late, late), committed)
+    assert (failure(outcome), outcome.errors[-1].kind) == ("timeout", "timeout")
     assert [finding.title for finding in outcome.findings] == ["Division by zero"]
-    assert outcome.errors[-1].kind == "timeout"
-
-
-@each(("exit_code", "words"), [(4, "no reviewers"), (5, "internal error")])
-def test_what_trying_again_does_not_mend_is_fatal(
-    committed: Committed, tmp_path: Path, exit_code: int, words: str
-) -> None:
-    gate = FakeGate(tmp_path / "gate", {"exit": exit_code, "stdout": "", "stderr": "jq is missing"})
-    outcome = review(gate, committed)
-    assert words in failure(outcome)
-    assert failure(outcome).endswith("jq is missing")
-    assert outcome.errors[-1].kind == "fatal"
-    assert gate.verbs == ["spawn-code-review", "wait"]
-
-
-def test_an_unknown_ending_is_a_failure(committed: Committed, tmp_path: Path) -> None:
-    outcome = review(FakeGate(tmp_path / "gate", ending(77, "PASS")), committed)
-    assert failure(outcome) == "the gate ended with exit code 77"
 
 
 def test_a_reviewer_of_the_gate_that_failed_is_told_beside_a_pass(committed: Committed, tmp_path: Path) -> None:
@@ -253,23 +202,19 @@ def test_a_review_that_is_active_already_is_resolved_and_our_own_is_started(
     gate = FakeGate(tmp_path / "gate", ending(1, "FAIL", FINDING))
     gate.activate("session-7")
     outcome = review(gate, committed, session="session-7")
-    assert gate.verbs == ["spawn-code-review", "resolve", "spawn-code-review", "wait"]
+    assert gate.verbs == ["spawn-code-review", "resolve", *ONCE]
     assert (len(outcome.findings), outcome.units_failed) == (1, ())
     assert "its result was not taken" in outcome.errors[0].message
 
 
 def test_a_gate_that_refuses_is_quoted(committed: Committed, tmp_path: Path) -> None:
     gate = FakeGate(tmp_path / "gate", refusal="Missing required commands: jq")
-    outcome = review(gate, committed)
-    assert failure(outcome).endswith("exit code 2: Error: Missing required commands: jq")
+    assert failure(review(gate, committed)).endswith("exit code 2: Error: Missing required commands: jq")
     assert gate.verbs == ["spawn-code-review"]
-
-
-def test_an_option_that_the_gate_does_not_know_is_its_refusal(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
-    outcome = review_now(reviewer(gate, committed, "--mode", "fast", "--nonsense"), SCOPE, committed.path)
+    knows = FakeGate(tmp_path / "knows", ending(0, "PASS"))
+    outcome = review_now(reviewer(knows, committed, "--mode", "fast", "--nonsense"), SCOPE, committed.path)
     assert "Unknown option --nonsense" in failure(outcome)
-    outcome = review_now(reviewer(gate, committed, "--mode", "fast"), SCOPE, committed.path)
+    outcome = review_now(reviewer(knows, committed, "--mode", "fast"), SCOPE, committed.path)
     assert outcome.units_failed == ()
 
 
@@ -278,41 +223,26 @@ def test_files_that_are_not_to_be_reviewed_are_kept_from_it(committed: Committed
     committed.commit()
     gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
     review(gate, committed, RangeScope("HEAD~2..HEAD"), exclude=("*.txt",))
-    argv = gate.calls[0]["argv"]
-    assert argv[3:-1] == ["--exclude", "notes.txt", "--exclude", r"we\[ir\*d].txt"]
+    assert gate.calls[0]["argv"][3:-1] == ["--exclude", "notes.txt", "--exclude", r"we\[ir\*d].txt"]
 
 
-def test_the_context_is_handed_over_in_a_file_that_is_gone_afterwards(committed: Committed, tmp_path: Path) -> None:
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
-    review(gate, committed, intent=Intent(context="Adds a division."))
-    argv = gate.calls[0]["argv"]
-    assert gate.calls[0]["context"] == "Adds a division."
-    assert not Path(argv[argv.index("--context-file") + 1]).exists()
-
-
-def test_it_runs_at_the_top_of_the_work_tree(committed: Committed, tmp_path: Path) -> None:
-    (committed.path / "inner").mkdir()
-    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
-    place = GatePlace(repo=committed.path / "inner", state_directory=tmp_path / "state")
-    review_now(CerberusReviewer(gate.path, (), info=INFO, place=place), SCOPE, committed.path)
-    assert gate.calls[0]["cwd"] == str(committed.path)
-
-
-def test_it_finds_its_own_login_and_no_other_secret(
+def test_it_gets_the_context_in_a_file_and_its_own_login_and_no_other_secret(
     committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "made-up-key")
     monkeypatch.setenv("GITHUB_TOKEN", "made-up-token")
     monkeypatch.setenv("CLAUDECODE", "1")
     gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
-    assert review(gate, committed).units_failed == ()
-    environment = gate.calls[0]["environment"]
+    assert review(gate, committed, intent=Intent(context="Adds a division.")).units_failed == ()
+    environment, argv = gate.calls[0]["environment"], gate.calls[0]["argv"]
     assert (environment["OPENAI_API_KEY"], environment["HOME"]) == ("made-up-key", os.environ["HOME"])
     assert "GITHUB_TOKEN" not in environment
+    assert gate.calls[0]["context"] == "Adds a division."
+    assert not Path(argv[argv.index("--context-file") + 1]).exists()
 
 
 @each("scope", [UncommittedScope(), StagedScope(), DefaultScope()])
-def test_what_is_not_committed_is_refused_in_words(committed: Committed, tmp_path: Path, scope: ScopeRequest) -> None:
+def test_what_is_not_committed_is_refused(committed: Committed, tmp_path: Path, scope: ScopeRequest) -> None:
     committed.write("a.py", "x = 2\n")
     committed.git("add", "a.py")
     gate = FakeGate(tmp_path / "gate")
@@ -322,16 +252,17 @@ def test_what_is_not_committed_is_refused_in_words(committed: Committed, tmp_pat
     assert (gate.calls, outcome.usage.requests) == ([], 0)
 
 
-def test_an_untrusted_change_is_refused_in_words(committed: Committed, tmp_path: Path) -> None:
+def test_nothing_is_started_for_an_untrusted_change_or_without_a_lock(committed: Committed, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file in its place")
     gate = FakeGate(tmp_path / "gate")
     assert "untrusted" in failure(review(gate, committed, trusted=False))
+    assert "no lock can be made" in failure(review(gate, committed))
     assert gate.calls == []
 
 
 @pytest.mark.requirement("V14")
-def test_a_gate_that_is_not_installed_is_named(committed: Committed, tmp_path: Path) -> None:
-    place = GatePlace(repo=committed.path, state_directory=tmp_path / "state")
-    outcome = review_now(CerberusReviewer(None, (), info=INFO, place=place), SCOPE, committed.path)
+def test_a_gate_that_is_not_installed_is_named(committed: Committed) -> None:
+    outcome = review(None, committed, SCOPE)
     assert failure(outcome).startswith("there is no program review-gate (install ")
     assert outcome.errors[0].kind == "fatal"
 
@@ -343,9 +274,8 @@ def test_reviews_of_one_repository_do_not_overlap(committed: Committed, tmp_path
         jobs = (reviewed(reviewer(gate, committed), SCOPE, committed.path) for _ in range(3))
         return await asyncio.gather(*jobs)
 
-    outcomes = asyncio.run(go())
-    assert [outcome.units_failed for outcome in outcomes] == [(), (), ()]
-    assert gate.verbs == ["spawn-code-review", "wait"] * 3
+    assert [outcome.units_failed for outcome in asyncio.run(go())] == [(), (), ()]
+    assert gate.verbs == ONCE * 3
 
 
 def test_a_review_of_another_process_is_waited_for_but_not_for_ever(committed: Committed, tmp_path: Path) -> None:
@@ -355,17 +285,9 @@ def test_a_review_of_another_process_is_waited_for_but_not_for_ever(committed: C
     with lock.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # as the other process would: locks belong to an opening of the file
         outcome = review(gate, committed, timeout_seconds=0.3)
-    assert failure(outcome) == "timeout"
+    assert (failure(outcome), gate.verbs) == ("timeout", ONCE)
     assert "another review" in outcome.errors[0].message
-    assert gate.verbs == ["spawn-code-review", "wait"]
     assert review(gate, committed).units_failed == ()
-
-
-def test_without_a_lock_nothing_is_started(committed: Committed, tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file in its place")
-    gate = FakeGate(tmp_path / "gate")
-    assert "no lock can be made" in failure(review(gate, committed))
-    assert gate.calls == []
 
 
 def test_a_gate_that_does_not_come_back_is_ended(committed: Committed, tmp_path: Path) -> None:

@@ -9,25 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from codeloupe.engine.external.command import CommandReviewer
+from codeloupe.engine.external.command import CommandReviewer, place, quoted, unified_diff
+from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
+from codeloupe.git.diff_text import unquote
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.events import Event, LaneFinished, Warned
-from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.ports import ReviewerOutcome
+from codeloupe.model.finding import ClaimedFinding, Finding, Severity
+from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.scope import CommitScope, DiffScope, UncommittedScope
 from tests.children import assert_all_gone, recorded_pids, until_recorded
+from tests.diff_checks import lists_of, patch_of
 from tests.endings import with_enough_time
+from tests.git_edge_cases import EDGE_CASES, EdgeCase
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.engine.external.review_tasks import INFO, review_now, reviewed
 
-ANSWER = {
-    "verdict": "FAIL",
-    "findings": [
-        {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
-    ],
-}
+ITEM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
+ODD = {**ITEM, "title": "odd", "priority": "7"}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,10 @@ def printing(text: str, *, exit_code: int = 0, stderr: str = "") -> CommandRevie
     return python(f"print({text!r})\nsys.stderr.write({stderr!r})\nsys.exit({exit_code})")
 
 
+def answer(*items: dict[str, Any], verdict: str = "FAIL") -> str:
+    return json.dumps({"verdict": verdict, "findings": items})
+
+
 def review(reviewer: CommandReviewer, repository: GitRepository, **more: Any) -> ReviewerOutcome:
     return review_now(reviewer, UncommittedScope(), repository.path, **more)
 
@@ -67,7 +73,7 @@ def failure(outcome: ReviewerOutcome) -> str:
 
 def test_findings_are_placed_on_lines_of_the_change(edited: GitRepository) -> None:
     events: list[Event] = []
-    outcome = review(printing(json.dumps(ANSWER)), edited, events=events)
+    outcome = review(printing(answer(ITEM)), edited, events=events)
     [finding] = outcome.findings
     assert (finding.file, finding.line_start, finding.severity) == ("a.py", 2, Severity.HIGH)
     assert (finding.reviewer, finding.anchored, finding.can_block) == ("command", True, True)
@@ -77,36 +83,24 @@ def test_findings_are_placed_on_lines_of_the_change(edited: GitRepository) -> No
 
 
 def test_the_diff_is_on_stdin_and_the_files_are_where_it_runs(edited: GitRepository) -> None:
-    diff = edited.git("diff", "--full-index")
-    reviewer = python(
-        "diff = sys.stdin.buffer.read().decode()\n"
-        "body = diff + open('a.py').read()\n"
-        "one = {'file_path': 'a.py', 'line_start': 2, 'line_end': 2, 'priority': 3, 'title': 't', 'body': body}\n"
-        "print(json.dumps({'findings': [one]}))"
-    )
+    diff = edited.git("diff", "--full-index").decode()
+    body = "sys.stdin.buffer.read().decode() + open('a.py').read()"
+    reviewer = python(f"print(json.dumps({{'findings': [{{**{ITEM!r}, 'body': {body}}}]}}))")
     [finding] = review(reviewer, edited).findings
-    assert finding.body == diff.decode() + "x = 1\ny = x / 0"
+    assert finding.body == diff + "x = 1\ny = x / 0"
 
 
-def test_the_whole_tree_is_used_where_there_is_one(edited: GitRepository, tmp_path: Path) -> None:
-    reviewer = python("sys.stderr.write(os.getcwd()); sys.exit(4)")
-    assert failure(review(reviewer, edited, tree=edited.path)) == f"it ended with exit code 4: {edited.path}"
-
-
-def test_an_untrusted_change_is_not_where_the_program_runs(edited: GitRepository) -> None:
-    reviewer = python("sys.stderr.write(repr(os.listdir('.'))); sys.exit(4)")
-    outcome = review(reviewer, edited, trusted=False, tree=edited.path)
-    assert failure(outcome) == "it ended with exit code 4: []"
-
-
-def test_a_relative_program_is_not_run_for_an_untrusted_change(
+def test_it_runs_in_the_whole_tree_where_there_is_one_but_not_in_that_of_an_untrusted_change(
     edited: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reviewer = python("sys.stderr.write(f'{os.getcwd()} {os.listdir()}'); sys.exit(4)")
+    assert str(edited.path) in failure(review(reviewer, edited, tree=edited.path))
+    assert failure(review(reviewer, edited, trusted=False, tree=edited.path)).endswith(" []")
     monkeypatch.chdir(edited.path)
     edited.write("review.sh", "#!/bin/sh\necho '{\"findings\": []}'\n", executable=True)
-    reviewer = CommandReviewer(("./review.sh",), info=INFO)
-    assert review(reviewer, edited, exclude=("review.sh",)).units_failed == ()
-    untrusted = failure(review(reviewer, edited, exclude=("review.sh",), trusted=False))
+    relative = CommandReviewer(("./review.sh",), info=INFO)
+    assert review(relative, edited, exclude=("review.sh",)).units_failed == ()
+    untrusted = failure(review(relative, edited, exclude=("review.sh",), trusted=False))
     assert "may lead into the untrusted change" in untrusted
 
 
@@ -117,63 +111,57 @@ def test_lines_of_a_linter_with_its_exit_code_are_findings(edited: GitRepository
     assert outcome.units_failed == ()
 
 
-def test_a_program_that_fails_without_findings_has_failed(edited: GitRepository) -> None:
-    outcome = review(printing("", exit_code=2, stderr="no configuration"), edited)
-    assert failure(outcome) == "it ended with exit code 2: no configuration"
-    [error] = outcome.errors
-    assert error.message == "command could not review: it ended with exit code 2: no configuration"
-
-
-def test_an_empty_report_with_a_bad_exit_code_is_not_clean(edited: GitRepository) -> None:
-    assert failure(review(printing('{"findings": []}', exit_code=2), edited)) == "it ended with exit code 2"
-
-
-def test_a_program_that_was_killed_keeps_its_findings_and_has_failed(edited: GitRepository) -> None:
-    reviewer = python(f"print({json.dumps(ANSWER)!r}, flush=True)\nos.kill(os.getpid(), 9)")
+@each(
+    ("reviewer", "findings", "reason"),
+    [
+        (printing("", exit_code=2, stderr="no configuration"), 0, "it ended with exit code 2: no configuration"),
+        (printing('{"findings": []}', exit_code=2), 0, "it ended with exit code 2"),
+        (python(f"print({answer(ITEM)!r}, flush=True)\nos.kill(os.getpid(), 9)"), 1, "it ended with signal 9"),
+        (python(""), 0, "empty output"),
+        (python("sys.exit(3)", silence_is_clean=True), 0, "it ended with exit code 3"),
+        (printing(answer()), 0, "verdict FAIL without findings"),
+        (
+            printing(answer({**ITEM, "file_path": "b.py"})),
+            *(1, "its verdict is FAIL, but no finding on the reviewed files says why"),
+        ),
+        (printing(json.dumps({"findings": [ODD]})), 0, "invalid severity: 7"),
+        # One that cannot be read may be the worst.
+        *[
+            (printing(answer({**ODD, "priority": known}, ODD, verdict="PASS")), 1, "invalid severity: 7 (finding 2)")
+            for known in (1, 2, 3)
+        ],
+        (python("sys.stdout.write('x' * 17_000_000)"), 0, "it wrote more than 16,777,216 bytes, so its output"),
+    ],
+)
+def test_what_is_no_whole_review_is_a_failure(
+    edited: GitRepository, reviewer: CommandReviewer, findings: int, reason: str
+) -> None:
     outcome = review(reviewer, edited)
-    assert (len(outcome.findings), failure(outcome)) == (1, "it ended with signal 9")
+    assert len(outcome.findings) == findings
+    assert failure(outcome).startswith(reason)
+    assert outcome.errors[-1].message.startswith(f"command could not review: {reason}")
 
 
-def test_silence_is_no_clean_review_unless_that_is_said(edited: GitRepository) -> None:
-    assert failure(review(python(""), edited)) == "empty output"
-    assert review(python("", silence_is_clean=True), edited).units_failed == ()
-    assert failure(review(python("sys.exit(3)", silence_is_clean=True), edited)) == "it ended with exit code 3"
-
-
-def test_an_empty_report_is_a_clean_review(edited: GitRepository) -> None:
-    outcome = review(printing('{"verdict": "PASS", "findings": []}'), edited)
+@each("reviewer", [printing(answer(verdict="PASS")), python("", silence_is_clean=True)])
+def test_an_empty_report_is_a_clean_review_and_silence_where_that_is_said(
+    edited: GitRepository, reviewer: CommandReviewer
+) -> None:
+    outcome = review(reviewer, edited)
     assert (outcome.findings, outcome.units_failed, outcome.errors) == ((), (), ())
 
 
-def test_output_that_cannot_be_read_is_kept(edited: GitRepository) -> None:
+def test_output_that_cannot_be_read_is_kept_and_what_is_lost_is_told(edited: GitRepository) -> None:
     outcome = review(printing('{"verdict": "PASS"}'), edited)
     assert failure(outcome) == "missing field: findings"
     [error] = outcome.errors
     assert (error.kind, error.detail.strip()) == ("invalid_answer", '{"verdict": "PASS"}')
-
-
-def test_a_verdict_that_no_finding_explains_is_not_lost(edited: GitRepository) -> None:
-    alone = printing('{"verdict": "FAIL", "findings": []}')
-    assert failure(review(alone, edited)) == "verdict FAIL without findings"
-    elsewhere = {"verdict": "FAIL", "findings": [{**ANSWER["findings"][0], "file_path": "b.py"}]}  # type: ignore[dict-item]  # as written above
-    outcome = review(printing(json.dumps(elsewhere)), edited)
-    assert "its verdict is FAIL" in failure(outcome)
-    assert [finding.anchored for finding in outcome.findings] == [False]
-
-
-def test_a_finding_that_cannot_be_read_is_told(edited: GitRepository) -> None:
     events: list[Event] = []
-    odd = {"verdict": "FAIL", "findings": [*ANSWER["findings"], {"title": "odd", "file_path": "a.py", "priority": "7"}]}
-    outcome = review(printing(json.dumps(odd)), edited, events=events)
+    odd = {"title": "odd", "file_path": "a.py", "priority": "7"}
+    outcome = review(printing(answer(ITEM, odd)), edited, events=events)
     assert (len(outcome.findings), failure(outcome)) == (1, "missing field: line_start (finding 2)")
     notes = [error.message for error in outcome.errors if error.kind == "external_note"]
     assert [event.message for event in events if isinstance(event, Warned)] == notes
     assert "invalid severity: 7 (finding 2)" in notes[-1]
-
-
-def test_a_report_of_which_nothing_can_be_read_is_not_clean(edited: GitRepository) -> None:
-    odd = {"findings": [{"title": "odd", "file_path": "a.py", "line_start": 2, "priority": "7"}]}
-    assert failure(review(printing(json.dumps(odd)), edited)) == "invalid severity: 7"
 
 
 def test_a_program_that_takes_too_long_is_ended_with_all_it_started(edited: GitRepository, tmp_path: Path) -> None:
@@ -211,46 +199,35 @@ def test_a_cancellation_ends_the_program(edited: GitRepository, tmp_path: Path) 
 def test_a_program_that_never_reads_its_input_is_fine(repository: GitRepository) -> None:
     repository.write("a.py", "x = 1\n" * 15_000)
     repository.commit()
-    reviewer = printing('{"findings": []}')
-    assert review_now(reviewer, CommitScope("HEAD"), repository.path).units_failed == ()
+    assert review_now(printing('{"findings": []}'), CommitScope("HEAD"), repository.path).units_failed == ()
 
 
-def test_a_program_that_is_not_there_is_named(edited: GitRepository) -> None:
+def test_a_program_that_is_not_there_is_named_and_one_of_the_reviewed_tree_is_none(
+    edited: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcome = review(CommandReviewer(("no-such-reviewer",), info=INFO), edited)
     assert failure(outcome).startswith("there is no program no-such-reviewer")
     assert outcome.errors[0].kind == "fatal"
-
-
-def test_a_program_of_the_reviewed_tree_does_not_stand_in_for_one_on_the_path(
-    edited: GitRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
     edited.write("my-linter", "#!/bin/sh\necho '{\"findings\": []}'\n", executable=True)
     monkeypatch.chdir(edited.path)
     monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
     outcome = review(CommandReviewer(("my-linter",), info=INFO), edited, tree=edited.path, exclude=("my-linter",))
     assert failure(outcome).startswith("there is no program my-linter")
+    with pytest.raises(ValueError, match="at least the name"):
+        CommandReviewer((), info=INFO)
 
 
-def test_more_output_than_can_be_kept_is_not_read(edited: GitRepository) -> None:
-    outcome = review(python("sys.stdout.write('x' * 17_000_000)"), edited)
-    assert "its output is not whole" in failure(outcome)
-
-
-def test_no_credential_reaches_the_program_unless_it_is_named(
+def test_no_credential_reaches_the_program_unless_it_is_named_and_one_that_it_prints_is_masked(
     edited: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "swordfish-" * 3)
+    secret = "swordfish-" * 3
+    monkeypatch.setenv("SOME_API_KEY", secret)
     monkeypatch.setenv("LINTER_MODE", "strict")
     script = "sys.stderr.write(' '.join(sorted(os.environ))); sys.exit(9)"
     names = failure(review(python(script), edited)).split()
     assert {"PATH", "HOME"} <= set(names)
     assert not {"SOME_API_KEY", "LINTER_MODE"} & set(names)
     assert "LINTER_MODE" in failure(review(python(script, environment_names=("LINTER_MODE",)), edited)).split()
-
-
-def test_a_secret_that_the_program_prints_is_masked(edited: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
-    secret = "swordfish-" * 3
-    monkeypatch.setenv("SOME_API_KEY", secret)
     outcome = review(printing(f"no json, {secret}", exit_code=1, stderr=secret), edited)
     assert secret not in repr(outcome)
     assert secret not in outcome.errors[0].detail
@@ -259,34 +236,146 @@ def test_a_secret_that_the_program_prints_is_masked(edited: GitRepository, monke
 def test_a_file_of_which_only_the_diff_is_known_is_reviewed(tmp_path: Path) -> None:
     diff = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1,2 @@\n x = 1\n+y = x / 0\n"
     reviewer = python("sys.stderr.write(repr(sys.stdin.read())); sys.exit(9)")
-    outcome = review_now(reviewer, DiffScope("d", diff), tmp_path)
-    shown = failure(outcome).partition(": ")[2]
-    sent = parse_diff(ast.literal_eval(shown).encode())
-    assert sent[0].hunks == parse_diff(diff)[0].hunks
+    shown = failure(review_now(reviewer, DiffScope("d", diff), tmp_path)).partition(": ")[2]
+    assert parse_diff(ast.literal_eval(shown).encode())[0].hunks == parse_diff(diff)[0].hunks
 
 
-def test_hostile_output_harms_nobody(edited: GitRepository) -> None:
-    for text in ("{" * 100_000, "[" * 100_000, "\0\x1b]8;;x\a", '{"findings": [' + "1," * 50_000, "\ud800"):
-        outcome = review(python(f"sys.stdout.buffer.write({text.encode('utf-8', 'surrogatepass')!r})"), edited)
-        assert outcome.units_failed
-        assert all(isinstance(finding, Finding) for finding in outcome.findings)
-
-
-def test_a_command_has_a_program() -> None:
-    with pytest.raises(ValueError, match="at least the name"):
-        CommandReviewer((), info=INFO)
-
-
-@each("severity", ["low", "medium", "high"])
-def test_a_finding_that_cannot_be_read_is_a_gap(repository: GitRepository, tmp_path: Path, severity: str) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
-    repository.write("a.py", "x = 1\ny = x / 0\n")
-    known = {"file": "a.py", "line": 2, "title": "known", "severity": severity}
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"findings": [known, {**known, "title": "odd", "severity": "horrible"}]}))
-    printing = f"import sys; sys.stdout.write(open({str(report)!r}).read())"
-    reviewer = CommandReviewer((sys.executable, "-I", "-S", "-c", printing), info=INFO)
-    outcome = review_now(reviewer, UncommittedScope(), repository.path)
-    assert [found.title for found in outcome.findings] == ["known"]
+@each("text", ["{" * 100_000, "[" * 100_000, "\0\x1b]8;;x\a", '{"findings": [' + "1," * 50_000, "\ud800"])
+def test_hostile_output_harms_nobody(edited: GitRepository, text: str) -> None:
+    outcome = review(python(f"sys.stdout.buffer.write({text.encode('utf-8', 'surrogatepass')!r})"), edited)
     assert outcome.units_failed
+    assert all(isinstance(finding, Finding) for finding in outcome.findings)
+
+
+SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
+ROWS = b" five\n+six\r\n+seven\n eight\n"
+CHANGED = FileChange("src/a.py", "src/a.py", FileStatus.MODIFIED, hunks=(Hunk(5, 2, 5, 4, ROWS, added=2),))
+GONE = FileChange("gone.py", None, FileStatus.DELETED, hunks=(Hunk(1, 1, 0, 0, b"-x\n", deleted=1),))
+CONTENT = b"one\ntwo\nthree\nfour\nfive\nsix\r\nseven\neight\nnine"
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> ReviewTask:
+    """A change of lines 6 and 7 of `src/a.py`, and a file that is gone; `other.py` is in the tree."""
+    snapshot, tree = tmp_path / "snapshot", tmp_path / "tree"
+    for root in (snapshot, tree):
+        (root / "src").mkdir(parents=True)
+        (root / "src" / "a.py").write_bytes(CONTENT)
+    (tree / "other.py").write_bytes(b"x\ny\n")
+    files = (CHANGED, GONE)
+    return ReviewTask(Change(SCOPE, files), files, snapshot, trusted=True, timeout_seconds=1.0, tree=tree)
+
+
+def placed(task: ReviewTask, **claim: Any) -> Finding:
+    [finding] = place([ClaimedFinding(severity=Severity.HIGH, title="t", **claim)], task, reviewer="linter")
+    return finding
+
+
+@each("file", ["src/a.py", "./src/a.py", "a.py", "b/src/a.py", "/checkout/src/a.py"])
+def test_a_line_that_is_named_becomes_the_evidence(task: ReviewTask, file: str) -> None:
+    finding = placed(task, file=file, line_start=6)
+    assert (finding.file, finding.line_start, finding.line_end, finding.evidence) == ("src/a.py", 6, 6, "six")
+    assert (finding.anchored, finding.outside_change, finding.reviewer) == (True, False, "linter")
+
+
+@each(
+    ("start", "end", "place_of_it", "evidence"),
+    [
+        (6, 7, (6, 7), "six\nseven"),
+        (8, 700, (8, 9), "eight\nnine"),
+        (7, 2, (7, 7), "seven"),
+        (1, 9, (1, 9), "\n".join(CONTENT.decode().replace("\r", "").split("\n"))),
+    ],
+)
+def test_a_range_ends_where_the_file_does(
+    task: ReviewTask, start: int, end: int, place_of_it: tuple[int, int], evidence: str
+) -> None:
+    finding = placed(task, file="src/a.py", line_start=start, line_end=end)
+    assert ((finding.line_start, finding.line_end), finding.evidence) == (place_of_it, evidence)
+
+
+def test_a_line_that_the_change_does_not_show_is_outside_of_it(task: ReviewTask) -> None:
+    assert placed(task, file="src/a.py", line_start=2).outside_change
+    other = placed(task, file="other.py", line_start=2)
+    assert (other.anchored, other.outside_change, other.evidence) == (True, True, "y")
+
+
+@each(
+    "claim",
+    [
+        *[{"file": "src/a.py", "line_start": line} for line in (None, 10, 0, -3)],
+        *[{"file": name, "line_start": 1} for name in ("gone.py", "nowhere.py", "../tree/other.py", "/etc/hosts")],
+        *[{"file": "src/a.py\0", "line_start": 1, "evidence": "not there"}, {"line_start": 6}],
+        {"file": "src/a.py", "line_start": 6, "evidence": "this stands nowhere"},
+    ],
+)
+def test_what_has_no_place_is_kept_without_one(task: ReviewTask, claim: dict[str, Any]) -> None:
+    finding = placed(task, **claim)
+    assert (finding.title, finding.anchored) == ("t", False)
+
+
+def test_lines_of_a_file_are_taken_from_its_diff_where_only_that_is_known(task: ReviewTask, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    bare = replace(task, snapshot=tmp_path / "nothing", tree=None, without_content=frozenset({"src/a.py"}))
+    assert placed(bare, file="src/a.py", line_start=7).evidence == "seven"
+    assert not placed(bare, file="src/a.py", line_start=2).anchored
+
+
+def test_secrets_are_masked_a_quote_counts_more_than_a_line_and_who_saw_it_is_told(task: ReviewTask) -> None:
+    finding = placed(task, file="src/a.py", line_start=2, evidence="seven", reviewer="codex")
+    assert (finding.line_start, finding.reviewer) == (7, "linter/codex")
+    token = "ghp_" + "a1B2" * 9
+    (task.snapshot / "src" / "a.py").write_text(f"key = '{token}'\n")
+    assert placed(task, file="src/a.py", line_start=1).evidence == "key = '[redacted]'"
+
+
+@each("case", EDGE_CASES)
+def test_every_edge_case_is_written_as_git_writes_it(case: EdgeCase, tmp_path: Path) -> None:
+    commits = case.build(tmp_path / "r")
+    repository = GitRepository(tmp_path / "r")
+    patch = patch_of(repository, commits)
+    files = reconcile(parse_diff(patch), parse_list(lists_of(repository, commits))[0])
+    rendered = unified_diff(files)
+    assert _without_sections(rendered) == _without_sections(patch)
+    assert parse_diff(rendered) == parse_diff(patch)
+
+
+def _without_sections(patch: bytes) -> list[bytes]:
+    """The lines of a diff, without what git cut off of a heading that is not UTF-8."""
+    return [line.split(b" @@", 1)[0] if line.startswith(b"@@ ") else line for line in patch.split(b"\n")]
+
+
+def test_git_can_apply_it(repository: GitRepository, tmp_path: Path) -> None:
+    repository.write("old name.py", "a\nb\nc\nd\ne\nf\n")
+    repository.write("gone.py", "x\n")
+    base = repository.commit()
+    repository.git("mv", "old name.py", "näw\tname.py")
+    repository.write("näw\tname.py", "a\nb\nC\nd\ne\nf")
+    repository.remove("gone.py")
+    repository.write("empty.py", "")
+    repository.write("tool.sh", "#!/bin/sh\n", executable=True)
+    head = repository.commit()
+    rendered = unified_diff(parse_diff(patch_of(repository, (base, head))))
+    repository.checkout(base)
+    repository.git("apply", "--index", "-", stdin=rendered)
+    assert repository.git("write-tree") == repository.git("rev-parse", f"{head}^{{tree}}")
+
+
+def test_what_a_plain_diff_leaves_out_is_written_as_git_would() -> None:
+    binary = FileChange("a.bin", "a.bin", FileStatus.MODIFIED, binary=True)
+    assert unified_diff([binary]) == b"diff --git a/a.bin b/a.bin\nBinary files a/a.bin and b/a.bin differ\n"
+    files = parse_diff(b"--- /dev/null\n+++ b/x y.py\n@@ -0,0 +1 @@\n+1\n")
+    assert unified_diff(files) == (
+        b"diff --git a/x y.py b/x y.py\nnew file mode 100644\n--- /dev/null\n+++ b/x y.py\t\n@@ -0,0 +1 @@\n+1\n"
+    )
+    # A last line without its end does not run into the next file.
+    file = FileChange("a", "a", FileStatus.MODIFIED, hunks=(Hunk(1, 1, 1, 1, b"-a\n+b", added=1, deleted=1),))
+    assert unified_diff([file, replace(file, old_path="b", new_path="b")]).count(b"\ndiff --git ") == 1
+    assert unified_diff([]) == b""
+
+
+def test_names_are_quoted_and_one_that_is_not_utf_8_survives() -> None:
+    for name in (b"plain.py", b"a b", b'q"uote', b"back\\slash", b"tab\t", b"\xff\x01", "é".encode()):
+        assert unquote(quoted(name)) == name
+    file = FileChange(None, os.fsdecode(b"\xff.py"), FileStatus.ADDED, hunks=(Hunk(0, 0, 1, 1, b"+x\n", added=1),))
+    assert parse_diff(unified_diff([file]))[0].new_path == os.fsdecode(b"\xff.py")

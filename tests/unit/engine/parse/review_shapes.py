@@ -65,61 +65,45 @@ class JsonShape:
         return tuple(replace(finding, **values) for finding, values in zip(bare, kept, strict=True))
 
 
+def _written(names: str) -> Callable[[ClaimedFinding], Item]:
+    """How an item is written: `name=field` for each of its members."""
+    pairs = [pair.split("=") for pair in names.split()]
+    return lambda finding: {name: getattr(finding, field) for name, field in pairs}
+
+
+_OWN_FIELDS = _written(
+    "file=file line=line_start line_end=line_end quote=evidence severity=severity category=category title=title "
+    "body=body suggestion=suggestion confidence=confidence"
+)
+_GATE_FIELDS = _written(
+    "file_path=file line_start=line_start line_end=line_end priority=severity title=title body=body"
+)
+_ISSUE_FIELDS = _written("file=file line=line_start severity=severity message=title suggestion=suggestion")
+_DESCRIBED_FIELDS = _written("severity=severity category=category description=title evidence=evidence")
+_CODEX_FIELDS = _written("title=title body=body confidence_score=confidence")
+_ISSUE_WORDS = {Severity.HIGH: "error", Severity.LOW: "suggestion", Severity.MEDIUM: "Warning", Severity.CRITICAL: "P0"}
+
+
 def own_item(finding: ClaimedFinding) -> Item:
-    return {
-        "file": finding.file,
-        "line": finding.line_start,
-        "line_end": finding.line_end,
-        "quote": finding.evidence,
-        "severity": finding.severity.label,
-        "category": finding.category,
-        "title": finding.title,
-        "body": finding.body,
-        "suggestion": finding.suggestion,
-        "confidence": finding.confidence,
-    }
+    return {**_OWN_FIELDS(finding), "severity": finding.severity.label}
 
 
 def gate_item(finding: ClaimedFinding) -> Item:
-    return {
-        "file_path": finding.file,
-        "line_start": finding.line_start,
-        "line_end": finding.line_end,
-        "priority": finding.severity.priority,
-        "title": finding.title,
-        "body": finding.body,
-    }
+    return {**_GATE_FIELDS(finding), "priority": finding.severity.priority}
 
 
 def issue_item(finding: ClaimedFinding) -> Item:
-    words = {Severity.HIGH: "error", Severity.LOW: "suggestion", Severity.MEDIUM: "Warning", Severity.CRITICAL: "P0"}
-    return {
-        "file": finding.file,
-        "line": finding.line_start,
-        "severity": words[finding.severity],
-        "message": finding.title,
-        "suggestion": finding.suggestion,
-    }
+    return {**_ISSUE_FIELDS(finding), "severity": _ISSUE_WORDS[finding.severity]}
 
 
 def described_item(finding: ClaimedFinding) -> Item:
-    return {
-        "severity": finding.severity.label.upper(),
-        "category": finding.category,
-        "description": finding.title,
-        "evidence": finding.evidence,
-    }
+    return {**_DESCRIBED_FIELDS(finding), "severity": finding.severity.label.upper()}
 
 
 def codex_item(finding: ClaimedFinding) -> Item:
     lines = {"start": finding.line_start, "end": finding.line_end}
-    return {
-        "title": finding.title,
-        "body": finding.body,
-        "confidence_score": finding.confidence,
-        "priority": f"[P{finding.severity.priority}]",
-        "code_location": {"absolute_file_path": finding.file, "line_range": lines},
-    }
+    place = {"absolute_file_path": finding.file, "line_range": lines}
+    return {**_CODEX_FIELDS(finding), "priority": f"[P{finding.severity.priority}]", "code_location": place}
 
 
 _PLACE = ("file", "line_start", "line_end")

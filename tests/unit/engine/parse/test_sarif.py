@@ -27,8 +27,8 @@ def read(value: Any) -> ReviewAnswer:
 
 def test_a_result_is_a_finding() -> None:
     answer = read(document(result()))
-    place = {"file": "src/a b.py", "line_start": 3, "line_end": 4, "evidence": "x = 1"}
-    words = {"title": "It fails.", "body": "It fails.\nAlways.", "rule": "R2"}
+    place: dict[str, Any] = {"file": "src/a b.py", "line_start": 3, "line_end": 4, "evidence": "x = 1"}
+    words: dict[str, Any] = {"title": "It fails.", "body": "It fails.\nAlways.", "rule": "R2"}
     assert answer == ReviewAnswer(findings=(ClaimedFinding(severity=Severity.MEDIUM, **words, **place),))
 
 
@@ -72,8 +72,9 @@ def test_what_is_no_whole_document_has_a_problem(value: Any, problem: str) -> No
 
 
 def test_a_bad_result_costs_that_result_and_odd_places_are_unknown_places() -> None:
-    odd = [result(locations=odd) for odd in (None, [5], [{"physicalLocation": {"region": []}}])]
-    answer = read(document(result(level=5), *odd))
+    places: list[Any] = [None, [5], [{"physicalLocation": {"region": []}}]]
+    answer = read(document(result(level=5), *(result(locations=place, ruleId=str(place)) for place in places)))
+    assert len(answer.findings) == 3
     assert answer.dropped == ("invalid severity: 5 (finding 1)",)
     assert {(found.file, found.line_start, found.evidence) for found in answer.findings} == {(None, None, "")}
 
