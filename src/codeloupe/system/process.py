@@ -1,7 +1,7 @@
 """Child processes: what is run, what they see of this machine, and short-lived ones run to their end.
 
-Every child gets its own session, an allowlisted environment, a deadline and a cap on what it may write. Whatever happens
-(timeout, overflow, cancellation, even a second one during the clean-up), its process group is gone when `run` ends.
+Every child gets its own session, an allowlisted environment, a deadline and a cap on what it may write. Whatever
+happens (timeout, overflow, cancellation, also during the clean-up), its process group is gone when `run` ends.
 
 `run` has two gaps that `stream` has not, since a guardian for each git call would cost more than the call: a grandchild
 in a session of its own is not followed, and when we are killed, a child lives on until it next reads or writes a pipe.

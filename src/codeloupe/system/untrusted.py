@@ -174,9 +174,8 @@ def _capped(text: str, longest: int) -> str:
 def command(name: str, properties: Mapping[str, str], message: str, *, longest: int) -> str:
     """`::name key=value,key=value::message`, on one line; of a long message, the beginning. `name` must be ours."""
     values = {key: without_log_commands(terminal(value[:5_000])) for key, value in properties.items()}
-    told = ",".join(
-        f"{key}={value.translate({**_IN_MESSAGE, ord(':'): '%3A', ord(','): '%2C'})}" for key, value in values.items()
-    )
+    in_property = {**_IN_MESSAGE, ord(":"): "%3A", ord(","): "%2C"}
+    told = ",".join(f"{key}={value.translate(in_property)}" for key, value in values.items())
     shown = without_log_commands(plain_text(message, longest=longest))
     while "::" in shown:
         shown = shown.replace("::", ": :")
