@@ -218,18 +218,9 @@ class Child:
         takers: tuple[Callable[[bytes], None], Callable[[bytes], None]],
         pass_files: Sequence[int] = (),
     ) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(  # noqa: S603 - no shell; who calls has chosen the program
-            argv,
-            cwd=cwd,
-            env=environment,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            bufsize=0,
-            start_new_session=True,
-            pass_fds=pass_files,
-        )
+        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        own: Any = {"start_new_session": True, "pass_fds": pass_files, "bufsize": 0}
+        self.process = subprocess.Popen(argv, cwd=cwd, env=environment, **pipes, **own)  # noqa: S603 - no shell
         feed, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
         self.pipes = Pipes()
         ends = [self.pipes.read(output, take) for output, take in zip(outputs, takers, strict=True) if output]
