@@ -48,7 +48,6 @@ _FILES_BETWEEN_BREATHS = 50
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
-_MOST_AT_ONCE_BYTES = 64 * 1024**2
 _NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
@@ -171,7 +170,7 @@ async def _check_out(
                 blobs = await read_objects(
                     in_engine(git_dir),
                     list({entry.blob: None for entry in part}),
-                    max_bytes=_MOST_AT_ONCE_BYTES if len(part) > 1 else None,
+                    max_bytes=(64 if len(part) > 1 else 256) * 1024**2,
                 )
             except (OutputTooLarge, GitFailed) as error:
                 # Too much to be held at once, or one of them is broken.
