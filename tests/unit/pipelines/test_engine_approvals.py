@@ -23,6 +23,7 @@ from tests.engine_pipelines import (
     write_pipeline,
     writing,
 )
+from tests.rows import each
 
 S = StageState
 # Longer than any test: whoever is waited for comes, or is not waited for.
@@ -194,29 +195,23 @@ def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
     assert (ran.record.state, ran.record.stage("waits").state) == (S.FAILED, S.AWAITING_APPROVAL)
 
 
-def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    rows: list[Decision] = [Decision.APPROVE, Decision.REJECT]
-    for number, decision in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(decision=decision):
-            file = write_pipeline(
-                place / "p",
-                {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
-                {"name": "slow"},
-                {"name": "slower", "needs": ["slow"]},
-            )
-            cast = Cast(
-                {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
-                {"write": [critique("REWORK", 1)]},
-            )
-            state = place / "state"
-            watch = when("approval_wanted", partial(answered, state, decision))
-            ran = run(file, cast, state, watch=watch)
-            expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
-            assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
+@each("decision", [Decision.APPROVE, Decision.REJECT])
+def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_path: Path, decision: Decision) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
+        {"name": "slow"},
+        {"name": "slower", "needs": ["slow"]},
+    )
+    cast = Cast(
+        {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
+        {"write": [critique("REWORK", 1)]},
+    )
+    state = tmp_path / "state"
+    watch = when("approval_wanted", partial(answered, state, decision))
+    ran = run(file, cast, state, watch=watch)
+    expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
+    assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
 
 
 def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_lost(
