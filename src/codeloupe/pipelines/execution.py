@@ -53,6 +53,7 @@ from codeloupe.pipelines.artifacts import (
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
 _FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+_AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
 _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -90,8 +91,7 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         resume_session=resume_session or None,
         fork_session=bool(resume_session),
         labels={"stage": name},
-        **{key: getattr(definition, key) for key in ("model", "tools", "timeout_seconds", "max_turns")},
-        **{key: getattr(definition, key) for key in ("max_budget_usd", "output_schema")},
+        **{key: getattr(definition, key) for key in _AS_DEFINED},
     )
     result = await _answer(asked, definition, ask=ask, emit=emit)
     seconds = max(time.monotonic() - started, 0.0)

@@ -176,10 +176,8 @@ class SqliteLedger:
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers.
 
-        False also when another process finished the call since `get` missed it here: it is there now. One who did
-        not ask first wants it bought again, and gets the claim. Tasks that let others run between the two calls ask
-        once more after the claim. A claim whose process is known to be gone can be had at once, any other when its
-        lease has run out.
+        False also when another process finished the call since `get` missed it here: it is there now. Who did not ask
+        first wants it bought again. A claim whose process is known to be gone can be had at once.
         """
         self._check_lease(lease_seconds)
         with self._database.writing() as connection:
