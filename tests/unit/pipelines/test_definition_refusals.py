@@ -239,14 +239,6 @@ def test_a_step_that_cannot_be_read_is_refused_before_anything_runs(tmp_path: Pa
         load_pipeline(file)
 
 
-def test_a_step_without_permission_is_refused(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path)
-    (tmp_path / "step.md").unlink()
-    (tmp_path / "step.md").symlink_to("/proc/1/mem")
-    with pytest.raises(ConfigError, match="step.md: (cannot be read|not a regular file|the file is empty)"):
-        load_pipeline(file)
-
-
 @each("name", [".", "none.yaml", "/dev/zero", "a\0b", "x" * 5000, "\udcff.yaml"])
 def test_a_pipeline_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -262,53 +254,26 @@ def test_what_a_terminal_could_act_on_is_escaped(tmp_path: Path) -> None:
     assert "\u202e" not in message
 
 
-@each("line", ['agent_definition: "a\\0b"', 'output_schema: "a\\0.json"', 'gate: {kind: critic, step: "\\0"}'])
-def test_a_path_with_a_null_byte_is_refused_in_words(tmp_path: Path, line: str) -> None:
-    assert "pipeline.yaml:5: stage only" in refusal(tmp_path, stage_text(line)).message
+def many(count: int, stage: str) -> str:
+    return "name: a\nstages:\n" + "".join(f"  - {{{stage.replace('N', str(n))}}}\n" for n in range(count))
 
 
-HOSTILE = {
-    "aliases that grow": "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*a, *a, *a]\n" for n in range(49)),
-    "an alias of itself": "name: a\nstages: &s\n  - *s\n",
-    "many unknown keys": "".join(f"k{n}: 1\n" for n in range(4900)),
-    "unknown keys in stages": "name: a\nstages:\n"
-    + "".join("  - {" + ", ".join(f"agentx{n}: 1" for n in range(45)) + "}\n" for _ in range(100)),
-    "needs that do not exist": "name: a\nstages:\n"
-    + "".join(
-        f"  - {{name: stage-{n}, step: step.md, needs: [{', '.join(f'stagex{m}' for m in range(90))}]}}\n"
-        for n in range(100)
-    ),
-    "everything needs everything": "name: a\nstages:\n"
-    + "".join(
-        f"  - {{name: s{n}, step: step.md, needs: [{', '.join(f's{m}' for m in range(95) if m != n)}]}}\n"
-        for n in range(95)
-    ),
-    "too many stages": "name: a\nstages:\n" + "  - {name: a, step: step.md}\n" * 1900,
-    "many schemas, and a mistake": "nam: a\nname: a\nstages:\n"
-    + "".join(
-        f"  - {{name: s{n}, step: step.md, artifacts: {{schemas: {{{many_schemas}}}}}}}\n"
-        for n in range(20)
-        for many_schemas in [", ".join(f"a{m}: {{}}" for m in range(45))]
-    ),
-    "depth": "a: " + "[" * 20_000,
-    "depth by indentation": "".join(f"{' ' * n}a:\n" for n in range(1000)),
-    "a long line": "name: " + "a" * 900_000,
-    "size": "#" * 1_000_001,
-    "one long command": stage_text("gate: {command: '" + "a " * 2000 + "'}", "x: 1"),
-    "nothing but colons": ":" * 100_000,
-    "sixty thousand open quotes": "- '\n" * 60_000,
-}
-
-
-def test_a_hostile_file_ends_in_words(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, text in enumerate(HOSTILE.values()):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(text=text):
-            file = write_pipeline(place, text)
-            with pytest.raises(ConfigError) as caught:
-                load_pipeline(file)
-            assert 0 < len(caught.value.message) < 10_000
+@each(
+    "text",
+    [
+        "".join(f"k{n}: 1\n" for n in range(4900)),
+        many(100, ", ".join(f"agentx{n}: 1" for n in range(45))),
+        many(100, f"name: stage-N, step: step.md, needs: [{', '.join(f'stagex{m}' for m in range(90))}]"),
+        many(95, f"name: sN, step: step.md, needs: [{', '.join(f's{m}' for m in range(95))}]"),
+        many(1900, "name: a, step: step.md"),
+        "a: " + "[" * 20_000,
+        "#" * 1_000_001,
+    ],
+)
+def test_a_file_with_very_many_mistakes_ends_in_words(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(write_pipeline(tmp_path, text))
+    assert 0 < len(caught.value.message) < 10_000
 
 
 def test_a_file_in_another_encoding_is_to_be_saved_as_utf_8(tmp_path: Path) -> None:

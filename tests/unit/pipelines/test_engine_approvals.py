@@ -70,30 +70,6 @@ def test_gates_behind_an_approval_still_have_their_say(tmp_path: Path) -> None:
     assert ran.states("write") == ["running", "gating", "awaiting_approval", "gating", "failed"]
 
 
-def test_without_anybody_the_run_stops_and_is_picked_up_after_the_word(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL}, {"name": "apart"})
-    cast = Cast({"write": [writing({"a.md": "a"})], "apart": [writing({"b.md": "b"})]})
-    ran = run(file, cast, tmp_path / "state")
-    assert (ran.record.state, ran.record.stage("write").wants_approval) == (S.AWAITING_APPROVAL, "gate")
-    assert ran.record.reason == "waiting for a person to decide on write: Is it fine?"
-    assert ran.record.stage("apart").state is S.COMPLETED
-    assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "a"}
-    say(ran, "write", Decision.APPROVE)
-    again = resume(ran, cast)
-    assert again.record.state is S.COMPLETED
-    assert sorted(cast.calls) == ["apart", "write"]
-    assert again.result() == {"a.md": "a", "b.md": "b"}
-
-
-OTHER_PROCESS = """
-import sys
-from pathlib import Path
-from codeloupe.model.pipeline import (Approval, Decision)
-from codeloupe.pipelines.run import open_run_store
-open_run_store(Path(sys.argv[1])).put_approval(sys.argv[2], Approval(stage="write", decision=Decision.APPROVE))
-"""
-
-
 def when(kind: str, act: Callable[[RunRecord], object]) -> Callable[[RunRecord, PipelineEvent], None]:
     """A display that does something when an event of a kind comes."""
 
@@ -241,13 +217,3 @@ def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_l
                 )
                 if decision is Decision.APPROVE:
                     assert ran.result() == {"a.md": "1\n"}
-
-
-def test_what_was_changed_by_hand_after_a_failure_is_kept_when_it_is_tried_again(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
-    cast = Cast({"write": [writing({"a.md": "1\n"})]}, {"write": [critique("FAIL", 5), critique("PASS", 90)]})
-    ran = run(file, cast, tmp_path / "state")
-    (ran.directory / "stages/write/work/a.md").write_text("mended\n", encoding="utf-8")
-    say(ran, "write", Decision.RETRY)
-    ran = resume(ran, cast)
-    assert "+mended" in (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")

@@ -296,12 +296,6 @@ def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(path: Pa
         assert found.output == "again"
 
 
-def test_what_is_not_known_is_told_in_sqlites_own_words(path: Path) -> None:
-    with Database(path) as database, pytest.raises(StoreError, match="something odd") as caught, database.reading():
-        raise sqlite3.ProgrammingError("something odd")
-    assert "if this comes again" in caught.value.hint
-
-
 _BIND = """
 import ctypes, os, sys
 if os.geteuid() == 0:
