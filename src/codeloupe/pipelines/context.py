@@ -285,7 +285,7 @@ class Joins:
 class Context(Struct, frozen=True, kw_only=True):
     """What the stages of a run work with.
 
-    `keys` is told, before an agent reads a workspace, what it holds and how many calls of the attempt have failed: with
+    `keys` records, before an agent reads a workspace, what it holds and how many calls of the attempt failed: with
     both the same, an answer that was paid for is taken again. `of_reviews` makes the calls of review gates. `ask` asks
     a person on a terminal; where nobody is there, an answer is waited for unless `waits` is off.
     """

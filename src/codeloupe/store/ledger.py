@@ -36,7 +36,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Who is asked, and on whose behalf.
 
     `model` is the one that will be asked, `service` the address that answers; None where nobody said. `trust` names
-    whose files and settings are behind the question: an answer about a stranger's is none about the user's own.
+    whose files and settings the question is about: an answer on a stranger's is none on the user's own.
     """
 
     agent: str
@@ -88,7 +88,7 @@ def is_repeatable(request: AgentRequest) -> bool:
 
 
 class Owner(Struct, frozen=True):
-    """One user of a ledger. `machine` names a table of process numbers, or is empty where none can be told apart."""
+    """One user of a ledger. `machine` names a table of process numbers, or is empty where there is none."""
 
     machine: str
     process_id: int
