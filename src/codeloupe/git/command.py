@@ -43,26 +43,16 @@ _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",
 }
 _SETTINGS = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.sshCommand=/bin/false",
-    "core.alternateRefsCommand=/bin/true",
-    "core.attributesFile=/dev/null",
-    "core.quotePath=true",
+    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.sshCommand=/bin/false", "credential.helper="),
+    *("core.alternateRefsCommand=/bin/true", "core.attributesFile=/dev/null", "core.quotePath=true"),
     # A graph file beside the objects may claim other parents than the commits themselves.
     "core.commitGraph=false",
     # `resolve` refuses a name that two refs have; git says so only when this is on.
     "core.warnAmbiguousRefs=true",
-    "credential.helper=",
-    "safe.bareRepository=explicit",
     # Ownership is checked to keep hostile configuration from running; ours never runs it, and a container's
     # checkout often belongs to another user.
-    "safe.directory=*",
-    "submodule.recurse=false",
-    "log.showSignature=false",
-    "gpg.program=/bin/false",
-    "gc.auto=0",
-    "maintenance.auto=false",
+    *("safe.directory=*", "safe.bareRepository=explicit", "submodule.recurse=false"),
+    *("log.showSignature=false", "gpg.program=/bin/false", "gc.auto=0", "maintenance.auto=false"),
 )
 DIFF_FLAGS = (
     *("--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--diff-algorithm=histogram"),

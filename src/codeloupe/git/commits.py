@@ -1,8 +1,7 @@
 """Commits: which ones a query, a range or a push names, and what each of them changes.
 
-The changes of many commits, each against its first parent, are read with one git process for a batch of them. What git
-says of the remote's refs at the time of a push is certain. What it noted earlier, its remote-tracking branches, may be
-long gone there: only the base branch among them is believed, unless the push says otherwise.
+The changes of many commits are read with one git process for a batch. Of what git noted earlier of a remote's refs only
+the base branch is believed: the others may be long gone there.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
@@ -70,8 +71,8 @@ class _Rows:
 
 
 _GIT_HEADER = b"diff --git "
+_NAME_LINES = re.compile(rb"--- [^\n]*\n\+\+\+ ")
 _NO_FILE = b"/dev/null"
-_NO_FILE_WORDS = (b"(nonexistent)", b"(revision 0)")
 _SPACED_DATE = re.compile(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
 _DATE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
 _NOTABLE = re.compile(
@@ -151,28 +152,19 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
         return ()
     sections = list(_read_sections(DiffText(_with_plain_line_ends(data))))
     if not sections:
+        hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
         raise DiffSyntaxError(
             "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither",
-            hint=_NO_COLOR
-            if b"\x1b[" in data
-            else "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`",
+            hint=_NO_COLOR if b"\x1b[" in data else hint,
         )
     files: list[FileChange] = []
     previous: _Section | None = None
     for section in sections:
         old, new = previous.change if previous else section.change, section.change
-        if (
-            # git deletes a file in one section and creates one of another type in its place in the next
-            previous is not None
-            and previous.from_git
-            and section.from_git
-            and previous.end == section.start
-            and (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED)
-            and old.old_path == new.new_path
-            and (old.old_mode or "")[:3] != (new.new_mode or "")[:3]
-            and old.old_mode
-            and new.new_mode
-        ):
+        adjacent = previous is not None and previous.from_git and section.from_git and previous.end == section.start
+        swapped = (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED) and old.old_path == new.new_path
+        # git deletes a file in one section and creates one of another type in its place in the next.
+        if adjacent and swapped and old.old_mode and new.new_mode and old.old_mode[:3] != new.new_mode[:3]:
             files[-1] = replace(
                 new,
                 old_path=old.old_path,
@@ -233,7 +225,7 @@ def _read_notable(text: DiffText, position: int, *, plain: bool) -> _Section | N
     data = text.data
     if data.startswith(_GIT_HEADER, position):
         return _read_git_section(text, position)
-    if _begins_names(text, position):
+    if _NAME_LINES.match(data, position):
         return _read_plain_section(text, position)
     sign = next((sign for sign in _REFUSED if data[position : position + len(sign)].lower() == sign), None)
     if sign is not None:
@@ -257,23 +249,16 @@ def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
     if position >= text.size:
         return
     end = text.line_end(position)
-    if not data.startswith((b"+", b"-", b" ", b"\\"), position) or _begins_names(text, position):
+    if not data.startswith((b"+", b"-", b" ", b"\\"), position) or _NAME_LINES.match(data, position):
         return
     is_mail = _MAIL_SIGNATURE.match(data, position) or data[position:end].removesuffix(b"--") in text.mail_boundaries
     if not is_mail:
         raise text.refusal(position, "this line comes after the last one that the hunk header counts")
 
 
-def _begins_names(text: DiffText, position: int) -> bool:
-    if not text.data.startswith(b"--- ", position):
-        return False
-    end = text.data.find(b"\n", position)
-    return end >= 0 and text.data.startswith(b"+++ ", end + 1)
-
-
 def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
     """The two name lines at `position`, and the position after them. Raises DiffSyntaxError on anything else."""
-    if not _begins_names(text, position):
+    if not _NAME_LINES.match(text.data, position):
         raise text.refusal(position, "expected a `---` line and a `+++` line")
     middle = text.line_end(position) + 1
     end = text.line_end(middle) + 1
@@ -349,14 +334,10 @@ def _plain_change(
 
 def _tells_of_no_file(date: bytes) -> bool:
     """Whether there was no such file: diff says so by the beginning of 1970, Subversion by words."""
-    match = _DATE.fullmatch(date)
-    if date in _NO_FILE_WORDS or match is None:
-        return date in _NO_FILE_WORDS
-    try:
-        moment = datetime.strptime(f"{match[1].decode()} {match[2].decode()}", "%Y-%m-%d %H:%M:%S %z")
-    except ValueError:
-        return False
-    return moment.timestamp() == 0
+    if match := _DATE.fullmatch(date):
+        with suppress(ValueError):
+            return datetime.fromisoformat(f"{match[1].decode()}{match[2].decode()}").timestamp() == 0
+    return date in (b"(nonexistent)", b"(revision 0)")
 
 
 def _read_submodule_note(text: DiffText, position: int) -> _Section | None:
@@ -367,15 +348,8 @@ def _read_submodule_note(text: DiffText, position: int) -> _Section | None:
     path = text.path(position, match[1])
     old_blob, new_blob = (blob.decode("ascii") if blob.strip(b"0") else None for blob in match.group(2, 3))
     old_path, new_path = path if old_blob else None, path if new_blob else None
-    change = FileChange(
-        old_path=old_path,
-        new_path=new_path,
-        status=_status_of(old_path, new_path),
-        old_mode=SUBMODULE_MODE if old_blob else None,
-        new_mode=SUBMODULE_MODE if new_blob else None,
-        old_blob=old_blob,
-        new_blob=new_blob,
-    )
+    old_mode, new_mode = (SUBMODULE_MODE if blob else None for blob in (old_blob, new_blob))
+    change = FileChange(old_path, new_path, _status_of(old_path, new_path), old_mode, new_mode, old_blob, new_blob)
     return _Section(change, position, match.end() + 1)
 
 

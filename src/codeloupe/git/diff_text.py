@@ -1,8 +1,7 @@
 """The bytes of a diff under reading: lines by position, names as git quotes them, and hunks by their counts.
 
-The header decides how long a hunk is, whatever its lines look like. The usual hunk is never cut into lines: one pattern
-takes all lines that can belong to it, and counting their beginnings proves that they do, both at the speed of C. Only
-where the counts do not fit are its lines walked.
+The header decides how long a hunk is. The usual hunk is never cut into lines: one pattern takes all lines that can
+belong to it, and counting their beginnings proves that they do. Only where the counts do not fit are its lines walked.
 """
 
 from __future__ import annotations

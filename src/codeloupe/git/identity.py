@@ -1,8 +1,7 @@
 """What a repository is called in the history, so that its reviews are found again from a clone that lies elsewhere.
 
-The most lasting name is its root commit: that of the first parents, which every clone has, wherever it is and
-however it was made. A shallow clone does not have it and goes by the address of its origin; without one, or before
-the first commit, the place on the disk has to do. Forks share their root, and so their history.
+The most lasting name is the root commit of its first parents. A shallow clone goes by the address of its origin;
+without one, or before the first commit, the place on the disk has to do. Forks share their root, and so their history.
 """
 
 from __future__ import annotations

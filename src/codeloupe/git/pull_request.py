@@ -1,8 +1,7 @@
 """A pull request, fetched by URL and object name into a repository of our own. It is never the user's own to trust.
 
-Only git talks to the remote, and no login of a forge is at hand: see `remote`. What is fetched is the history as
-commits, and of two of them, head and merge base, all files; or, in a clone of the same repository, what it lacks. The
-repository is laid out like a checkout without files, so that it can be read as any repository is.
+What is fetched is the history as commits, and of two of them, head and merge base, all files; or, in a clone of the
+same repository, what it lacks. The result is laid out like a checkout without files, and read as any repository is.
 """
 
 from __future__ import annotations

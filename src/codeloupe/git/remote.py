@@ -51,64 +51,52 @@ _HELPER_NAMES = (
     *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
 )
+_NO_COMMIT = r"not our ref|unadvertised object"
 _CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
 # What git says when a remote gives nothing, what we say of it, and what the caller can do. Of an ssh server that cannot
 # be reached git also says that it hung up, and that there may be no such repository, so the order counts.
-_FAILURES: tuple[tuple[type[UsageError], str, str, tuple[str, ...]], ...] = (
+_FAILURES = (
     (
-        UsageError,
+        r"Permission denied \(|Too many authentication failures",
         "{host} refused the ssh login: it accepts none of this user's ssh keys",
         f"load a key (ssh-add), or {_CHECK_OUT}",
-        ("Permission denied (", "Too many authentication failures"),
     ),
     (
-        UsageError,
+        r"could not read (?:Username|Password)|Authentication failed|returned error: 40[13]",
         "{name} wants a login that your git does not have, or does not exist",
         f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {_CHECK_OUT}",
-        (
-            "could not read Username",
-            "could not read Password",
-            "Authentication failed",
-            "returned error: 401",
-            "returned error: 403",
-        ),
     ),
     (
-        UsageError,
+        r"Host key verification failed",
         "the host key of {host} is not known here, or has changed",
         "connect once with ssh by hand, and compare the key",
-        ("Host key verification failed",),
     ),
     (
-        UsageError,
+        r"SSL certificate problem|certificate verify failed|server certificate verification failed",
         "the certificate of {host} cannot be trusted",
         "set SSL_CERT_FILE to the certificates of the house",
-        ("SSL certificate problem", "certificate verify failed", "server certificate verification failed"),
     ),
     (
-        RevisionError,
+        _NO_COMMIT,
         "{name} does not offer a commit that was requested",
         "the pull request may have moved just now: try again; --base must be a commit that the remote has",
-        ("not our ref", "unadvertised object"),
     ),
     (
-        UsageError,
+        r"not found|returned error: 404|does not appear to be a git repository",
         "there is no repository at {name}",
         f"check the address, or {_CHECK_OUT}",
-        ("not found", "returned error: 404", "does not appear to be a git repository"),
     ),
     (
-        UsageError,
+        r"returned error: 30|disabled in libcurl",
         "{name} leads to another place, which was not followed",
         "give its new address",
-        ("returned error: 30", "disabled in libcurl"),
     ),
 )
-_NOT_REACHED = (
-    *("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out", "Couldn't connect"),
-    *("Network is unreachable", "No route to host", "Operation timed out", "Name or service not known"),
-    *("Operation too slow", "Connection reset", "Empty reply from server", "Temporary failure in name resolution"),
-    *("early EOF", "unexpected disconnect", "hung up", "returned error: 5", "returned error: 429", "Could not connect"),
+_NOT_REACHED = re.compile(
+    r"Could not (?:resolve|connect)|Failed to connect|Connection (?:refused|timed out|reset)|Couldn't connect"
+    r"|Network is unreachable|No route to host|Operation (?:timed out|too slow)|Name or service not known"
+    r"|Empty reply from server|Temporary failure in name resolution|early EOF|unexpected disconnect|hung up"
+    r"|returned error: (?:5|429)"
 )
 
 
@@ -369,11 +357,12 @@ def settings_of(address: RemoteAddress) -> tuple[str, ...]:
 def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
     """Why a remote gave nothing, from git's words to ours: what the caller can mend, and what not."""
     said, name = completed.stderr, address.name
-    for kind, message, hint, signs in _FAILURES[address.protocol != "ssh" :]:
-        if any(sign in said for sign in signs):
+    for signs, message, hint in _FAILURES[address.protocol != "ssh" :]:
+        if re.search(signs, said):
+            kind = RevisionError if signs is _NO_COMMIT else UsageError
             return kind(message.format(name=name, host=name.partition("/")[0]), hint=hint)
     # The line of git's words that says why.
-    line = next((line for line in said.splitlines() if any(sign in line for sign in _NOT_REACHED)), None)
+    line = next(filter(_NOT_REACHED.search, said.splitlines()), None)
     if line is None:
         unknown = failure(verb, completed)
         unknown.hint = f"try again, or {_CHECK_OUT}"

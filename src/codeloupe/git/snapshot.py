@@ -48,7 +48,6 @@ _FILES_BETWEEN_BREATHS = 50
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
-_MOST_AT_ONCE_BYTES = 64 * 1024**2
 _NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
@@ -171,7 +170,7 @@ async def _check_out(
                 blobs = await read_objects(
                     in_engine(git_dir),
                     list({entry.blob: None for entry in part}),
-                    max_bytes=_MOST_AT_ONCE_BYTES if len(part) > 1 else None,
+                    max_bytes=(64 if len(part) > 1 else 256) * 1024**2,
                 )
             except (OutputTooLarge, GitFailed) as error:
                 # Too much to be held at once, or one of them is broken.
@@ -195,19 +194,20 @@ async def list_files(repository: Repository, sides: Sides | None) -> list[str]:
     """The files of both sides of a change; without sides those of the working tree."""
     if sides is None:
         return await _list_working_files(repository)
-    trees = (sides.base, sides.head) if sides.side is Side.COMMIT else (sides.base,)
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        names = [entry.path for tree in trees for entry in await list_entries(in_engine(git_dir), tree, None)]
-    return names if sides.side is Side.COMMIT else names + await _list_working_files(repository)
+    if sides.side is Side.COMMIT:
+        return await _list_trees(repository, sides.base, sides.head)
+    return await _list_trees(repository, sides.base) + await _list_working_files(repository)
 
 
 async def list_head_files(repository: Repository) -> list[str]:
     """The files of the commit that is checked out; none before the first one."""
     head = (await read_head(repository)).sha
-    if head is None:
-        return []
+    return [] if head is None else await _list_trees(repository, head)
+
+
+async def _list_trees(repository: Repository, *trees: str | None) -> list[str]:
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        return [entry.path for entry in await list_entries(in_engine(git_dir), head, None)]
+        return [entry.path for tree in trees for entry in await list_entries(in_engine(git_dir), tree, None)]
 
 
 async def _list_working_files(repository: Repository) -> list[str]:

@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, WorkspaceError
-from codeloupe.git.command import Place, failure, git, try_git
+from codeloupe.git.command import DIFF_FLAGS, Place, failure, git, try_git
 from codeloupe.git.repository import (
     EXPORT_ATTRIBUTES,
     OBJECT_NAME,
@@ -51,9 +51,8 @@ _SETTINGS = (
 )
 _IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
 _PATCH_FLAGS = (
-    *("--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=none"),
-    *("--diff-algorithm=histogram", "--find-renames", "--no-relative", "--patch", "--binary", "--full-index"),
-    *("--src-prefix=a/", "--dst-prefix=b/"),
+    *(*DIFF_FLAGS, "--ignore-submodules=none"),
+    *("--patch", "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"),
 )
 _MOST_PENDING_BYTES = 32 * 1024**2
 _MOST_NAMED = 10
@@ -92,17 +91,14 @@ class JoinConflict(WorkspaceError):
 
 
 class GitWorkspaceStore:
-    """Keeps the workspaces of one run in a bare repository at `directory`, which is made when it is needed.
+    """Keeps the workspaces of one run in a bare repository at `directory`. Methods raise WorkspaceError.
 
-    With a `source` the run begins with the tree of its HEAD, as it is when the run first asks; ignored files are not
-    kept, and a workspace gets a small repository of its own for its agent. Without one it begins empty. `max_files` and
-    `max_total_bytes` bound what a workspace may hold beside what it was filled with; beyond them `keep` raises.
+    With a `source` the run begins with the tree of its HEAD, ignored files are not kept, and a workspace gets a small
+    repository of its own for its agent. Without one it begins empty. `max_files` and `max_total_bytes` bound what may
+    be new in a workspace. Folders without files are not kept, and of permissions only whether a file is a program. A
+    file that takes the place of a kept one and cannot be kept itself leaves the old one, and is named in `left_out`.
 
-    Folders without files are not kept, and of a file's permissions only whether it is a program. A file that takes the
-    place of a kept one and cannot be kept itself leaves the old one in the tree, and is named in `left_out`.
-
-    One process at a time works with a store. Whatever ended the one before, the next goes on. Methods raise
-    WorkspaceError.
+    One process at a time works with a store. Whatever ended the one before, the next goes on.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
         return self.expires is not None and self.expires < today
 
     def in_short(self) -> str:
-        """How a message names it; `told_unused` finds it again by that."""
+        """How a message names it; `reported_unused` finds it again by that."""
         return f"{self.fingerprint[:_SHORT]} (line {self.line})"
 
 

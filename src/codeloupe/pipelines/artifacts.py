@@ -179,10 +179,10 @@ def collect(
             notes["/".join(parts[: first + 1])] = reason
         elif reason and reason != _HIDDEN and is_new:
             notes[path] = reason
-    told = [f"{escape(path)} was left out: it is {reason}" for path, reason in sorted(notes.items())[:_MOST_NOTES]]
+    shown = [f"{escape(path)} was left out: it is {reason}" for path, reason in sorted(notes.items())[:_MOST_NOTES]]
     if len(notes) > _MOST_NOTES:
-        told.append(f"{len(notes) - _MOST_NOTES:,} more were left out for such reasons")
-    return Collected(artifacts=tuple(sorted(artifacts)), changed=changed, notes=tuple(told))
+        shown.append(f"{len(notes) - _MOST_NOTES:,} more were left out for such reasons")
+    return Collected(artifacts=tuple(sorted(artifacts)), changed=changed, notes=tuple(shown))
 
 
 def why_not(root: Path, path: str, entry: Entry) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from graphlib import TopologicalSorter
 
@@ -15,7 +15,7 @@ from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, StageKeys
 from codeloupe.engine.run import review
-from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError, WorkspaceError
+from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
 from codeloupe.model.agent import (
     AGENT_NAMES,
@@ -91,13 +91,13 @@ class RunAgents(Struct, frozen=True):
 
 
 class _Limit(Struct, frozen=True):
-    """A limit: what was used of how much, that in words, where it can be raised, and whether that is in the file."""
+    """What was used of how much, and where it can be raised: at a place in the pipeline's file, or else by a key."""
 
     used: float
     most: float
     words: str
-    where: str
-    in_file: bool = False
+    place: str = ""
+    key: str = "max_budget_usd"
 
 
 class RunLimits:
@@ -121,37 +121,35 @@ class RunLimits:
 
     def left_usd(self, stage: str) -> float | None:
         """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
-        money = list(self._money(stage))
-        for limit in (*self._counts(), *money):
+        used, most = self._state.run.usage, self._settings
+        tokens, limits = used.input_tokens + used.output_tokens, list[_Limit]()
+        if most.max_requests is not None:
+            words = f"the run has made {used.requests:,} of its {most.max_requests:,} requests"
+            limits.append(_Limit(used.requests, most.max_requests, words, key="max_requests"))
+        if most.max_tokens is not None:
+            words = f"the run has used {tokens:,} of its {most.max_tokens:,} tokens"
+            limits.append(_Limit(tokens, most.max_tokens, words, key="max_tokens"))
+        money = self._money(stage)
+        for limit in (*limits, *money):
             if limit.used >= limit.most:
                 words = f"no more is spent on {stage}: {limit.words}"
                 raise BudgetExhausted(words, agent="none", hint=self._hint(limit, stage), attempts=0)
         return min((limit.most - limit.used for limit in money), default=None)
 
-    def _counts(self) -> Iterator[_Limit]:
-        used, most = self._state.run.usage, self._settings
-        tokens = used.input_tokens + used.output_tokens
-        counts = (
-            ("max_requests", most.max_requests, used.requests, "made", "requests"),
-            ("max_tokens", most.max_tokens, tokens, "used", "tokens"),
-        )
-        for key, limit, count, how, what in counts:
-            if limit is not None:
-                yield _Limit(count, limit, f"the run has {how} {count:,} of its {limit:,} {what}", _in_settings(key))
-
-    def _money(self, stage: str) -> Iterator[_Limit]:
+    def _money(self, stage: str) -> list[_Limit]:
         run, file = self._state.run, self._definition.file
         own = next(each.max_budget_usd for each in self._definition.stages if each.name == stage)
-        limits = (
+        found = []
+        for whose, most, used, place in (
             ("the run", self._definition.max_budget_usd, run.usage, f"`max_budget_usd` in {file}"),
             (f"the stage {stage}", own, run.stage(stage).usage, f"its `budget` in {file}"),
             ("the run", self._settings.max_budget_usd, run.usage, ""),
-        )
-        for whose, most, used, where in limits:
+        ):
             if most is not None:
                 unknown = f" ({used.unknown_costs} calls did not report their cost)" if used.unknown_costs else ""
                 words = f"${used.cost_usd:.4f} of the ${most:.4f} for {whose} has been spent{unknown}"
-                yield _Limit(used.cost_usd, most, words, where or _in_settings("max_budget_usd"), in_file=bool(where))
+                found.append(_Limit(used.cost_usd, most, words, place))
+        return found
 
     def advice(self, stage: str) -> str:
         """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
@@ -159,8 +157,9 @@ class RunLimits:
         return "" if nearest is None else self._hint(nearest, stage)
 
     def _hint(self, limit: _Limit, stage: str) -> str:
-        again = f"{self._state.run.run_id}{' --accept-changes' if limit.in_file else ''} --retry {stage}"
-        return f"raise {limit.where}, then `codeloupe pipeline resume {again}`"
+        place = limit.place or f"`{limit.key}` in your settings, or CODELOUPE_{limit.key.upper()}"
+        again = f"{self._state.run.run_id}{' --accept-changes' if limit.place else ''} --retry {stage}"
+        return f"raise {place}, then `codeloupe pipeline resume {again}`"
 
     def counting(self, stage: str, emit: AgentEventSink) -> AgentEventSink:
         """A sink that saves each request of a stage when it goes out: a process that dies has not lost it."""
@@ -181,10 +180,6 @@ def with_lost(record: StageRecord) -> StageRecord:
 
 def _unknown(requests: int) -> Usage:
     return Usage(requests=requests, unknown_costs=requests)
-
-
-def _in_settings(key: str) -> str:
-    return f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
 
 
 class StageCalls:
@@ -273,27 +268,14 @@ class Joins:
                 try:
                     tree = await self._store.joined(shared, tree, trees[name])
                 except JoinConflict as error:
-                    raise await self._conflict(error, names[:position], name, trees) from None
+                    others = " and ".join(names[:position])
+                    again = f"`codeloupe pipeline resume {self._run_id} --accept-changes --retry {name}`"
+                    hint = f"let {name} need {others} in {self._file}, or have them write different files; then {again}"
+                    what = f"the work of {others} and of {name} cannot be joined: {error.message}"
+                    raise JoinConflict(what, hint=hint) from None
                 within |= self.ancestors[name]
             self._known[key] = tree
         return self._known[key]
-
-    async def _conflict(
-        self, error: WorkspaceError, before: Sequence[str], name: str, trees: Mapping[str, str]
-    ) -> WorkspaceError:
-        """The conflict of a stage with the first of those before it that it cannot be joined with."""
-        other = before[-1]
-        for candidate in before[:-1]:
-            try:
-                await self.together((candidate, name), trees)
-            except WorkspaceError:
-                other = candidate
-                break
-        again = f"`codeloupe pipeline resume {self._run_id} --accept-changes --retry {name}`"
-        return JoinConflict(
-            f"the work of {other} and of {name} cannot be joined: {error.message}",
-            hint=f"let {name} need {other} in {self._file}, or have them write different files; then {again}",
-        )
 
     def lineage(self, stage: str) -> tuple[str, ...]:
         """The stages that a stage builds on, in the order of the file."""
@@ -303,7 +285,7 @@ class Joins:
 class Context(Struct, frozen=True, kw_only=True):
     """What the stages of a run work with.
 
-    `keys` is told, before an agent reads a workspace, what it holds and how many calls of the attempt have failed: with
+    `keys` records, before an agent reads a workspace, what it holds and how many calls of the attempt failed: with
     both the same, an answer that was paid for is taken again. `of_reviews` makes the calls of review gates. `ask` asks
     a person on a terminal; where nobody is there, an answer is waited for unless `waits` is off.
     """

@@ -29,8 +29,8 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.pipelines.context import Context, with_lost
-from codeloupe.pipelines.recovery import kept_in_words, reopened
-from codeloupe.pipelines.stages import StageRun, answer_event, answer_in_words, save_handwork, tried_again
+from codeloupe.pipelines.recovery import kept_note, reopened
+from codeloupe.pipelines.stages import StageRun, answer_event, answer_text, save_handwork, tried_again
 
 # A stage that is at work has begun with what there is now.
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
@@ -51,7 +51,7 @@ class Engine:
         ancestors = context.joins.ancestors
         self._in_order = sorted(self._definition.stages, key=lambda stage: len(ancestors[stage.name]))
         self._settled: frozenset[str] = frozenset()
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     async def run(self) -> RunRecord:
         """Go on until nothing in the run can, and return its record: completed, failed, or waiting for a person.
@@ -125,11 +125,11 @@ class Engine:
             if has_begun and record.state in _AT_REST and (why := await self._why_stale(stage, record)):
                 await self._reopen(record, why)
                 continue
-            if record.name not in self._told and record.state in _AT_REST and record.attempts:
+            if record.name not in self._noted and record.state in _AT_REST and record.attempts:
                 # It is said once that a stage keeps the work of another definition, or is judged again.
-                self._told.add(record.name)
+                self._noted.add(record.name)
                 judged = record.reason if record.state is StageState.PENDING else ""
-                for words in filter(None, (judged, kept_in_words(record, self._state.run.run_id))):
+                for words in filter(None, (judged, kept_note(record, self._state.run.run_id))):
                     self._state.note(words, stage=record.name)
             if record.state is StageState.COMPLETED:
                 settled.add(stage.name)
@@ -145,7 +145,7 @@ class Engine:
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
-                words = f"{answer_in_words(answer)}, which was about its earlier work; you will be asked again"
+                words = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
                 events.append(self._state.event("note", words, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 

@@ -37,6 +37,7 @@ from codeloupe.model.ports import AgentEventSink, AskAgent
 from codeloupe.pipelines.artifacts import (
     Collected,
     SchemaRefused,
+    Snapshot,
     answer_name,
     check_artifact,
     collect,
@@ -53,6 +54,7 @@ from codeloupe.pipelines.artifacts import (
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
 _FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+_AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
 _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -70,15 +72,12 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
 ) -> StageResult:
     """Ask a stage's agent in its workspace and collect the artifacts.
 
-    `built_on` names, by path in the workspace, what the stage itself made there in earlier attempts or calls: whatever
-    of it is still there when this one ends, and fits the rule, is its artifact too. `answers` is a folder for an answer
-    that is saved, in the place of a workspace that is not ours to write to.
-
-    Raises AgentExecutionError from its cause when there is no answer in time, or a file of the stage cannot be read,
-    and ArtifactError when what was left is not as asked. A cancellation is raised as it came, the agent being gone.
+    `built_on` names what the stage itself made there before, which is its artifact too while it is there. `answers` is
+    a folder for an answer that is saved, instead of a workspace that is not ours to write to. Raises
+    AgentExecutionError from its cause, and ArtifactError when what was left is not as asked.
     """
-    name, rule = definition.name, definition.artifacts
-    prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=rule)
+    name = definition.name
+    prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=definition.artifacts)
     before, identity = await snapshot(workspace, stage=name), identity_of(workspace, stage=name)
     await let_time_pass(before)
     started = time.monotonic()
@@ -90,8 +89,7 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         resume_session=resume_session or None,
         fork_session=bool(resume_session),
         labels={"stage": name},
-        **{key: getattr(definition, key) for key in ("model", "tools", "timeout_seconds", "max_turns")},
-        **{key: getattr(definition, key) for key in ("max_budget_usd", "output_schema")},
+        **{key: getattr(definition, key) for key in _AS_DEFINED},
     )
     result = await _answer(asked, definition, ask=ask, emit=emit)
     seconds = max(time.monotonic() - started, 0.0)
@@ -102,18 +100,15 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
             hint="use an agent that keeps to its workspace",
         )
     after = await snapshot(workspace, stage=name)
-    collected = collect(workspace, rule, before=before, after=after, built_on=built_on)
-    taken = tuple(after) if answers is None else ()
-    artifacts, answer = _saved(result, definition, collected, taken, built_on, workspace, answers)
-    said = result.output
-    if not said.strip() and result.structured is not None:
-        said = json.dumps(result.structured, indent=2, default=str)
+    collected = collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
+    artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
+    is_value = not result.output.strip() and result.structured is not None
     return StageResult(
         artifacts=artifacts,
         session_id=result.session_id or "",
         duration_seconds=seconds,
         usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
-        output=said,
+        output=json.dumps(result.structured, indent=2, default=str) if is_value else result.output,
         agent=result.agent,
         model=result.model,
         notes=(
@@ -163,7 +158,7 @@ def _saved(
     result: AgentResult,
     definition: StageDefinition,
     collected: Collected,
-    taken: Sequence[str],
+    after: Snapshot,
     built_on: Sequence[str],
     workspace: Path,
     answers: Path | None,
@@ -181,6 +176,7 @@ def _saved(
     unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
     if not artifacts - unchanged_own:
         if structured or result.output.strip():
+            taken = () if answers else after
             answer = answer_name(name, structured=structured, taken=taken, own=unchanged_own)
         elif not collected.changed:
             raise ArtifactError(

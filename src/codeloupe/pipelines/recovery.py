@@ -360,7 +360,7 @@ def _input_notes(record: RunRecord, definition: PipelineDefinition, inputs: Mapp
             yield f"the input {each.name} keeps its value: an older version did not note whether it was a default"
 
 
-def kept_in_words(stage: StageRecord, run_id: str) -> str:
+def kept_note(stage: StageRecord, run_id: str) -> str:
     """That a stage keeps work of another definition; nothing of one that does not."""
     if not (parts := stage.outdated_in_words):
         return ""

@@ -217,7 +217,7 @@ async def _go_on(
     agents: RunAgents,
     notes: Sequence[str] = (),
 ) -> RunRecord:
-    """Run it from where its record is, in the process that holds its lock. `notes` are told first."""
+    """Run it from where its record is, in the process that holds its lock. `notes` are saved first."""
     directory, settings = store.directory(record.run_id), agents.settings
     (directory / "store.git").mkdir(mode=0o700, exist_ok=True)
     is_checkout = record.workspace is WorkspaceKind.CHECKOUT and repository is not None

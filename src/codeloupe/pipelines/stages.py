@@ -64,14 +64,14 @@ _ANSWERS = {
 }
 
 
-def answer_in_words(answer: Approval) -> str:
+def answer_text(answer: Approval) -> str:
     """What a person decided, and the note."""
     return ": ".join(filter(None, (_ANSWERS[answer.decision][0], answer.note.strip())))
 
 
 def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
     """That a person decided."""
-    words = answer_in_words(answer)
+    words = answer_text(answer)
     return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
 
 
@@ -459,7 +459,7 @@ class StageRun:
             before = self._record
             changes |= {"attempts_before": len(before.attempts), "failures_before": len(before.failures)}
         verdict = _ANSWERS[answer.decision][1]
-        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=answer_in_words(answer))
+        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=answer_text(answer))
         self._decided(action, critique, answer_event(self._state, answer), **changes)
         return True
 
@@ -473,7 +473,7 @@ class StageRun:
         answer = await self._asked("escalation", action.reason, action.attempt, 0.0, given_up)
         if answer is None:
             return False
-        said, words = answer_event(state, answer), answer_in_words(answer)
+        said, words = answer_event(state, answer), answer_text(answer)
         if answer.decision is Decision.RETRY:
             state.put(tried_again(self._record, answer), said)
         elif answer.decision is Decision.REJECT:

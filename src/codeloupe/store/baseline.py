@@ -199,11 +199,11 @@ def decode_baseline(name: str, data: bytes) -> BaselineFile:
 
 def write_working_file(root: Path, text: str) -> None:
     """Put a text in the place of the baseline's file, with the mode it had; no link is followed. Raises OutputError."""
-    target, mode = root / BASELINE_NAME, 0o666
+    target = root / BASELINE_NAME
     try:
-        if target.is_file() and not target.is_symlink():
-            mode = stat.S_IMODE(target.stat().st_mode) & 0o777
-        replace_file(target, text.encode("utf-8"), mode=mode)
+        is_kept = target.is_file() and not target.is_symlink()
+        kept = stat.S_IMODE(target.stat().st_mode) & 0o777 if is_kept else None
+        replace_file(target, text.encode("utf-8"), mode=0o666, exact_mode=kept)
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         hint = "check the directory and its permissions"

@@ -185,7 +185,7 @@ def _telling_piece(evidence: str) -> str:
     return piece if len(piece) >= 4 and "\ufffd" not in piece else ""
 
 
-def told_unused(errors: Iterable[ReviewError]) -> frozenset[str]:
+def reported_unused(errors: Iterable[ReviewError]) -> frozenset[str]:
     """The beginnings of the fingerprints that a review reported as unused in the baseline."""
     return frozenset(name for error in errors if error.kind == UNUSED for name in _NAMED.findall(error.message))
 
@@ -203,7 +203,7 @@ def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: d
                 used.add(finding.fingerprint)
         elif finding.suppression.kind is SuppressionKind.BASELINE:
             used |= {finding.fingerprint, finding.suppression.entry}
-    unused = () if reviewed is None else tuple(told_unused(reviewed.errors))
+    unused = () if reviewed is None else tuple(reported_unused(reviewed.errors))
 
     def state(entry: BaselineEntry) -> EntryState:
         if entry.is_expired(today):

@@ -36,7 +36,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Who is asked, and on whose behalf.
 
     `model` is the one that will be asked, `service` the address that answers; None where nobody said. `trust` names
-    whose files and settings are behind the question: an answer about a stranger's is none about the user's own.
+    whose files and settings the question is about: an answer on a stranger's is none on the user's own.
     """
 
     agent: str
@@ -88,7 +88,7 @@ def is_repeatable(request: AgentRequest) -> bool:
 
 
 class Owner(Struct, frozen=True):
-    """One user of a ledger. `machine` names a table of process numbers, or is empty where none can be told apart."""
+    """One user of a ledger. `machine` names a table of process numbers, or is empty where there is none."""
 
     machine: str
     process_id: int
@@ -176,10 +176,8 @@ class SqliteLedger:
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers.
 
-        False also when another process finished the call since `get` missed it here: it is there now. One who did
-        not ask first wants it bought again, and gets the claim. Tasks that let others run between the two calls ask
-        once more after the claim. A claim whose process is known to be gone can be had at once, any other when its
-        lease has run out.
+        False also when another process finished the call since `get` missed it here: it is there now. Who did not ask
+        first wants it bought again. A claim whose process is known to be gone can be had at once.
         """
         self._check_lease(lease_seconds)
         with self._database.writing() as connection:

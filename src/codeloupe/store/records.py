@@ -109,12 +109,17 @@ def unpacked(data: object) -> bytes:
         raise Unreadable(str(error)) from error
 
 
-def replace_file(file: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Put a whole file in place, durably, by a rename, which replaces a symbolic link. Raises OSError."""
+def replace_file(file: Path, data: bytes, *, mode: int = 0o600, exact_mode: int | None = None) -> None:
+    """Put a whole file in place, durably, by a rename, which replaces a symbolic link. Raises OSError.
+
+    `mode` is for a new file, within the user's mask; `exact_mode` is what the file has to have in any case.
+    """
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, mode), "wb") as stream:
+            if exact_mode is not None:
+                os.fchmod(stream.fileno(), exact_mode)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -70,12 +70,9 @@ class DirectoryRunStore:
 
     def create(self, run: RunRecord) -> Path:
         """Store a new run, all of it or nothing; its directory. Raises StoreError if there is one of that name."""
-        directory = self._path(run.run_id)
-        data = _state(run)
-        taken = StoreError(
-            f"there is a run {run.run_id} already ({directory})", hint="give another name, or `remove` that one"
-        )
-        with self._failures(run.run_id, doing="make"):
+        data, what = _state(run), f"there is a run {run.run_id} already ({self._path(run.run_id)})"
+        taken = StoreError(what, hint="give another name, or `remove` that one")
+        with self._run(run.run_id, doing="make", is_new=True) as directory:
             self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
             if os.path.lexists(directory):
@@ -199,8 +196,7 @@ class DirectoryRunStore:
     def lock(self, run_id: str) -> Iterator[None]:
         """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
         with ExitStack() as held:
-            with self._failures(run_id, doing="lock"):
-                directory = self._directory(run_id)
+            with self._run(run_id, doing="lock") as directory:
                 held.enter_context(_locked(run_id, directory))
                 for left in directory.glob(f".{_STATE}.*"):  # by a crash on the way to a state
                     with suppress(OSError):
@@ -227,7 +223,7 @@ class DirectoryRunStore:
             for name in names:
                 with suppress(OSError):
                     size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - a string is enough
-        with self.lock(run_id), self._failures(run_id, doing="remove"):
+        with self.lock(run_id), self._run(run_id, doing="remove"):
             # Out of the way at once, so that a removal that is cut short leaves no half of a run.
             remove_tree(directory.rename(self._root / f"{_REMOVED_PREFIX}{run_id}-{secrets.token_hex(8)}"))
             self._clear_leftovers()
@@ -264,23 +260,14 @@ class DirectoryRunStore:
             )
         return self._root / run_id
 
-    def _directory(self, run_id: str) -> Path:
+    @contextmanager
+    def _run(self, run_id: str, *, doing: str, is_new: bool = False) -> Iterator[Path]:
+        """The directory of a run; whatever fails in the block becomes a StoreError."""
         path = self._path(run_id)
         try:
-            return _checked_directory(path)
-        except FileNotFoundError as error:
-            raise RunNotFound(f"there is no run {run_id}", hint=_LIST) from error
-
-    @contextmanager
-    def _run(self, run_id: str, *, doing: str) -> Iterator[Path]:
-        """The directory of a run; whatever fails in the block becomes a StoreError."""
-        with self._failures(run_id, doing=doing):
-            yield self._directory(run_id)
-
-    @contextmanager
-    def _failures(self, run_id: str, *, doing: str) -> Iterator[None]:
-        try:
-            yield
+            if not is_new and not os.path.lexists(path):
+                raise RunNotFound(f"there is no run {run_id}", hint=_LIST)
+            yield path if is_new else _checked_directory(path)
         except (OSError, ValueError) as error:
             reason, hint = str(error), _BUG
             if isinstance(error, Unreadable):
@@ -288,7 +275,6 @@ class DirectoryRunStore:
             elif isinstance(error, OSError):
                 reason = error.strerror or reason
                 hint = "look at that path, its permissions and the room on its disk"
-            path = self._root / run_id
             raise StoreError(f"cannot {doing} the run {run_id}: {reason} ({path})", hint=hint) from error
 
 

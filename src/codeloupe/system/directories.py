@@ -1,9 +1,8 @@
 """Directories for the time of one piece of work: for this user alone, and gone at its end.
 
-A run that was killed outright cannot clean up; the next one does it. A directory of ours holds a file of known words
-on which its maker has a lock, and that the system frees when the maker dies, however it dies. So a directory is
-abandoned when that file is there, holds those words with the directory's name, and can be locked: nothing else is ever
-taken for ours, and neither is a copy, nor one that somebody renamed to keep it.
+What a killed run left, the next one removes. A directory of ours holds a file with known words and its own name, on
+which its maker has a lock that the system frees when the maker dies: so neither a copy nor a renamed one, nor anything
+else, is ever taken for abandoned.
 """
 
 from __future__ import annotations

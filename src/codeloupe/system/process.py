@@ -1,12 +1,10 @@
 """Child processes: what is run, what they see of this machine, and short-lived ones run to their end.
 
-Every child gets its own session, an allowlisted environment, its input by a pipe that is closed, a deadline and a cap
-on what it may write. Whatever happens (timeout, overflow, cancellation, even a second cancellation during the
-clean-up), the child and its process group are gone when `run` returns or raises.
+Every child gets its own session, an allowlisted environment, a deadline and a cap on what it may write. Whatever
+happens (timeout, overflow, cancellation, also during the clean-up), its process group is gone when `run` ends.
 
-Two gaps are left in `run`, and `stream` has neither. A grandchild that moved to a session of its own is not followed:
-git and the analysers make none. And when this process is killed outright, a child lives on until it next reads or
-writes a pipe of ours: a guardian for each git call would cost more than the call.
+`run` has two gaps that `stream` has not, since a guardian for each git call would cost more than the call: a grandchild
+in a session of its own is not followed, and when we are killed, a child lives on until it next reads or writes a pipe.
 """
 
 from __future__ import annotations
@@ -66,9 +64,8 @@ class Command(Confidential, frozen=True, kw_only=True):
 class Completed(Confidential, frozen=True):
     """How a child ended; a negative exit code is the signal that ended it.
 
-    After `run`, `stdout` is whole and `stderr` holds at most its last 64 KiB. After `stream`, either may lack its
-    middle, with a line in its place that says so; `omitted_bytes` is what stdout lacks. `skipped_lines` counts the
-    lines that were too long to be handed over.
+    After `run`, `stderr` holds its last 64 KiB. After `stream`, either output may lack its middle (of stdout, so many
+    `omitted_bytes`), with a line in its place that says so; `skipped_lines` were too long to be handed over.
     """
 
     exit_code: int
@@ -221,18 +218,9 @@ class Child:
         takers: tuple[Callable[[bytes], None], Callable[[bytes], None]],
         pass_files: Sequence[int] = (),
     ) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(  # noqa: S603 - no shell; who calls has chosen the program
-            argv,
-            cwd=cwd,
-            env=environment,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            bufsize=0,
-            start_new_session=True,
-            pass_fds=pass_files,
-        )
+        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        own: Any = {"start_new_session": True, "pass_fds": pass_files, "bufsize": 0}
+        self.process = subprocess.Popen(argv, cwd=cwd, env=environment, **pipes, **own)  # noqa: S603 - no shell
         feed, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
         self.pipes = Pipes()
         ends = [self.pipes.read(output, take) for output, take in zip(outputs, takers, strict=True) if output]

@@ -209,7 +209,7 @@ class _Call:
             undo.enter_context(self._line)
             files = [theirs.fileno()]
             # It becomes readable when we are gone, also when a process that we forked keeps our sockets open.
-            if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(AttributeError, OSError):  # not on every system
                 files.append(os.pidfd_open(os.getpid()))
                 stack.callback(os.close, files[1])
             # Isolated, it would not hear of the variable by which a user asked for no bytecode.

@@ -1,14 +1,11 @@
 """Text that nobody vouches for, fit for a terminal, a log, a JSON document, a machine format or a Markdown page.
 
-Escaped are control characters (so no escape sequence survives), bidirectional controls, invisible and zero-width
-characters, line and paragraph separators and lone surrogates. Ordinary text of any script and emoji stay as they
-are: a zero-width joiner or a variation selector is kept only inside an emoji. A backslash that was in the text is
-not doubled, so the result is for reading, not for decoding.
+Control characters, bidirectional controls, invisible characters and lone surrogates are escaped; ordinary text of any
+script and emoji stay. A backslash is not doubled, so the result is for reading, not for decoding.
 
-In Markdown, paragraphs, lists, emphasis and code stay. Images, links, HTML, references, footnotes and headings are
-shown as the text that they are; `@names` and `#numbers` that would call or link somebody are set as code, as are all
-addresses. The forge's own commands (`/close` at the start of a line) are broken. Code is set anew with fences of ours.
-Each line is treated by itself and a code span ends within it, so no construct can reach over what is around it.
+In Markdown, paragraphs, lists, emphasis and code stay. Images, links, HTML and headings are shown as the text that they
+are; names, numbers and addresses that a forge would link are set as code, its commands are broken, and code is set anew
+with fences of ours. Each line is treated by itself, so no construct can reach over what is around it.
 
 Everything here is linear in the length of the text.
 """
@@ -89,14 +86,8 @@ _IN_ASCII = str.maketrans(
     {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
 )
 _CUT = "…"
-# What stands where a secret was, in evidence and in what agents are shown.
-_MASKS = ("[redacted]", "********")
-_IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-_IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
-_LONGEST_PROPERTY = 5_000
+_IN_MESSAGE = {ord("%"): "%25", ord("\r"): "%0D", ord("\n"): "%0A"}
 _SHORTEST_FENCE = 3
-_MOST_ROWS = 400
-_DEEPEST_INDENT = 3
 _BACKTICKS = r"`+"
 # What becomes code: addresses, then names and numbers that forges turn into links and notices.
 _ACTIVE = (
@@ -222,7 +213,7 @@ def is_inside(path: str) -> bool:
 
 def is_masked(text: str) -> bool:
     """Whether a secret was taken out of this text."""
-    return any(mask in text for mask in _MASKS)
+    return "[redacted]" in text or "********" in text
 
 
 def _capped(text: str, longest: int) -> str:
@@ -231,8 +222,9 @@ def _capped(text: str, longest: int) -> str:
 
 def command(name: str, properties: Mapping[str, str], message: str, *, longest: int) -> str:
     """`::name key=value,key=value::message`, on one line; of a long message, the beginning. `name` must be ours."""
-    values = {key: without_log_commands(terminal(value[:_LONGEST_PROPERTY])) for key, value in properties.items()}
-    told = ",".join(f"{key}={value.translate(_IN_PROPERTY)}" for key, value in values.items())
+    values = {key: without_log_commands(terminal(value[:5_000])) for key, value in properties.items()}
+    in_property = {**_IN_MESSAGE, ord(":"): "%3A", ord(","): "%2C"}
+    told = ",".join(f"{key}={value.translate(in_property)}" for key, value in values.items())
     shown = without_log_commands(plain_text(message, longest=longest))
     while "::" in shown:
         shown = shown.replace("::", ": :")
@@ -254,7 +246,7 @@ def markdown_prose(text: str, *, longest: int) -> str:
     rows = plain_text(text, longest=longest).split("\n")
     pieces: list[str] = []
     index = 0
-    while index < len(rows) and len(pieces) < _MOST_ROWS:
+    while index < len(rows) and len(pieces) < 400:
         fence = _opening_fence(rows[index])
         if fence:
             # An open block runs to the end.
@@ -302,7 +294,7 @@ def _line(row: str) -> str:
     """One row: its code spans as code, all else as text that cannot act."""
     text = row.lstrip(" ")
     # Deeper rows would be code to Markdown, and show what is escaped here.
-    indent = min(len(row) - len(text), _DEEPEST_INDENT)
+    indent = min(len(row) - len(text), 3)
     shown = " " * indent + _joined(_spans(text.rstrip()))
     start = _pattern(_LINE_START).match(shown)
     return f"{shown[: start.end() - 1]}\\{shown[start.end() - 1 :]}" if start else shown

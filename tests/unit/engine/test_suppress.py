@@ -17,7 +17,7 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
-from codeloupe.store.baseline_findings import told_unused
+from codeloupe.store.baseline_findings import reported_unused
 from tests.review_factories import make_task
 from tests.rows import each
 from tests.unit.engine.samples import changed, finding
@@ -304,7 +304,7 @@ def test_an_entry_whose_code_is_gone_from_a_reviewed_file_is_unused() -> None:
         " `codeloupe baseline prune` removes what is unused"
     )
     assert told == [ReviewError("baseline_unused", message)]
-    assert told_unused(told) == {"222222222222"}
+    assert reported_unused(told) == {"222222222222"}
     # So is one without code, and one for a file that the change deletes.
     assert [error.kind for error in errors_of(book(entry(), entry(TWO)), a="x", b="")] == ["baseline_unused"]
     gone = (FileChange("a.py", None, FileStatus.DELETED),)

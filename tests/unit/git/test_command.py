@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,24 +13,14 @@ from codeloupe.system.process import Completed
 from tests.repository import GitRepository
 from tests.rows import each
 
+_PROGRAMS = ("EXTERNAL_DIFF", "PAGER", "SSH_COMMAND", "PROXY_COMMAND", "ASKPASS", "CONFIG_VALUE_0", "TRACE", "DIR")
+_PLACES = ("WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "EXEC_PATH")
 _OF_THE_USER = {
-    "GIT_DIR": "/elsewhere",
-    "GIT_WORK_TREE": "/elsewhere",
-    "GIT_INDEX_FILE": "/elsewhere/index",
-    "GIT_OBJECT_DIRECTORY": "/elsewhere/objects",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "/elsewhere/objects",
+    **{f"GIT_{name}": f"/elsewhere/{name}" for name in (*_PROGRAMS, *_PLACES)},
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "core.fsmonitor",
-    "GIT_CONFIG_VALUE_0": "/elsewhere/program",
-    "GIT_CONFIG_PARAMETERS": "'core.fsmonitor'='/elsewhere/program'",
-    "GIT_EXTERNAL_DIFF": "/elsewhere/program",
-    "GIT_PAGER": "/elsewhere/program",
-    "GIT_SSH_COMMAND": "/elsewhere/program",
-    "GIT_PROXY_COMMAND": "/elsewhere/program",
-    "GIT_ASKPASS": "/elsewhere/program",
-    "GIT_EXEC_PATH": "/elsewhere",
-    "GIT_TRACE": "/elsewhere/trace",
     "GIT_ALLOW_PROTOCOL": "ext:file:https",
+    "GIT_CONFIG_PARAMETERS": "'core.fsmonitor'='/elsewhere/program'",
     "GIT_DIFF_OPTS": "--unified=0",
     "LD_PRELOAD": "",
     "API_KEY": "not for git",
@@ -50,39 +41,23 @@ def _variables(program: Path) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 
-def test_no_variable_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = _stand_in(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    for name, value in _OF_THE_USER.items():
-        monkeypatch.setenv(name, value)
-
-    asyncio.run(try_git(Place(tmp_path), "status"))
-
-    seen = _variables(program)
-    assert not [name for name, value in seen.items() if value == _OF_THE_USER.get(name) or "elsewhere" in value]
-    assert seen["GIT_DIR"] == str(tmp_path)
-    assert seen["GIT_CONFIG_GLOBAL"] == "/dev/null"
-    assert seen["GIT_ALLOW_PROTOCOL"] == "none"
-    assert "GIT_WORK_TREE" not in seen
-    assert "GIT_INDEX_FILE" not in seen
-
-
-def test_a_question_for_the_users_settings_sees_the_home_and_nothing_else_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each("ask", [try_git, git_for_user])
+def test_no_variable_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Any) -> None:
     program = _stand_in(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name, value in _OF_THE_USER.items():
         monkeypatch.setenv(name, value)
 
-    asyncio.run(git_for_user(Place(tmp_path), "config", "--list"))
+    asyncio.run(ask(Place(tmp_path), "status"))
 
     seen = _variables(program)
-    assert seen["HOME"] == str(tmp_path / "home")
-    assert not [name for name, value in seen.items() if "elsewhere" in value]
-    assert not [name for name in seen if name.startswith("GIT_CONFIG_")]
-    assert seen["GIT_TERMINAL_PROMPT"] == "0"
+    assert not [name for name, value in seen.items() if value == _OF_THE_USER.get(name) or "elsewhere" in value]
+    assert (seen["GIT_DIR"], seen["GIT_ALLOW_PROTOCOL"], seen["GIT_TERMINAL_PROMPT"]) == (str(tmp_path), "none", "0")
+    assert not {"GIT_WORK_TREE", "GIT_INDEX_FILE"} & set(seen)
+    # A question for the user's settings sees the home, and nothing else of the user.
+    assert (seen["HOME"] == str(tmp_path / "home")) is (ask is git_for_user)
+    assert seen.get("GIT_CONFIG_GLOBAL") == (None if ask is git_for_user else "/dev/null")
 
 
 def test_git_is_told_its_place_and_the_settings_of_that_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +91,8 @@ def test_a_failure_speaks_in_gits_own_words(repository: GitRepository) -> None:
         ("fatal: not known:\n\tone\n\ttwo\nusage: y\n", "fatal: not known: one two", "git fsck"),
         ("it broke\nbadly\n", "badly", "git fsck"),
         ('error: open("x"): Permission denied\n', "Permission denied", "readable"),
+        ("error: bad signature 0x00\nfatal: index file corrupt\n", "error: bad signature", "git reset"),
+        ("fatal: unable to read tree 1234\n", "unable to read tree", "git fetch --refetch"),
     ],
 )
 def test_a_failure_is_told_in_one_line_with_a_hint(words: str, message: str, hint: str) -> None:

@@ -19,7 +19,6 @@ from codeloupe.model.sweep import CommitQuery
 from codeloupe.system.process import Command, Completed, run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
-from tests.rows import each
 
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
 
@@ -77,52 +76,6 @@ def test_text_in_another_encoding_is_read_as_what_it_is(repository: GitRepositor
     (commit,) = _list(repository.path)
     assert (commit.author, commit.email) == ("Zoë", "zoë@example.invalid")
     assert (commit.subject, commit.body) == ("Grüße", "von Zoë")
-
-
-def test_bytes_that_are_no_text_at_all_do_not_stop_the_list(repository: GitRepository) -> None:
-    for header in (b"", b"encoding UTF-8\n", b"encoding no-such-encoding\n", b"encoding ISO-8859-1\n"):
-        author = b"Jos\xe9 <jos\xe9@example.invalid> 1700000000 +0000"
-        sha = _raw_commit(repository, author=author, message=b"caf\xe9\n\nbod\xff\n", header=header)
-        (commit,) = _list(repository.path)
-        assert commit.sha == sha
-        assert commit.author[:3] == "Jos"
-        assert len(commit.author) == len("José")
-
-
-@pytest.mark.parametrize(
-    ("date", "expected"),
-    [
-        (b"0 +0000", datetime(1970, 1, 1, tzinfo=UTC)),
-        (b"1700000000 -1130", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)),
-        (b"99999999999999999 +0000", datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
-        (b"18446744073709551615 +0000", None),
-        (b"99999999999999999999999999 +0000", None),
-        (b"-1 +0000", None),
-        (b"garbage", None),
-        (b"", None),
-    ],
-)
-def test_any_date_that_a_commit_may_state_is_read(
-    repository: GitRepository, date: bytes, expected: datetime | None
-) -> None:
-    sha = _raw_commit(repository, author=b"A <a@example.invalid> " + date, message=b"x\n")
-    (commit,) = _list(repository.path)
-    assert commit.sha == sha
-    assert commit.time.tzinfo is UTC
-    assert expected is None or commit.time == expected
-
-
-@pytest.mark.parametrize("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
-def test_a_malformed_author_does_not_stop_the_list(repository: GitRepository, author: bytes) -> None:
-    sha = _raw_commit(repository, author=author, message=b"x\n")
-    assert [commit.sha for commit in _list(repository.path)] == [sha]
-
-
-def test_a_nul_in_a_message_does_not_begin_a_new_field(repository: GitRepository) -> None:
-    sha = _raw_commit(repository, author=_PERSON.encode(), message=b"sub\0ject\n\nbo\0dy\n")
-    (commit,) = _list(repository.path)
-    assert (commit.sha, commit.author, commit.files) == (sha, "A", ())
-    assert commit.subject == "sub"
 
 
 def test_the_numbers_are_those_of_git_on_a_history_of_many_kinds(tmp_path: Path) -> None:
@@ -428,11 +381,7 @@ def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
     assert changed(changes["merge"]) == {"a.txt": "-20 +by the merge", "gone.txt": "-x", "new.txt": "+n"}
     assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (2, 2)
     assert changes["merge"].commit.files == ("a.txt", "gone.txt", "new.txt")
-
-
-def test_the_commits_of_an_author_are_found_whoever_merged_them(merged: GitRepository) -> None:
-    changes = read(merged.path, query=CommitQuery(author="Bob"))
-    assert [change.commit.subject for change in changes] == ["side 1"]
+    assert list(by_subject(read(merged.path, query=CommitQuery(author="Bob")))) == ["side 1"]
 
 
 def test_a_clean_merge_changed_nothing_itself(repository: GitRepository) -> None:
@@ -468,12 +417,9 @@ def test_a_combined_diff_is_read_by_its_headers_alone() -> None:
         "o.txt": ((1, 18446744073709551616),),
     }
     assert parse_combined(b"") == {}
-
-
-@each("output", [b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'])
-def test_what_is_no_combined_diff_is_refused(output: bytes) -> None:
-    with pytest.raises(DiffSyntaxError):
-        parse_combined(output)
+    for output in (b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'):
+        with pytest.raises(DiffSyntaxError):
+            parse_combined(output)
 
 
 def test_where_two_diffs_disagree_on_the_place_the_whole_file_stays() -> None:
@@ -482,3 +428,29 @@ def test_where_two_diffs_disagree_on_the_place_the_whole_file_stays() -> None:
     change = Change(Scope(ScopeKind.COMMIT, None, "a" * 40, "merge"), (file,))
     assert only_own(change, {"a": ((500, 501),)}).files == (file,)
     assert only_own(change, {"b": None}).files == ()
+
+
+def test_bytes_that_no_git_would_write_do_not_stop_the_list(repository: GitRepository) -> None:
+    def only(**parts: bytes) -> Commit:
+        sha = _raw_commit(repository, **{"author": _PERSON.encode(), "message": b"x\n", **parts})
+        (commit,) = _list(repository.path)
+        assert commit.sha == sha
+        assert commit.time.tzinfo is UTC
+        return commit
+
+    for header in (b"", b"encoding UTF-8\n", b"encoding no-such-encoding\n", b"encoding ISO-8859-1\n"):
+        author = b"Jos\xe9 <jos\xe9@example.invalid> 1700000000 +0000"
+        found = only(author=author, message=b"caf\xe9\n\nbod\xff\n", header=header).author
+        assert (found[:3], len(found)) == ("Jos", 4)
+    for malformed in (b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"):
+        only(author=malformed)
+    with_nul = only(message=b"sub\0ject\n\nbo\0dy\n")
+    assert (with_nul.author, with_nul.subject, with_nul.files) == ("A", "sub", ())
+    dates = {
+        b"0 +0000": datetime(1970, 1, 1, tzinfo=UTC),
+        b"1700000000 -1130": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC),
+        b"99999999999999999 +0000": datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+    }
+    for date in (*dates, b"18446744073709551615 +0000", b"9" * 26 + b" +0000", b"-1 +0000", b"garbage", b""):
+        moment = only(author=b"A <a@example.invalid> " + date).time
+        assert moment == dates.get(date, moment)

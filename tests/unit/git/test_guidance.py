@@ -104,12 +104,6 @@ def test_links_and_folders_and_other_spellings_are_not_guidance(
     assert not any(one.text for one in found)
 
 
-def test_a_pipe_in_the_working_tree_does_not_hold_us(repository: GitRepository) -> None:
-    repository.commit()
-    os.mkfifo(repository.path / "AGENTS.md")
-    assert _read(repository, UncommittedScope(), "a.py") == ()
-
-
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
 def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "a" * 2_000_000)
@@ -120,12 +114,18 @@ def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository
     assert claude.text == "c" * 16_000
 
 
-def test_text_that_is_not_utf_8_and_a_mark_at_its_start_do_no_harm(repository: GitRepository) -> None:
+def test_text_that_is_not_utf_8_a_mark_at_its_start_and_a_pipe_do_no_harm(repository: GitRepository) -> None:
     repository.write("AGENTS.md", b"\xef\xbb\xbfcaf\xe9")
     repository.write("CLAUDE.md", b"")
     repository.commit()
     texts = [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")]
     assert texts == ["caf\ufffd", ""]
+    # A root commit has no guidance to believe.
+    assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
+    for name in ("AGENTS.md", "CLAUDE.md"):
+        repository.remove(name)
+        os.mkfifo(repository.path / name)
+    assert _read(repository, UncommittedScope(), "a.py") == ()
 
 
 def test_a_file_that_cannot_be_read_says_so(repository: GitRepository) -> None:
@@ -136,12 +136,6 @@ def test_a_file_that_cannot_be_read_says_so(repository: GitRepository) -> None:
     assert _read(repository, CommitScope("HEAD"), "a.py") == (
         GuidanceFile("AGENTS.md", "[this file could not be read]"),
     )
-
-
-def test_a_root_commit_has_no_guidance_to_believe(repository: GitRepository) -> None:
-    repository.write("AGENTS.md", "x")
-    repository.commit()
-    assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
 
 
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
@@ -174,12 +168,9 @@ def test_a_hostile_repository_runs_nothing(repository: GitRepository, tmp_path: 
     assert not (tmp_path / "ran").exists()
 
 
-def _change(*files: FileChange) -> Change:
-    return Change(Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"), files)
-
-
 def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename() -> None:
-    change = _change(
+    scope = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
+    files = (
         FileChange("a.py", "a.py", FileStatus.MODIFIED),
         FileChange("sub/CLAUDE.md", "notes.md", FileStatus.RENAMED),
         FileChange(None, "REVIEW.md", FileStatus.ADDED),
@@ -187,7 +178,12 @@ def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename()
         FileChange("codeloupe-baseline.yaml", "codeloupe-baseline.yaml", FileStatus.MODIFIED),
         FileChange("AGENTS.md.txt", "AGENTS.md.txt", FileStatus.MODIFIED),
     )
-    assert guidance_changed(change) == ("sub/CLAUDE.md", "REVIEW.md", "codeloupe.yaml", "codeloupe-baseline.yaml")
+    assert guidance_changed(Change(scope, files)) == (
+        "sub/CLAUDE.md",
+        "REVIEW.md",
+        "codeloupe.yaml",
+        "codeloupe-baseline.yaml",
+    )
 
 
 def _read_intent(repository: GitRepository, request: ScopeRequest, context: str = "") -> Intent:
@@ -208,27 +204,18 @@ def branched(repository: GitRepository) -> GitRepository:
     return repository
 
 
-def test_a_branch_has_its_name_and_the_messages_since_its_base(branched: GitRepository) -> None:
+def test_every_scope_has_the_messages_of_its_commits(branched: GitRepository) -> None:
     intent = Intent(title="feature/x", messages=("Mend x", "Add x\n\nSince y needs it."))
     assert _read_intent(branched, DefaultScope()) == intent
     assert _read_intent(branched, BaseScope("main")) == intent
-
-
-def test_a_commit_has_its_subject_and_body(branched: GitRepository) -> None:
     assert _read_intent(branched, CommitScope("HEAD~1")) == Intent(title="Add x", messages=("Since y needs it.",))
     assert _read_intent(branched, CommitScope("HEAD")) == Intent(title="Mend x")
     assert _read_intent(branched, CommitScope("main")) == Intent(title="Begin", messages=("The base.",))
-
-
-def test_a_range_has_the_messages_of_its_commits(branched: GitRepository) -> None:
-    assert _read_intent(branched, RangeScope("main..HEAD")).messages == ("Mend x", "Add x\n\nSince y needs it.")
+    assert _read_intent(branched, RangeScope("main..HEAD")).messages == intent.messages
     assert _read_intent(branched, RangeScope("HEAD~1..HEAD")) == Intent(title="Mend x")
     assert _read_intent(branched, RangeScope("HEAD..HEAD")) == Intent()
-
-
-@pytest.mark.parametrize("request_", [StagedScope(), UncommittedScope()])
-def test_what_is_not_committed_has_no_words_but_the_caller_s(branched: GitRepository, request_: ScopeRequest) -> None:
-    assert _read_intent(branched, request_, "ticket 7") == Intent(context="ticket 7")
+    for request in (StagedScope(), UncommittedScope()):
+        assert _read_intent(branched, request, "ticket 7") == Intent(context="ticket 7")
 
 
 def test_merges_are_told_only_when_one_is_asked_for(branched: GitRepository) -> None:

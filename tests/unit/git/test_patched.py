@@ -122,12 +122,11 @@ def test_files_are_rebuilt_from_a_diff_and_the_blobs_that_it_names(
     ]
     assert len(files) == 8
     assert _rebuild(changed.path, *files) == contents
-
-
-def test_files_are_rebuilt_from_head_when_the_diff_names_no_blobs(changed: GitRepository) -> None:
-    files = parse_diff(changed.git("diff", "--cached", "--text"))
+    # Where the diff names no blobs, HEAD has them.
     bare = [replace(file, old_blob=None, new_blob=None) for file in files]
-    assert _rebuild(changed.path, *bare) == _expected(changed, files)
+    assert _rebuild(changed.path, *bare) == contents
+    for forged in ("HEAD", "main", "a" * 4, "0" * 40, "", "-x", "a\nb"):
+        assert _rebuild(changed.path, FileChange("gone", "gone", FileStatus.MODIFIED, old_blob=forged)) == [None]
 
 
 def test_a_file_at_head_that_differs_in_lines_which_the_diff_does_not_show_is_not_believed(
@@ -140,25 +139,14 @@ def test_a_file_at_head_that_differs_in_lines_which_the_diff_does_not_show_is_no
     assert _rebuild(changed.path, replace(file, old_blob="f" * 40)) == [None]
 
 
-def test_without_a_repository_only_what_is_all_in_the_diff_is_known(changed: GitRepository) -> None:
-    files = parse_diff(changed.git("diff", "--cached"))
-    known = {
-        file.path: content for file, content in zip(files, _rebuild(None, *files), strict=True) if content is not None
-    }
-    assert known == {"becomes-link": b"a.py", "empty.py": b"", "new.py": b"new\n"}
-
-
 def test_blobs_that_are_not_here_leave_a_file_unknown(changed: GitRepository, tmp_path: Path) -> None:
     files = parse_diff(changed.git("diff", "--cached"))
+    known = zip((file.path for file in files), _rebuild(None, *files), strict=True)
+    whole = {"becomes-link": b"a.py", "empty.py": b"", "new.py": b"new\n"}
+    assert {path: content for path, content in known if content is not None} == whole
     elsewhere = GitRepository(tmp_path / "elsewhere")
     without_commits = _rebuild(elsewhere.path, *files)
     elsewhere.write("a.py", "another\n")
     elsewhere.write("mode.sh/folder", "x\n")
     elsewhere.commit()
     assert _rebuild(elsewhere.path, *files) == without_commits == _rebuild(None, *files)
-
-
-@pytest.mark.parametrize("blob", ["HEAD", "main", "a" * 4, "0" * 40, "", "-x", "a\nb"])
-def test_a_forged_blob_name_reads_nothing(changed: GitRepository, blob: str) -> None:
-    file = FileChange("gone", "gone", FileStatus.MODIFIED, old_blob=blob)
-    assert _rebuild(changed.path, file) == [None]

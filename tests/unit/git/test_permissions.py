@@ -7,25 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.repository import GitRepository
+from tests.stage_workspaces import run_bound
 
-_BIND = """
-import ctypes, os, sys
-if os.geteuid() == 0:
-    library = ctypes.CDLL(None, use_errno=True)
-    set_bounding, overlook_permissions, overlook_search = 24, 1, 2
-    for capability in (overlook_permissions, overlook_search):
-        if library.prctl(set_bounding, capability, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "cannot give up a capability")
-os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
-"""
 _READ = """
 import asyncio, json, sys
 from pathlib import Path
@@ -71,17 +60,9 @@ print(json.dumps(root.parent.exists()))
 """
 
 
-def _run_bound(code: str, *arguments: str) -> Any:
-    completed = subprocess.run(
-        (sys.executable, "-I", "-S", "-c", _BIND, code, *arguments), capture_output=True, text=True, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
-    return json.loads(completed.stdout)
-
-
 def _read_all(*requests: tuple[str, ...]) -> list[Any]:
     """What is read of each repository, scope and paths, or the error."""
-    return list(_run_bound(_READ, json.dumps(requests)))
+    return list(json.loads(run_bound(_READ, json.dumps(requests))))
 
 
 @contextmanager
@@ -100,7 +81,7 @@ def test_the_child_process_is_bound_by_permissions(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     code = "import json, os, sys; print(json.dumps([os.geteuid(), os.access(sys.argv[1], os.R_OK)]))"
     with _closed(tmp_path / "secret"):
-        assert _run_bound(code, str(tmp_path / "secret")) == [os.geteuid(), False]
+        assert json.loads(run_bound(code, tmp_path / "secret")) == [os.geteuid(), False]
 
 
 def test_unreadable_files_are_named_and_the_others_are_reviewed(repository: GitRepository) -> None:
@@ -181,4 +162,4 @@ def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: G
 
 
 def test_a_snapshot_is_removed_even_with_folders_in_it_that_nobody_may_enter() -> None:
-    assert _run_bound(_LEAVE_CLOSED_FOLDERS) is False
+    assert json.loads(run_bound(_LEAVE_CLOSED_FOLDERS)) is False

@@ -126,19 +126,6 @@ def test_by_owner_name_and_number_the_clones_remote_or_its_host_is_asked(forge: 
                 assert "/owner/shop/pull/7 against main" in pull_request.scope.description
 
 
-@pytest.mark.parametrize("how", ["--depth=1", "--filter=blob:none"])
-def test_a_shallow_or_partial_clone_is_not_leant_on(forge: Forge, tmp_path: Path, how: str) -> None:
-    clone = forge.clone(tmp_path / "clone", str(forge.bare), how, "--no-checkout")
-    assert files_of("7", clone) == ["shop/average.py"]
-
-
-def test_upstream_is_asked_before_origin(forge: Forge, tmp_path: Path) -> None:
-    fork = Forge(tmp_path / "other", GitRepository(tmp_path / "fork"), path="ada/shop.git")
-    clone = fork.clone(tmp_path / "clone", str(fork.bare))
-    subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
-    assert files_of("7", clone) == ["shop/average.py"]
-
-
 def test_the_users_own_name_for_an_address_is_understood(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,15 +157,6 @@ def test_a_url_is_fetched_the_way_the_clone_goes_to_the_same_repository(
     assert "BatchMode=yes" in said
     assert "git@forge.invalid" in said
     assert "GITHUB_TOKEN" not in said
-
-
-def test_without_a_try_to_merge_it_is_compared_with_the_default_branch(forge: Forge, tmp_path: Path) -> None:
-    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    with fetched("7", clone) as pull_request:
-        assert " against main, which is assumed, (" in pull_request.scope.description
-        assert pull_request.scope.assumed_base == "main"
-        assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
 
 
 def test_a_try_to_merge_tells_the_branch_it_goes_to(forge: Forge, tmp_path: Path) -> None:
@@ -222,7 +200,9 @@ def test_the_caller_may_say_what_to_compare_with(forge: Forge, tmp_path: Path) -
     for base in ("start", "v1", first):
         assert files_of("7", clone, base=base) == everything, base
     with PullServer(forge.root) as server:
-        assert files_of(f"{server.url}/owner/shop/pull/7", tmp_path, base=first) == everything
+        url = f"{server.url}/owner/shop/pull/7"
+        assert files_of(url, tmp_path, base=first) == everything
+        assert "does not offer a commit" in refusal(url, tmp_path, base="1" * 40).message
     assert refusal("7", clone, base="nope").message.endswith("has no branch or tag 'nope'")
     assert isinstance(refusal("7", clone, base="--upload-pack=x"), RevisionError)
     assert isinstance(refusal("7", clone, base="1" * 40), RevisionError)
@@ -289,37 +269,6 @@ def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: P
         assert missing_in(pull_request.repo) == 0
 
 
-def test_what_is_merged_already_is_not_a_clean_review(forge: Forge, tmp_path: Path) -> None:
-    forge.push("main:refs/heads/main", "main~1:refs/pull/8/head")
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    error = refusal("8", clone)
-    assert isinstance(error, RevisionError)
-    assert "is in main already" in error.message
-
-
-def test_without_a_default_branch_the_caller_has_to_say_what_to_compare_with(forge: Forge, tmp_path: Path) -> None:
-    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    (forge.bare / "HEAD").write_text("ref: refs/heads/none\n")
-    error = refusal("7", clone)
-    assert "does not say which branch the pull request targets" in error.message
-    assert "name that branch with" in error.hint
-    assert files_of("7", clone, base="main") == ["shop/average.py"]
-
-
-def test_a_clone_with_a_broken_ref_is_not_leant_on(forge: Forge, tmp_path: Path) -> None:
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    (clone / ".git" / "refs" / "heads" / "broken").write_text("1" * 40 + "\n")
-    assert files_of("7", clone) == ["shop/average.py"]
-
-
-def test_a_commit_that_the_server_does_not_have_is_told_in_words(forge: Forge, tmp_path: Path) -> None:
-    with PullServer(forge.root) as server:
-        error = refusal(f"{server.url}/owner/shop/pull/7", tmp_path, base="1" * 40)
-    assert isinstance(error, RevisionError)
-    assert "does not offer a commit" in error.message
-
-
 def test_mistakes_are_told_with_the_way_out(forge: Forge, tmp_path: Path) -> None:
     clone = forge.clone(tmp_path / "clone", str(forge.bare))
     assert "has no pull request 99" in refusal("99", clone).message
@@ -350,33 +299,61 @@ def test_a_server_that_refuses_is_told_in_words(
         error = refusal(f"{server.url}/owner/shop/pull/7", tmp_path)
     assert type(error) is kind
     assert words in error.message
+    nobody = refusal("http://127.0.0.1:9/owner/shop/pull/7", tmp_path)
+    assert isinstance(nobody, GitFailed)
+    assert "could not be reached" in nobody.message
+    assert "network" in nobody.hint
 
 
-def test_nobody_there_is_told_in_words(tmp_path: Path) -> None:
-    error = refusal("http://127.0.0.1:9/owner/shop/pull/7", tmp_path)
-    assert isinstance(error, GitFailed)
-    assert "could not be reached" in error.message
-    assert "network" in error.hint
+def test_a_clone_that_lacks_something_is_not_leant_on_and_upstream_comes_before_origin(
+    forge: Forge, tmp_path: Path
+) -> None:
+    for number, how in enumerate(("--depth=1", "--filter=blob:none")):
+        clone = forge.clone(tmp_path / str(number), str(forge.bare), how, "--no-checkout")
+        assert files_of("7", clone) == ["shop/average.py"]
+    broken = forge.clone(tmp_path / "broken", str(forge.bare))
+    (broken / ".git" / "refs" / "heads" / "broken").write_text("1" * 40 + "\n")
+    assert files_of("7", broken) == ["shop/average.py"]
+    fork = Forge(tmp_path / "other", GitRepository(tmp_path / "fork"), path="ada/shop.git")
+    clone = fork.clone(tmp_path / "clone", str(fork.bare))
+    subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
+    assert files_of("7", clone) == ["shop/average.py"]
 
 
-def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
-    with PullServer(tmp_path, refuse=lambda _path: Instead(200, hang=True)) as server, private_directory() as directory:
-        address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
-        assert address is not None
-        remote = RemoteRepository(address, make_engine(directory / "x", address), timeout_seconds=0.3)
-        with pytest.raises(ProcessTimedOut, match="did not send everything within 0.3 s"):
-            asyncio.run(remote.call("ls-remote", "--", address.url))
+def test_without_a_try_to_merge_it_is_compared_with_the_default_branch_or_the_callers(
+    forge: Forge, tmp_path: Path
+) -> None:
+    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    with fetched("7", clone) as pull_request:
+        assert " against main, which is assumed, (" in pull_request.scope.description
+        assert pull_request.scope.assumed_base == "main"
+        assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
+    (forge.bare / "HEAD").write_text("ref: refs/heads/none\n")
+    error = refusal("7", clone)
+    assert "does not say which branch the pull request targets" in error.message
+    assert "name that branch with" in error.hint
+    assert files_of("7", clone, base="main") == ["shop/average.py"]
+    forge.push("main~1:refs/pull/8/head")
+    assert "is in main already" in refusal("8", clone, base="main").message
 
 
 @pytest.mark.parametrize("seconds_between_looks", [0.001, 60.0])
-def test_a_server_that_sends_too_much_is_left(
+def test_a_server_that_never_answers_or_sends_too_much_is_left(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
 ) -> None:
     monkeypatch.setattr("codeloupe.git.remote._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
-    with PullServer(forge.root) as server, private_directory() as directory:
+
+    def call(server: PullServer, *words: str, **limits: float) -> None:
         address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
         assert address is not None
-        remote = RemoteRepository(address, make_engine(directory / "x", address), limit_bytes=10)
-        (remote.git_dir / "objects" / "pack" / "tmp_pack_x").write_bytes(b"x" * 11)
-        with pytest.raises(GitFailed, match="sent more than 10 bytes"):
-            asyncio.run(remote.call("fetch", "origin", "refs/pull/7/head"))
+        with private_directory() as directory:
+            remote = RemoteRepository(address, make_engine(directory / "x", address), **limits)  # type: ignore[arg-type]  # numbers
+            (remote.git_dir / "objects" / "pack" / "tmp_pack_x").write_bytes(b"x" * 11)
+            asyncio.run(remote.call(*words))
+
+    with PullServer(forge.root) as server, pytest.raises(GitFailed, match="sent more than 10 bytes"):
+        call(server, "fetch", "origin", "refs/pull/7/head", limit_bytes=10)
+    hanging = PullServer(tmp_path, refuse=lambda _path: Instead(200, hang=True))
+    with hanging as server, pytest.raises(ProcessTimedOut, match="did not send everything within 0.3 s"):
+        call(server, "ls-remote", "--", f"{server.url}/owner/shop.git", timeout_seconds=0.3)

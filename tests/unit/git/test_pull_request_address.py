@@ -46,12 +46,9 @@ def test_a_url_names_repository_number_and_kind_of_ref(text: str, number: int, u
     assert found.address is not None
     assert (found.number, found.address.url, found.family) == (number, url, family)
     assert found.address.protocol == url.partition(":")[0]
-
-
-@each("text", ["7", "#7", "!7"])
-def test_a_number_alone_leaves_the_repository_open(text: str) -> None:
-    found = parse_pull_request(text)
-    assert (found.number, found.address, found.family) == (7, None, None)
+    for alone in ("7", "#7", "!7"):
+        found = parse_pull_request(alone)
+        assert (found.number, found.address, found.family) == (7, None, None)
 
 
 @each(
@@ -105,7 +102,10 @@ def test_plain_http_goes_to_this_machine_alone() -> None:
         parse_pull_request("http://github.com/owner/shop/pull/7")
     with pytest.raises(UsageError, match="plain http"):
         parse_remote("http://192.0.2.7/owner/shop.git", ROOT)
-    assert parse_remote("http://localhost:3000/owner/shop.git", ROOT).protocol == "http"
+    local = parse_remote("http://localhost:3000/owner/shop.git", ROOT)
+    assert local.protocol == "http"
+    assert "http.followRedirects=false" in settings_of(local)
+    assert "http.followRedirects=initial" in settings_of(parse_remote("https://h/o/s", ROOT))
 
 
 @each(
@@ -182,11 +182,6 @@ def test_git_gets_one_protocol_no_token_and_no_login_for_a_person() -> None:
     assert "evil" not in ssh.variables["GIT_SSH_COMMAND"]
 
 
-def test_plain_http_follows_no_redirect() -> None:
-    assert "http.followRedirects=false" in settings_of(parse_remote("http://localhost/o/s", ROOT))
-    assert "http.followRedirects=initial" in settings_of(parse_remote("https://h/o/s", ROOT))
-
-
 @each(
     ("protocol", "stderr", "kind", "words"),
     [
@@ -223,8 +218,5 @@ def test_every_address_gives_a_branch_that_git_takes(text: str) -> None:
     ref = branch_ref(f"{text}/pull/7")
     assert ref.endswith("/pull/7")
     subprocess.run(("git", "check-ref-format", ref), check=True)
-
-
-def test_a_branch_is_near_to_the_address() -> None:
     assert branch_ref("github.com/o/s/pull/7") == "refs/heads/github.com/o/s/pull/7"
     assert branch_ref("/srv/my shop.lock/..x/pull/7") == "refs/heads/srv/my-shop-/-.x/pull/7"

@@ -37,18 +37,6 @@ def _read(repository: GitRepository, commits: tuple[str, str]) -> tuple[tuple[Fi
     return parse_diff(patch_of(repository, commits)), parse_list(lists_of(repository, commits))[0]
 
 
-def _conflict(repository: GitRepository) -> None:
-    repository.write("x", "one\n")
-    repository.commit()
-    repository.checkout("side", new=True)
-    repository.write("x", "two\n")
-    repository.commit()
-    repository.checkout("main")
-    repository.write("x", "three\n")
-    repository.commit()
-    repository.git("merge", "side", may_fail=True)
-
-
 def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
     entries = parse_list(lists_of(repository, _changed(repository)))[0]
     assert [(entry.status, entry.old_path, entry.new_path, entry.counts) for entry in entries] == [
@@ -61,12 +49,6 @@ def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
     assert [entry.binary for entry in entries] == [True, False, False, False, False]
     assert [entry.similarity for entry in entries] == [None, None, None, 100, None]
     assert (entries[4].old_mode, entries[4].new_mode, entries[4].old_blob) == (None, "100755", None)
-
-
-def test_an_unmerged_file_is_refused(repository: GitRepository) -> None:
-    _conflict(repository)
-    with pytest.raises(RepositoryBusy, match="'x' has unresolved conflicts"):
-        parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))
 
 
 def test_a_file_that_was_touched_and_did_not_change_is_listed_without_hunks(repository: GitRepository) -> None:
@@ -84,53 +66,6 @@ def test_a_file_that_was_touched_and_did_not_change_is_listed_without_hunks(repo
     ]
 
 
-def test_a_file_that_git_takes_for_binary_keeps_its_hunks(repository: GitRepository) -> None:
-    files = reconcile(*_read(repository, _changed(repository)))
-    assert (files[0].path, files[0].binary, len(files[0].hunks)) == ("data.bin", True, 1)
-    assert [file.binary for file in files[1:]] == [False] * 4
-
-
-def test_a_file_that_is_only_in_the_patch_is_refused(repository: GitRepository) -> None:
-    files, entries = _read(repository, _changed(repository))
-    with pytest.raises(DiffSyntaxError, match="'edited.py' is in the patch and not in its place in the list") as caught:
-        reconcile(files, entries[:1])
-    assert "run it again" in caught.value.hint
-
-
-@pytest.mark.parametrize("missing", range(5))
-def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, missing: int) -> None:
-    files, entries = _read(repository, _changed(repository))
-    with pytest.raises(DiffSyntaxError, match="in the list and not in its place in the patch"):
-        reconcile(files[:missing] + files[missing + 1 :], entries)
-
-
-def test_other_counts_of_lines_are_refused(repository: GitRepository) -> None:
-    files, entries = _read(repository, _changed(repository))
-    for counts in ((3, 1), (2, 2), (0, 0)):
-        changed = replace(entries[1], counts=counts)
-        with pytest.raises(DiffSyntaxError, match="changed lines of 'edited.py'"):
-            reconcile(files, (entries[0], changed, *entries[2:]))
-
-
-def test_another_content_is_refused(repository: GitRepository) -> None:
-    files, entries = _read(repository, _changed(repository))
-    changed = replace(entries[1], new_blob="f" * 40)
-    with pytest.raises(DiffSyntaxError, match="content of 'edited.py'"):
-        reconcile(files, (entries[0], changed, *entries[2:]))
-
-
-def test_a_patch_that_hides_lines_as_binary_is_refused(repository: GitRepository) -> None:
-    files, entries = _read(repository, _changed(repository))
-    hidden = replace(files[1], binary=True)
-    with pytest.raises(DiffSyntaxError, match="changed lines of 'edited.py'"):
-        reconcile((files[0], hidden, *files[2:]), entries)
-
-
-def test_a_status_that_means_nothing_is_refused() -> None:
-    with pytest.raises(DiffSyntaxError, match="status 'X'"):
-        parse_list(_RAW.replace(b" M", b" X") + b"x\0")
-
-
 @each(
     ("data", "words"),
     [
@@ -144,6 +79,7 @@ def test_a_status_that_means_nothing_is_refused() -> None:
         (_RAW + b"x\0" + b"%b\t1\tx\0" % (b"9" * 5000), "a record is malformed"),
         (_RAW + b"x\0" + b"1\t1\t\0x\0", "cut off|no path"),
         (_RAW.replace(b" M", b" R100") + b"x\0", "cut off|no path"),
+        (_RAW.replace(b" M", b" X") + b"x\0", "status 'X'"),
     ],
 )
 def test_a_list_that_git_would_not_print_is_refused(data: bytes, words: str) -> None:
@@ -156,3 +92,38 @@ def test_long_lists_are_read_in_a_moment() -> None:
     raw = b"".join(_RAW + name + b"\0" for name in names)
     entries = parse_list(raw + b"".join(b"1\t2\t" + name + b"\0" for name in names))[0]
     assert (len(entries), entries[-1].added, entries[-1].deleted) == (20_000, 1, 2)
+
+
+def test_list_and_patch_have_to_agree_and_a_binary_file_keeps_its_hunks(repository: GitRepository) -> None:
+    files, entries = _read(repository, _changed(repository))
+    reconciled = reconcile(files, entries)
+    assert (reconciled[0].path, len(reconciled[0].hunks)) == ("data.bin", 1)
+    assert [file.binary for file in reconciled] == [True, False, False, False, False]
+
+    def refused(words: str, files: tuple[FileChange, ...], entries: tuple[FileChange, ...]) -> None:
+        with pytest.raises(DiffSyntaxError, match=words) as caught:
+            reconcile(files, entries)
+        assert "run it again" in caught.value.hint
+
+    def second(of: tuple[FileChange, ...], **changes: object) -> tuple[FileChange, ...]:
+        return (of[0], replace(of[1], **changes), *of[2:])
+
+    refused("'edited.py' is in the patch and not in its place in the list", files, entries[:1])
+    for missing in range(5):
+        refused("in the list and not in its place in the patch", files[:missing] + files[missing + 1 :], entries)
+    for counts in ((3, 1), (2, 2), (0, 0)):
+        refused("changed lines of 'edited.py'", files, second(entries, counts=counts))
+    refused("content of 'edited.py'", files, second(entries, new_blob="f" * 40))
+    refused("changed lines of 'edited.py'", second(files, binary=True), entries)
+
+
+def test_an_unmerged_file_is_refused(repository: GitRepository) -> None:
+    repository.write("x", "one\n")
+    repository.commit()
+    for branch, content in (("side", "two\n"), ("main", "three\n")):
+        repository.checkout(branch, new=branch == "side")
+        repository.write("x", content)
+        repository.commit()
+    repository.git("merge", "side", may_fail=True)
+    with pytest.raises(RepositoryBusy, match="'x' has unresolved conflicts"):
+        parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))

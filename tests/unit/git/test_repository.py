@@ -75,13 +75,14 @@ def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
         assert "clone it" in caught.value.hint
 
 
-def test_outside_of_any_repository_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_a_start_that_is_no_directory_or_in_no_repository_is_refused(committed: GitRepository, tmp_path: Path) -> None:
     with pytest.raises(NotARepository, match="is not inside a git repository") as caught:
         _open(tmp_path)
     assert "DiffScope" in caught.value.hint
-
-
-def test_a_start_that_is_no_directory_is_refused(committed: GitRepository) -> None:
+    committed.git("config", "core.repositoryFormatVersion", "1")
+    committed.git("config", "extensions.fromTheFuture", "true")
+    with pytest.raises(NotARepository, match="fromthefuture"):
+        _open(committed.path)
     for start in ("nothing", "folder/a.txt", "folder/a.txt/below", "nul\0byte"):
         with pytest.raises(NotARepository, match="is not a directory"):
             _open(committed.path / start)
@@ -95,13 +96,6 @@ def test_a_git_file_that_leads_nowhere_is_refused_in_gits_words(tmp_path: Path, 
     (broken / ".git").write_text(content)
     with pytest.raises(NotARepository, match="has a .git that git cannot read: .*fatal: "):
         _open(broken)
-
-
-def test_a_repository_that_this_git_does_not_know_is_refused_in_its_words(committed: GitRepository) -> None:
-    committed.git("config", "core.repositoryFormatVersion", "1")
-    committed.git("config", "extensions.fromTheFuture", "true")
-    with pytest.raises(NotARepository, match="fromthefuture"):
-        _open(committed.path)
 
 
 @pytest.mark.parametrize("elsewhere", ["/", "../../elsewhere", "../not-there"])
@@ -150,13 +144,9 @@ def test_what_is_no_commit_is_refused_in_words(committed: GitRepository, revisio
         _resolve(committed, revision)
     assert caught.value.hint
     assert not list(committed.path.rglob("sprung"))
-
-
-@pytest.mark.parametrize(("name", "kind"), [("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")])
-def test_an_object_that_is_no_commit_is_named_as_what_it_is(committed: GitRepository, name: str, kind: str) -> None:
-    sha = committed.git("rev-parse", name).decode().strip()
-    with pytest.raises(RevisionError, match=f"is a {kind}, not a commit"):
-        _resolve(committed, sha)
+    for name, kind in (("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")):
+        with pytest.raises(RevisionError, match=f"is a {kind}, not a commit"):
+            _resolve(committed, committed.git("rev-parse", name).decode().strip())
 
 
 def test_a_name_that_a_branch_and_a_tag_have_is_ambiguous_whatever_the_configuration(committed: GitRepository) -> None:
@@ -249,12 +239,9 @@ def test_a_configured_base_branch_comes_first_and_may_be_origins_alone(committed
     assert _base(committed, "release/1.0") == BaseBranch("origin/release/1.0", sha, checked_out=False)
     assert _base(committed, "main") == BaseBranch("main", sha, checked_out=True)
     assert _base(committed, "origin/release/1.0") == BaseBranch("origin/release/1.0", sha, checked_out=False)
-
-
-@pytest.mark.parametrize("configured", ["not-there", "-x", "", "a b", "ma*"])
-def test_a_configured_base_branch_that_does_not_exist_is_an_error(committed: GitRepository, configured: str) -> None:
-    with pytest.raises(RevisionError):
-        _base(committed, configured)
+    for missing in ("not-there", "-x", "", "a b", "ma*"):
+        with pytest.raises(RevisionError):
+            _base(committed, missing)
 
 
 def test_only_harmless_settings_for_comparing_are_taken_over(

@@ -69,13 +69,16 @@ async def _open(path: Path, request: ScopeRequest) -> tuple[Repository, Sides]:
     return repository, await resolve_scope(repository, request, base_branch=None)
 
 
-def _export(path: Path, request: ScopeRequest, paths: list[str] | None) -> tuple[dict[str, bytes], dict[str, str]]:
+def _export(
+    path: Path, request: ScopeRequest, paths: list[str] | None, *, whole: bool = False
+) -> tuple[dict[str, bytes], dict[str, str]]:
     """What lies in the snapshot, and what is missing in it."""
 
     async def go() -> tuple[dict[str, bytes], dict[str, str]]:
         repository, sides = await _open(path, request)
         names = await list_head_files(repository) if paths is None else paths
-        async with exported(repository, sides, paths=names) as snapshot:
+        part, tree = exported(repository, sides, paths=names), exported_tree(repository, sides, needed=names)
+        async with tree if whole else part as snapshot:
             return dict(_files(snapshot.root)), snapshot.missing
 
     return asyncio.run(go())
@@ -311,20 +314,6 @@ def test_a_file_is_not_written_twice_nor_through_a_link() -> None:
         assert not (root / "made").exists()
 
 
-def _exported_tree(
-    repository: GitRepository, request: ScopeRequest, needed: list[str]
-) -> tuple[dict[str, bytes], dict[str, str]]:
-    async def go() -> tuple[dict[str, bytes], dict[str, str]]:
-        opened = await open_repository(repository.path)
-        sides = await resolve_scope(opened, request, base_branch=None)
-        async with exported_tree(opened, sides, needed=needed) as snapshot:
-            files = [Path(folder, name) for folder, _, names in os.walk(snapshot.root) for name in names]
-            assert not [file for file in files if file.is_symlink()]
-            return {str(file.relative_to(snapshot.root)): file.read_bytes() for file in files}, snapshot.missing
-
-    return asyncio.run(go())
-
-
 @pytest.fixture
 def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
     """Tracked, staged, edited, untracked and ignored files, a link out of the tree and a nested repository."""
@@ -346,7 +335,7 @@ def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
 def test_a_working_tree_is_copied_without_what_is_ignored_and_with_links_as_text(
     mixed: GitRepository, tmp_path: Path
 ) -> None:
-    files, missing = _exported_tree(mixed, UncommittedScope(), ["a.py", "gone.py", "../secret"])
+    files, missing = _export(mixed.path, UncommittedScope(), ["a.py", "gone.py", "../secret"], whole=True)
     assert files == {
         ".gitignore": b"ignored/\n",
         "a.py": b"edited\n",
@@ -359,7 +348,7 @@ def test_a_working_tree_is_copied_without_what_is_ignored_and_with_links_as_text
 
 @pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
 def test_an_index_or_a_commit_is_exported_whole(mixed: GitRepository, request_: ScopeRequest, content: bytes) -> None:
-    files, missing = _exported_tree(mixed, request_, ["a.py", "new.py"])
+    files, missing = _export(mixed.path, request_, ["a.py", "new.py"], whole=True)
     assert sorted(files) == [".gitignore", "a.py", "link", "sub/b.py"]
     assert files["a.py"] == content
     assert missing == {"new.py": "not in the reviewed tree"}
@@ -370,7 +359,7 @@ def test_a_file_nobody_would_read_is_copied_only_when_it_is_needed(repository: G
     for name in ("needed.bin", "other.bin"):
         with repository.write(name, b"").open("wb") as stream:
             stream.truncate(17 * 1024**2)
-    files, missing = _exported_tree(repository, UncommittedScope(), ["needed.bin"])
+    files, missing = _export(repository.path, UncommittedScope(), ["needed.bin"], whole=True)
     assert (list(files), missing) == (["needed.bin"], {})
 
 
@@ -381,7 +370,7 @@ def test_only_needed_files_are_said_to_be_missing(repository: GitRepository) -> 
     for name in ("a.py", "b.py"):
         repository.remove(name)
         os.mkfifo(repository.path / name)
-    files, missing = _exported_tree(repository, UncommittedScope(), ["a.py"])
+    files, missing = _export(repository.path, UncommittedScope(), ["a.py"], whole=True)
     assert (files, missing) == ({}, {"a.py": "not a regular file"})
 
 
@@ -391,7 +380,7 @@ def test_our_own_temporary_directories_are_not_copied(mixed: GitRepository, monk
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     mixed.write("tmp/theirs.txt", "x")
     mixed.write("tmp/codeloupe-other/engine/HEAD", "x")
-    files, _ = _exported_tree(mixed, UncommittedScope(), [])
+    files, _ = _export(mixed.path, UncommittedScope(), [], whole=True)
     assert sorted(files) == [".gitignore", "a.py", "link", "new.py", "sub/b.py", "tmp/theirs.txt"]
 
 

@@ -103,9 +103,11 @@ class TestKeepAndPut:
         run.put(tree, run.work)
         assert [entry.name for entry in run.work.iterdir()] == ["a"]
         assert held(run.work) == {b"a": (b"1", False)}
-        for number, replace in enumerate((Path.touch, lambda place: place.symlink_to(outside), os.mkfifo)):
-            place = tmp_path / str(number)
-            replace(place)
+        file, link, pipe = (tmp_path / name for name in ("file", "link", "pipe"))
+        file.touch()
+        link.symlink_to(outside)
+        os.mkfifo(pipe)
+        for place in (file, link, pipe):
             run.put(tree, place)
             assert not place.is_symlink()
             assert held(place) == {b"a": (b"1", False)}
@@ -206,7 +208,11 @@ class TestLeftOut:
     def test_what_cannot_be_kept_is_left_out_with_a_reason(self, run: Run, tmp_path: Path) -> None:
         outside = fill(tmp_path / "outside", {"secret": "s"})
         fill(run.work, {"good": "1", "sub/good": "2"})
-        links = {"absolute": outside / "secret", "relative": "../../outside/secret", "folder": "../../outside"}
+        links: dict[str, str] = {
+            "absolute": str(outside / "secret"),
+            "relative": "../../outside/secret",
+            "folder": "../../outside",
+        }
         links |= {"sub/hop": "../folder/secret", "nowhere": "../../../nowhere", ".gitmodules": "good"}
         for name, target in links.items():
             (run.work / name).symlink_to(target)

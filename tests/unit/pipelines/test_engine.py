@@ -4,16 +4,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-import pytest
-
 from codeloupe.errors import NotLoggedIn
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.run import Pipeline, open_run_store
-from codeloupe.testing import Hang, Text
+from codeloupe.testing import Text
 from codeloupe.testing.agent import AgentStep
-from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, options, run, write_pipeline, writing
+from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, run, write_pipeline, writing
 
 S = StageState
 
@@ -261,22 +258,3 @@ def test_what_was_asked_and_answered_is_kept_for_each_attempt(tmp_path: Path) ->
     for file in folder.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_cancelled_run_is_interrupted_with_its_agents_gone(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "one"}, {"name": "two"}, {"name": "done"})
-    cast = Cast({"one": [Hang()], "two": [Hang()], "done": [writing({"a.md": "a"})]})
-
-    async def cancelled() -> None:
-        work = asyncio.create_task(Pipeline.load(file).run(options=options(cast, tmp_path / "state"), run_id="r"))
-        while cast.agent.running < 2 or "done" not in cast.calls:  # noqa: ASYNC110 - nobody tells when
-            await asyncio.sleep(0.01)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-
-    asyncio.run(cancelled())
-    record = open_run_store(tmp_path / "state").load("r")
-    assert cast.agent.running == 0
-    assert record.state is S.INTERRUPTED
-    assert [stage.state for stage in record.stages][:2] == [S.INTERRUPTED, S.INTERRUPTED]

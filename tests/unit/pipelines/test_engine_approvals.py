@@ -23,6 +23,7 @@ from tests.engine_pipelines import (
     write_pipeline,
     writing,
 )
+from tests.rows import each
 
 S = StageState
 # Longer than any test: whoever is waited for comes, or is not waited for.
@@ -67,30 +68,6 @@ def test_gates_behind_an_approval_still_have_their_say(tmp_path: Path) -> None:
     ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.FAILED
     assert ran.states("write") == ["running", "gating", "awaiting_approval", "gating", "failed"]
-
-
-def test_without_anybody_the_run_stops_and_is_picked_up_after_the_word(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL}, {"name": "apart"})
-    cast = Cast({"write": [writing({"a.md": "a"})], "apart": [writing({"b.md": "b"})]})
-    ran = run(file, cast, tmp_path / "state")
-    assert (ran.record.state, ran.record.stage("write").wants_approval) == (S.AWAITING_APPROVAL, "gate")
-    assert ran.record.reason == "waiting for a person to decide on write: Is it fine?"
-    assert ran.record.stage("apart").state is S.COMPLETED
-    assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "a"}
-    say(ran, "write", Decision.APPROVE)
-    again = resume(ran, cast)
-    assert again.record.state is S.COMPLETED
-    assert sorted(cast.calls) == ["apart", "write"]
-    assert again.result() == {"a.md": "a", "b.md": "b"}
-
-
-OTHER_PROCESS = """
-import sys
-from pathlib import Path
-from codeloupe.model.pipeline import (Approval, Decision)
-from codeloupe.pipelines.run import open_run_store
-open_run_store(Path(sys.argv[1])).put_approval(sys.argv[2], Approval(stage="write", decision=Decision.APPROVE))
-"""
 
 
 def when(kind: str, act: Callable[[RunRecord], object]) -> Callable[[RunRecord, PipelineEvent], None]:
@@ -194,29 +171,23 @@ def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
     assert (ran.record.state, ran.record.stage("waits").state) == (S.FAILED, S.AWAITING_APPROVAL)
 
 
-def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    rows: list[Decision] = [Decision.APPROVE, Decision.REJECT]
-    for number, decision in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(decision=decision):
-            file = write_pipeline(
-                place / "p",
-                {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
-                {"name": "slow"},
-                {"name": "slower", "needs": ["slow"]},
-            )
-            cast = Cast(
-                {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
-                {"write": [critique("REWORK", 1)]},
-            )
-            state = place / "state"
-            watch = when("approval_wanted", partial(answered, state, decision))
-            ran = run(file, cast, state, watch=watch)
-            expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
-            assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
+@each("decision", [Decision.APPROVE, Decision.REJECT])
+def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_path: Path, decision: Decision) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
+        {"name": "slow"},
+        {"name": "slower", "needs": ["slow"]},
+    )
+    cast = Cast(
+        {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
+        {"write": [critique("REWORK", 1)]},
+    )
+    state = tmp_path / "state"
+    watch = when("approval_wanted", partial(answered, state, decision))
+    ran = run(file, cast, state, watch=watch)
+    expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
+    assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
 
 
 def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_lost(
@@ -246,13 +217,3 @@ def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_l
                 )
                 if decision is Decision.APPROVE:
                     assert ran.result() == {"a.md": "1\n"}
-
-
-def test_what_was_changed_by_hand_after_a_failure_is_kept_when_it_is_tried_again(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
-    cast = Cast({"write": [writing({"a.md": "1\n"})]}, {"write": [critique("FAIL", 5), critique("PASS", 90)]})
-    ran = run(file, cast, tmp_path / "state")
-    (ran.directory / "stages/write/work/a.md").write_text("mended\n", encoding="utf-8")
-    say(ran, "write", Decision.RETRY)
-    ran = resume(ran, cast)
-    assert "+mended" in (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.errors import ConfigError, Crashed, StoreError, UsageError
+from codeloupe.errors import ConfigError, Crashed, StoreError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
@@ -201,31 +201,6 @@ def test_what_a_person_says_about_an_interrupted_stage_reaches_its_next_attempt(
 def waiting_run(tmp_path: Path, cast: Cast) -> Ran:
     file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "approval"}, {"name": "use", "needs": ["write"]})
     return run(file, cast, tmp_path / "state")
-
-
-def test_a_pipeline_that_changed_since_is_refused_unless_the_changes_are_accepted(tmp_path: Path) -> None:
-    cast = Cast({"write": [Text("a")], "use": [Text("b")], "extra": [Text("c")]})
-    ran = waiting_run(tmp_path, cast)
-    (tmp_path / "p" / "use.md").write_text("Do something else.\n")
-    with pytest.raises(UsageError, match="has changed since the run") as refused:
-        resume(ran, cast)
-    assert "start a new run" in refused.value.hint
-    open_run_store(ran.state).put_approval(
-        ran.record.run_id, Approval(stage="write", decision=Decision.APPROVE, note="")
-    )
-    write_pipeline(
-        tmp_path / "p",
-        {"name": "extra"},
-        {"name": "write", "gate": "approval"},
-        {"name": "use", "needs": ["write", "extra"], "step": "use.md", "gate": {"command": "true", "max_attempts": 7}},
-    )
-    again = resume(ran, cast, accept_changes=True)
-    assert again.record.state is S.COMPLETED
-    assert again.record.stage("use").needs == ("write", "extra")
-    assert again.record.stage("use").max_attempts == 7
-    assert [stage.name for stage in again.record.stages] == ["extra", "write", "use"]
-    assert sorted(cast.calls) == ["extra", "use", "write"]
-    assert resume(again, cast).record == again.record
 
 
 def test_a_pipeline_whose_file_is_gone_is_refused_in_words(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from codeloupe.testing import Json, Text
 from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
+from tests.rows import each
 
 S = StageState
 OFFLINE = Settings(reviewer_type="offline")
@@ -149,31 +150,27 @@ def made_a_file(work: Path, _outside: Path) -> None:
     work.write_text("a file")
 
 
+@each("replaced", [removed, made_a_link, made_a_file])
 def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_again(
-    tmp_path: Path, subtests: pytest.Subtests
+    tmp_path: Path, replaced: Callable[[Path, Path], None]
 ) -> None:
-    rows: list[Callable[[Path, Path], None]] = [removed, made_a_link, made_a_file]
-    for number, replaced in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(replaced=replaced):
-            outside = place / "outside"
-            outside.mkdir()
-            (outside / "secret.md").write_text("secret")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
 
-            def hostile(
-                request: AgentRequest, replaced: Callable[[Path, Path], None] = replaced, outside: Path = outside
-            ) -> AgentStep:
-                replaced(request.working_dir, outside)
-                return Text("done")
+    def hostile(
+        request: AgentRequest, replaced: Callable[[Path, Path], None] = replaced, outside: Path = outside
+    ) -> AgentStep:
+        replaced(request.working_dir, outside)
+        return Text("done")
 
-            file = write_pipeline(place / "p", {"name": "write"}, {"name": "next", "needs": ["write"]})
-            cast = Cast({"write": [hostile, writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
-            ran = run(file, cast, place / "state")
-            assert ran.record.state is S.COMPLETED, ran.record.reason
-            assert len(ran.record.stage("write").failures) == 1
-            assert ran.result() == {"a.md": "a", "b.md": "b"}
-            assert files_in(outside) == {"secret.md": "secret"}
+    file = write_pipeline(tmp_path / "p", {"name": "write"}, {"name": "next", "needs": ["write"]})
+    cast = Cast({"write": [hostile, writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
+    ran = run(file, cast, tmp_path / "state")
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    assert len(ran.record.stage("write").failures) == 1
+    assert ran.result() == {"a.md": "a", "b.md": "b"}
+    assert files_in(outside) == {"secret.md": "secret"}
 
 
 def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(
@@ -241,61 +238,51 @@ def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on(project: GitR
 
 
 @pytest.mark.defect("P7")
+@each("kind", ["worktree", "checkout"])
 def test_an_answer_that_we_saved_is_handed_on_but_no_part_of_a_repositorys_patch(
-    project: GitRepository, tmp_path: Path, subtests: pytest.Subtests
+    project: GitRepository, tmp_path: Path, kind: str
 ) -> None:
-    rows: list[str] = ["worktree", "checkout"]
-    for number, kind in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(kind=kind):
-            told: list[str] = []
+    told: list[str] = []
 
-            def step(request: AgentRequest, told: list[str] = told) -> AgentStep:
-                told.append(request.prompt)
-                return writing({"a.py": "x = 2\n"}, say="All changed.")(request)
+    def step(request: AgentRequest, told: list[str] = told) -> AgentStep:
+        told.append(request.prompt)
+        return writing({"a.py": "x = 2\n"}, say="All changed.")(request)
 
-            stages = ({"name": "read", "writes": False}, {"name": "write", "needs": "read"})
-            file = write_pipeline(place / "p", *stages, workspace=kind)
-            cast = Cast({"read": [Text("Two things are wrong.")], "write": [step]})
-            ran = run(file, cast, place / "state", repo=project.path)
-            assert ran.record.state is S.COMPLETED, ran.record.reason
-            assert "read-output.md" in told[0]
-            assert kind == "worktree" or "Two things are wrong." in told[0]
-            patch = (ran.directory / "result.patch").read_text(encoding="utf-8")
-            assert "+x = 2" in patch
-            assert "-output.md" not in patch
-            assert ran.result()["read-output.md"] == "Two things are wrong.\n"
-            assert ran.result()["write-output.md"] == "All changed.\n"
-            assert sorted(files_in(project.path)) == [".gitignore", "a.py", "docs/b.md"]
+    stages = ({"name": "read", "writes": False}, {"name": "write", "needs": "read"})
+    file = write_pipeline(tmp_path / "p", *stages, workspace=kind)
+    cast = Cast({"read": [Text("Two things are wrong.")], "write": [step]})
+    ran = run(file, cast, tmp_path / "state", repo=project.path)
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    assert "read-output.md" in told[0]
+    assert kind == "worktree" or "Two things are wrong." in told[0]
+    patch = (ran.directory / "result.patch").read_text(encoding="utf-8")
+    assert "+x = 2" in patch
+    assert "-output.md" not in patch
+    assert ran.result()["read-output.md"] == "Two things are wrong.\n"
+    assert ran.result()["write-output.md"] == "All changed.\n"
+    assert sorted(files_in(project.path)) == [".gitignore", "a.py", "docs/b.md"]
 
 
 @pytest.mark.defect("P7")
+@each("kind", ["worktree", "checkout"])
 def test_a_review_gate_does_not_count_an_answer_that_we_saved(
-    project: GitRepository, tmp_path: Path, subtests: pytest.Subtests
+    project: GitRepository, tmp_path: Path, kind: str
 ) -> None:
-    rows: list[str] = ["worktree", "checkout"]
-    for number, kind in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(kind=kind):
-            stages = (
-                {"name": "read", "writes": False, "output_schema": {"type": "object"}},
-                {"name": "write", "needs": "read", "gate": {"kind": "review"}},
-                {"name": "say", "gate": {"kind": "review", "max_attempts": 1}, "on_failure": "continue"},
-            )
-            file = write_pipeline(place / "p", *stages, workspace=kind)
-            cast = Cast(
-                {"read": [Json({"wrong": 2})], "write": [writing({"b.py": "y = 2\n"})], "say": [Text("Nothing.")]}
-            )
-            ran = run(file, cast, place / "state", repo=project.path, settings=OFFLINE)
-            assert ran.record.state is S.COMPLETED, ran.record.reason
-            (judged,) = ran.record.stage("write").attempts[0].critiques
-            assert "1 file" in judged.summary
-            (nothing,) = ran.record.stage("say").attempts[0].critiques
-            assert nothing.blockers == ("the stage changed no file",)
-            assert "read-output.json" in ran.result()
-            assert ("read-output.json" in files_in(project.path)) is False
+    stages = (
+        {"name": "read", "writes": False, "output_schema": {"type": "object"}},
+        {"name": "write", "needs": "read", "gate": {"kind": "review"}},
+        {"name": "say", "gate": {"kind": "review", "max_attempts": 1}, "on_failure": "continue"},
+    )
+    file = write_pipeline(tmp_path / "p", *stages, workspace=kind)
+    cast = Cast({"read": [Json({"wrong": 2})], "write": [writing({"b.py": "y = 2\n"})], "say": [Text("Nothing.")]})
+    ran = run(file, cast, tmp_path / "state", repo=project.path, settings=OFFLINE)
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    (judged,) = ran.record.stage("write").attempts[0].critiques
+    assert "1 file" in judged.summary
+    (nothing,) = ran.record.stage("say").attempts[0].critiques
+    assert nothing.blockers == ("the stage changed no file",)
+    assert "read-output.json" in ran.result()
+    assert ("read-output.json" in files_in(project.path)) is False
 
 
 def waiting_run(project: GitRepository, folder: Path) -> tuple[Ran, Cast]:

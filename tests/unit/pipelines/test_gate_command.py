@@ -11,6 +11,7 @@ from codeloupe.errors import ProgramNotFound
 from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.pipelines.gates import GateTask, command_gate, last_output
 from tests.endings import comes_to_pass, with_enough_time
+from tests.rows import each
 
 
 def task(workspace: Path) -> GateTask:
@@ -85,13 +86,10 @@ def test_one_that_is_killed_is_rework(tmp_path: Path) -> None:
     assert critique.summary.endswith("was ended by signal 9")
 
 
-def test_one_that_cannot_be_started_decides_nothing(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[str] = ["no-such-program-at-all", "./missing.sh", "/nowhere/at/all"]
-    for number, command in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(command=command), pytest.raises(ProgramNotFound, match="there is no program"):
-            judged(place, command)
+@each("command", ["no-such-program-at-all", "./missing.sh", "/nowhere/at/all"])
+def test_one_that_cannot_be_started_decides_nothing(tmp_path: Path, command: str) -> None:
+    with pytest.raises(ProgramNotFound, match="there is no program"):
+        judged(tmp_path, command)
 
 
 def test_it_sees_none_of_our_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +146,6 @@ def test_a_secret_is_masked_before_anything_is_cut() -> None:
     assert "a1B2" not in last_output("x" * 480 + " " + secret)
 
 
-def test_the_end_of_hostile_output_is_told(subtests: pytest.Subtests) -> None:
-    rows: list[str] = ["\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"]
-    for piece in rows:
-        with subtests.test(piece=piece):
-            assert last_output(piece * (400_000 // len(piece)) + "\nthe end").endswith("the end")
+@each("piece", ["\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"])
+def test_the_end_of_hostile_output_is_told(piece: str) -> None:
+    assert last_output(piece * (400_000 // len(piece)) + "\nthe end").endswith("the end")

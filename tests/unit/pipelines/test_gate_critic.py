@@ -14,6 +14,7 @@ from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, Ga
 from codeloupe.pipelines.gates import GateTask, critic_gate, critic_prompt, resource
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
+from tests.rows import each
 
 GATE = GateDefinition(kind=GateKind.CRITIC)
 ANSWER: dict[str, Any] = {"summary": "so", "verdict": "PASS", "score": 80, "blockers": [], "fixes": []}
@@ -113,17 +114,13 @@ def test_its_own_instructions_take_the_place_of_the_built_in_ones(tmp_path: Path
     assert "REWORK" in system
 
 
-def test_instructions_that_cannot_be_had_are_told_in_words(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[tuple[bytes | None, str]] = [(None, "no such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")]
-    for number, (content, words) in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(content=content, words=words):
-            step = place / "critic.md"
-            if content is not None:
-                step.write_bytes(content)
-            with pytest.raises(PipelineError, match=words):
-                judged(said(Json(ANSWER)), task(place), replace(GATE, step=step))
+@each(("content", "words"), [(None, "no such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")])
+def test_instructions_that_cannot_be_had_are_told_in_words(tmp_path: Path, content: bytes | None, words: str) -> None:
+    step = tmp_path / "critic.md"
+    if content is not None:
+        step.write_bytes(content)
+    with pytest.raises(PipelineError, match=words):
+        judged(said(Json(ANSWER)), task(tmp_path), replace(GATE, step=step))
 
 
 def test_a_pass_with_too_low_a_score_is_rework(tmp_path: Path) -> None:
@@ -173,13 +170,10 @@ def test_an_answer_that_was_cut_off_never_passes_by_what_is_left_of_it(tmp_path:
         judged(said(cut), task(tmp_path))
 
 
-def test_a_critic_that_fails_decides_nothing(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    rows: list[AgentError] = [NotLoggedIn("no", agent="scripted"), Crashed("oh", agent="scripted")]
-    for number, error in enumerate(rows):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(error=error), pytest.raises(type(error)):
-            judged(said(error), task(place))
+@each("error", [NotLoggedIn("no", agent="scripted"), Crashed("oh", agent="scripted")])
+def test_a_critic_that_fails_decides_nothing(tmp_path: Path, error: AgentError) -> None:
+    with pytest.raises(type(error)):
+        judged(said(error), task(tmp_path))
 
 
 def test_a_failure_of_the_second_call_tells_what_the_first_cost(tmp_path: Path) -> None:

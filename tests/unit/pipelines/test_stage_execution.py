@@ -31,6 +31,7 @@ from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.recovery import failed_try
 from codeloupe.testing import Hang, Json, ScriptedAgent, Text
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS
+from tests.rows import each
 from tests.stage_workspaces import fill
 
 ANSWER = AgentResult(success=True, output="An answer.", agent="scripted")
@@ -137,19 +138,20 @@ class TestSuccess:
         assert asked.output_schema == {"type": "object"}
         assert asked.labels == {"stage": "write"}
 
-    def test_only_a_stage_that_writes_may_write(self, bench: Bench, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[bool, PermissionMode]] = [
+    @each(
+        ("writes", "mode"),
+        [
             (True, PermissionMode.ACCEPT_EDITS),
             (False, PermissionMode.DONT_ASK),
-        ]
-        for writes, mode in rows:
-            with subtests.test(writes=writes, mode=mode):
-                agent = ScriptedAgent([Text("Done.")])
-                bench.define(writes=writes, model="own")
-                bench.run(agent)
-                assert agent.requests[0].permission_mode is mode
-                assert agent.requests[0].permission_mode.may_write is writes
-                assert agent.requests[0].model == "own"
+        ],
+    )
+    def test_only_a_stage_that_writes_may_write(self, bench: Bench, writes: bool, mode: PermissionMode) -> None:
+        agent = ScriptedAgent([Text("Done.")])
+        bench.define(writes=writes, model="own")
+        bench.run(agent)
+        assert agent.requests[0].permission_mode is mode
+        assert agent.requests[0].permission_mode.may_write is writes
+        assert agent.requests[0].model == "own"
 
     @pytest.mark.requirement("S6")
     def test_a_session_that_is_not_told_is_empty(self, bench: Bench) -> None:
@@ -162,8 +164,9 @@ class TestSuccess:
         (artifact,) = result.artifacts
         assert artifact.read_bytes() == b"caf\\udce9 \\udcff\\udcfe\n"
 
-    def test_what_it_cost_is_told(self, bench: Bench, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[AgentResult, Usage]] = [
+    @each(
+        ("result", "usage"),
+        [
             (replace(ANSWER, from_ledger=True, total_cost_usd=3.0), Usage(cached=1)),
             (
                 replace(
@@ -176,10 +179,10 @@ class TestSuccess:
             ),
             (replace(ANSWER, total_cost_usd=None), Usage(requests=1, unknown_costs=1)),
             (replace(ANSWER, total_cost_usd=float("nan"), attempts=0), Usage(requests=1, unknown_costs=1)),
-        ]
-        for result, usage in rows:
-            with subtests.test(result=result, usage=usage):
-                assert replace(bench.ask(answering(result)).usage, duration_seconds=0.0) == usage
+        ],
+    )
+    def test_what_it_cost_is_told(self, bench: Bench, result: AgentResult, usage: Usage) -> None:
+        assert replace(bench.ask(answering(result)).usage, duration_seconds=0.0) == usage
 
     def test_notes_of_the_call_and_denied_tools_are_told(self, bench: Bench) -> None:
         noted = replace(
@@ -283,30 +286,29 @@ class TestReading:
 class TestFailure:
     @pytest.mark.requirement("S5")
     @pytest.mark.requirement("S10")
-    def test_a_failed_call_is_told_with_its_cause_and_hint(self, bench: Bench, subtests: pytest.Subtests) -> None:
-        rows: list[AgentError | StoreError] = [
+    @each(
+        "error",
+        [
             Overloaded("it is overloaded", agent="scripted", hint="wait"),
             NotLoggedIn("no key", agent="scripted", hint="log in"),
             BudgetExhausted("all is spent", agent="scripted", hint="allow more"),
             TimedOut("no answer in time", agent="scripted", hint="more time"),
             StoreError("the ledger is damaged", hint="remove it"),
-        ]
-        for error in rows:
-            with subtests.test(error=error):
-                with pytest.raises(AgentExecutionError) as caught:
-                    bench.ask(failing(error))
-                assert caught.value.__cause__ is error
-                assert caught.value.message == f"the stage write got no answer: {error.message}"
-                assert (caught.value.stage, caught.value.hint) == ("write", error.hint)
+        ],
+    )
+    def test_a_failed_call_is_told_with_its_cause_and_hint(self, bench: Bench, error: AgentError | StoreError) -> None:
+        with pytest.raises(AgentExecutionError) as caught:
+            bench.ask(failing(error))
+        assert caught.value.__cause__ is error
+        assert caught.value.message == f"the stage write got no answer: {error.message}"
+        assert (caught.value.stage, caught.value.hint) == ("write", error.hint)
 
     @pytest.mark.requirement("S5")
-    def test_a_defect_of_an_agent_is_told_with_its_cause(self, bench: Bench, subtests: pytest.Subtests) -> None:
-        rows: list[Exception] = [KeyError("x"), OSError(5, "I/O error"), TimeoutError("inner"), RecursionError()]
-        for error in rows:
-            with subtests.test(error=error):
-                with pytest.raises(AgentExecutionError, match=f"failed unexpectedly: {type(error).__name__}") as caught:
-                    bench.ask(failing(error))
-                assert caught.value.__cause__ is error
+    @each("error", [KeyError("x"), OSError(5, "I/O error"), TimeoutError("inner"), RecursionError()])
+    def test_a_defect_of_an_agent_is_told_with_its_cause(self, bench: Bench, error: Exception) -> None:
+        with pytest.raises(AgentExecutionError, match=f"failed unexpectedly: {type(error).__name__}") as caught:
+            bench.ask(failing(error))
+        assert caught.value.__cause__ is error
 
     def test_a_result_without_success_is_a_failure(self, bench: Bench) -> None:
         failed = replace(ANSWER, success=False, error="the model gave up", session_id="s", total_cost_usd=0.5)
@@ -387,17 +389,18 @@ class TestFailure:
 
 
 class TestCostOfFailure:
-    def test_it_is_known_from_the_cause(self, bench: Bench, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[AgentError | StoreError, Usage]] = [
+    @each(
+        ("error", "usage"),
+        [
             (Overloaded("x", agent="a", attempts=3), Usage(requests=3)),
             (TimedOut("x", agent="a", attempts=2), Usage(requests=2, unknown_costs=1)),
             (OutputInvalid("x", agent="a", cost_usd=0.5), Usage(requests=1, cost_usd=0.5)),
             (TimedOut("x", agent="a", attempts=0), Usage()),
             (StoreError("x"), Usage()),
-        ]
-        for error, usage in rows:
-            with subtests.test(error=error, usage=usage):
-                with pytest.raises(AgentExecutionError) as caught:
-                    bench.ask(failing(error))
-                assert failure_usage(caught.value) == usage
-                assert failed_try(caught.value, step=RecoveryStep.FIRST, attempt=1).session_id == ""
+        ],
+    )
+    def test_it_is_known_from_the_cause(self, bench: Bench, error: AgentError | StoreError, usage: Usage) -> None:
+        with pytest.raises(AgentExecutionError) as caught:
+            bench.ask(failing(error))
+        assert failure_usage(caught.value) == usage
+        assert failed_try(caught.value, step=RecoveryStep.FIRST, attempt=1).session_id == ""

@@ -148,9 +148,9 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
 
 def test_what_was_written_is_read_and_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_working_file(tmp_path, "")
-    (tmp_path / BASELINE_NAME).chmod(0o640)
+    (tmp_path / BASELINE_NAME).chmod(0o662)
     write_working_file(tmp_path, TEXT)
-    assert stat.S_IMODE((tmp_path / BASELINE_NAME).stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / BASELINE_NAME).stat().st_mode) == 0o662
     found = read_working_file(tmp_path)
     assert found.text == TEXT
     assert [entry.fingerprint for entry in found.baseline.entries] == [ONE, TWO]

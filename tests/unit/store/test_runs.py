@@ -203,14 +203,6 @@ class TestFiles:
         assert store.load(NAME) == run(1)
         assert [path.name for path in made.iterdir()] == ["run.json"]
 
-    def test_more_than_could_be_read_again_is_not_written(
-        self, store: DirectoryRunStore, made: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "_LARGEST_STATE_BYTES", 5_000)
-        with pytest.raises(StoreError, match=r"has [56],\d+ bytes, more than 5,000"):
-            store.save(run(1, reason="x" * 5_000))
-        assert store.load(NAME) == run(1)
-
 
 class TestJournal:
     def test_a_torn_last_line_is_left_out_and_gone_after_the_next_event(

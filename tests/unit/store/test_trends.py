@@ -38,12 +38,6 @@ def test_a_clock_that_was_wrong_by_decades_does_not_fill_the_screen() -> None:
     assert [row.reviews for row in weeks(fact(1, weeks=-2_500), fact(2))] == [1, 1]
 
 
-def test_a_finding_of_a_review_that_is_not_known_is_left_out() -> None:
-    late = (7, "f", None, False, True)
-    (told,) = trend_rows([TrendKey.EXPERT], [fact(1)], [late])
-    assert told.rows == ()
-
-
 def test_a_finding_that_came_back_is_not_fixed() -> None:
     sightings = [
         (1, "f", "tests", False, True),
