@@ -18,7 +18,6 @@ from codeloupe.model.finding import Finding, Source
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60
-_LONGEST_USEFUL_BODY = 1_200
 
 _EVERYTHING = attrgetter(*(field.name for field in fields(Finding)))
 _WORD_FOR_WORD = attrgetter("line_start", "line_end", "anchored", "evidence", "category", "rule", "title", "body")
@@ -117,7 +116,7 @@ def _seen_by(finding: Finding) -> tuple[str, ...]:
 
 def _worth(finding: Finding) -> tuple[object, ...]:
     """What comes first explains the defect best: at a known place, open, and in full but not endlessly."""
-    explained = min(len(finding.body), _LONGEST_USEFUL_BODY)
+    explained = min(len(finding.body), 1_200)
     return not finding.anchored, finding.outside_change, not finding.is_open, -explained, _order(finding)
 
 
