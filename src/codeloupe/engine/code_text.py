@@ -144,7 +144,7 @@ def _halves(quote: str, *, line_break: str = "") -> re.Pattern[str]:
 @cache
 def _signs(syntax: Syntax) -> re.Pattern[str]:
     words = sorted((*syntax.openers, *syntax.quotes), key=len, reverse=True)
-    # `rem` is a word, and begins a comment only where a command could stand.
+    # `rem` is a word, and begins a comment only where a command may be.
     parts = [r"(?:(?<=^)|(?<=[\s@&:]))rem " if word == _REM else re.escape(word) for word in words]
     return re.compile("|".join(parts), re.IGNORECASE)
 

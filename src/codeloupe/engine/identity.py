@@ -8,7 +8,7 @@ or else the title's words.
 
 A fingerprint is only a name. Words of a model change from day to day, so whoever looks for an earlier finding must
 compare what both say, as `lifecycle.compare` and the baseline do: a finding that is recognised keeps its old name.
-What cannot be told apart is told apart by order: the same statement again, and code copied into another file.
+What cannot be distinguished otherwise is by its order: the same statement again, and code copied into another file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def with_fingerprints(findings: Iterable[Finding], *, context: ReadFile | None =
     """The findings with their fingerprints, all different, and their surroundings, in order of file and line.
 
     `context` reads the reviewed content of a file; without it, or where it gives None, nothing is known of what
-    encloses a line, and fewer findings can be told apart by more than their order.
+    encloses a line, and fewer findings are distinguished by more than their order.
     """
     return tuple(
         replace(finding, fingerprint=name, surroundings=surroundings_of(finding, code))

@@ -28,7 +28,7 @@ def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings with duplicates joined, in order of file and line.
 
     A joined finding has the worst severity of its members, the fullest text, the narrowest place, all names in
-    `seen_by`, and `agreement` says how many saw it. A name stands for one reviewer and pass, which is not believed to
+    `seen_by`, and `agreement` says how many saw it. A name is one reviewer and pass, which is not believed to
     report one defect twice: its own findings are joined only when they are nearly identical. What an analyser found
     stays an analyser's finding, and at least as severe and as open as the analyser has it.
     """
