@@ -77,20 +77,16 @@ class _Ground:
         return _SHOWN if _touches(self.file.shown, first, last) else _ELSEWHERE, *distances
 
     def is_stated(self, first_row: int, last_row: int) -> bool:
-        """Whether rows hold the line that was named."""
         number = self.side.lines.number
         return self.stated is not None and number(first_row) <= self.stated <= number(last_row)
 
     def is_deletion(self, first_row: int, last_row: int) -> bool:
-        """Whether one of some rows was deleted."""
         return isinstance(self.side.lines, DiffRows) and self.side.lines.has_deleted(first_row, last_row)
 
     def stated_ones(self, places: _Places) -> _Places:
-        """Those of some places that hold the line that was named."""
         return (place for place in places if self.is_stated(*self.text.rows(*place)))
 
     def literal(self, pattern: str) -> Iterator[tuple[int, int]]:
-        """The places of a pattern."""
         text, head, rest = self.text.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
         for start in self.starts(partial(text.find, head), pattern.count("\n")):
             if text.startswith(rest, start + len(head)):

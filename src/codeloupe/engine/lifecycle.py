@@ -115,22 +115,18 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     surely_fixed = {finding.fingerprint for finding in later.findings if finding.status is FindingStatus.FIXED}
     coverage = later.review.coverage
     not_reviewed = {skip.file for skip in coverage.skipped}.union(*(unit.files for unit in coverage.units_failed))
-    is_same = _is_same_change(earlier, later)
+    # A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
+    # other began. Else what is not seen again may still be there.
+    scopes = (earlier.review.scope, later.review.scope)
+    grows = later.review.scope.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+    is_going_on = earlier.branch == later.branch if grows else scopes[0].base == scopes[1].base
+    is_same = scopes[0].kind is scopes[1].kind and is_going_on
     for finding in rounds.unseen:
         if finding.fingerprint in was_open:
             was_reviewed = is_same and finding.file not in not_reviewed
             groups["fixed" if was_reviewed or finding.fingerprint in surely_fixed else "unknown"].append(finding)
     groups.pop("", None)
     return Comparison(**{name: tuple(findings) for name, findings in groups.items()})
-
-
-def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
-    """Whether the later review looked at what the earlier did: else what is not seen again may still be there."""
-    before, now = earlier.review.scope, later.review.scope
-    if before.kind is not now.kind:
-        return False
-    grows = now.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
-    return earlier.branch == later.branch if grows else before.base == now.base
 
 
 def _again(old: Finding, new: Finding) -> Finding:

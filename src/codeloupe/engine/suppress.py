@@ -231,7 +231,6 @@ class _Comments:
             yield number
 
     def errors(self) -> Iterator[ReviewError]:
-        """The comments that suppress nothing, in order."""
         for (path, number), findings in sorted(self._near.items(), key=lambda item: item[0]):
             marks = self._marks(path, number)
             if not marks:
@@ -249,7 +248,6 @@ class _Comments:
                     yield ReviewError("ignore_unused", message)
 
     def not_followed(self) -> Iterator[ReviewError]:
-        """How many would have suppressed a finding of a change that is not trusted."""
         if self._effective:
             one, many = "comment that asks to ignore a finding was", "comments that ask to ignore findings were"
             places = [f"{file}:{line}" for file, line in sorted((mark.file, mark.line) for mark in self._effective)]
