@@ -20,15 +20,11 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import fold, has_letters
 from codeloupe.engine.quotes import (
-    BOUNDARY,
-    LINES_OF_A_SECRET,
     MASK,
     ClaimedPaths,
-    Piece,
     Reading,
-    SearchText,
     pieces_of,
-    plain_path,
+    places_with_gaps,
     readings_of,
     replacement_of,
 )
@@ -47,7 +43,6 @@ _CHANGED, _SHOWN, _ELSEWHERE = range(3)
 # Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning is.
 _LONGEST_PATTERN = 1000
 _MOST_PLACES = 300
-_WIDEST_GAP = 8_000
 # A line that is shorter is everywhere, and counts only where the reviewer names it, as does a shorter part of a line.
 _SHORTEST_LINE, _SHORTEST_PART = 3, 7
 # From here on a quote may begin or end within a word.
@@ -63,7 +58,7 @@ class _Ground:
     def __init__(self, file: ReviewedFile, side: Side, stated: int | None, *, only_stated: bool = False) -> None:
         self.file = file
         self.side = side
-        self.text: SearchText = side.text
+        self.text = side.text
         self.stated = stated
         self.only_stated = only_stated
         near = [] if stated is None else [(stated - lines, stated + lines) for lines in (40, 400)]
@@ -82,20 +77,16 @@ class _Ground:
         return _SHOWN if _touches(self.file.shown, first, last) else _ELSEWHERE, *distances
 
     def is_stated(self, first_row: int, last_row: int) -> bool:
-        """Whether rows hold the line that was named."""
         number = self.side.lines.number
         return self.stated is not None and number(first_row) <= self.stated <= number(last_row)
 
     def is_deletion(self, first_row: int, last_row: int) -> bool:
-        """Whether one of some rows was deleted."""
         return isinstance(self.side.lines, DiffRows) and self.side.lines.has_deleted(first_row, last_row)
 
     def stated_ones(self, places: _Places) -> _Places:
-        """Those of some places that hold the line that was named."""
         return (place for place in places if self.is_stated(*self.text.rows(*place)))
 
     def literal(self, pattern: str) -> Iterator[tuple[int, int]]:
-        """The places of a pattern."""
         text, head, rest = self.text.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
         for start in self.starts(partial(text.find, head), pattern.count("\n")):
             if text.startswith(rest, start + len(head)):
@@ -150,41 +141,7 @@ def _run_together(lines: Sequence[str], ground: _Ground) -> _Places:
 
 
 def _with_gaps(lines: Sequence[str], ground: _Ground) -> _Places:
-    """Where all pieces of a quote with gaps are in order. Only so many starts of the longest one are tried."""
-    pieces = pieces_of(lines)
-    if not pieces:
-        return ()
-    anchor = max(range(len(pieces)), key=lambda index: len(pieces[index].text))
-    starts = [start for start, _ in islice(ground.literal(pieces[anchor].text), 100)]
-    for hidden_lines in (0, LINES_OF_A_SECRET):
-        found = [_gapped_place(ground.text, pieces, anchor, start, hidden_lines) for start in starts]
-        if places := [place for place in found if place is not None]:
-            return places
-    return ()
-
-
-def _gapped_place(
-    text: SearchText, pieces: Sequence[Piece], anchor: int, start: int, hidden_lines: int
-) -> tuple[int, int] | None:
-    """The place of all pieces in order around the piece `anchor`, each in the reach of the gap between."""
-    reaches = [max(piece.reach, hidden_lines) if piece.after_mask else piece.reach for piece in pieces]
-    first, end = start, start + len(pieces[anchor].text)
-    for index in range(anchor - 1, -1, -1):
-        piece = pieces[index].text
-        low, _ = text.around(first - 1, lines_before=reaches[index + 1] + piece.count("\n"))
-        first = text.text.rfind(piece, max(low, first - _WIDEST_GAP - len(piece)), first)
-        if first < 0:
-            return None
-    for index in range(anchor + 1, len(pieces)):
-        piece = pieces[index].text
-        _, high = text.around(max(end - 1, 0), lines_after=reaches[index])
-        found = text.text.find(piece, end, min(high, end + _WIDEST_GAP) + len(piece))
-        if found < 0:
-            return None
-        end = found + len(piece)
-    takes_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
-    says_enough = takes_whole_lines or len(pieces[anchor].text) >= 6
-    return (first, end) if says_enough and BOUNDARY not in text.text[first:end] else None
+    return places_with_gaps(lines, ground.text, ground.literal)
 
 
 def _cut_anywhere(lines: Sequence[str], ground: _Ground) -> _Places:
@@ -291,7 +248,7 @@ class Anchorer:
         claimed = (claim.file or "").strip()
         paths = self._paths.candidates(claimed, unit_files) if claimed else ()
         readings = readings_of(claim.evidence)
-        path = paths[0] if paths else plain_path(claimed)
+        path = paths[0] if paths else ClaimedPaths.plain(claimed)
         confidence = claim.confidence if claim.confidence is not None and math.isfinite(claim.confidence) else None
         unplaced = Finding(
             file=path,

@@ -144,15 +144,11 @@ def _halves(quote: str, *, line_break: str = "") -> re.Pattern[str]:
 @cache
 def _signs(syntax: Syntax) -> re.Pattern[str]:
     words = sorted((*syntax.openers, *syntax.quotes), key=len, reverse=True)
-    # `rem` is a word, and begins a comment only where a command could stand.
+    # `rem` is a word, and begins a comment only where a command may be.
     parts = [r"(?:(?<=^)|(?<=[\s@&:]))rem " if word == _REM else re.escape(word) for word in words]
     return re.compile("|".join(parts), re.IGNORECASE)
 
 
-# A larger file is compared line by line.
-_LARGEST_TEXT = 1_000_000
-_LONGEST_STATEMENT = 12
-_LONGEST_GROUP = 400
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 # In front of these a parenthesis only groups what follows, as formatters put it around what they break into lines.
 _GROUPING = frozenset(
@@ -272,7 +268,7 @@ def _only_groups(tokens: list[Token], start: int, end: int) -> bool:
         return end == start + 2  # the one parameter of an arrow function
     begins = not start or tokens[start - 1].text in _GROUPING
     ends = _is_last_of_line(tokens, end) or tokens[end + 1].text in (":", ";", "{", ")", "]", "}")
-    if not begins or not ends or end - start > _LONGEST_GROUP:
+    if not begins or not ends or end - start > 400:
         return False
     are_names = start and tokens[start - 1].text == "import"
     return bool(are_names) or not any(token.text in (",", "for") for token in tokens[start + 1 : end])
@@ -307,7 +303,8 @@ class CodeText:
         self._path = path
         self._text = content.decode("utf-8", "replace")
         self._lines = self._text.split("\n")
-        self._is_whole = len(self._text) <= _LARGEST_TEXT
+        # A larger file is compared line by line.
+        self._is_whole = len(self._text) <= 1_000_000
 
     @cached_property
     def _written(self) -> list[Token]:
@@ -343,7 +340,7 @@ class CodeText:
             # A statement goes on with the next line in front of or after one of these.
             goes_on = token and suffix not in _PROSE and (token.text in ".?&|" or before.text in _TRAILING)
             if token is None or not (inside or goes_on):
-                if 0 < before.last_line - first < _LONGEST_STATEMENT:
+                if 0 < before.last_line - first < 12:
                     spans.update(dict.fromkeys(range(first, before.last_line + 1), (first, before.last_line)))
                 first = token.line if token else 0
         return spans

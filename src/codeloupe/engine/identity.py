@@ -8,7 +8,7 @@ or else the title's words.
 
 A fingerprint is only a name. Words of a model change from day to day, so whoever looks for an earlier finding must
 compare what both say, as `lifecycle.compare` and the baseline do: a finding that is recognised keeps its old name.
-What cannot be told apart is told apart by order: the same statement again, and code copied into another file.
+What cannot be distinguished otherwise is by its order: the same statement again, and code copied into another file.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def with_fingerprints(findings: Iterable[Finding], *, context: ReadFile | None =
     """The findings with their fingerprints, all different, and their surroundings, in order of file and line.
 
     `context` reads the reviewed content of a file; without it, or where it gives None, nothing is known of what
-    encloses a line, and fewer findings can be told apart by more than their order.
+    encloses a line, and fewer findings are distinguished by more than their order.
     """
     return tuple(
         replace(finding, fingerprint=name, surroundings=surroundings_of(finding, code))
@@ -193,7 +194,8 @@ class PlacesOfNow:
         self._anchorer = Anchorer(task.files, self._reader.read)
         arrived = [file for file in task.files if file.status in _NEW_AT_THEIR_PATH and file.new_path is not None]
         self._arrived = Anchorer(arrived, self._reader.read) if arrived else None
-        self._codes: dict[str, CodeText | None] = {}
+        read = self._reader.read
+        self._code = cache(lambda path: None if (content := read(path)) is None else CodeText(content, path))
 
     def placed(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings where they are now; those without a place, and those whose code is not found, are left out."""
@@ -257,11 +259,11 @@ class PlacesOfNow:
             if code is None:
                 continue
             places = [] if MASK in evidence else code.places(evidence)
-            standing = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
-            for group in (standing, [index for index in indices if index not in standing]):
+            unfixed = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
+            for group in (unfixed, [index for index in indices if index not in unfixed]):
                 lines = sorted({findings[index].first_line for index in group})
                 is_clear = len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places)
-                if not group or is_clear or not (places or standing):
+                if not group or is_clear or not (places or unfixed):
                     continue
                 chosen = _chosen(code, [findings[index] for index in group], lines, places)
                 for index in group:
@@ -273,13 +275,11 @@ class PlacesOfNow:
         """Whether a quote is found by its text, or not at all: then the anchorer knows its place best."""
         if not places:
             return True
-        content = self._reader.read(path) or b""
-        wanted = [line.strip() for line in evidence.split("\n")]
-        lines = [line.strip() for line in content.decode("utf-8", "replace").split("\n")]
-        return any(
-            line == wanted[0] and lines[row : row + len(wanted)] == wanted
-            for row, line in enumerate(lines[: len(lines) - len(wanted) + 1])
+        content = (self._reader.read(path) or b"").decode("utf-8", "replace")
+        wanted, text = (
+            "\n".join(("", *(line.strip() for line in part.split("\n")), "")) for part in (evidence, content)
         )
+        return wanted in text
 
     def _at(self, old: Finding, path: str, first: int, last: int) -> Finding:
         moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.last_line - old.first_line))
@@ -294,12 +294,6 @@ class PlacesOfNow:
         status = FindingStatus.OPEN if old.is_open else old.status
         return replace(moved, outside_change=not is_touched(moved, self._task.files), status=status)
 
-    def _code(self, path: str) -> CodeText | None:
-        if path not in self._codes:
-            content = self._reader.read(path)
-            self._codes[path] = None if content is None else CodeText(content, path)
-        return self._codes[path]
-
 
 def _chosen(
     code: CodeText, findings: Sequence[Finding], lines: Sequence[int], places: Sequence[_Lines]
@@ -309,9 +303,8 @@ def _chosen(
     if are_as_many and len(lines) > _MOST_ALIKE:
         return dict(zip(lines, places, strict=True))
     before = {finding.first_line: finding.surroundings for finding in findings}
-    now = {
-        place: surroundings_of(replace(findings[0], line_start=place[0], line_end=place[1]), code) for place in places
-    }
+    one = findings[0]
+    now = {place: surroundings_of(replace(one, line_start=place[0], line_end=place[1]), code) for place in places}
 
     def shared(one: str, other: str) -> int:
         """How much agrees: the definition, the statement before, the one after."""

@@ -29,9 +29,6 @@ from codeloupe.system.redaction import redact
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-# A model that never ends must not fill the history: what is longer keeps its beginning.
-_LONGEST_CHARACTERS = 1_000_000
-_MOST_CHARACTERS = 20_000_000
 
 
 def _ignore(_event: Event) -> None:
@@ -43,23 +40,20 @@ class Answers:
 
     def __init__(self, beside: Transcript | None = None) -> None:
         self._beside = beside
-        self._left = _MOST_CHARACTERS
-        self._texts: dict[str, str] = {}
+        # A model that never ends must not fill the history: what is longer keeps its beginning.
+        self._left = 20_000_000
+        # By title, as they came: whoever keeps them redacts them first.
+        self.texts: dict[str, str] = {}
 
     def __call__(self, title: str, text: str) -> None:
         """Take a text. The second answer of a unit, after a repair, follows its first."""
         if self._beside is not None:
             self._beside(title, text)
         if title.startswith(("answer of ", "failure of ")) and self._left > 0:
-            kept = text[: min(_LONGEST_CHARACTERS, self._left)]
+            kept = text[: min(1_000_000, self._left)]
             self._left -= len(kept)
-            earlier = self._texts.get(title)
-            self._texts[title] = kept if earlier is None else f"{earlier}\n\n{kept}"
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """The answers by title, as they came: whoever keeps them redacts them first."""
-        return MappingProxyType(self._texts)
+            earlier = self.texts.get(title)
+            self.texts[title] = kept if earlier is None else f"{earlier}\n\n{kept}"
 
 
 async def keep(  # noqa: PLR0913 - each is a part of the record, by name

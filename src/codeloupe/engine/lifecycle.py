@@ -74,7 +74,7 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
         seen.append(replace(finding, fingerprint=name, status=status))
     unseen: list[Finding] = []
     for index, old in enumerate(previous):
-        if index in pairs or _is_told_by(old, seen, current, ground):
+        if index in pairs or _is_repeated_by(old, seen, current, ground):
             continue
         status = FindingStatus.FIXED if old.is_open and ground.is_fixed(old) else FindingStatus.OPEN
         unseen.append(replace(old, status=status) if old.is_open else old)
@@ -91,7 +91,7 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     """New, still open, fixed, back, set aside, or not known. What was hidden counts too, where it was kept.
 
     A finding is back when it is open now, was not open in the earlier review, and was seen open before that one, or
-    was told as fixed in it.
+    was reported as fixed in it.
     """
     before = [finding for finding in earlier.findings if finding.is_open or finding.status is FindingStatus.FIXED]
     now = [finding for finding in later.findings if finding.status is not FindingStatus.FIXED]
@@ -102,20 +102,25 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     sightings = history.findings_of(new, repositories=(earlier.repository,))
     back = {one.fingerprint for one in sightings if one.is_open and one.turn < earlier.turn}
     groups: defaultdict[str, list[Finding]] = defaultdict(list)
-    for told, finding in zip(now, rounds.seen, strict=True):
+    for reported, finding in zip(now, rounds.seen, strict=True):
         if not finding.is_open:
             # One that was never open and is set aside at once is no news.
             group = "set_aside" if finding.fingerprint in was_open else ""
         elif finding.status is FindingStatus.OPEN:
             group = "still_open"
         else:
-            is_back = FindingStatus.REGRESSED in (finding.status, told.status) or finding.fingerprint in back
+            is_back = FindingStatus.REGRESSED in (finding.status, reported.status) or finding.fingerprint in back
             group = "regressed" if is_back else "new"
         groups[group].append(finding)
     surely_fixed = {finding.fingerprint for finding in later.findings if finding.status is FindingStatus.FIXED}
     coverage = later.review.coverage
     not_reviewed = {skip.file for skip in coverage.skipped}.union(*(unit.files for unit in coverage.units_failed))
-    is_same = _is_same_change(earlier, later)
+    # A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
+    # other began. Else what is not seen again may still be there.
+    scopes = (earlier.review.scope, later.review.scope)
+    grows = later.review.scope.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+    is_going_on = earlier.branch == later.branch if grows else scopes[0].base == scopes[1].base
+    is_same = scopes[0].kind is scopes[1].kind and is_going_on
     for finding in rounds.unseen:
         if finding.fingerprint in was_open:
             was_reviewed = is_same and finding.file not in not_reviewed
@@ -124,29 +129,15 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     return Comparison(**{name: tuple(findings) for name, findings in groups.items()})
 
 
-def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
-    """Whether the later review looked at what the earlier did: else what is not seen again may still be there."""
-    before, now = earlier.review.scope, later.review.scope
-    if before.kind is not now.kind:
-        return False
-    grows = now.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
-    return earlier.branch == later.branch if grows else before.base == now.base
-
-
 def _again(old: Finding, new: Finding) -> Finding:
     """A finding that was found again, under its old fingerprint. What an analyser found once stays its finding."""
     known = _joined(old, replace(new, fingerprint=old.fingerprint or new.fingerprint))
     if new.status in _SET_ASIDE:
         return known
-    match old.status:
-        case FindingStatus.DISMISSED:
-            return replace(known, status=FindingStatus.DISMISSED)
-        case FindingStatus.REFUTED if not new.verification and known.source is not Source.ANALYSER:
-            return replace(known, status=FindingStatus.REFUTED, verification=old.verification)
-        case FindingStatus.FIXED:
-            return replace(known, status=FindingStatus.REGRESSED)
-        case _:
-            return replace(known, status=FindingStatus.OPEN)
+    if old.status is FindingStatus.REFUTED and not new.verification and known.source is not Source.ANALYSER:
+        return replace(known, status=FindingStatus.REFUTED, verification=old.verification)
+    became = {FindingStatus.DISMISSED: FindingStatus.DISMISSED, FindingStatus.FIXED: FindingStatus.REGRESSED}
+    return replace(known, status=became.get(old.status, FindingStatus.OPEN))
 
 
 def _joined(old: Finding, new: Finding) -> Finding:
@@ -165,7 +156,7 @@ def _joined(old: Finding, new: Finding) -> Finding:
     )
 
 
-def _is_told_by(old: Finding, seen: list[Finding], current: Sequence[Finding], ground: Ground) -> bool:
+def _is_repeated_by(old: Finding, seen: list[Finding], current: Sequence[Finding], ground: Ground) -> bool:
     """Whether a finding of now, another earlier one already and by other units, says the same of the same lines."""
     if not old.is_open or not old.anchored or not ground.is_placed(old):
         return False

@@ -84,7 +84,6 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60
-_LONGEST_USEFUL_BODY = 1_200
 
 _EVERYTHING = attrgetter(*(field.name for field in fields(Finding)))
 _WORD_FOR_WORD = attrgetter("line_start", "line_end", "anchored", "evidence", "category", "rule", "title", "body")
@@ -95,7 +94,7 @@ def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings with duplicates joined, in order of file and line.
 
     A joined finding has the worst severity of its members, the fullest text, the narrowest place, all names in
-    `seen_by`, and `agreement` says how many saw it. A name stands for one reviewer and pass, which is not believed to
+    `seen_by`, and `agreement` says how many saw it. A name is one reviewer and pass, which is not believed to
     report one defect twice: its own findings are joined only when they are nearly identical. What an analyser found
     stays an analyser's finding, and at least as severe and as open as the analyser has it.
     """
@@ -183,7 +182,7 @@ def _seen_by(finding: Finding) -> tuple[str, ...]:
 
 def _worth(finding: Finding) -> tuple[object, ...]:
     """What comes first explains the defect best: at a known place, open, and in full but not endlessly."""
-    explained = min(len(finding.body), _LONGEST_USEFUL_BODY)
+    explained = min(len(finding.body), 1_200)
     return not finding.anchored, finding.outside_change, not finding.is_open, -explained, _order(finding)
 
 

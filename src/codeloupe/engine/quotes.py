@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from codeloupe.engine.code_text import fold, has_letters
@@ -19,7 +19,7 @@ from codeloupe.system.untrusted import has_hidden, one_line
 # What redaction puts in the place of a secret.
 MASK = "[redacted]"
 # Folded text holds no white space but single spaces, so no quote reaches over this sign from one run into the next.
-BOUNDARY = "\x1c"
+_BOUNDARY = "\x1c"
 _LOOSE_NEWLINE = re.compile(r"\n(?!\w)|(?<!\w)\n")
 
 
@@ -36,7 +36,7 @@ class SearchText:
         lines: list[tuple[int, str]] = []
         for run in runs:
             lines += ((row, folded) for row, line in run if (folded := fold(line)))
-            lines.append((lines[-1][0] if lines else 0, BOUNDARY))
+            lines.append((lines[-1][0] if lines else 0, _BOUNDARY))
         self.text = "\n" + "".join(f"{line}\n" for _, line in lines)
         self._rows = array("q", (row for row, _ in lines))
         # One more than there are lines: the last is the end of the text.
@@ -205,44 +205,82 @@ _GAP = re.compile(r"\[redacted\]|\.{3,99}|\[cut:[0-9,]{1,20} more bytes\]")
 _GAP_LINE = re.compile(r"[\[\](){}<>#/*;!-]{0,9}(?:\[redacted\]|\.{3,99})[\[\](){}<>#/*;!-]{0,9}$")
 _LINES_LEFT_OUT = 200
 # A private key is many lines, and one mask.
-LINES_OF_A_SECRET = 60
+_LINES_OF_A_SECRET = 60
+_WIDEST_GAP = 8_000
 
 
-class Piece(NamedTuple):
-    """A part of a quote after a gap: `reach` is how many lines the gap may span, 0 for one within a line."""
-
-    text: str
-    reach: int = 0
-    after_mask: bool = False
+# A part of a quote after a gap: its text, how many lines the gap may span, 0 for one within a line, and whether it is
+# a mask.
+_Piece = tuple[str, int, bool]
 
 
-def pieces_of(lines: Sequence[str]) -> list[Piece]:
+def pieces_of(lines: Sequence[str]) -> list[_Piece]:
     """The parts between the gaps of folded lines; none when nothing is left out, or too little is quoted."""
     if not any(_GAP.search(line) for line in lines):
         return []
-    pieces = [piece for piece in _split(lines) if piece.text]
-    longest, *others = sorted((piece.text for piece in pieces), key=len, reverse=True) or [""]
+    pieces = [piece for piece in _split(lines) if piece[0]]
+    longest, *others = sorted((text for text, *_ in pieces), key=len, reverse=True) or [""]
     if len(longest.strip("\n")) < 3 or not has_letters(longest) or any(len(other) > 1000 for other in others):
         return []
     return pieces
 
 
-def _split(lines: Sequence[str]) -> Iterator[Piece]:
+def _split(lines: Sequence[str]) -> Iterator[_Piece]:
     text, reach, masked = "", 0, False
     for index, line in enumerate(lines):
         if _GAP_LINE.match(line):
-            yield Piece(text, reach, masked)
-            text, reach, masked = "", LINES_OF_A_SECRET if MASK in line else _LINES_LEFT_OUT, False
+            yield text, reach, masked
+            text, reach, masked = "", _LINES_OF_A_SECRET if MASK in line else _LINES_LEFT_OUT, False
             continue
         if text or (index and not reach):
             text += "\n"
         position = 0
         for gap in _GAP.finditer(line):
-            yield Piece(text + line[position : gap.start()], reach, masked)
+            yield text + line[position : gap.start()], reach, masked
             text, position, masked = "", gap.end(), gap[0] == MASK
             reach = _LINES_LEFT_OUT if gap[0][0] == "." and gap.end() == len(line) else 0
         text += line[position:]
-    yield Piece(text, reach, masked)
+    yield text, reach, masked
+
+
+def places_with_gaps(
+    lines: Sequence[str], text: SearchText, literal: Callable[[str], Iterable[tuple[int, int]]]
+) -> list[tuple[int, int]]:
+    """Where all pieces of a quote with gaps are in order, around some of the `literal` places of the longest one."""
+    pieces = pieces_of(lines)
+    if not pieces:
+        return []
+    longest = max(range(len(pieces)), key=lambda index: len(pieces[index][0]))
+    starts = [start for start, _ in islice(literal(pieces[longest][0]), 100)]
+    for hidden_lines in (0, _LINES_OF_A_SECRET):
+        reaches = [max(reach, hidden_lines) if masked else reach for _, reach, masked in pieces]
+        found = [_gapped_place(text, [piece[0] for piece in pieces], reaches, longest, start) for start in starts]
+        if places := [place for place in found if place is not None]:
+            return places
+    return []
+
+
+def _gapped_place(
+    text: SearchText, pieces: Sequence[str], reaches: Sequence[int], longest: int, start: int
+) -> tuple[int, int] | None:
+    """The place of all pieces in order around the longest one, each in the reach of the gap between."""
+    first, end = start, start + len(pieces[longest])
+    for index in range(longest - 1, -1, -1):
+        piece = pieces[index]
+        low, _ = text.around(first - 1, lines_before=reaches[index + 1] + piece.count("\n"))
+        first = text.text.rfind(piece, max(low, first - _WIDEST_GAP - len(piece)), first)
+        if first < 0:
+            return None
+    for index in range(longest + 1, len(pieces)):
+        piece = pieces[index]
+        _, high = text.around(max(end - 1, 0), lines_after=reaches[index])
+        found = text.text.find(piece, end, min(high, end + _WIDEST_GAP) + len(piece))
+        if found < 0:
+            return None
+        end = found + len(piece)
+    takes_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
+    says_enough = takes_whole_lines or len(pieces[longest]) >= 6
+    return (first, end) if says_enough and _BOUNDARY not in text.text[first:end] else None
 
 
 _LONGEST_PATH = 4096
@@ -268,6 +306,11 @@ class ClaimedPaths:
             if file.status is FileStatus.RENAMED and file.old_path:
                 self._changed.setdefault(file.old_path, file.path)
         self._found = lru_cache(maxsize=4096)(self._find)
+
+    @staticmethod
+    def plain(claimed: str) -> str:
+        """A claimed path without all that may be around it."""
+        return list(_path_spellings(claimed[:_LONGEST_PATH]))[-1]
 
     def candidates(self, claimed: str, unit_files: Sequence[str]) -> tuple[str, ...]:
         """The files that may be meant, the likeliest first; none when none is, or when too many could be."""
@@ -297,11 +340,6 @@ class ClaimedPaths:
                 return ()
         shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
         return tuple(dict.fromkeys((*longer, *exact[:1], *shorter)))
-
-
-def plain_path(claimed: str) -> str:
-    """A claimed path without all that may be around it."""
-    return list(_path_spellings(claimed[:_LONGEST_PATH]))[-1]
 
 
 def _path_spellings(claimed: str) -> Iterator[str]:

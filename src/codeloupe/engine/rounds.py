@@ -179,11 +179,8 @@ class Round(Struct, frozen=True, kw_only=True):
         return tuple(made)
 
     def seen(self, task: ReviewTask, review: Review) -> tuple[str, ...]:
-        """The hunks that agents have seen whole by now, to be kept with the review.
-
-        None when a finding could not be read: asking again reports its error again, which costs nothing as long as the
-        answer is in the ledger.
-        """
+        """The hunks that agents have seen whole by now, to be kept with the review."""
+        # To ask again reports the error again, which costs nothing as long as the answer is in the ledger.
         if not self.has_agents or any(error.kind == DROPPED_FINDING for error in review.errors):
             return ()
         failed = {file for unit in review.coverage.units_failed for file in unit.files}
@@ -377,7 +374,6 @@ class _Now(NamedTuple):
     tree: Path | None
 
     def next_round(self, plain: Round, past: EarlierRounds, last: ReviewRecord, *, fresh: bool) -> Round:
-        """The round that goes on from the last review."""
         # Without its suppressions: what was suppressed then may count by now, and the other way round.
         known = tuple(replace(finding, suppression=None) for finding in (*last.findings, *last.left_out))
         findings, excluded, elsewhere = self._of_this_change(known)
@@ -427,8 +423,7 @@ class _Now(NamedTuple):
     def _of_this_change(self, findings: tuple[Finding, ...]) -> tuple[tuple[Finding, ...], ...]:
         """The findings that this review is about, those in files that it leaves out, and those not in its change.
 
-        What the caller leaves out is not judged. Nor is code that is not in the change any more, or never was: it was
-        committed meanwhile, or an earlier round had another base.
+        The latter were committed meanwhile, or an earlier round had another base.
         """
         prepared = self.prepared
         changed = {path for file in prepared.change.files for path in (file.old_path, file.new_path)}

@@ -33,7 +33,7 @@ _CODE_LIKE = re.compile(
 )
 _NAME = re.compile(r"[^\W\d]\w{0,80}")
 _NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?:\.\d{1,6})?(?![\w])")
-# Endings, the longest first, and what stands for some of them in the stem.
+# Endings, the longest first, and what replaces some of them in the stem.
 _ENDINGS = (
     "ification", "isations", "isation", "nesses", "ments", "ities", "edly", "ness", "ment", "able", "ible", "ency",
     "ancy", "ions", "ings", "ies", "ied", "ion", "ing", "ers", "ity", "er", "ed", "ly", "s",
@@ -93,16 +93,16 @@ def numbers(text: str) -> frozenset[str]:
 class _Vocabulary:
     """The words of the file. All but the empty ones and the beginnings of families are stems.
 
-    `attributes` say nothing of what a defect is told of; `things` are words of a kind of defect that are also what it
-    is told of; `meanings` has by word the first of those that mean the same; `ways` has the ways to say a kind, each
-    under its longest word, so that few are tried for a sentence.
+    `attributes` say nothing of what a defect is about; `things` are words of a kind of defect that are also what it is
+    about; `vague_kinds` say little without that; `meanings` has by word the first of those that mean the same; `ways`
+    has the ways to say a kind, each under its longest word, so that few are tried for a sentence.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.empty_words = frozenset(document["empty_words"].split())
         self.attributes = frozenset(map(stem, document["attributes"].split()))
         self.things = frozenset(map(stem, document["things"].split()))
-        self.told_of = frozenset(document["told_of"])
+        self.vague_kinds = frozenset(document["vague_kinds"])
         groups = [[stem(word) for word in group.split()] for group in document["synonyms"]]
         self.meanings = {word: group[0] for group in groups for word in group}
         families: dict[str, str] = document["families"]
@@ -135,7 +135,7 @@ def kinds_of(stems: frozenset[str]) -> frozenset[str]:
 
 @cache
 def _words_of_kinds(kinds: frozenset[str]) -> frozenset[str]:
-    """The stems of all words by which some kinds are told."""
+    """The stems of all words that say some kinds."""
     return frozenset().union(*(way for kind in kinds for way in _vocabulary().kinds.get(kind, ())))
 
 
@@ -296,7 +296,7 @@ class Profile:
         sources = telling_stems(" ".join(_SOURCE.findall(title.plain)))
         empty = words.attributes - code.variables
         known = (_words_of_kinds(kinds & title.kinds) - words.things - sources) | empty
-        is_all = not kinds.isdisjoint(words.told_of)
+        is_all = not kinds.isdisjoint(words.vague_kinds)
         found: set[str] = set()
         for clause in _CLAUSE.split(title.plain):
             first, *more = _PREPOSITION.split(clause)
@@ -312,7 +312,7 @@ class Profile:
         return frozenset(max(filter(word.startswith, begun), key=len, default=word) for word in meant)
 
     def plain_names(self, said: frozenset[str]) -> frozenset[str]:
-        """The words of the title that are names of code, and not those by which a kind of defect is told."""
+        """The words of the title that are names of code, and not those that say a kind of defect."""
         empty = _vocabulary().empty_words
         mentioned = frozenset(_NAME.findall(self.finding.title[:_LONGEST_TEXT])) & self.code.names
         found = (name for name in self.title.names | mentioned if stem(name) not in said and name.lower() not in empty)
@@ -329,9 +329,9 @@ NEAR_LINES = 3
 # From this likeness on two findings are one.
 SAME = 0.5
 _SAME_WORDS = 0.8
-_SAME_KIND, _TOLD_KIND = 0.75, 0.6
+_SAME_KIND, _MENTIONED_KIND = 0.75, 0.6
 _FEWEST_SHARED_WORDS = 2
-_MUCH_TOLD = 0.75
+_MUCH_SAID = 0.75
 _NEVER = 0.0
 
 
@@ -349,8 +349,8 @@ def likeness(one: Profile, other: Profile) -> float:
     else:
         # Two lines tell of one defect when the one uses what the other sets, and both say the same of it.
         is_set = any((a.code.assigned - b.code.assigned) & b.code.whole for a, b in ((one, other), (other, one)))
-        found = _TOLD_KIND if is_set and one.title.kinds & other.title.kinds else _NEVER
-    return found if found > _NEVER and not are_told_apart(one, other) else _NEVER
+        found = _MENTIONED_KIND if is_set and one.title.kinds & other.title.kinds else _NEVER
+    return found if found > _NEVER and not are_different(one, other) else _NEVER
 
 
 def _without_what_both_say(one: Profile, other: Profile) -> tuple[Profile, Profile]:
@@ -364,11 +364,11 @@ def _without_what_both_say(one: Profile, other: Profile) -> tuple[Profile, Profi
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
     """The same for two rounds, or a baseline: of one place, in other words the next time, so less has to agree."""
     one, other = _without_what_both_say(one, other)
-    if are_told_apart(one, other):
+    if are_different(one, other):
         return _NEVER
     # Two titles with nearly the same words, and not only those of the code.
     spoken = frozenset(one.title.spoken), frozenset(other.title.spoken)
-    is_same = bool(spoken[0] & spoken[1] - one.code.words - other.code.words) and _share(*spoken) >= _MUCH_TOLD
+    is_same = bool(spoken[0] & spoken[1] - one.code.words - other.code.words) and _share(*spoken) >= _MUCH_SAID
     if is_same and not (one.title.kinds and other.title.kinds and one.title.kinds.isdisjoint(other.title.kinds)):
         return _SAME_KIND
     found = _likeness_at_one_place(one, other)
@@ -384,18 +384,18 @@ def _is_reworded(one: Profile, other: Profile) -> bool:
     if telling <= one.title.subject or telling <= other.title.subject:
         return False
     everything = _share(one.words, other.words)
-    told = _told(one.title.words, other.words) + _told(other.title.words, one.words)
+    said = _part_said(one.title.words, other.words) + _part_said(other.title.words, one.words)
     if one.title.kinds or other.title.kinds:
-        return everything >= 0.44 and told >= _MUCH_TOLD
+        return everything >= 0.44 and said >= _MUCH_SAID
     if everything >= 0.55 and len(shared) > _FEWEST_SHARED_WORDS:
         return True
-    return len(shared) >= _FEWEST_SHARED_WORDS and everything >= 0.35 and told >= _MUCH_TOLD
+    return len(shared) >= _FEWEST_SHARED_WORDS and everything >= 0.35 and said >= _MUCH_SAID
 
 
 def are_nearly_identical(one: Profile, other: Profile) -> bool:
     """Whether two findings say the same of the same lines, as a reviewer does that reports a thing twice."""
     same_place = one.code.lines == other.code.lines and gap(one.finding, other.finding) <= 0
-    return same_place and not are_told_apart(one, other) and _share(one.title.words, other.title.words) >= _SAME_WORDS
+    return same_place and not are_different(one, other) and _share(one.title.words, other.title.words) >= _SAME_WORDS
 
 
 def gap(one: Finding, other: Finding) -> int:
@@ -417,18 +417,18 @@ def _likeness_at_one_place(one: Profile, other: Profile) -> float:
     left, right = one.title.kinds, other.title.kinds
     if left & right:
         return _SAME_KIND + everything / 4
-    told = bool(left & other.kinds), bool(right & one.kinds)
-    if all(told) or (any(told) and everything >= 0.1 and not (left and right)):
-        return _TOLD_KIND + everything / 4
+    mentioned = bool(left & other.kinds), bool(right & one.kinds)
+    if all(mentioned) or (any(mentioned) and everything >= 0.1 and not (left and right)):
+        return _MENTIONED_KIND + everything / 4
     if left and right:
         words = _share(one.title.words, other.title.words)
-        return words if words >= (SAME if any(told) else _SAME_WORDS) else _NEVER
+        return words if words >= (SAME if any(mentioned) else _SAME_WORDS) else _NEVER
     # Of no known kind: the texts share words, and one says nearly all that the other's title claims.
     shared = (one.words & other.words) - _vocabulary().attributes
     if len(shared) < _FEWEST_SHARED_WORDS:
         return _NEVER
-    less = min(_told(one.title.words, shared), _told(other.title.words, shared))
-    most = max(_told(one.title.claim, shared), _told(other.title.claim, shared))
+    less = min(_part_said(one.title.words, shared), _part_said(other.title.words, shared))
+    most = max(_part_said(one.title.claim, shared), _part_said(other.title.claim, shared))
     specific = bool(one.specifics & other.specifics)
     if everything < (0.2 if specific else 0.5):
         return _NEVER
@@ -436,7 +436,7 @@ def _likeness_at_one_place(one: Profile, other: Profile) -> float:
     return min(1.0, SAME + everything / 2) if like else _NEVER
 
 
-def are_told_apart(one: Profile, other: Profile) -> bool:
+def are_different(one: Profile, other: Profile) -> bool:
     """Whether something in two findings says that they are about different things."""
     if one.family != other.family and not {"tests", "documentation"}.isdisjoint({one.family, other.family}):
         return True
@@ -464,7 +464,7 @@ def _objects_differ(one: Profile, other: Profile) -> bool:
     if not any(own & words for own, words in zip((left, right), mentioned, strict=True)):
         return True
     known = one.code.words | other.code.words
-    return not kinds.isdisjoint(_vocabulary().told_of) and bool(left & known and right & known)
+    return not kinds.isdisjoint(_vocabulary().vague_kinds) and bool(left & known and right & known)
 
 
 def _one_word_differs(one: _Title, other: _Title) -> bool:
@@ -490,7 +490,7 @@ def _names_differ(one: Profile, other: Profile) -> bool:
     return bool((left - called and right - called) or (left & called and right & called))
 
 
-def _told(title: frozenset[str], shared: frozenset[str]) -> float:
+def _part_said(title: frozenset[str], shared: frozenset[str]) -> float:
     return len(title & shared) / len(title) if title else 0.0
 
 

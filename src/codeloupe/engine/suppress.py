@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import comments_in, has_letters, syntax_of, tokens_of_code
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.similarity import BEHAVIOUR, SAME, Profile, are_told_apart, families, family, likeness_of_meaning
+from codeloupe.engine.similarity import BEHAVIOUR, SAME, Profile, are_different, families, family, likeness_of_meaning
 from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
@@ -231,7 +231,6 @@ class _Comments:
             yield number
 
     def errors(self) -> Iterator[ReviewError]:
-        """The comments that suppress nothing, in order."""
         for (path, number), findings in sorted(self._near.items(), key=lambda item: item[0]):
             marks = self._marks(path, number)
             if not marks:
@@ -249,7 +248,6 @@ class _Comments:
                     yield ReviewError("ignore_unused", message)
 
     def not_followed(self) -> Iterator[ReviewError]:
-        """How many would have suppressed a finding of a change that is not trusted."""
         if self._effective:
             one, many = "comment that asks to ignore a finding was", "comments that ask to ignore findings were"
             places = [f"{file}:{line}" for file, line in sorted((mark.file, mark.line) for mark in self._effective)]
@@ -381,7 +379,7 @@ def _covers(entry: BaselineEntry, profile: Profile, *, is_named: bool) -> bool:
     written = Profile(replace(finding, title=entry.title, body=entry.body, suggestion=None, rule=None))
     if is_named and entry.fingerprint == finding.fingerprint:
         # The name is made of what the finding says, so a person may have written another title.
-        return not are_told_apart(written, profile)
+        return not are_different(written, profile)
     return likeness_of_meaning(written, profile) >= SAME
 
 

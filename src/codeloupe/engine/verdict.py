@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, Policy, Verdict
@@ -39,26 +39,16 @@ def summarise(findings: tuple[Finding, ...], coverage: Coverage, *, complete: bo
         return "No changes to review"
     counts = Counter(finding.severity for finding in findings if finding.can_block)
     parts = [f"{counts[severity]} {severity.label}" for severity in Severity if counts[severity]]
-    found = (
-        f"{sum(counts.values())} {_plural('finding', sum(counts.values()))} ({', '.join(parts)})"
-        if parts
-        else "No findings"
-    )
-    aside = "".join(f"; {words}" for words in _set_aside(findings))
-    files = f"{coverage.files_reviewed} of {coverage.files_total} {_plural('file', coverage.files_total)} reviewed"
-    missing = "" if complete else "; could not review everything"
-    return f"{found}{aside}; {files}{missing}"
-
-
-def _set_aside(findings: Iterable[Finding]) -> Iterator[str]:
-    """What was found and does not count, so that nothing found is left unsaid."""
-    listed = tuple(findings)
-    aside = (finding for finding in listed if not finding.is_open)
-    counts = Counter("suppressed" if finding.suppression else finding.status.value for finding in aside)
-    yield from (f"{count} {status}" for status, count in counts.items())
-    unplaced = sum(finding.is_open and not finding.anchored for finding in listed)
-    if unplaced:
-        yield f"{unplaced} without a place in the code"
+    total = sum(counts.values())
+    said = [f"{total} {_plural('finding', total)} ({', '.join(parts)})" if parts else "No findings"]
+    # What was found and does not count, so that nothing found is left unsaid.
+    closed = (finding for finding in findings if not finding.is_open)
+    aside = Counter("suppressed" if finding.suppression else finding.status.value for finding in closed)
+    said += [f"{count} {status}" for status, count in aside.items()]
+    if unplaced := sum(finding.is_open and not finding.anchored for finding in findings):
+        said.append(f"{unplaced} without a place in the code")
+    said.append(f"{coverage.files_reviewed} of {coverage.files_total} {_plural('file', coverage.files_total)} reviewed")
+    return "; ".join(said if complete else (*said, "could not review everything"))
 
 
 def _plural(noun: str, count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -94,10 +94,8 @@ class TestWhenItCannotBeKept:
         events: list[Event] = []
         kept = asyncio.run(keep(made(), repo=repo, emit=events.append))
         assert replace(kept, errors=()) == made()
-        (event,) = events
         (error,) = kept.errors
-        assert isinstance(event, Warned)
-        assert (error.kind, error.message) == ("history", event.message)
+        assert (error.kind, events) == ("history", [Warned(error.message)])
         assert error.message.startswith("the review is not in the history: ")
         return error.message
 
@@ -115,10 +113,10 @@ class TestWhenItCannotBeKept:
         monkeypatch.setenv("CODELOUPE_HOME", str(tmp_path / "file" / "below"))
         assert "cannot make the directory" in self.warned(shop.path)
 
-    def test_a_repository_that_is_gone_is_a_warning(self, tmp_path: Path) -> None:
+    def test_a_repository_or_git_that_is_gone_is_a_warning(
+        self, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert "is not a directory" in self.warned(tmp_path / "gone")
-
-    def test_git_that_is_gone_is_a_warning(self, shop: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(shop.path))
         assert "git is not on the PATH" in self.warned(shop.path)
 
@@ -172,34 +170,23 @@ class TestSweeps:
         assert found is not None
         assert (found.finished, len(found.sweep.commits)) == (False, 1)
 
-    def test_a_sweep_that_cannot_be_kept_warns_once_and_goes_on(self, shop: GitRepository) -> None:
-        events: list[Event] = []
+    def test_a_sweep_that_cannot_be_kept_warns_once_and_goes_on(self, shop: GitRepository, tmp_path: Path) -> None:
         path = database_path(os.environ)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"something else entirely" * 100)
 
-        async def sweep() -> str:
-            async with keeping_sweep(sweep_record(9).sweep, repo=shop.path, emit=events.append) as keeper:
+        async def sweep(repo: Path, emit: Callable[[Event], None]) -> str:
+            async with keeping_sweep(sweep_record(9).sweep, repo=repo, emit=emit) as keeper:
                 for number in range(5):
                     await keeper.keep_commit(commit_review(number))
                 await keeper.finish(sweep_record(9).sweep)
                 return keeper.problem
 
-        problem = asyncio.run(sweep())
-        assert events == [Warned(problem)]
-        assert problem.startswith("the sweep is not in the history: ")
-
-    def test_a_sweep_without_a_place_to_keep_it_goes_on(
-        self, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        events: list[Event] = []
-
-        async def sweep() -> str:
-            async with keeping_sweep(sweep_record(9).sweep, repo=tmp_path / "gone", emit=events.append) as keeper:
-                await keeper.keep_commit(commit_review(1))
-                return keeper.problem
-
-        assert events == [Warned(asyncio.run(sweep()))]
+        for repo in (shop.path, tmp_path / "gone"):
+            events: list[Event] = []
+            problem = asyncio.run(sweep(repo, events.append))
+            assert events == [Warned(problem)]
+            assert problem.startswith("the sweep is not in the history: ")
 
     def test_a_database_that_another_holds_does_not_hold_up_the_event_loop(
         self, shop: GitRepository, history: SqliteHistory
