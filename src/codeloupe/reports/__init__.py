@@ -7,6 +7,8 @@ format is one more file, one more name and one more case here, and every verb th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -61,6 +63,12 @@ class Layout(Struct, frozen=True, kw_only=True):
     diff: ShownDiff | None = None
     saved_in: str | None = None
     untrusted: bool = False
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a file beside the formats."""
+    return Path(__file__).with_name("assets").joinpath(name).read_text(encoding="utf-8")
 
 
 def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901, PLR0911 - one case a format
