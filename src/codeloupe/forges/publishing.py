@@ -27,7 +27,7 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
-from codeloupe.forges.github.connecting import AppLogin, Login, TokenLogin, connected
+from codeloupe.forges.github.client import AppLogin, Login, TokenLogin, connected
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publish import execute
