@@ -45,7 +45,7 @@ from codeloupe.system.untrusted import (
     terminal,
 )
 from tests.kept import broken_by_kept_inputs
-from tests.markdown_page import code, shown_text
+from tests.markdown_page import code, kinds, shown_text
 from tests.report_documents import (
     CHECKS,
     check_github,
@@ -261,7 +261,9 @@ def check_sanitisers(data: bytes) -> None:
     check_github(command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
     for plain in (plain_line, plain_text, plain_code):
         check_plain(plain(text, longest=longest))
-    check_markdown(f"before\n\n{markdown_prose(text, longest=longest)}\n\nafter\n")
+    prose = markdown_prose(text, longest=longest)
+    assert not kinds(prose) & {"heading_open", "table_open", "s_open"}
+    check_markdown(f"before\n\n{prose}\n\nafter\n")
     one = markdown_line(text, longest=longest)
     assert "\n" not in one
     check_markdown(f"- **x** {one}\n")

@@ -5,8 +5,6 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk
@@ -30,7 +28,6 @@ from tests.telling_reviews import (
 )
 from tests.unit.reports.examples import finding, review
 
-ANYTHING = st.text(st.characters(exclude_categories=()))
 TAGS = frozenset(
     [
         *("html", "head", "meta", "title", "link", "style", "body", "header", "a", "svg", "path", "span", "button"),
@@ -79,13 +76,6 @@ def check_inert(page: Node) -> None:
 @each("diff", [None, shown_diff()])
 def test_every_review_is_a_page_in_which_nothing_but_our_script_can_run(whole: Review, diff: ShownDiff | None) -> None:
     check_inert(page_of(whole, diff))
-
-
-@given(ANYTHING, ANYTHING)
-def test_any_text_stays_text(title: str, body: str) -> None:
-    whole = review(finding(title=title, body=body, suggestion=body, evidence=body, file=title, expert=title))
-
-    check_inert(page_of(whole))
 
 
 def test_the_policy_names_the_one_style_and_the_one_script() -> None:
