@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from codeloupe.errors import UsageError
 
@@ -58,13 +58,7 @@ class Target(Struct, frozen=True):
         """This, with what it lacks from another; of another repository nothing is taken."""
         if self.owner and not self.is_same_repository(other):
             return self
-        return Target(
-            self.owner or other.owner,
-            self.repository or other.repository,
-            self.number or other.number,
-            self.branch or other.branch,
-            self.head or other.head,
-        )
+        return Target(**{name: own or getattr(other, name) for name, own in asdict(self).items()})
 
     def check(self) -> None:
         """Raise UsageError when it cannot be told which one is meant."""
