@@ -52,7 +52,6 @@ def test_prose_is_shown_as(text: str, page: str) -> None:
 
 def test_code_spans_that_touch_are_set_apart() -> None:
     page = markdown_prose("``<img src=x> ` b``@name", longest=100)
-
     assert not kinds(page) & ACTIVE
     assert code(page) == ["<img src=x> ` b", "@name"]
 
@@ -72,5 +71,4 @@ def test_what_is_too_long_is_cut_and_the_cut_is_seen() -> None:
 def test_a_great_text_is_shown_to_its_end(piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.
     page = markdown_prose(piece * (100_000 // len(piece)) + "\n\nend", longest=1_000_000)
-
     assert page.rstrip("`\n").endswith("end")
