@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
@@ -18,6 +20,9 @@ PULL = "/repos/octo/demo/pulls/1"
 FILES_PATH = f"{PULL}/files"
 STATUSES = f"/repos/octo/demo/statuses/{FIRST}"
 CHECKS = "/repos/octo/demo/check-runs"
+SECONDARY = "You have exceeded a secondary rate limit."
+RATE_LIMITED = {"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}
+TOO_QUICKLY = {"message": "Validation Failed", "errors": [{"message": "was submitted too quickly"}]}
 TWO = review(finding(4), finding(9))
 
 
@@ -45,14 +50,6 @@ def test_a_secondary_limit_is_waited_for_as_asked(desk: Desk, path: str, status:
     assert_all_is_there_once(desk)
 
 
-def test_a_secondary_limit_without_a_time_is_waited_for_a_minute_and_then_longer(desk: Desk) -> None:
-    sleeper = Sleeper()
-    desk.server.secondary_rate_limit("POST", REVIEWS, times=2)
-    assert_whole(desk.publish(TWO, sleeper=sleeper))
-    assert sleeper.seconds == [60.0, 120.0]
-    assert_all_is_there_once(desk)
-
-
 def test_the_limit_of_the_hour_is_waited_for_until_its_reset(desk: Desk) -> None:
     sleeper = Sleeper()
     desk.server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=600)
@@ -71,14 +68,6 @@ def test_a_limit_that_takes_too_long_is_told_and_the_next_run_does_the_rest(desk
     assert done.summary is SummaryChange.NOT_WRITTEN
     assert_whole(desk.publish(TWO))
     assert_all_is_there_once(desk)
-
-
-def test_a_limit_of_graphql_is_waited_for(desk: Desk) -> None:
-    sleeper = Sleeper()
-    limited = {"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}
-    desk.server.fail("POST", "/graphql", status=200, headers={"retry-after": "3"}, body=limited)
-    assert_whole(desk.publish(TWO, sleeper=sleeper))
-    assert sleeper.seconds == [3.0]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
@@ -193,55 +182,6 @@ def test_a_locked_conversation_is_told(actions: Desk) -> None:
     assert any("unlock it" in problem.hint for problem in done.problems)
 
 
-def test_a_repository_that_moved_is_told(desk: Desk) -> None:
-    desk.server.fail(
-        "GET", PULL, status=301, body={"message": "Moved Permanently"}, headers={"location": desk.server.url}
-    )
-    with pytest.raises(ForgeError, match="leads elsewhere"):
-        desk.publish(TWO)
-
-
-def test_a_link_to_another_host_gets_no_token(desk: Desk) -> None:
-    link = '<http://127.0.0.2:9/repos>; rel="next"'
-    desk.server.fail("GET", FILES_PATH, status=200, headers={"link": link}, body=[])
-    with pytest.raises(ForgeError, match="another host"):
-        desk.publish(TWO)
-
-
-@pytest.mark.parametrize("body", ["no JSON", [], {}, None, {"base": 5}, {"head": {"sha": 5}}])
-def test_an_answer_in_another_form_is_told(desk: Desk, body: object) -> None:
-    desk.server.fail("GET", PULL, status=200, body=body if body is not None else "null")
-    with pytest.raises(ForgeError, match="another form") as raised:
-        desk.publish(TWO)
-    assert "GITHUB_API_URL" in raised.value.hint
-
-
-@pytest.mark.parametrize(
-    "data", [None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}}]
-)
-def test_an_answer_of_graphql_in_another_form_is_told(desk: Desk, data: object) -> None:
-    desk.server.fail("POST", "/graphql", status=200, body={"data": data})
-    with pytest.raises(ForgeError, match="another form"):
-        desk.publish(TWO)
-
-
-def test_a_head_that_moved_before_leaves_everything_as_it_was(desk: Desk) -> None:
-    desk.pull.push(SECOND, FILES)
-    with pytest.raises(HeadMoved, match="nothing was posted") as raised:
-        desk.publish(TWO)
-    assert raised.value.exit_code == 3
-    assert desk.pull.issue_comments == []
-    assert desk.pull.reviews == []
-
-
-def test_a_head_that_moves_while_it_is_read_leaves_everything_as_it_was(desk: Desk) -> None:
-    desk.server.before("POST", "/graphql", lambda: desk.pull.push(SECOND, FILES))
-    with pytest.raises(HeadMoved):
-        desk.publish(TWO)
-    assert desk.pull.issue_comments == []
-    assert desk.pull.reviews == []
-
-
 @pytest.mark.defect("V16")
 def test_a_head_that_moves_after_the_comments_gets_no_stale_summary(desk: Desk) -> None:
     desk.server.before("POST", REVIEWS, lambda: desk.pull.push(SECOND, FILES))
@@ -308,15 +248,6 @@ def test_a_pending_review_that_stands_in_the_way_of_an_answer_is_told(desk: Desk
     assert "submit or discard it" in done.problems[0].hint
 
 
-def test_comments_that_come_too_quickly_for_github_are_posted_later(desk: Desk) -> None:
-    sleeper = Sleeper()
-    words = {"message": "Validation Failed", "errors": [{"message": "was submitted too quickly"}]}
-    desk.server.fail("POST", REVIEWS, status=422, body=words)
-    assert_whole(desk.publish(TWO, sleeper=sleeper))
-    assert sleeper.seconds == [60.0]
-    assert_all_is_there_once(desk)
-
-
 def test_a_github_that_cannot_be_reached_is_told(desk: Desk) -> None:
     sleeper = Sleeper()
     with pytest.raises(ForgeError, match="cannot be reached") as raised:
@@ -368,3 +299,66 @@ def test_lists_without_an_end_are_given_up(desk: Desk, monkeypatch: pytest.Monke
     monkeypatch.setattr("codeloupe.forges.github.client._MOST_PAGES", 1)
     with pytest.raises(ForgeError, match="there is too much of it"):
         desk.publish(TWO)
+
+
+@pytest.mark.parametrize(
+    ("fault", "waits"),
+    [
+        # Without a time it is a minute, and then longer.
+        ({"method": "POST", "path": REVIEWS, "status": 403, "body": {"message": SECONDARY}, "times": 2}, [60.0, 120.0]),
+        (
+            {
+                "method": "POST",
+                "path": "/graphql",
+                "status": 200,
+                "headers": {"retry-after": "3"},
+                "body": RATE_LIMITED,
+            },
+            [3.0],
+        ),
+        # Comments that come too quickly for GitHub are posted later.
+        ({"method": "POST", "path": REVIEWS, "status": 422, "body": TOO_QUICKLY}, [60.0]),
+    ],
+)
+def test_other_limits_are_waited_for(desk: Desk, fault: dict[str, Any], waits: list[float]) -> None:
+    sleeper = Sleeper()
+    desk.server.fail(**fault)
+    assert_whole(desk.publish(TWO, sleeper=sleeper))
+    assert sleeper.seconds == waits
+    assert_all_is_there_once(desk)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "answer", "words"),
+    [
+        ("GET", PULL, {"status": 301, "body": {"message": "Moved"}, "headers": {"location": "/"}}, "leads elsewhere"),
+        ("GET", FILES_PATH, {"body": [], "headers": {"link": '<http://127.0.0.2:9/>; rel="next"'}}, "another host"),
+        *(
+            ("GET", PULL, {"body": body}, "another form")
+            for body in ("no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}})
+        ),
+        *(
+            ("POST", "/graphql", {"body": {"data": data}}, "another form")
+            for data in (None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}})
+        ),
+    ],
+)
+def test_an_answer_that_github_does_not_give_is_told(
+    desk: Desk, method: str, path: str, answer: dict[str, Any], words: str
+) -> None:
+    desk.server.fail(method, path, **{"status": 200, **answer})
+    with pytest.raises(ForgeError, match=words) as raised:
+        desk.publish(TWO)
+    assert words != "another form" or "GITHUB_API_URL" in raised.value.hint
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
+def test_a_head_that_moved_leaves_everything_as_it_was(desk: Desk, *, is_read: bool) -> None:
+    if is_read:
+        desk.server.before("POST", "/graphql", lambda: desk.pull.push(SECOND, FILES))
+    else:
+        desk.pull.push(SECOND, FILES)
+    with pytest.raises(HeadMoved, match="nothing was posted") as raised:
+        desk.publish(TWO)
+    assert raised.value.exit_code == 3
+    assert (desk.pull.issue_comments, desk.pull.reviews) == ([], [])
