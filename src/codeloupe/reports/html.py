@@ -103,10 +103,10 @@ def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
     more = f"{left_out:,} more findings are left out here; the JSON report has them all."
     return joined(
         [
-            _verdict_panel(review),
+            _verdict_section(review),
             _numbers(review),
             element("p", f"Findings: {counts_in_words(review)}.", class_="note counts"),
-            _gaps_panel(review),
+            _gaps_section(review),
             element("p", more, class_="gaps") if left_out else None,
             element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
             element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
@@ -265,7 +265,7 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
     )
 
 
-def _verdict_panel(review: Review) -> Html:
+def _verdict_section(review: Review) -> Html:
     """The word, why, what was reviewed and by whom."""
     outcome = outcome_of(review)
     scope = review.scope
@@ -322,7 +322,7 @@ def _numbers(review: Review) -> Html:
     )
 
 
-def _gaps_panel(review: Review) -> Html | None:
+def _gaps_section(review: Review) -> Html | None:
     """What an incomplete review could not look at; before everything else, since no finding says as much."""
     items = []
     for gap in gaps_of(review):

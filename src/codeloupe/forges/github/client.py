@@ -1,4 +1,4 @@
-"""GitHub behind the forge protocol: its requests, one method each. Every one raises ForgeError in words."""
+"""GitHub as a forge: its requests, one method each, and how to connect. Every method raises ForgeError."""
 
 from __future__ import annotations
 
