@@ -20,6 +20,7 @@ from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.reports.json_v1 import render_json
 from tests.github_server import GitHubServer
+from tests.github_server_world import PullRequest, Repository
 
 BASE = "b" * 40
 FIRST, SECOND, THIRD = "1" * 40, "2" * 40, "3" * 40
@@ -30,6 +31,9 @@ def patch(rows: Sequence[str] = ROWS, *, start: int = 1) -> str:
     """The patch of a file that the change adds, or of a hunk that begins further down."""
     added = "\n".join(f"+{row}" for row in rows)
     return f"@@ -{0 if start == 1 else start},0 +{start},{len(rows)} @@\n{added}"
+
+
+FILES = {"app.py": patch(), "other.py": patch()}
 
 
 def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
@@ -108,6 +112,25 @@ def publish(
     variables = {"GITHUB_TOKEN": server.token, "GITHUB_API_URL": server.url, **(environment or {})}
     patience = Patience(sleep=sleeper or Sleeper())
     return asyncio.run(publish_github(request, environment=variables, patience=patience))
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A GitHub server with one pull request, and a directory for reports."""
+
+    server: GitHubServer
+    directory: Path
+
+    @property
+    def repo(self) -> Repository:
+        return self.server.repository("octo/demo")
+
+    @property
+    def pull(self) -> PullRequest:
+        return self.repo.pulls[1]
+
+    def publish(self, reviewed: Review, **options: Any) -> Publication:
+        return publish(self.server, reviewed, self.directory, **options)
 
 
 def write_report(path: Path, reviewed: Review) -> Path:

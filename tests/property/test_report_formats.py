@@ -45,7 +45,7 @@ from codeloupe.system.untrusted import (
     terminal,
 )
 from tests.kept import broken_by_kept_inputs
-from tests.markdown_page import code, shown_text
+from tests.markdown_page import code, kinds, shown_text, tokens
 from tests.report_documents import (
     CHECKS,
     check_github,
@@ -175,6 +175,32 @@ def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
         assert rendered(name, whole) == text
 
 
+def sweep_documents(whole: Review, layout: Layout) -> list[tuple[Callable[[str], object], Callable[[], str]]]:
+    """A sweep that holds a review and its texts, in each format with its check."""
+    words = (whole.summary, whole.scope.description, whole.reviewer.why, whole.review_id)
+    author, email, subject, body = (*words[:3], whole.findings[0].title) if whole.findings else words
+    strange = commit(1, author=author, email=email, subject=subject, body=body, files=(author, body))
+    made = reviewed(1, *whole.findings, commit=strange, review=whole, failure=whole.summary, experts=(subject,))
+    swept = sweep(made, description=author, reviewer=whole.reviewer)
+    return [
+        (check_xml, partial(render_sweep_xml, swept)),
+        (check_json, partial(render_sweep_json, swept)),
+        (check_markdown, partial(render_sweep_markdown, swept)),
+        (check_text, partial(render_sweep_text, swept, layout)),
+    ]
+
+
+@given(whole=REVIEWS)
+def test_any_sweep_is_a_valid_document_in_every_format(whole: Review) -> None:
+    for check, make in sweep_documents(whole, Layout()):
+        make().encode("utf-8")
+        check(make())
+    page = render_sweep_markdown(sweep(reviewed(1, *whole.findings, review=whole)))
+    headings = [token.tag for token in tokens(page) if token.type == "heading_open"]
+    assert headings == ["h1", *(["h2", *["h3"] * len(whole.findings)] if whole.findings else [])]
+    assert [token.type for token in tokens(page)].count("td_open") == 10
+
+
 @given(whole=REVIEWS, width=st.integers(40, 150))
 def test_every_title_is_in_the_text_however_it_is_wrapped_and_what_is_incomplete_is_no_pass(
     whole: Review, width: int
@@ -224,16 +250,10 @@ def check_kept_review(data: bytes) -> None:
     paths = {each.file for each in whole.findings}
     diff = ShownDiff({path: FileChange(path, path, FileStatus.MODIFIED, hunks=(hunk,)) for path in paths})
     layout = Layout(width=20 + len(data) % 100, color=len(data) % 2 == 1, ascii_only=len(data) % 3 == 1, diff=diff)
-    first = whole.findings[0]
-    strange = commit(1, author=first.title, email=first.body, subject=first.evidence, body=first.category)
-    swept = sweep(reviewed(1, *whole.findings, commit=strange, review=whole, failure=whole.summary))
     documents: list[tuple[Callable[[str], object], Callable[[], str]]] = [
         *((check, partial(render, whole, name, layout)) for name, check in CHECKS.items()),
         (check_xml, partial(svg, whole, title=whole.summary)),
-        (check_xml, partial(render_sweep_xml, swept)),
-        (check_json, partial(render_sweep_json, swept)),
-        (check_markdown, partial(render_sweep_markdown, swept)),
-        (check_text, partial(render_sweep_text, swept, layout)),
+        *sweep_documents(whole, layout),
     ]
     # The first byte of an input chose the format it was found with; some others come along.
     for check, make in documents[(data[0] if data else 0) % 4 :: 4]:
@@ -261,7 +281,9 @@ def check_sanitisers(data: bytes) -> None:
     check_github(command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
     for plain in (plain_line, plain_text, plain_code):
         check_plain(plain(text, longest=longest))
-    check_markdown(f"before\n\n{markdown_prose(text, longest=longest)}\n\nafter\n")
+    prose = markdown_prose(text, longest=longest)
+    assert not kinds(prose) & {"heading_open", "table_open", "s_open"}
+    check_markdown(f"before\n\n{prose}\n\nafter\n")
     one = markdown_line(text, longest=longest)
     assert "\n" not in one
     check_markdown(f"- **x** {one}\n")

@@ -1,4 +1,4 @@
-"""What a forge must be able to do for a review to be published there: one pull request, behind one protocol.
+"""What a forge must be able to do for a review to be published there: one pull request, one protocol.
 
 What to post, change and resolve is decided in `plan` and done in `publish`; neither knows a vendor. A forge is a folder
 with a client that has these methods, each of which raises ForgeError. Those that make something new may raise

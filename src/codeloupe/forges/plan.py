@@ -47,7 +47,7 @@ class _Subject(Struct, frozen=True):
             return False
         newest = self.threads[-1]
         regressed = self.finding.status is FindingStatus.REGRESSED and newest.thread.is_resolved
-        return newest.is_told_closed or (regressed and newest.last_word is None)
+        return newest.is_said_closed or (regressed and newest.last_word is None)
 
 
 class _Seen(Struct, frozen=True):
@@ -109,7 +109,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         if own.thread.thread_id not in about
         and not own.thread.is_resolved
         and own.dismissed is None
-        and not own.is_told_closed
+        and not own.is_said_closed
         and not seen.can_tell(own)
     ]
     conclusion = Conclusion.SUCCESS if judged.complete else Conclusion.NEUTRAL
@@ -313,14 +313,14 @@ def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[Answ
     if subject is not None and subject.finding.is_open:
         return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else None
     kind, why = AnswerKind.GONE, ""
-    if subject is None and not seen.can_tell(own) and not own.is_told_closed:
+    if subject is None and not seen.can_tell(own) and not own.is_said_closed:
         return None
     if subject and (subject.finding.status is not FindingStatus.FIXED or subject.finding.suppression is not None):
         kind, why = AnswerKind.ASIDE, why_not_counted(subject.finding)
-    if own.is_told_closed and own.was_contradicted:
+    if own.is_said_closed and own.was_contradicted:
         # Somebody opened it again and said why.
         return None
-    return kind, None if own.is_told_closed or own.thread.is_resolved else why
+    return kind, None if own.is_said_closed or own.thread.is_resolved else why
 
 
 def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], seen: _Seen) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Does on a forge what a plan says, step by step. A step that fails is told, and the next one is tried all the same.
+"""Does on a forge what a plan says, step by step. A step that fails is reported, and the next one is tried.
 
-Comments come first, the summary after them, since it tells which were refused, and the status last: so a run that is
-ended in the middle opens no gate. To run it again does what is left, and nothing twice.
+Comments come first, the summary after them, since it lists those that were refused, and the status last: so a run that
+is ended in the middle opens no gate. To run it again does what is left, and nothing twice.
 """
 
 from __future__ import annotations

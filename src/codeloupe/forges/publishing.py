@@ -27,7 +27,7 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
-from codeloupe.forges.github.connecting import AppLogin, Login, TokenLogin, connected
+from codeloupe.forges.github.client import AppLogin, Login, TokenLogin, connected
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publish import execute
@@ -81,7 +81,7 @@ async def publish_github(
         secret = login.private_key
     key = SigningKey.from_secret(secret) if secret else SigningKey.public()
     review = await _review(request, opened)
-    # What a job of a fork left behind may claim anything: it must be about the commit that GitHub says it ran on.
+    # What a job of a fork leaves may claim anything: it must be about the commit that GitHub says it ran on.
     if target.head and review.scope.head != target.head:
         raise UsageError(
             f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",

@@ -38,7 +38,7 @@ class OwnThread(Struct, frozen=True, kw_only=True):
     dismissed: Dismissed | None
 
     @property
-    def is_told_closed(self) -> bool:
+    def is_said_closed(self) -> bool:
         """Whether we said last that its finding is gone or does not count."""
         return self.last_word in (AnswerKind.GONE, AnswerKind.ASIDE)
 

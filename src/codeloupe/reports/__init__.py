@@ -7,6 +7,8 @@ format is one more file, one more name and one more case here, and every verb th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -63,7 +65,13 @@ class Layout(Struct, frozen=True, kw_only=True):
     untrusted: bool = False
 
 
-def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901, PLR0911 - one case a format
+@cache
+def asset(name: str) -> str:
+    """The text of a file beside the formats."""
+    return Path(__file__).with_name("assets").joinpath(name).read_text(encoding="utf-8")
+
+
+def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901 - one case a format
     """The review in one of FORMATS."""
     match name:
         case "text":
@@ -82,43 +90,29 @@ def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901, PLR
             from codeloupe.reports.concise import render_concise
 
             return render_concise(review, ascii_only=layout.ascii_only)
-        case "json":
-            from codeloupe.reports.json_v1 import render_json
-
-            return render_json(review)
-        case "sarif":
-            from codeloupe.reports.sarif import render_sarif
-
-            return render_sarif(review)
-        case "markdown":
-            from codeloupe.reports.markdown import render_markdown
-
-            return render_markdown(review)
         case "html":
             from codeloupe.reports.html import render_html
 
             return render_html(review, diff=layout.diff)
+        case "json":
+            from codeloupe.reports.json_v1 import render_json as show
+        case "sarif":
+            from codeloupe.reports.sarif import render_sarif as show
+        case "markdown":
+            from codeloupe.reports.markdown import render_markdown as show
         case "junit":
-            from codeloupe.reports.junit import render_junit
-
-            return render_junit(review)
+            from codeloupe.reports.junit import render_junit as show
         case "gitlab-codequality":
-            from codeloupe.reports.gitlab import render_gitlab
-
-            return render_gitlab(review)
+            from codeloupe.reports.gitlab import render_gitlab as show
         case "rdjson":
-            from codeloupe.reports.rdjson import render_rdjson
-
-            return render_rdjson(review)
+            from codeloupe.reports.rdjson import render_rdjson as show
         case "rdjsonl":
-            from codeloupe.reports.rdjson import render_rdjsonl
-
-            return render_rdjsonl(review)
+            from codeloupe.reports.rdjson import render_rdjsonl as show
         case "github":
-            from codeloupe.reports.github import render_github
-
-            return render_github(review)
-    raise ValueError(f"no format {name!r}")
+            from codeloupe.reports.github import render_github as show
+        case _:
+            raise ValueError(f"no format {name!r}")
+    return show(review)
 
 
 def render_sweep(sweep: CommitSweep, name: str, layout: Layout) -> str:

@@ -11,15 +11,13 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 
 from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review
-from codeloupe.reports import ShownDiff
+from codeloupe.reports import ShownDiff, asset
 from codeloupe.reports.html_code import Excerpts, highlighted
 from codeloupe.reports.markup import (
     Html,
@@ -72,7 +70,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     if diff is not None:
         masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
         diff = ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = asset("report.css"), asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
@@ -89,14 +87,9 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
         "style": Html(style),
         "script": Html(script),
     }
-    page = "".join(map(str.strip, _asset("report.html").split("\n")))
+    page = "".join(map(str.strip, asset("report.html").split("\n")))
     # In one pass, so that nothing in a part can name another.
     return f"<!doctype html>\n{re.sub(r'{{([a-z]+)}}', lambda place: parts[place[1]].text, page)}\n"
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("codeloupe.reports").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _digest(content: str) -> str:
@@ -110,10 +103,10 @@ def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
     more = f"{left_out:,} more findings are left out here; the JSON report has them all."
     return joined(
         [
-            _verdict_panel(review),
+            _verdict_section(review),
             _numbers(review),
             element("p", f"Findings: {counts_in_words(review)}.", class_="note counts"),
-            _gaps_panel(review),
+            _gaps_section(review),
             element("p", more, class_="gaps") if left_out else None,
             element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
             element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
@@ -272,7 +265,7 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
     )
 
 
-def _verdict_panel(review: Review) -> Html:
+def _verdict_section(review: Review) -> Html:
     """The word, why, what was reviewed and by whom."""
     outcome = outcome_of(review)
     scope = review.scope
@@ -329,7 +322,7 @@ def _numbers(review: Review) -> Html:
     )
 
 
-def _gaps_panel(review: Review) -> Html | None:
+def _gaps_section(review: Review) -> Html | None:
     """What an incomplete review could not look at; before everything else, since no finding says as much."""
     items = []
     for gap in gaps_of(review):

@@ -1,4 +1,4 @@
-"""How to fix a finding: advice in words, new code for the quoted lines, and whether that code is an exact edit.
+"""How to fix a finding: advice as prose, new code for the quoted lines, and whether that code is an exact edit.
 
 Formats that offer a fix by one click take the edit. Without code of its own a finding has only its suggestion, which is
 free text: most are advice, some are a sketch. When in doubt it is advice: a wrong edit costs more than a missing one.

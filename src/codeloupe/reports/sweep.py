@@ -18,7 +18,7 @@ from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
 from codeloupe.reports import Layout
-from codeloupe.reports.json_v1 import TOOL, ReviewV1, UsageV1, document, json_text
+from codeloupe.reports.json_v1 import TOOL, document, json_text
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
@@ -316,7 +316,7 @@ def render_sweep_json(sweep: CommitSweep) -> str:
             "score": sweep.score,
             "exit_code": sweep.exit_code,
             "strict": sweep.strict,
-            "usage": document(UsageV1, sweep.usage),
+            "usage": document("review", "UsageV1", sweep.usage),
             "commits": commits,
             "findings": [finding for commit in commits for finding in commit["findings"]],
         }
@@ -326,7 +326,7 @@ def render_sweep_json(sweep: CommitSweep) -> str:
 def _json_commit(reviewed: CommitReview) -> dict[str, Any]:
     commit, review = reviewed.commit, reviewed.review
     # As `review --format json` has it, so that both have the same fields.
-    whole = {} if review is None else document(ReviewV1, review, schema_version=1, tool=None)
+    whole = {} if review is None else document("review", "ReviewV1", review, schema_version=1, tool=None)
     kept = ("review_id", "complete", "summary", "coverage", "usage", "errors", "hidden_findings")
     return {
         "sha": commit.sha,

@@ -7,7 +7,6 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from html import unescape
-from importlib.resources import files
 
 from rich.cells import cell_len
 from rich.terminal_theme import TerminalTheme
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
+from codeloupe.reports import asset
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, console_for, print_lines, prose
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
@@ -412,9 +412,12 @@ def svg(review: Review, *, title: str, width: int = 100) -> str:
     # The blank line at the end keeps the last one off the frame.
     for line in [*_report(page, review), Text(" ")]:
         console.print(line, soft_wrap=True)
-    frame = files("codeloupe.reports").joinpath("assets", "terminal.svg").read_text(encoding="utf-8")
     picture = console.export_svg(
-        title=terminal(title), theme=_DARK, code_format=frame, unique_id="codeloupe", font_aspect_ratio=_ASPECT
+        title=terminal(title),
+        theme=_DARK,
+        code_format=asset("terminal.svg"),
+        unique_id="codeloupe",
+        font_aspect_ratio=_ASPECT,
     )
     return _TEXT_ELEMENT.sub(_with_true_length, picture)
 

@@ -137,7 +137,7 @@ class Outcome(Struct, frozen=True):
 
 
 def outcome_of(review: Review) -> Outcome:
-    """What to tell: a review with gaps is never a pass, and what does not block is not told as blocking."""
+    """What to say: a review with gaps is never a pass, and what does not block is not called blocking."""
     blocking = sum(blocks(review, finding) for finding in review.findings)
     threshold = f"at or above fail_on={review.policy.fail_on.label}"
     word = "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"

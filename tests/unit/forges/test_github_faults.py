@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,37 +10,27 @@ from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
 from codeloupe.model.publication import Publication, StatusKind, SummaryChange
 from codeloupe.model.review import Review
 from tests.endings import PATIENCE_SECONDS
-from tests.github_server import GitHubServer, github_server
-from tests.github_server_world import PullRequest, changed_file
-from tests.publish_material import FIRST, ROWS, SECOND, Sleeper, finding, patch, publish, review
+from tests.github_server_world import changed_file
+from tests.publish_material import FILES, FIRST, ROWS, SECOND, Desk, Sleeper, finding, patch, review
 from tests.rows import each
 
 REVIEWS = "/repos/octo/demo/pulls/1/reviews"
 COMMENTS = "/repos/octo/demo/issues/1/comments"
 PULL = "/repos/octo/demo/pulls/1"
-FILES = f"{PULL}/files"
+FILES_PATH = f"{PULL}/files"
 STATUSES = f"/repos/octo/demo/statuses/{FIRST}"
 CHECKS = "/repos/octo/demo/check-runs"
+SECONDARY = "You have exceeded a secondary rate limit."
+RATE_LIMITED = {"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}
+TOO_QUICKLY = {"message": "Validation Failed", "errors": [{"message": "was submitted too quickly"}]}
 TWO = review(finding(4), finding(9))
 
 
-@pytest.fixture
-def server() -> Iterator[GitHubServer]:
-    with github_server() as started:
-        started.repository("octo/demo").pull_request({"app.py": patch(), "other.py": patch()}, head=FIRST)
-        yield started
-
-
-def pull_of(server: GitHubServer) -> PullRequest:
-    return server.repository("octo/demo").pulls[1]
-
-
-def assert_all_is_there_once(server: GitHubServer) -> None:
-    pull = pull_of(server)
-    assert len(pull.issue_comments) == 1
-    assert [thread.original.line for thread in pull.threads] == [4, 9]
-    assert len(pull.review_comments) == 2
-    assert [status.state for status in server.repository("octo/demo").statuses] == ["failure"]
+def assert_all_is_there_once(desk: Desk) -> None:
+    assert len(desk.pull.issue_comments) == 1
+    assert [thread.original.line for thread in desk.pull.threads] == [4, 9]
+    assert len(desk.pull.review_comments) == 2
+    assert [status.state for status in desk.repo.statuses] == ["failure"]
 
 
 def assert_whole(done: Publication) -> None:
@@ -51,366 +40,325 @@ def assert_whole(done: Publication) -> None:
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [(PULL, 403), (FILES, 429), ("/graphql", 403), (REVIEWS, 429), (COMMENTS, 403), (STATUSES, 429)],
+    [(PULL, 403), (FILES_PATH, 429), ("/graphql", 403), (REVIEWS, 429), (COMMENTS, 403), (STATUSES, 429)],
 )
-def test_a_secondary_limit_is_waited_for_as_asked(server: GitHubServer, tmp_path: Path, path: str, status: int) -> None:
+def test_a_secondary_limit_is_waited_for_as_asked(desk: Desk, path: str, status: int) -> None:
     sleeper = Sleeper()
-    server.secondary_rate_limit("*", path, status=status, retry_after=17)
-    assert_whole(publish(server, TWO, tmp_path, sleeper=sleeper))
+    desk.server.secondary_rate_limit("*", path, status=status, retry_after=17)
+    assert_whole(desk.publish(TWO, sleeper=sleeper))
     assert sleeper.seconds == [17.0]
-    assert_all_is_there_once(server)
+    assert_all_is_there_once(desk)
 
 
-def test_a_secondary_limit_without_a_time_is_waited_for_a_minute_and_then_longer(
-    server: GitHubServer, tmp_path: Path
-) -> None:
+def test_the_limit_of_the_hour_is_waited_for_until_its_reset(desk: Desk) -> None:
     sleeper = Sleeper()
-    server.secondary_rate_limit("POST", REVIEWS, times=2)
-    assert_whole(publish(server, TWO, tmp_path, sleeper=sleeper))
-    assert sleeper.seconds == [60.0, 120.0]
-    assert_all_is_there_once(server)
-
-
-def test_the_limit_of_the_hour_is_waited_for_until_its_reset(server: GitHubServer, tmp_path: Path) -> None:
-    sleeper = Sleeper()
-    server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=600)
-    assert_whole(publish(server, TWO, tmp_path, sleeper=sleeper))
+    desk.server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=600)
+    assert_whole(desk.publish(TWO, sleeper=sleeper))
     (waited,) = sleeper.seconds
     assert 600 - PATIENCE_SECONDS < waited <= 602
-    assert_all_is_there_once(server)
+    assert_all_is_there_once(desk)
 
 
-def test_a_limit_that_takes_too_long_is_told_and_the_next_run_does_the_rest(
-    server: GitHubServer, tmp_path: Path
-) -> None:
-    server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=3_000)
-    done = publish(server, TWO, tmp_path)
+def test_a_limit_that_takes_too_long_is_told_and_the_next_run_does_the_rest(desk: Desk) -> None:
+    desk.server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=3_000)
+    done = desk.publish(TWO)
     assert done.exit_code == 3
     assert "rate limit" in done.problems[0].message
     assert len(done.posted) == 2
     assert done.summary is SummaryChange.NOT_WRITTEN
-    assert_whole(publish(server, TWO, tmp_path))
-    assert_all_is_there_once(server)
-
-
-def test_a_limit_of_graphql_is_waited_for(server: GitHubServer, tmp_path: Path) -> None:
-    sleeper = Sleeper()
-    limited = {"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}
-    server.fail("POST", "/graphql", status=200, headers={"retry-after": "3"}, body=limited)
-    assert_whole(publish(server, TWO, tmp_path, sleeper=sleeper))
-    assert sleeper.seconds == [3.0]
+    assert_whole(desk.publish(TWO))
+    assert_all_is_there_once(desk)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
 @pytest.mark.parametrize("cut", [False, True], ids=["502", "cut"])
 @pytest.mark.parametrize("path", [REVIEWS, COMMENTS, STATUSES, "/graphql"])
-def test_a_request_that_fails_in_the_middle_is_done_once(
-    server: GitHubServer, tmp_path: Path, path: str, *, cut: bool, after: bool
-) -> None:
-    (server.cut_connection if cut else server.bad_gateway)("POST", path, after=after)
-    assert_whole(publish(server, TWO, tmp_path))
-    assert_all_is_there_once(server)
+def test_a_request_that_fails_in_the_middle_is_done_once(desk: Desk, path: str, *, cut: bool, after: bool) -> None:
+    (desk.server.cut_connection if cut else desk.server.bad_gateway)("POST", path, after=after)
+    assert_whole(desk.publish(TWO))
+    assert_all_is_there_once(desk)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
-def test_an_answer_in_a_thread_is_given_once(server: GitHubServer, tmp_path: Path, *, after: bool) -> None:
-    publish(server, TWO, tmp_path)
-    server.bad_gateway("POST", f"{PULL}/comments/*/replies", after=after)
-    server.bad_gateway("POST", "/graphql", after=after)
-    done = publish(server, review(finding(9)), tmp_path)
+def test_an_answer_in_a_thread_is_given_once(desk: Desk, *, after: bool) -> None:
+    desk.publish(TWO)
+    desk.server.bad_gateway("POST", f"{PULL}/comments/*/replies", after=after)
+    desk.server.bad_gateway("POST", "/graphql", after=after)
+    done = desk.publish(review(finding(9)))
     assert_whole(done)
-    fixed = pull_of(server).threads[0]
+    fixed = desk.pull.threads[0]
     assert len(fixed.comments) == 2
     assert fixed.is_resolved
-    assert not pull_of(server).threads[1].is_resolved
+    assert not desk.pull.threads[1].is_resolved
 
 
-def test_reading_is_tried_again_and_given_up_in_words(server: GitHubServer, tmp_path: Path) -> None:
-    server.bad_gateway("GET", PULL, times=2)
-    server.cut_connection("GET", FILES, times=2)
-    assert_whole(publish(server, TWO, tmp_path))
-    server.bad_gateway("GET", PULL, times=50)
+def test_reading_is_tried_again_and_given_up_in_words(desk: Desk) -> None:
+    desk.server.bad_gateway("GET", PULL, times=2)
+    desk.server.cut_connection("GET", FILES_PATH, times=2)
+    assert_whole(desk.publish(TWO))
+    desk.server.bad_gateway("GET", PULL, times=50)
     with pytest.raises(ForgeError, match="GitHub failed with 502") as raised:
-        publish(server, TWO, tmp_path)
+        desk.publish(TWO)
     assert raised.value.exit_code == 3
 
 
-def test_a_line_that_is_cut_each_time_is_given_up_and_the_next_run_does_the_rest(
-    server: GitHubServer, tmp_path: Path
-) -> None:
-    server.cut_connection("POST", REVIEWS, times=3)
-    done = publish(server, TWO, tmp_path)
+def test_a_line_that_is_cut_each_time_is_given_up_and_the_next_run_does_the_rest(desk: Desk) -> None:
+    desk.server.cut_connection("POST", REVIEWS, times=3)
+    done = desk.publish(TWO)
     assert done.exit_code == 3
     assert done.posted == ()
-    assert_whole(publish(server, TWO, tmp_path))
-    assert_all_is_there_once(server)
+    assert_whole(desk.publish(TWO))
+    assert_all_is_there_once(desk)
 
 
-def test_a_run_that_ends_in_the_middle_is_taken_up_by_the_next(server: GitHubServer, tmp_path: Path) -> None:
-    server.cut_connection("POST", COMMENTS, times=50)
-    server.cut_connection("POST", STATUSES, times=50)
-    assert publish(server, TWO, tmp_path).exit_code == 3
-    assert server.repository("octo/demo").statuses == []
-    server._faults.clear()
-    assert_whole(publish(server, TWO, tmp_path))
-    assert_all_is_there_once(server)
+def test_a_run_that_ends_in_the_middle_is_taken_up_by_the_next(desk: Desk) -> None:
+    desk.server.cut_connection("POST", COMMENTS, times=50)
+    desk.server.cut_connection("POST", STATUSES, times=50)
+    assert desk.publish(TWO).exit_code == 3
+    assert desk.repo.statuses == []
+    desk.server._faults.clear()
+    assert_whole(desk.publish(TWO))
+    assert_all_is_there_once(desk)
 
 
-def test_a_line_that_github_does_not_take_goes_to_the_summary_and_the_others_are_posted(
-    server: GitHubServer, tmp_path: Path
-) -> None:
-    pull = pull_of(server)
+def test_a_line_that_github_does_not_take_goes_to_the_summary_and_the_others_are_posted(desk: Desk) -> None:
     many = review(*(finding(line) for line in (2, 4, 6, 9, 30)))
 
     def shrink() -> None:
-        pull.diffs[FIRST] = (changed_file("app.py", patch(ROWS[:20])), *pull.diffs[FIRST][1:])
+        desk.pull.diffs[FIRST] = (changed_file("app.py", patch(ROWS[:20])), *desk.pull.diffs[FIRST][1:])
 
-    server.before("POST", REVIEWS, shrink)
-    done = publish(server, many, tmp_path)
+    desk.server.before("POST", REVIEWS, shrink)
+    done = desk.publish(many)
     assert_whole(done)
-    assert [thread.original.line for thread in pull.threads] == [2, 4, 6, 9]
+    assert [thread.original.line for thread in desk.pull.threads] == [2, 4, 6, 9]
     assert [(one.finding.line_start, one.reason) for one in done.refused] == [
         (30, "GitHub took no comment on its lines")
     ]
-    assert "No comment: GitHub took no comment on its lines." in pull.issue_comments[0].body
+    assert "No comment: GitHub took no comment on its lines." in desk.pull.issue_comments[0].body
 
 
-def test_a_missing_right_is_named(tmp_path: Path) -> None:
-    with github_server(identity="actions") as server:
-        server.repository("octo/demo").pull_request({"app.py": patch(), "other.py": patch()}, head=FIRST)
-        server.permissions.update(pull_requests="read", issues="read", checks="read")
-        done = publish(server, TWO, tmp_path)
-        assert done.exit_code == 2
-        hints = " ".join(problem.hint for problem in done.problems)
-        assert "pull-requests: write" in hints
-        assert "checks: write" in hints
-        assert len(done.problems) == 3
+def test_a_missing_right_is_named(actions: Desk) -> None:
+    actions.server.permissions.update(pull_requests="read", issues="read", checks="read")
+    done = actions.publish(TWO)
+    assert done.exit_code == 2
+    hints = " ".join(problem.hint for problem in done.problems)
+    assert "pull-requests: write" in hints
+    assert "checks: write" in hints
+    assert len(done.problems) == 3
 
 
-def test_a_check_run_with_the_token_of_a_person_is_refused_with_the_way_out(
-    server: GitHubServer, tmp_path: Path
-) -> None:
-    done = publish(server, TWO, tmp_path, status=StatusKind.CHECK)
+def test_a_check_run_with_the_token_of_a_person_is_refused_with_the_way_out(desk: Desk) -> None:
+    done = desk.publish(TWO, status=StatusKind.CHECK)
     assert done.exit_code == 2
     assert "--status commit" in done.problems[0].hint
     assert done.summary is SummaryChange.CREATED
 
 
-def test_a_token_that_is_not_accepted_is_told(server: GitHubServer, tmp_path: Path) -> None:
+def test_a_token_that_is_not_accepted_is_told(desk: Desk) -> None:
     wrong = "ghp_" + "0" * 36
     with pytest.raises(ForgeRefused, match="does not accept the token") as raised:
-        publish(server, TWO, tmp_path, environment={"GITHUB_TOKEN": wrong})
+        desk.publish(TWO, environment={"GITHUB_TOKEN": wrong})
     assert raised.value.exit_code == 2
     assert wrong not in str(raised.value)
 
 
-def test_a_token_that_ends_in_the_middle_ends_the_run(server: GitHubServer, tmp_path: Path) -> None:
-    server.fail("POST", COMMENTS, status=401, body={"message": "Bad credentials"})
-    done = publish(server, TWO, tmp_path)
+def test_a_token_that_ends_in_the_middle_ends_the_run(desk: Desk) -> None:
+    desk.server.fail("POST", COMMENTS, status=401, body={"message": "Bad credentials"})
+    done = desk.publish(TWO)
     assert done.exit_code == 2
     assert len(done.problems) == 1
-    assert server.repository("octo/demo").statuses == []
+    assert desk.repo.statuses == []
 
 
 @pytest.mark.parametrize("name", ["octo/demo#99", "octo/nothing#1"])
-def test_what_is_not_there_is_told(server: GitHubServer, tmp_path: Path, name: str) -> None:
+def test_what_is_not_there_is_told(desk: Desk, name: str) -> None:
     with pytest.raises(ForgeRefused, match="not there, or the token may not see it"):
-        publish(server, TWO, tmp_path, pull_request=name)
+        desk.publish(TWO, pull_request=name)
 
 
-def test_a_locked_conversation_is_told(tmp_path: Path) -> None:
-    with github_server(identity="actions") as server:
-        pull = server.repository("octo/demo").pull_request({"app.py": patch(), "other.py": patch()}, head=FIRST)
-        pull.locked = True
-        done = publish(server, TWO, tmp_path)
-        assert any("unlock it" in problem.hint for problem in done.problems)
-
-
-def test_a_repository_that_moved_is_told(server: GitHubServer, tmp_path: Path) -> None:
-    server.fail("GET", PULL, status=301, body={"message": "Moved Permanently"}, headers={"location": server.url})
-    with pytest.raises(ForgeError, match="leads elsewhere"):
-        publish(server, TWO, tmp_path)
-
-
-def test_a_link_to_another_host_gets_no_token(server: GitHubServer, tmp_path: Path) -> None:
-    link = '<http://127.0.0.2:9/repos>; rel="next"'
-    server.fail("GET", FILES, status=200, headers={"link": link}, body=[])
-    with pytest.raises(ForgeError, match="another host"):
-        publish(server, TWO, tmp_path)
-
-
-@pytest.mark.parametrize("body", ["no JSON", [], {}, None, {"base": 5}, {"head": {"sha": 5}}])
-def test_an_answer_in_another_form_is_told(server: GitHubServer, tmp_path: Path, body: object) -> None:
-    server.fail("GET", PULL, status=200, body=body if body is not None else "null")
-    with pytest.raises(ForgeError, match="another form") as raised:
-        publish(server, TWO, tmp_path)
-    assert "GITHUB_API_URL" in raised.value.hint
-
-
-@pytest.mark.parametrize(
-    "data", [None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}}]
-)
-def test_an_answer_of_graphql_in_another_form_is_told(server: GitHubServer, tmp_path: Path, data: object) -> None:
-    server.fail("POST", "/graphql", status=200, body={"data": data})
-    with pytest.raises(ForgeError, match="another form"):
-        publish(server, TWO, tmp_path)
-
-
-def test_a_head_that_moved_before_leaves_everything_as_it_was(server: GitHubServer, tmp_path: Path) -> None:
-    pull_of(server).push(SECOND, {"app.py": patch(), "other.py": patch()})
-    with pytest.raises(HeadMoved, match="nothing was posted") as raised:
-        publish(server, TWO, tmp_path)
-    assert raised.value.exit_code == 3
-    assert pull_of(server).issue_comments == []
-    assert pull_of(server).reviews == []
-
-
-def test_a_head_that_moves_while_it_is_read_leaves_everything_as_it_was(server: GitHubServer, tmp_path: Path) -> None:
-    moved = {"app.py": patch(), "other.py": patch()}
-    server.before("POST", "/graphql", lambda: pull_of(server).push(SECOND, moved))
-    with pytest.raises(HeadMoved):
-        publish(server, TWO, tmp_path)
-    assert pull_of(server).issue_comments == []
-    assert pull_of(server).reviews == []
+def test_a_locked_conversation_is_told(actions: Desk) -> None:
+    actions.pull.locked = True
+    done = actions.publish(TWO)
+    assert any("unlock it" in problem.hint for problem in done.problems)
 
 
 @pytest.mark.defect("V16")
-def test_a_head_that_moves_after_the_comments_gets_no_stale_summary(server: GitHubServer, tmp_path: Path) -> None:
-    moved = {"app.py": patch(), "other.py": patch()}
-    server.before("POST", REVIEWS, lambda: pull_of(server).push(SECOND, moved))
-    done = publish(server, TWO, tmp_path)
+def test_a_head_that_moves_after_the_comments_gets_no_stale_summary(desk: Desk) -> None:
+    desk.server.before("POST", REVIEWS, lambda: desk.pull.push(SECOND, FILES))
+    done = desk.publish(TWO)
     assert done.exit_code == 3
     [told] = done.problems
     words = "posted 2 comments for 111111111111, but neither summary nor status, since new commits arrived"
     assert told.message == words
     assert done.status is StatusKind.NONE
-    assert server.count("POST", "/statuses/") + server.count("POST", "/check-runs") == 0
-    assert pull_of(server).issue_comments == []
-    assert {thread.original_commit for thread in pull_of(server).threads} == {FIRST}
+    assert desk.server.count("POST", "/statuses/") + desk.server.count("POST", "/check-runs") == 0
+    assert desk.pull.issue_comments == []
+    assert {thread.original_commit for thread in desk.pull.threads} == {FIRST}
 
 
 @pytest.mark.defect("V16")
-def test_what_somebody_deletes_meanwhile_is_no_failure(server: GitHubServer, tmp_path: Path) -> None:
-    files = {"app.py": patch(), "other.py": patch()}
-    assert_whole(publish(server, review(finding(4), finding(9), finding(12)), tmp_path))
-    pull = pull_of(server)
-    pull.push(SECOND, files)
+def test_what_somebody_deletes_meanwhile_is_no_failure(desk: Desk) -> None:
+    assert_whole(desk.publish(review(finding(4), finding(9), finding(12))))
+    desk.pull.push(SECOND, FILES)
     # The summary, and one of two threads that are to be answered and resolved.
-    server.before("POST", REVIEWS, pull.issue_comments.clear)
-    server.before("POST", REVIEWS, lambda: pull.threads.pop(0))
-    done = publish(server, review(finding(12), finding(20), head=SECOND), tmp_path)
+    desk.server.before("POST", REVIEWS, desk.pull.issue_comments.clear)
+    desk.server.before("POST", REVIEWS, lambda: desk.pull.threads.pop(0))
+    done = desk.publish(review(finding(12), finding(20), head=SECOND))
     assert_whole(done)
     assert done.summary is SummaryChange.CREATED
-    assert ["codeloupe: FAIL" in comment.body for comment in pull.issue_comments] == [True]
-    assert [(thread.original.line, thread.is_resolved) for thread in pull.threads] == [
+    assert ["codeloupe: FAIL" in comment.body for comment in desk.pull.issue_comments] == [True]
+    assert [(thread.original.line, thread.is_resolved) for thread in desk.pull.threads] == [
         (9, True),
         (12, False),
         (20, False),
     ]
 
 
-def test_limits_do_not_use_up_the_attempts_for_failures(server: GitHubServer, tmp_path: Path) -> None:
-    server.secondary_rate_limit("GET", PULL, retry_after=1, times=4)
-    server.bad_gateway("GET", PULL, times=3)
-    assert_whole(publish(server, TWO, tmp_path))
-    assert_all_is_there_once(server)
+def test_limits_do_not_use_up_the_attempts_for_failures(desk: Desk) -> None:
+    desk.server.secondary_rate_limit("GET", PULL, retry_after=1, times=4)
+    desk.server.bad_gateway("GET", PULL, times=3)
+    assert_whole(desk.publish(TWO))
+    assert_all_is_there_once(desk)
 
 
 @pytest.mark.parametrize("reviewed", [TWO, review()], ids=["with comments", "with an approval alone"])
-def test_a_review_that_a_person_has_begun_by_hand_is_told(
-    server: GitHubServer, tmp_path: Path, reviewed: Review
-) -> None:
-    begun_by_hand(server)
-    done = publish(server, reviewed, tmp_path, approve=True)
+def test_a_review_that_a_person_has_begun_by_hand_is_told(desk: Desk, reviewed: Review) -> None:
+    begun_by_hand(desk)
+    done = desk.publish(reviewed, approve=True)
     assert done.exit_code == 3
     assert "pending review" in done.problems[0].message
     assert "submit or discard it" in done.problems[0].hint
     assert done.refused == ()
-    assert server.count("POST", REVIEWS) == 1
-    assert len(pull_of(server).issue_comments) == 1
+    assert desk.server.count("POST", REVIEWS) == 1
+    assert len(desk.pull.issue_comments) == 1
 
 
-def begun_by_hand(server: GitHubServer) -> None:
+def begun_by_hand(desk: Desk) -> None:
     """A review of the token's own person that was not sent yet."""
-    pull = pull_of(server)
-    pull.add_review(server.world.user("reviewer"), association="MEMBER", body="", state="PENDING", commit=FIRST)
+    person = desk.server.world.user("reviewer")
+    desk.pull.add_review(person, association="MEMBER", body="", state="PENDING", commit=FIRST)
 
 
-def test_a_pending_review_that_stands_in_the_way_of_an_answer_is_told(server: GitHubServer, tmp_path: Path) -> None:
-    publish(server, TWO, tmp_path)
+def test_a_pending_review_that_stands_in_the_way_of_an_answer_is_told(desk: Desk) -> None:
+    desk.publish(TWO)
     words = {"message": "Validation Failed", "errors": ["user_id can only have one pending review per pull request"]}
-    server.fail("POST", f"{PULL}/comments/*/replies", status=422, body=words, times=2)
-    done = publish(server, review(), tmp_path)
+    desk.server.fail("POST", f"{PULL}/comments/*/replies", status=422, body=words, times=2)
+    done = desk.publish(review())
     assert done.exit_code == 3
     assert "submit or discard it" in done.problems[0].hint
 
 
-def test_comments_that_come_too_quickly_for_github_are_posted_later(server: GitHubServer, tmp_path: Path) -> None:
-    sleeper = Sleeper()
-    words = {"message": "Validation Failed", "errors": [{"message": "was submitted too quickly"}]}
-    server.fail("POST", REVIEWS, status=422, body=words)
-    assert_whole(publish(server, TWO, tmp_path, sleeper=sleeper))
-    assert sleeper.seconds == [60.0]
-    assert_all_is_there_once(server)
-
-
-def test_a_github_that_cannot_be_reached_is_told(server: GitHubServer, tmp_path: Path) -> None:
+def test_a_github_that_cannot_be_reached_is_told(desk: Desk) -> None:
     sleeper = Sleeper()
     with pytest.raises(ForgeError, match="cannot be reached") as raised:
-        publish(server, TWO, tmp_path, sleeper=sleeper, environment={"GITHUB_API_URL": "http://127.0.0.1:9"})
+        desk.publish(TWO, sleeper=sleeper, environment={"GITHUB_API_URL": "http://127.0.0.1:9"})
     assert raised.value.exit_code == 3
     assert len(sleeper.seconds) == 3
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
-def test_an_approval_is_given_once(server: GitHubServer, tmp_path: Path, *, after: bool) -> None:
-    server.bad_gateway("POST", REVIEWS, after=after)
-    assert_whole(publish(server, review(), tmp_path, approve=True))
-    assert [one.state for one in pull_of(server).reviews] == ["APPROVED"]
+def test_an_approval_is_given_once(desk: Desk, *, after: bool) -> None:
+    desk.server.bad_gateway("POST", REVIEWS, after=after)
+    assert_whole(desk.publish(review(), approve=True))
+    assert [one.state for one in desk.pull.reviews] == ["APPROVED"]
 
 
 @each("after", [False, True])
-def test_a_check_run_is_made_once(tmp_path: Path, *, after: bool) -> None:
-    with github_server(identity="actions") as server:
-        repo = server.repository("octo/demo")
-        repo.pull_request({"app.py": patch(), "other.py": patch()}, head=FIRST)
-        server.bad_gateway("POST", CHECKS, after=after)
-        assert_whole(publish(server, TWO, tmp_path))
-        assert len(repo.check_runs) == 1
+def test_a_check_run_is_made_once(actions: Desk, *, after: bool) -> None:
+    actions.server.bad_gateway("POST", CHECKS, after=after)
+    assert_whole(actions.publish(TWO))
+    assert len(actions.repo.check_runs) == 1
 
 
-def test_many_answers_are_given_one_after_the_other(server: GitHubServer, tmp_path: Path) -> None:
-    publish(server, review(*(finding(line) for line in range(1, 13))), tmp_path)
+def test_many_answers_are_given_one_after_the_other(desk: Desk) -> None:
+    desk.publish(review(*(finding(line) for line in range(1, 13))))
     sleeper = Sleeper()
-    assert_whole(publish(server, review(), tmp_path, sleeper=sleeper))
-    assert all(thread.is_resolved for thread in pull_of(server).threads)
+    assert_whole(desk.publish(review(), sleeper=sleeper))
+    assert all(thread.is_resolved for thread in desk.pull.threads)
     assert set(sleeper.seconds) == {1.0}
-    assert server.max_concurrent == 1
+    assert desk.server.max_concurrent == 1
 
 
-def test_an_endless_answer_is_not_read_to_its_end(
-    server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(server, TWO, tmp_path)
+def test_an_endless_answer_is_not_read_to_its_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.publish(TWO)
     monkeypatch.setattr("codeloupe.forges.github.transport._MOST_BYTES", 5_000)
     with pytest.raises(ForgeError, match="larger than"):
-        publish(server, TWO, tmp_path)
+        desk.publish(TWO)
 
 
-def test_an_answer_that_drips_is_not_waited_for(
-    server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_drips_is_not_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codeloupe.forges.github.transport._MOST_SECONDS", 0.05)
-    server.slow_answer("GET", PULL, 30, times=4)
+    desk.server.slow_answer("GET", PULL, 30, times=4)
     with pytest.raises(ForgeError, match=r"cannot be reached \(TimeoutError\)"):
-        publish(server, TWO, tmp_path)
+        desk.publish(TWO)
 
 
-def test_lists_without_an_end_are_given_up(
-    server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_without_an_end_are_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(101):
-        pull_of(server).comment_by("somebody", f"{number}")
+        desk.pull.comment_by("somebody", f"{number}")
     monkeypatch.setattr("codeloupe.forges.github.client._MOST_PAGES", 1)
     with pytest.raises(ForgeError, match="there is too much of it"):
-        publish(server, TWO, tmp_path)
+        desk.publish(TWO)
+
+
+@pytest.mark.parametrize(
+    ("fault", "waits"),
+    [
+        # Without a time it is a minute, and then longer.
+        ({"method": "POST", "path": REVIEWS, "status": 403, "body": {"message": SECONDARY}, "times": 2}, [60.0, 120.0]),
+        (
+            {
+                "method": "POST",
+                "path": "/graphql",
+                "status": 200,
+                "headers": {"retry-after": "3"},
+                "body": RATE_LIMITED,
+            },
+            [3.0],
+        ),
+        # Comments that come too quickly for GitHub are posted later.
+        ({"method": "POST", "path": REVIEWS, "status": 422, "body": TOO_QUICKLY}, [60.0]),
+    ],
+)
+def test_other_limits_are_waited_for(desk: Desk, fault: dict[str, Any], waits: list[float]) -> None:
+    sleeper = Sleeper()
+    desk.server.fail(**fault)
+    assert_whole(desk.publish(TWO, sleeper=sleeper))
+    assert sleeper.seconds == waits
+    assert_all_is_there_once(desk)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "answer", "words"),
+    [
+        ("GET", PULL, {"status": 301, "body": {"message": "Moved"}, "headers": {"location": "/"}}, "leads elsewhere"),
+        ("GET", FILES_PATH, {"body": [], "headers": {"link": '<http://127.0.0.2:9/>; rel="next"'}}, "another host"),
+        *(
+            ("GET", PULL, {"body": body}, "another form")
+            for body in ("no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}})
+        ),
+        *(
+            ("POST", "/graphql", {"body": {"data": data}}, "another form")
+            for data in (None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}})
+        ),
+    ],
+)
+def test_an_answer_that_github_does_not_give_is_told(
+    desk: Desk, method: str, path: str, answer: dict[str, Any], words: str
+) -> None:
+    desk.server.fail(method, path, **{"status": 200, **answer})
+    with pytest.raises(ForgeError, match=words) as raised:
+        desk.publish(TWO)
+    assert words != "another form" or "GITHUB_API_URL" in raised.value.hint
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
+def test_a_head_that_moved_leaves_everything_as_it_was(desk: Desk, *, is_read: bool) -> None:
+    if is_read:
+        desk.server.before("POST", "/graphql", lambda: desk.pull.push(SECOND, FILES))
+    else:
+        desk.pull.push(SECOND, FILES)
+    with pytest.raises(HeadMoved, match="nothing was posted") as raised:
+        desk.publish(TWO)
+    assert raised.value.exit_code == 3
+    assert (desk.pull.issue_comments, desk.pull.reviews) == ([], [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,12 @@ from tests.github_server import GitHubServer, github_server
 from tests.github_server_graph import Graph
 from tests.github_server_world import PullRequest, ReviewComment
 from tests.publish_material import (
+    FILES,
     FIRST,
     ROWS,
     SECOND,
     THIRD,
+    Desk,
     event_file,
     finding,
     patch,
@@ -35,24 +36,11 @@ from tests.publish_material import (
 from tests.rows import each
 from tests.unit.cli.test_start import loaded_by
 
-FILES = {"app.py": patch(), "other.py": patch()}
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
 
 
-@pytest.fixture
-def server() -> Iterator[GitHubServer]:
-    with github_server() as started:
-        started.repository("octo/demo").pull_request(FILES, head=FIRST)
-        yield started
-
-
-@pytest.fixture
-def pull(server: GitHubServer) -> PullRequest:
-    return server.repository("octo/demo").pulls[1]
-
-
-def written(server: GitHubServer) -> int:
-    return sum(one.method in WRITES and one.path != "/graphql" for one in server.requests)
+def written(desk: Desk) -> int:
+    return sum(one.method in WRITES and one.path != "/graphql" for one in desk.server.requests)
 
 
 def push(pull: PullRequest, head: str, *changed: int) -> None:
@@ -63,164 +51,152 @@ def push(pull: PullRequest, head: str, *changed: int) -> None:
 
 class TestPushes:
     @pytest.mark.requirement("C11")
-    def test_three_pushes_end_with_one_summary_no_comment_twice_and_fixed_threads_resolved(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4), finding(9, line_end=11), finding(20)), tmp_path)
-        push(pull, SECOND, 4)
-        publish(server, review(finding(9, line_end=11), finding(20), finding(30), head=SECOND), tmp_path)
-        push(pull, THIRD, 4, 20, 30)
-        publish(server, review(finding(9, line_end=11), head=THIRD), tmp_path)
-        assert [comment.user.login for comment in pull.issue_comments] == ["reviewer"]
-        assert THIRD in pull.issue_comments[0].body
-        standing = {thread.original.line: thread.is_resolved for thread in pull.threads}
+    def test_three_pushes_end_with_one_summary_no_comment_twice_and_fixed_threads_resolved(self, desk: Desk) -> None:
+        desk.publish(review(finding(4), finding(9, line_end=11), finding(20)))
+        push(desk.pull, SECOND, 4)
+        desk.publish(review(finding(9, line_end=11), finding(20), finding(30), head=SECOND))
+        push(desk.pull, THIRD, 4, 20, 30)
+        desk.publish(review(finding(9, line_end=11), head=THIRD))
+        assert [comment.user.login for comment in desk.pull.issue_comments] == ["reviewer"]
+        assert THIRD in desk.pull.issue_comments[0].body
+        standing = {thread.original.line: thread.is_resolved for thread in desk.pull.threads}
         assert standing == {4: True, 11: False, 20: True, 30: True}
-        assert [len(thread.comments) for thread in pull.threads] == [2, 1, 2, 2]
-        assert {one.state for one in pull.reviews} == {"COMMENTED"}
-        assert [(one.sha, one.state) for one in server.repository("octo/demo").statuses] == [
+        assert [len(thread.comments) for thread in desk.pull.threads] == [2, 1, 2, 2]
+        assert {one.state for one in desk.pull.reviews} == {"COMMENTED"}
+        assert [(one.sha, one.state) for one in desk.repo.statuses] == [
             (FIRST, "failure"),
             (SECOND, "failure"),
             (THIRD, "failure"),
         ]
 
-    def test_the_comments_of_one_run_are_one_review_on_the_head(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4), finding(9, line_end=11)), tmp_path)
-        (posted,) = pull.reviews
+    def test_the_comments_of_one_run_are_one_review_on_the_head(self, desk: Desk) -> None:
+        desk.publish(review(finding(4), finding(9, line_end=11)))
+        (posted,) = desk.pull.reviews
         assert posted.commit == FIRST
         assert posted.state == "COMMENTED"
         places = [(one.thread.original.start_line, one.thread.original.line) for one in posted.comments]
         assert places == [(None, 4), (9, 11)]
 
-    def test_the_same_again_changes_nothing(self, server: GitHubServer, tmp_path: Path) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        before = written(server)
-        done = publish(server, review(finding(4)), tmp_path)
-        assert written(server) == before
+    def test_the_same_again_changes_nothing(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        before = written(desk)
+        done = desk.publish(review(finding(4)))
+        assert written(desk) == before
         assert done.summary is SummaryChange.UNCHANGED
         assert len(done.plan.known) == 1
 
-    def test_what_others_wrote_stays_as_it_is(self, server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        copied = pull.issue_comments[0].body
-        pull.comment_by("stranger", copied)
-        pull.comment_by("stranger", pull.review_comments[0].body, path="app.py", line=9)
-        theirs = [one for one in (*pull.issue_comments, *pull.review_comments) if one.user.login == "stranger"]
+    def test_what_others_wrote_stays_as_it_is(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        copied = desk.pull.issue_comments[0].body
+        desk.pull.comment_by("stranger", copied)
+        desk.pull.comment_by("stranger", desk.pull.review_comments[0].body, path="app.py", line=9)
+        theirs = [
+            one for one in (*desk.pull.issue_comments, *desk.pull.review_comments) if one.user.login == "stranger"
+        ]
         before = [(one.id, one.body, one.updated_at) for one in theirs]
-        push(pull, SECOND, 4)
-        publish(server, review(finding(9), head=SECOND), tmp_path)
+        push(desk.pull, SECOND, 4)
+        desk.publish(review(finding(9), head=SECOND))
         assert [(one.id, one.body, one.updated_at) for one in theirs] == before
-        assert [thread.is_resolved for thread in pull.threads] == [True, False, False]
-        assert pull.issue_comments[0].body != copied
+        assert [thread.is_resolved for thread in desk.pull.threads] == [True, False, False]
+        assert desk.pull.issue_comments[0].body != copied
 
-    def test_one_that_comes_back_is_opened_again(self, server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        push(pull, SECOND, 4)
-        publish(server, review(head=SECOND), tmp_path)
-        assert pull.threads[0].is_resolved
-        push(pull, THIRD)
-        publish(server, review(finding(4), head=THIRD), tmp_path)
-        (thread,) = pull.threads
+    def test_one_that_comes_back_is_opened_again(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        push(desk.pull, SECOND, 4)
+        desk.publish(review(head=SECOND))
+        assert desk.pull.threads[0].is_resolved
+        push(desk.pull, THIRD)
+        desk.publish(review(finding(4), head=THIRD))
+        (thread,) = desk.pull.threads
         assert not thread.is_resolved
         assert "Found again" in thread.comments[-1].body
         assert len(thread.comments) == 3
 
-    def test_a_second_summary_of_ours_goes(self, server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        pull.comment_by("reviewer", pull.issue_comments[0].body)
-        publish(server, review(finding(4)), tmp_path)
-        (first,) = pull.issue_comments
+    def test_a_second_summary_of_ours_goes(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        desk.pull.comment_by("reviewer", desk.pull.issue_comments[0].body)
+        desk.publish(review(finding(4)))
+        (first,) = desk.pull.issue_comments
         assert "codeloupe: FAIL" in first.body
-        before = written(server)
-        publish(server, review(finding(4)), tmp_path)
-        assert written(server) == before
+        before = written(desk)
+        desk.publish(review(finding(4)))
+        assert written(desk) == before
 
-    def test_long_lists_are_read_to_their_end(self, server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        first = pull.review_comments[0]
+    def test_long_lists_are_read_to_their_end(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        first = desk.pull.review_comments[0]
         for number in range(130):
-            pull.comment_by("somebody", f"{number}")
-            pull.comment_by("somebody", f"{number}", in_reply_to=first)
-        pull.comment_by("boss", "dismiss: enough of it", in_reply_to=first, association="OWNER")
-        server.repository("octo/demo").collaborator("boss", "admin")
+            desk.pull.comment_by("somebody", f"{number}")
+            desk.pull.comment_by("somebody", f"{number}", in_reply_to=first)
+        desk.pull.comment_by("boss", "dismiss: enough of it", in_reply_to=first, association="OWNER")
+        desk.repo.collaborator("boss", "admin")
         for number in range(60):
-            pull.comment_by("somebody", f"{number}", path="other.py", line=3)
+            desk.pull.comment_by("somebody", f"{number}", path="other.py", line=3)
         files = {f"f{number:03}.py": patch() for number in range(150)}
-        pull.push(SECOND, {**files, "app.py": patch()})
+        desk.pull.push(SECOND, {**files, "app.py": patch()})
         whole = replace(review().coverage, files_total=151)
-        done = publish(server, review(finding(4), finding(7, file="f149.py"), head=SECOND, coverage=whole), tmp_path)
+        done = desk.publish(review(finding(4), finding(7, file="f149.py"), head=SECOND, coverage=whole))
         assert done.problems == ()
         assert [one.reason for one in done.plan.dismissed] == ["enough of it"]
         assert [one.path for one in done.posted] == ["f149.py"]
-        assert sum(one.user.login == "reviewer" for one in pull.issue_comments) == 1
+        assert sum(one.user.login == "reviewer" for one in desk.pull.issue_comments) == 1
 
 
 class TestDismissing:
     def first(self, pull: PullRequest) -> ReviewComment:
         return pull.review_comments[0]
 
-    def test_a_maintainer_dismisses_by_a_reply_and_it_opens_the_gate(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        server.repository("octo/demo").collaborator("ann", "write")
-        pull.comment_by(
-            "ann", "/codeloupe dismiss it is on purpose", in_reply_to=self.first(pull), association="MEMBER"
+    def test_a_maintainer_dismisses_by_a_reply_and_it_opens_the_gate(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        desk.repo.collaborator("ann", "write")
+        desk.pull.comment_by(
+            "ann", "/codeloupe dismiss it is on purpose", in_reply_to=self.first(desk.pull), association="MEMBER"
         )
-        done = publish(server, review(finding(4)), tmp_path)
+        done = desk.publish(review(finding(4)))
         assert done.plan.conclusion is Conclusion.SUCCESS
-        assert pull.threads[0].is_resolved
-        assert len(pull.threads[0].comments) == 2
-        assert "by `ann`: it is on purpose" in pull.issue_comments[0].body
-        assert server.repository("octo/demo").statuses[-1].state == "success"
-        push(pull, SECOND, 9)
-        again = publish(server, review(finding(4), head=SECOND), tmp_path)
+        assert desk.pull.threads[0].is_resolved
+        assert len(desk.pull.threads[0].comments) == 2
+        assert "by `ann`: it is on purpose" in desk.pull.issue_comments[0].body
+        assert desk.repo.statuses[-1].state == "success"
+        push(desk.pull, SECOND, 9)
+        again = desk.publish(review(finding(4), head=SECOND))
         assert again.posted == ()
         assert again.plan.conclusion is Conclusion.SUCCESS
 
-    def test_a_maintainer_dismisses_by_a_thumb_down(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        server.repository("octo/demo").collaborator("ann", "maintain")
-        pull.react_by("ann", self.first(pull), "-1")
-        pull.react_by("stranger", self.first(pull), "-1")
-        assert [one.who for one in publish(server, review(finding(4)), tmp_path).plan.dismissed] == ["ann"]
+    def test_a_maintainer_dismisses_by_a_thumb_down(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        desk.repo.collaborator("ann", "maintain")
+        desk.pull.react_by("ann", self.first(desk.pull), "-1")
+        desk.pull.react_by("stranger", self.first(desk.pull), "-1")
+        assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["ann"]
 
     @pytest.mark.parametrize("permission", ["read", "triage"])
-    def test_who_may_not_write_dismisses_nothing_whatever_the_label_says(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path, permission: str
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        server.repository("octo/demo").collaborators["bob"] = "read" if permission == "read" else "triage"
-        pull.comment_by("bob", "dismiss", in_reply_to=self.first(pull), association="COLLABORATOR")
-        pull.react_by("bob", self.first(pull), "-1")
-        pull.comment_by("author", "dismiss", in_reply_to=self.first(pull), association="CONTRIBUTOR")
-        assert publish(server, review(finding(4)), tmp_path).plan.dismissed == ()
+    def test_who_may_not_write_dismisses_nothing_whatever_the_label_says(self, desk: Desk, permission: str) -> None:
+        desk.publish(review(finding(4)))
+        desk.repo.collaborators["bob"] = "read" if permission == "read" else "triage"
+        desk.pull.comment_by("bob", "dismiss", in_reply_to=self.first(desk.pull), association="COLLABORATOR")
+        desk.pull.react_by("bob", self.first(desk.pull), "-1")
+        desk.pull.comment_by("author", "dismiss", in_reply_to=self.first(desk.pull), association="CONTRIBUTOR")
+        assert desk.publish(review(finding(4))).plan.dismissed == ()
 
-    def test_a_bot_is_not_taken_for_a_person_of_its_name(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        server.repository("octo/demo").collaborator("helper", "write")
-        pull.comment_by("helper[bot]", "dismiss", in_reply_to=self.first(pull), association="COLLABORATOR")
-        assert publish(server, review(finding(4)), tmp_path).plan.dismissed == ()
+    def test_a_bot_is_not_taken_for_a_person_of_its_name(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        desk.repo.collaborator("helper", "write")
+        desk.pull.comment_by("helper[bot]", "dismiss", in_reply_to=self.first(desk.pull), association="COLLABORATOR")
+        assert desk.publish(review(finding(4))).plan.dismissed == ()
 
-    def test_the_person_whose_token_it_is_can_dismiss_too(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        pull.comment_by("reviewer", "dismiss", in_reply_to=self.first(pull), association="COLLABORATOR")
-        assert len(publish(server, review(finding(4)), tmp_path).plan.dismissed) == 1
+    def test_the_person_whose_token_it_is_can_dismiss_too(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        desk.pull.comment_by("reviewer", "dismiss", in_reply_to=self.first(desk.pull), association="COLLABORATOR")
+        assert len(desk.publish(review(finding(4))).plan.dismissed) == 1
 
-    def test_rights_that_cannot_be_asked_for_are_not_believed(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
-        pull.comment_by("ann", "dismiss", in_reply_to=self.first(pull), association="OWNER")
-        server.fail("GET", "/repos/octo/demo/collaborators/**", status=403, body={"message": "Must have push access"})
-        assert publish(server, review(finding(4)), tmp_path).plan.dismissed == ()
+    def test_rights_that_cannot_be_asked_for_are_not_believed(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
+        desk.pull.comment_by("ann", "dismiss", in_reply_to=self.first(desk.pull), association="OWNER")
+        desk.server.fail(
+            "GET", "/repos/octo/demo/collaborators/**", status=403, body={"message": "Must have push access"}
+        )
+        assert desk.publish(review(finding(4))).plan.dismissed == ()
 
 
 class TestOutcomes:
@@ -233,10 +209,10 @@ class TestOutcomes:
         ],
     )
     def test_a_commit_status_has_an_error_for_what_could_not_be_reviewed(
-        self, server: GitHubServer, tmp_path: Path, changes: dict[str, Any], state: str
+        self, desk: Desk, changes: dict[str, Any], state: str
     ) -> None:
-        publish(server, replace(review(), **changes), tmp_path)
-        (status,) = server.repository("octo/demo").statuses
+        desk.publish(replace(review(), **changes))
+        (status,) = desk.repo.statuses
         assert (status.state, status.context) == (state, "codeloupe")
         assert status.description is not None
         assert ("INCOMPLETE" in status.description) is bool(changes)
@@ -246,87 +222,73 @@ class TestOutcomes:
         [({}, "success"), ({"findings": (finding(4),)}, "failure"), ({"complete": False, "exit_code": 3}, "neutral")],
     )
     def test_a_check_run_has_three_outcomes_and_is_changed_and_not_made_again(
-        self, tmp_path: Path, changes: dict[str, Any], conclusion: str
+        self, actions: Desk, changes: dict[str, Any], conclusion: str
     ) -> None:
-        with github_server(identity="actions") as server:
-            repo = server.repository("octo/demo")
-            repo.pull_request(FILES, head=FIRST)
-            publish(server, review(finding(4), finding(9)), tmp_path)
-            done = publish(server, replace(review(), **changes), tmp_path, resolve=False)
-            assert done.status is StatusKind.CHECK
-            (run,) = repo.check_runs
-            assert (run.name, run.status, run.conclusion, run.head_sha) == ("codeloupe", "completed", conclusion, FIRST)
-            assert run.title
-            assert run.summary
+        actions.publish(review(finding(4), finding(9)))
+        done = actions.publish(replace(review(), **changes), resolve=False)
+        assert done.status is StatusKind.CHECK
+        (run,) = actions.repo.check_runs
+        assert (run.name, run.status, run.conclusion, run.head_sha) == ("codeloupe", "completed", conclusion, FIRST)
+        assert run.title
+        assert run.summary
 
-    def test_a_check_run_of_somebody_else_with_our_name_is_left(self, tmp_path: Path) -> None:
-        with github_server(identity="actions") as server:
-            repo = server.repository("octo/demo")
-            repo.pull_request(FILES, head=FIRST)
-            publish(server, review(), tmp_path)
-            repo.check_runs[0].external_id = "another workflow"
-            publish(server, review(finding(4)), tmp_path)
-            assert [run.conclusion for run in repo.check_runs] == ["success", "failure"]
+    def test_a_check_run_of_somebody_else_with_our_name_is_left(self, actions: Desk) -> None:
+        actions.publish(review())
+        actions.repo.check_runs[0].external_id = "another workflow"
+        actions.publish(review(finding(4)))
+        assert [run.conclusion for run in actions.repo.check_runs] == ["success", "failure"]
 
-    def test_without_a_status_none_is_set(self, server: GitHubServer, tmp_path: Path) -> None:
-        publish(server, review(), tmp_path, status=StatusKind.NONE)
-        assert server.repository("octo/demo").statuses == []
-        assert server.count("GET", "/repos/octo/demo/commits/**") == 0
+    def test_without_a_status_none_is_set(self, desk: Desk) -> None:
+        desk.publish(review(), status=StatusKind.NONE)
+        assert desk.repo.statuses == []
+        assert desk.server.count("GET", "/repos/octo/demo/commits/**") == 0
 
 
 class TestOpinions:
-    def test_it_approves_when_asked_to_and_takes_it_back_when_that_does_not_hold(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(), tmp_path, approve=True)
-        publish(server, review(), tmp_path, approve=True)
-        assert [one.state for one in pull.reviews] == ["APPROVED"]
-        push(pull, SECOND, 1)
-        done = publish(server, review(finding(4), head=SECOND), tmp_path, approve=True)
-        assert [one.state for one in pull.reviews] == ["DISMISSED", "COMMENTED"]
+    def test_it_approves_when_asked_to_and_takes_it_back_when_that_does_not_hold(self, desk: Desk) -> None:
+        desk.publish(review(), approve=True)
+        desk.publish(review(), approve=True)
+        assert [one.state for one in desk.pull.reviews] == ["APPROVED"]
+        push(desk.pull, SECOND, 1)
+        done = desk.publish(review(finding(4), head=SECOND), approve=True)
+        assert [one.state for one in desk.pull.reviews] == ["DISMISSED", "COMMENTED"]
         assert len(done.withdrawn) == 1
 
-    def test_it_requests_changes_when_asked_to_and_takes_that_back(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path, request_changes=True)
-        assert [one.state for one in pull.reviews] == ["CHANGES_REQUESTED"]
-        push(pull, SECOND, 4)
-        publish(server, review(head=SECOND), tmp_path, request_changes=True)
-        assert "CHANGES_REQUESTED" not in {one.state for one in pull.reviews}
-        assert "APPROVED" not in {one.state for one in pull.reviews}
+    def test_it_requests_changes_when_asked_to_and_takes_that_back(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)), request_changes=True)
+        assert [one.state for one in desk.pull.reviews] == ["CHANGES_REQUESTED"]
+        push(desk.pull, SECOND, 4)
+        desk.publish(review(head=SECOND), request_changes=True)
+        assert "CHANGES_REQUESTED" not in {one.state for one in desk.pull.reviews}
+        assert "APPROVED" not in {one.state for one in desk.pull.reviews}
 
-    def test_an_approval_that_github_does_not_take_is_told_and_the_comments_are_posted(self, tmp_path: Path) -> None:
-        with github_server(identity="actions") as server:
-            pull = server.repository("octo/demo").pull_request(FILES, head=FIRST)
-            harmless = finding(4, severity=Severity.LOW)
-            done = publish(server, review(harmless), tmp_path, approve=True)
-            assert done.exit_code == 3
-            assert "not permitted to approve" in done.problems[0].message
-            assert [one.state for one in pull.reviews] == ["COMMENTED"]
-            assert len(pull.review_comments) == 1
-            assert done.opinion is Opinion.COMMENT
-            assert done.summary is SummaryChange.CREATED
+    def test_an_approval_that_github_does_not_take_is_told_and_the_comments_are_posted(self, actions: Desk) -> None:
+        harmless = finding(4, severity=Severity.LOW)
+        done = actions.publish(review(harmless), approve=True)
+        assert done.exit_code == 3
+        assert "not permitted to approve" in done.problems[0].message
+        assert [one.state for one in actions.pull.reviews] == ["COMMENTED"]
+        assert len(actions.pull.review_comments) == 1
+        assert done.opinion is Opinion.COMMENT
+        assert done.summary is SummaryChange.CREATED
 
 
 class TestRights:
-    def test_who_may_not_resolve_still_answers_once_and_is_told_how(self, tmp_path: Path) -> None:
-        with github_server(identity="actions") as server:
-            pull = server.repository("octo/demo").pull_request(FILES, head=FIRST)
-            publish(server, review(finding(4), finding(9)), tmp_path)
-            for _ in range(2):
-                done = publish(server, review(), tmp_path)
-                assert done.exit_code == 0
-                assert [problem.message for problem in done.problems] == [
-                    "the token may not resolve a thread (Resource not accessible by integration)"
-                ]
-                assert "contents: write" in done.problems[0].hint
-                assert "--no-resolve" in done.problems[0].hint
-            assert [len(thread.comments) for thread in pull.threads] == [2, 2]
-            assert publish(server, review(), tmp_path, resolve=False).problems == ()
-            server.permissions["contents"] = "write"
-            assert publish(server, review(), tmp_path).problems == ()
-            assert all(thread.is_resolved for thread in pull.threads)
+    def test_who_may_not_resolve_still_answers_once_and_is_told_how(self, actions: Desk) -> None:
+        actions.publish(review(finding(4), finding(9)))
+        for _ in range(2):
+            done = actions.publish(review())
+            assert done.exit_code == 0
+            assert [problem.message for problem in done.problems] == [
+                "the token may not resolve a thread (Resource not accessible by integration)"
+            ]
+            assert "contents: write" in done.problems[0].hint
+            assert "--no-resolve" in done.problems[0].hint
+        assert [len(thread.comments) for thread in actions.pull.threads] == [2, 2]
+        assert actions.publish(review(), resolve=False).problems == ()
+        actions.server.permissions["contents"] = "write"
+        assert actions.publish(review()).problems == ()
+        assert all(thread.is_resolved for thread in actions.pull.threads)
 
     def test_a_github_app_logs_in_by_its_key(self, tmp_path: Path) -> None:
         with github_server() as server:
@@ -346,43 +308,39 @@ class TestRights:
             assert [run.conclusion for run in repo.check_runs] == ["failure"]
 
     @pytest.mark.parametrize("text", ["", "no key at all", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END"])
-    def test_a_key_that_is_none_is_told_and_not_shown(self, server: GitHubServer, tmp_path: Path, text: str) -> None:
-        key = tmp_path / "app.pem"
+    def test_a_key_that_is_none_is_told_and_not_shown(self, desk: Desk, text: str) -> None:
+        key = desk.directory / "app.pem"
         key.write_text(text)
         with pytest.raises(UsageError) as raised:
-            publish(server, review(), tmp_path, app_id="1", app_key_file=key)
+            desk.publish(review(), app_id="1", app_key_file=key)
         assert text[:20] not in raised.value.message or not text
 
-    def test_an_app_that_is_not_installed_is_told(self, server: GitHubServer, tmp_path: Path) -> None:
-        key = tmp_path / "app.pem"
-        key.write_text(server.app_private_key)
-        server.fail("GET", "/repos/octo/demo/installation", status=404, body={"message": "Not Found"})
+    def test_an_app_that_is_not_installed_is_told(self, desk: Desk) -> None:
+        key = desk.directory / "app.pem"
+        key.write_text(desk.server.app_private_key)
+        desk.server.fail("GET", "/repos/octo/demo/installation", status=404, body={"message": "Not Found"})
         with pytest.raises(ForgeRefused, match="log in as the GitHub App on octo/demo"):
-            publish(server, review(), tmp_path, app_id=str(server.app_id), app_key_file=key)
+            desk.publish(review(), app_id=str(desk.server.app_id), app_key_file=key)
 
     @pytest.mark.parametrize("token", ["", "   ", "two words", "gh\x00p"])
-    def test_without_a_token_nothing_is_asked(self, server: GitHubServer, tmp_path: Path, token: str) -> None:
+    def test_without_a_token_nothing_is_asked(self, desk: Desk, token: str) -> None:
         with pytest.raises(ForgeRefused, match="token"):
-            publish(server, review(), tmp_path, environment={"GITHUB_TOKEN": token})
-        assert not server.requests
+            desk.publish(review(), environment={"GITHUB_TOKEN": token})
+        assert not desk.server.requests
 
-    def test_with_a_secret_key_a_mark_that_others_can_make_hides_nothing(
-        self, server: GitHubServer, pull: PullRequest, tmp_path: Path
-    ) -> None:
-        publish(server, review(finding(4)), tmp_path)
+    def test_with_a_secret_key_a_mark_that_others_can_make_hides_nothing(self, desk: Desk) -> None:
+        desk.publish(review(finding(4)))
         secret = {"CODELOUPE_PUBLISH_KEY": "a long and random secret"}
-        done = publish(server, review(finding(4)), tmp_path, environment=secret)
+        done = desk.publish(review(finding(4)), environment=secret)
         assert len(done.posted) == 1
-        assert "signed with another key" in pull.issue_comments[1].body
-        assert publish(server, review(finding(4)), tmp_path, environment=secret).posted == ()
+        assert "signed with another key" in desk.pull.issue_comments[1].body
+        assert desk.publish(review(finding(4)), environment=secret).posted == ()
 
-    def test_our_account_is_known_by_its_name_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_our_account_is_known_by_its_name_too(self, actions: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Graph, "_is_own", lambda _graph, _user: False)
-        with github_server(identity="actions") as server:
-            pull = server.repository("octo/demo").pull_request(FILES, head=FIRST)
-            for _ in range(2):
-                publish(server, review(finding(4)), tmp_path)
-            assert len(pull.review_comments) == len(pull.issue_comments) == 1
+        for _ in range(2):
+            actions.publish(review(finding(4)))
+        assert len(actions.pull.review_comments) == len(actions.pull.issue_comments) == 1
 
 
 class TestWhichPullRequest:
@@ -394,22 +352,22 @@ class TestWhichPullRequest:
         variables = {"GH_TOKEN": server.token, "GITHUB_API_URL": server.url, **environment}
         return str(asyncio.run(publish_github(request, environment=variables)).plan.pull_request.name)
 
-    def test_in_github_actions_the_event_says_it(self, server: GitHubServer, tmp_path: Path) -> None:
-        event = event_file(tmp_path / "event", pull_request={"number": 1}, repository={"full_name": "octo/demo"})
-        assert self.run(server, self.request(tmp_path), GITHUB_EVENT_PATH=str(event)) == "octo/demo#1"
+    def test_in_github_actions_the_event_says_it(self, desk: Desk) -> None:
+        event = event_file(desk.directory / "event", pull_request={"number": 1}, repository={"full_name": "octo/demo"})
+        assert self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(event)) == "octo/demo#1"
 
-    def test_a_number_and_the_repository_of_actions_are_enough(self, server: GitHubServer, tmp_path: Path) -> None:
-        request = self.request(tmp_path, pull_request="1")
-        assert self.run(server, request, GITHUB_REPOSITORY="octo/demo") == "octo/demo#1"
+    def test_a_number_and_the_repository_of_actions_are_enough(self, desk: Desk) -> None:
+        request = self.request(desk.directory, pull_request="1")
+        assert self.run(desk.server, request, GITHUB_REPOSITORY="octo/demo") == "octo/demo#1"
 
-    def test_a_repository_can_be_named(self, server: GitHubServer, tmp_path: Path) -> None:
-        request = self.request(tmp_path, pull_request="1", repository="octo/demo")
-        assert self.run(server, request, GITHUB_REPOSITORY="octo/other") == "octo/demo#1"
-        both = self.request(tmp_path, pull_request="octo/other#1", repository="octo/demo")
+    def test_a_repository_can_be_named(self, desk: Desk) -> None:
+        request = self.request(desk.directory, pull_request="1", repository="octo/demo")
+        assert self.run(desk.server, request, GITHUB_REPOSITORY="octo/other") == "octo/demo#1"
+        both = self.request(desk.directory, pull_request="octo/other#1", repository="octo/demo")
         with pytest.raises(UsageError, match="two repositories"):
-            self.run(server, both)
-        in_other_letters = self.request(tmp_path, pull_request="Octo/Demo#1", repository="octo/demo")
-        assert self.run(server, in_other_letters) == "octo/demo#1"
+            self.run(desk.server, both)
+        in_other_letters = self.request(desk.directory, pull_request="Octo/Demo#1", repository="octo/demo")
+        assert self.run(desk.server, in_other_letters) == "octo/demo#1"
 
     def workflow_run(self, head: str) -> dict[str, Any]:
         return {
@@ -423,37 +381,32 @@ class TestWhichPullRequest:
             },
         }
 
-    def test_a_workflow_that_follows_one_of_a_fork_finds_it_by_its_branch(
-        self, server: GitHubServer, tmp_path: Path
-    ) -> None:
-        repo = server.repository("octo/demo")
-        repo.pull_request(FILES, head=FIRST, number=7, head_repository="author/demo")
+    def test_a_workflow_that_follows_one_of_a_fork_finds_it_by_its_branch(self, desk: Desk) -> None:
+        desk.repo.pull_request(FILES, head=FIRST, number=7, head_repository="author/demo")
         run = self.workflow_run(FIRST)
         run["workflow_run"]["head_branch"] = "change-7"
-        event = event_file(tmp_path / "event", **run)
-        assert self.run(server, self.request(tmp_path), GITHUB_EVENT_PATH=str(event)) == "octo/demo#7"
+        event = event_file(desk.directory / "event", **run)
+        assert self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(event)) == "octo/demo#7"
 
-    def test_a_report_of_another_commit_than_the_finished_workflow_is_refused(
-        self, server: GitHubServer, tmp_path: Path
-    ) -> None:
-        event = event_file(tmp_path / "event", **self.workflow_run(SECOND))
+    def test_a_report_of_another_commit_than_the_finished_workflow_is_refused(self, desk: Desk) -> None:
+        event = event_file(desk.directory / "event", **self.workflow_run(SECOND))
         with pytest.raises(UsageError, match="a commit other than 222222222222"):
-            self.run(server, self.request(tmp_path, pull_request="1"), GITHUB_EVENT_PATH=str(event))
-        assert not server.requests
+            self.run(desk.server, self.request(desk.directory, pull_request="1"), GITHUB_EVENT_PATH=str(event))
+        assert not desk.server.requests
 
-    def test_a_branch_that_moved_on_is_told(self, server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
-        event = event_file(tmp_path / "event", **self.workflow_run(FIRST))
-        push(pull, SECOND, 1)
+    def test_a_branch_that_moved_on_is_told(self, desk: Desk) -> None:
+        event = event_file(desk.directory / "event", **self.workflow_run(FIRST))
+        push(desk.pull, SECOND, 1)
         with pytest.raises(HeadMoved, match="no open pull request of author:change-1 is at 111111111111"):
-            self.run(server, self.request(tmp_path), GITHUB_EVENT_PATH=str(event))
+            self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(event))
 
-    def test_without_any_word_it_is_asked_for(self, server: GitHubServer, tmp_path: Path) -> None:
+    def test_without_any_word_it_is_asked_for(self, desk: Desk) -> None:
         with pytest.raises(UsageError, match="which pull request"):
-            self.run(server, self.request(tmp_path))
+            self.run(desk.server, self.request(desk.directory))
         with pytest.raises(UsageError, match="which repository"):
-            self.run(server, self.request(tmp_path, pull_request="1"))
+            self.run(desk.server, self.request(desk.directory, pull_request="1"))
         with pytest.raises(UsageError, match="event file"):
-            self.run(server, self.request(tmp_path), GITHUB_EVENT_PATH=str(tmp_path / "nothing"))
+            self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(desk.directory / "nothing"))
 
 
 class TestWhichReview:
@@ -465,38 +418,36 @@ class TestWhichReview:
     def save(self, review_id: str, directory: Path) -> None:
         asyncio.run(keep(review(finding(4), review_id=review_id), repo=directory))
 
-    def test_the_last_saved_one_of_the_repository_or_one_by_its_id(self, server: GitHubServer, tmp_path: Path) -> None:
-        self.save("aaaa1111", tmp_path)
-        self.save("bbbb2222", tmp_path)
-        assert self.run(server, tmp_path, "last") == "bbbb2222"
-        assert self.run(server, tmp_path, "aaaa") == "aaaa1111"
+    def test_the_last_saved_one_of_the_repository_or_one_by_its_id(self, desk: Desk) -> None:
+        self.save("aaaa1111", desk.directory)
+        self.save("bbbb2222", desk.directory)
+        assert self.run(desk.server, desk.directory, "last") == "bbbb2222"
+        assert self.run(desk.server, desk.directory, "aaaa") == "aaaa1111"
 
-    def test_one_in_a_file_whatever_its_name(self, server: GitHubServer, tmp_path: Path) -> None:
-        report = write_report(tmp_path / "report", review(finding(4), review_id="from-a-file"))
-        assert self.run(server, tmp_path, str(report)) == "from-a-file"
+    def test_one_in_a_file_whatever_its_name(self, desk: Desk) -> None:
+        report = write_report(desk.directory / "report", review(finding(4), review_id="from-a-file"))
+        assert self.run(desk.server, desk.directory, str(report)) == "from-a-file"
 
     @pytest.mark.parametrize("word", ["nothing.json", "dead", "no-such-thing"])
-    def test_what_is_not_there_is_a_mistake_in_words(self, server: GitHubServer, tmp_path: Path, word: str) -> None:
+    def test_what_is_not_there_is_a_mistake_in_words(self, desk: Desk, word: str) -> None:
         with pytest.raises(UsageError):
-            self.run(server, tmp_path, word)
-        assert not server.requests
+            self.run(desk.server, desk.directory, word)
+        assert not desk.server.requests
 
 
-def test_a_dry_run_writes_nothing(server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
-    done = publish(server, review(finding(4)), tmp_path, dry_run=True)
+def test_a_dry_run_writes_nothing(desk: Desk) -> None:
+    done = desk.publish(review(finding(4)), dry_run=True)
     assert len(done.plan.comments) == 1
     assert done.posted == ()
-    assert written(server) == 0
-    assert pull.issue_comments == []
+    assert written(desk) == 0
+    assert desk.pull.issue_comments == []
 
 
-def test_without_the_extra_the_command_that_installs_it_is_named(
-    server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_the_command_that_installs_it_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "codeloupe.forges.github.transport", raising=False)
     monkeypatch.setitem(sys.modules, "gidgethub", None)
     with pytest.raises(UsageError, match="the package gidgethub is needed") as raised:
-        publish(server, review(), tmp_path)
+        desk.publish(review())
     assert raised.value.hint == "pip install 'codeloupe[github]'"
     assert raised.value.exit_code == 2
 

@@ -1,19 +1,30 @@
+"""A report read back, whoever wrote it."""
+
 from __future__ import annotations
 
+import copy
 import json
+import re
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.errors import UsageError
+from codeloupe.forges.comments import check_summary, check_title, status_description, summary_body
+from codeloupe.forges.plan import make_plan
 from codeloupe.forges.review_file import read_review
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.publication import Publication, PublishOptions
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports.json_v1 import render_json
+from tests.markdown_page import ACTIVE, shown_text, tokens
 from tests.publish_material import finding, review
+from tests.publish_states import MARKER, pull_request
 from tests.rows import each
 
 FULL = review(
@@ -115,3 +126,104 @@ def test_any_bytes_are_a_mistake_in_words(text: bytes) -> None:
 def test_an_amount_that_is_no_number_is_not_known(amount: str) -> None:
     text = render_json(replace(FULL, findings=())).replace('"cost_usd": 0.12', f'"cost_usd": {amount}')
     assert read_review(text.encode(), name="r.json").usage.cost_usd == 0.0
+
+
+REPORT = json.loads(
+    render_json(
+        review(
+            finding(4, suggestion="x", rule="x", expert="x", verification="x"),
+            finding(9, file="nowhere.py"),
+            finding(12, anchored=False),
+        )
+    )
+)
+REPORT["errors"] = [{"kind": "x", "message": "x"}]
+REPORT["coverage"]["skipped"] = [{"file": "x", "reason": "too_large", "detail": "x"}]
+REPORT["coverage"]["units_failed"] = [{"unit": "x", "files": ["x"], "reason": "x"}]
+# What must be as it is, so that the rest comes as far as a comment.
+KEPT = frozenset({"kind", "verdict", "severity", "fail_on", "min_severity", "head", "status"})
+PLACED = frozenset({"file", "fingerprint", "evidence"})
+OUR_MARKUP = re.compile(r"<details><summary>\d+ findings?</summary>|</details>|</?sub>|</?code>")
+
+ATTACKS = {
+    "mentions": "@octocat, (@octo/team) *@octocat* \\@octocat é@octocat",
+    "an image and links": "![x](https://evil.example/p.png) [a](javascript:x) https://evil.example www.evil.example",
+    "a mark of ours": f"<!-- codeloupe:1 summary {'1' * 40} - {'0' * 32} -->",
+    "the end of our mark": f"-->\n<!-- codeloupe:1 finding abcdefgh x {'a' * 32} -->",
+    "an edit": "```suggestion\nos.remove('/')\n```",
+    "an edit in a block": "````\n```suggestion\nx\n```\n@octocat",
+    "an open block": "~~~\n@octocat",
+    "html": "</details></details><h1>x</h1><img src=x onerror=y><details open>",
+    "references": "[ref]: https://evil.example\n[ref]\n[^1]: @octocat",
+    "invisible characters": "\x00\u202eabc\u2066\x1b]0;x\x07 x\ud800y",
+    "very much": "A" * 200_000,
+    "very many lines": "\n" * 10_000 + "@octocat",
+    "backticks": "`" * 5_000 + "@octocat",
+    "a span over lines": "`a\n@octocat`",
+    "blocks": "> @octocat\n- @octocat\n1. @octocat\n    @octocat\n| @octocat |\n|---|",
+}
+
+
+def poisoned(value: Any, attack: str, *, kept: frozenset[str]) -> Any:
+    """The same, with the attack in the place of every text."""
+    if isinstance(value, dict):
+        items = value.items()
+        return {
+            key: each if key in kept and isinstance(each, str) else poisoned(each, attack, kept=kept)
+            for key, each in items
+        }
+    if isinstance(value, list):
+        return [poisoned(each, attack, kept=kept) for each in value]
+    return attack if isinstance(value, str) else value
+
+
+@each("kept", [KEPT, KEPT | PLACED])
+@each("attack", ATTACKS.values())
+def test_it_stays_text(attack: str, kept: frozenset[str]) -> None:
+    document = poisoned(REPORT, attack, kept=kept)
+    read = read_review(json.dumps(document).encode(), name="r.json")
+    plan = make_plan(read, pull_request(), marker=MARKER, options=PublishOptions())
+    assert len(plan.comments) == (1 if "file" in kept else 0)
+    for body in (summary_body(plan, (), marker=MARKER), *(comment.body for comment in plan.comments)):
+        mark, _, rest = body.partition("\n")
+        assert MARKER.read(body) is not None
+        assert len(mark) < 400
+        assert_is_text(rest)
+    assert_is_text(check_summary(plan.review))
+    told = Publication(plan=plan, dry_run=True)
+    for words in (check_title(read), status_description(read), render_publication(told), publication_json(told)):
+        assert not re.search("[\x00\x1b\u202e\u2066\ud800]", words)
+        assert not re.search(r"(?m)^::", words)
+
+
+def assert_is_text(page: str) -> None:
+    found = tokens(page)
+    theirs = [each.content for each in found if each.type in ACTIVE and OUR_MARKUP.sub("", each.content).strip()]
+    assert theirs == []
+    assert not re.search(r"@\w|https?:", shown_text(page))
+    assert not re.search("[\x00\x1b\u202e\u2066\ud800]", page)
+    assert len(page) <= 65_536
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in items:
+        yield (*path, key)
+        yield from places(one, (*path, key))
+
+
+@each("value", [None, True, -5, 10**400, 1e308, "", "2024-99-99", [], {}, [[]], [None]])
+def test_whatever_stands_anywhere_it_is_read_or_refused_in_words(value: Any) -> None:
+    refusals = []
+    for path in places(REPORT):
+        document = copy.deepcopy(REPORT)
+        holder = document
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = value
+        try:
+            read_review(json.dumps(document).encode(), name="r.json")
+        except UsageError as error:
+            refusals.append(error.message)
+    assert refusals
+    assert all("is not a JSON report of version 1" in message for message in refusals)

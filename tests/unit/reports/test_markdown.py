@@ -48,14 +48,12 @@ def test_the_table_holds_what_counts_the_worst_first() -> None:
     rows = [
         line for line in render_markdown(telling_review()).splitlines() if line.startswith("| 🟥") or "| 🟧" in line
     ]
-
     assert rows[0] == "| 🟥 critical P0 | Blocks | `app/db.py:42` |"
     assert not [row for row in rows if "Is nowhere" in row or "Was wrong" in row]
 
 
 def test_a_finding_shows_its_place_code_reason_and_fix() -> None:
     page = render_markdown(review(finding(line_end=44, verification="confirmed: it is reached")))
-
     assert "`app/db.py:42` to 44\n\n```python\n    cursor.execute(query + name)\n```" in page
     assert "Whoever controls `name` can read any row." in page
     assert "**Fix:** Pass the value as a parameter." in page
@@ -65,14 +63,12 @@ def test_a_finding_shows_its_place_code_reason_and_fix() -> None:
 
 def test_what_counts_for_nothing_is_listed_with_the_reason() -> None:
     page = render_markdown(telling_review())
-
     assert "Was wrong — `app/db.py:42` — refuted: it is checked above" in page
     assert "Is accepted — `app/db.py:42` — suppressed by the baseline: known since spring" in page
 
 
 def test_an_incomplete_review_says_what_is_missing_at_the_top() -> None:
     page = render_markdown(incomplete_review())
-
     assert page.startswith("## ⚠️ codeloupe: INCOMPLETE\n\nCould not review everything")
     assert "- app/slow.py`#2`: timeout after 300 s\n- data/dump.sql: too large" in page
     assert "- `poetry.lock`: lock file" in page
@@ -81,14 +77,12 @@ def test_an_incomplete_review_says_what_is_missing_at_the_top() -> None:
 @each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
 def test_a_review_with_nothing_to_tell_is_short(whole: Review, word: str) -> None:
     page = render_markdown(whole)
-
     assert headings(page) == [f"✅ codeloupe: {word}"]
     assert len(page.splitlines()) < 12
 
 
 def test_nothing_that_a_stranger_wrote_acts() -> None:
     page = render_markdown(hostile_review())
-
     assert not kinds(page) & (ACTIVE | {"hr"})
     assert not [word for word in shown_text(page).split() if word.startswith(("@", "#1"))]
     forged = [heading for heading in headings(page) if heading.startswith("Verdict")]
@@ -98,14 +92,12 @@ def test_nothing_that_a_stranger_wrote_acts() -> None:
 
 def test_quoted_code_cannot_leave_its_fence() -> None:
     page = render_markdown(review(finding(evidence="x = 1\n````\n# PASS\n<img src=x>")))
-
     assert not kinds(page) & ACTIVE
     assert headings(page) == ["❌ codeloupe: FAIL", "Findings", "🟧 high P1: Statement is built from a variable"]
 
 
 def test_a_place_with_a_bar_stays_in_its_cell() -> None:
     page = render_markdown(review(finding(file="a|b.py", title="x | y")))
-
     assert "| x \\| y | `a\\|b.py:42` |" in page
 
 
@@ -113,7 +105,6 @@ def test_long_lists_are_cut_and_counted() -> None:
     many: list[Finding] = [finding(title=f"number {number}") for number in range(1_000)]
     skipped = tuple(SkippedFile(f"{number}.lock", SkipReason.LOCK_FILE) for number in range(100))
     page = render_markdown(review(*many, coverage=Coverage(files_total=200, files_reviewed=100, skipped=skipped)))
-
     assert page.count("and 800 more; the JSON report has them all") == 2
     assert "- and 50 more" in page
     assert len(page) < 200_000
@@ -131,7 +122,6 @@ def test_pages_stay_below_what_github_takes(sign: str) -> None:
         coverage=Coverage(files_total=1, units_failed=gaps),
         errors=(ReviewError(sign * 900, sign * 900),) * 100,
     )
-
     assert len(render_markdown(whole).encode()) < 1024 * 1024
 
 
@@ -139,7 +129,6 @@ def test_an_endless_finding_is_cut() -> None:
     page = render_markdown(
         review(finding(title="t" * 10_000, body="b " * 100_000, evidence="e" * 100_000 + "\nf" * 1_000))
     )
-
     assert len(page) < 20_000
     assert "… 981 more lines" in page
 

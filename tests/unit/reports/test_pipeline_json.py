@@ -15,6 +15,7 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageState
 from codeloupe.reports.pipeline import Places, as_it_is, exit_code_of
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
+from tests.rows import each
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage
 from tests.unit.store.run_strategies import any_value
 
@@ -123,25 +124,18 @@ class TestHowItStands:
         ]
         assert "process that ran it is gone" in stands.stages[1].reason
 
-    def test_what_had_stopped_is_as_it_was(self, subtests: pytest.Subtests) -> None:
-        rows: list[StageState] = [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED]
-        for state in rows:
-            with subtests.test(state=state):
-                assert as_it_is(run(1, state=state), busy=False).state is state
+    @each("state", [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED])
+    def test_what_had_stopped_is_as_it_was(self, state: StageState) -> None:
+        assert as_it_is(run(1, state=state), busy=False).state is state
 
 
 class TestExitCodes:
-    def test_the_state_decides(self, subtests: pytest.Subtests) -> None:
-        rows: list[tuple[StageState, int | None]] = [
-            (S.COMPLETED, 0),
-            (S.AWAITING_APPROVAL, 3),
-            (S.CANCELLED, 3),
-            (S.INTERRUPTED, 130),
-            (S.RUNNING, None),
-        ]
-        for state, code in rows:
-            with subtests.test(state=state, code=code):
-                assert exit_code_of(run(1, state=state)) == code
+    @each(
+        ("state", "code"),
+        [(S.COMPLETED, 0), (S.AWAITING_APPROVAL, 3), (S.CANCELLED, 3), (S.INTERRUPTED, 130), (S.RUNNING, None)],
+    )
+    def test_the_state_decides(self, state: StageState, code: int | None) -> None:
+        assert exit_code_of(run(1, state=state)) == code
 
     def test_a_gate_that_said_no_is_another_failure_than_a_call_that_failed(self) -> None:
         refused = stage("a", S.FAILED, attempt(1, critique(CriticVerdict.FAIL)))

@@ -58,19 +58,16 @@ def test_anything_else_is_advice(suggestion: str | None) -> None:
 
 def test_a_block_that_is_marked_may_be_longer_than_the_quote() -> None:
     code = f"    if name:\n    {NEW}"
-
     assert exact_replacement(finding(suggestion=f"```suggestion\n{code}\n```")) == Replacement(42, 42, code)
 
 
 def test_several_lines_are_replaced_together() -> None:
     shown = finding(**TWO_LINES, suggestion="```\n    a = one()\n    b = two(a, a)\n```")
-
     assert exact_replacement(shown) == Replacement(7, 8, "    a = one()\n    b = two(a, a)")
 
 
 def test_tabs_are_kept() -> None:
     shown = finding(evidence="\treturn old(value)", suggestion="```go\n\treturn fresh(value)\n```")
-
     assert exact_replacement(shown) == Replacement(42, 42, "\treturn fresh(value)")
 
 

@@ -126,7 +126,6 @@ ACCEPTED = Policy(pass_when_incomplete=True)
 )
 def test_the_outcome_is_one_word_and_one_sentence(whole: Review, word: str, tone: Tone, why: str) -> None:
     outcome = outcome_of(whole)
-
     assert (outcome.word, outcome.tone, outcome.why) == (word, tone, why)
     # The text report says the same word.
     shown = render_text(whole, width=100, color=False)
@@ -141,7 +140,6 @@ def test_each_finding_stands_in_one_way() -> None:
 
 def test_a_finding_that_is_refuted_and_suppressed_is_told_as_suppressed() -> None:
     both = finding(status=FindingStatus.REFUTED, suppression=Suppression(kind=SuppressionKind.INLINE, reason="by hand"))
-
     assert standing_of(both) is Standing.SET_ASIDE
     assert why_not_counted(both) == "suppressed by a comment in the code: by hand"
 
@@ -152,7 +150,6 @@ def test_findings_of_a_kind_come_worst_first_then_by_place() -> None:
         finding(line_start=9),
         finding(line_start=2),
     )
-
     assert standing_so((low, late, unplaced_finding(), early), Standing.OPEN) == [early, late, low]
 
 
@@ -191,7 +188,6 @@ def test_where_a_finding_comes_from_is_told_once() -> None:
             commit_sha="c" * 40,
         )
     )
-
     assert told == [
         "security",
         "S608",

@@ -1,24 +1,19 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from msgspec.structs import replace
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
-from codeloupe.model.review import Coverage, ReviewerInfo
+from codeloupe.model.review import Coverage
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.reports import Layout
-from codeloupe.reports.json_v1 import FindingV1
+from codeloupe.reports.json_v1 import json_schema
 from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from tests.rows import each
 from tests.unit.commits.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
@@ -38,10 +33,6 @@ MIXED = sweep(
 EMPTY = sweep()
 FAILED = sweep(not_reviewed(1, "not logged in: run /login"), not_reviewed(2, "not begun: not logged in"))
 SUMMARY = "5 commits reviewed, 1 OK, 1 need fixes, 1 should be reverted, 2 could not be reviewed"
-HOSTILE = (
-    "\x1b[2J\x00\x07|`` ` ]]> <script>alert(1)</script> &amp; ![x](http://example.invalid/x) [a](javascript:x) "
-    "@everyone #12 ::error:: ##[error] \u202e\u200b\ud800 \udcff\ufffe\uffff <!-- --> \r\n\n# heading\n---\n/close\n"
-)
 
 
 def text(outcome: CommitSweep, *, width: int = 100, **changes: Any) -> str:
@@ -121,7 +112,7 @@ def test_a_finding_has_the_fields_of_a_sweep_and_those_of_a_review() -> None:
         "quote": "cursor.execute(query + name)",
         "fingerprint": "high-1",
     }.items() <= found.items()
-    assert set(FindingV1.__annotations__) <= set(found)
+    assert json_schema()["$defs"]["FindingV1"]["properties"].keys() <= found.keys()
     assert document["findings"] == [one for each in document["commits"] for one in each["findings"]]
     assert len(document["findings"]) == 4
 
@@ -244,55 +235,6 @@ def test_the_end_of_a_strict_and_of_an_incomplete_sweep_is_told() -> None:
     assert "Not every commit could be reviewed." in text(FAILED)
     assert "accepted, since on_incomplete is pass" in text(replace(FAILED, exit_code=0))
     assert "accepted, since on_incomplete is pass" in render_sweep_markdown(replace(FAILED, exit_code=0))
-
-
-def hostile_sweep(words: str) -> CommitSweep:
-    bad = finding(
-        file=words, title=words, body=words, category=words, evidence=words, reviewer=words, expert=words,
-        suggestion=words, verification=words, fingerprint=words,
-    )  # fmt: skip
-    made_by = commit(1, author=words, email=words, subject=words, body=words, files=(words, words))
-    about = reviewed(1, bad, replace(bad, anchored=False), replace(bad, severity=Severity.CRITICAL))
-    return sweep(
-        replace(about, commit=made_by, experts=(words,)),
-        not_reviewed(2, words or "x"),
-        description=words,
-        reviewer=ReviewerInfo(words, words, words),
-    )
-
-
-@settings(max_examples=25)
-@given(st.text(st.characters(exclude_categories=()), max_size=60) | st.just(HOSTILE))
-def test_whatever_commits_and_findings_hold_every_document_is_valid(words: str) -> None:
-    outcome = hostile_sweep(words)
-    document = as_json(outcome)
-    assert document["commits"][0]["subject"] == words
-    assert document["commits"][0]["findings"][0]["quote"] == words
-    assert as_xml(outcome).findall("commits/commit/findings/finding")
-    for render in RENDERERS.values():
-        shown = render(outcome)
-        shown.encode("utf-8")
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e]", shown)
-        assert not re.search(r"(?m)^\s*::|##\[", shown)
-
-
-def tokens_of(markdown: str) -> Iterator[Token]:
-    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown):
-        yield from (token, *(token.children or ()))
-
-
-@settings(max_examples=25)
-@given(st.just(HOSTILE) | st.text(st.sampled_from("`~|<>![]()@#/\\\n -=_*a1&;"), max_size=60))
-def test_markdown_of_hostile_text_does_nothing(words: str) -> None:
-    shown = render_sweep_markdown(hostile_sweep(words))
-    tokens = list(tokens_of(shown))
-    assert {"html_block", "html_inline", "image", "link_open"}.isdisjoint(token.type for token in tokens)
-    headings = [token.tag for token in tokens if token.type == "heading_open"]
-    assert headings == ["h1", "h2", *["h3"] * 3, "h2"]
-    for token in tokens:
-        if token.type == "text":
-            assert not re.search(r"(?<![A-Za-z0-9])@[A-Za-z0-9]|#[0-9]|://", token.content)
-    assert [token.type for token in tokens].count("td_open") == 2 * 10
 
 
 def test_a_text_report_of_a_thousand_commits_comes_at_once() -> None:

@@ -1,1 +1,1 @@
-"""GitHub behind the forge protocol: client, addresses, events and failures."""
+"""GitHub as a forge: client, addresses, events and failures."""

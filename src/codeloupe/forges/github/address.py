@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from codeloupe.errors import UsageError
 
@@ -58,16 +58,10 @@ class Target(Struct, frozen=True):
         """This, with what it lacks from another; of another repository nothing is taken."""
         if self.owner and not self.is_same_repository(other):
             return self
-        return Target(
-            self.owner or other.owner,
-            self.repository or other.repository,
-            self.number or other.number,
-            self.branch or other.branch,
-            self.head or other.head,
-        )
+        return Target(**{name: own or getattr(other, name) for name, own in asdict(self).items()})
 
     def check(self) -> None:
-        """Raise UsageError when it cannot be told which one is meant."""
+        """Raise UsageError when it is not clear which one is meant."""
         if self.number is None and not self.branch:
             raise UsageError("which pull request is meant is not known", hint=_HOW)
         if not self.owner:
@@ -164,8 +158,8 @@ def repository_at(address: str, endpoints: Endpoints) -> Target:
 def read_event(text: str) -> Target:
     """The repository and number of the event's pull request, as far as it has them. Raises UsageError.
 
-    A workflow that follows another one is told of no pull request from a fork; there the branch and the commit of
-    the first one say which it is, whatever that one left behind.
+    The event of a workflow that follows another one names no pull request from a fork; there the branch and the commit
+    of the first one say which it is, whatever that one left.
     """
     try:
         event = json.loads(text)

@@ -1,16 +1,17 @@
-"""GitHub behind the forge protocol: its requests, one method each. Every one raises ForgeError in words."""
+"""GitHub as a forge: its requests, one method each, and how to connect. Every method raises ForgeError."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from codeloupe.errors import ForgeError
-from codeloupe.forges.forge import Sending, Status
+from codeloupe.errors import ForgeError, HeadMoved, UsageError, install_command
+from codeloupe.forges.forge import Patience, Sending, Status
+from codeloupe.forges.github.address import Endpoints, Target
 from codeloupe.forges.github.answers import (
     CHECKS,
     CONTENTS,
@@ -25,6 +26,7 @@ from codeloupe.forges.github.answers import (
 )
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.threads import own_threads, possible_maintainers
+from codeloupe.model import Confidential
 from codeloupe.model.publication import (
     ChangedFile,
     Conclusion,
@@ -52,43 +54,39 @@ _MOST_PAGES = 60
 _MOST_PEOPLE = 50
 _OPINIONS = {"APPROVED": Opinion.APPROVE, "CHANGES_REQUESTED": Opinion.REQUEST_CHANGES}
 _PAGE = "pageInfo { hasNextPage endCursor }"
-_COMMENT_FIELDS = """
-  fullDatabaseId body viewerDidAuthor authorAssociation author { __typename login }
-  reactions(first: 100, content: THUMBS_DOWN) { nodes { user { login } } }
+_AUTHOR = "viewerDidAuthor author { __typename login }"
+_COMMENT_FIELDS = f"""
+  fullDatabaseId body authorAssociation {_AUTHOR}
+  reactions(first: 100, content: THUMBS_DOWN) {{ nodes {{ user {{ login }} }} }}
 """
-_COMMENTS = f"""
-query($owner: String!, $name: String!, $number: Int!, $after: String) {{
-  viewer {{ login }}
-  repository(owner: $owner, name: $name) {{ pullRequest(number: $number) {{
-    comments(first: 100, after: $after) {{ {_PAGE} nodes {{
-      fullDatabaseId body url viewerDidAuthor author {{ __typename login }}
-    }} }}
-  }} }}
-}}"""
-_THREADS = f"""
-query($owner: String!, $name: String!, $number: Int!, $after: String) {{
-  viewer {{ login }}
-  repository(owner: $owner, name: $name) {{ pullRequest(number: $number) {{
-    reviewThreads(first: 30, after: $after) {{ {_PAGE} nodes {{
-      id path isResolved
-      comments(first: 30) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
-    }} }}
-  }} }}
-}}"""
+_OF_PULL_REQUEST = """
+query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  viewer { login }
+  repository(owner: $owner, name: $name) { pullRequest(number: $number) { %s } }
+}"""
+_COMMENTS = (
+    _OF_PULL_REQUEST
+    % f"comments(first: 100, after: $after) {{ {_PAGE} nodes {{ fullDatabaseId body url {_AUTHOR} }} }}"
+)
+_THREADS = (
+    _OF_PULL_REQUEST
+    % f"""
+  reviewThreads(first: 30, after: $after) {{ {_PAGE} nodes {{
+    id path isResolved comments(first: 30) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
+  }} }}"""
+)
+_REVIEWS = (
+    _OF_PULL_REQUEST
+    % f"""
+  reviews(first: 100, after: $after, states: [APPROVED, CHANGES_REQUESTED]) {{
+    {_PAGE} nodes {{ fullDatabaseId state {_AUTHOR} commit {{ oid }} }}
+  }}"""
+)
 _MORE_OF_THREAD = f"""
 query($thread: ID!, $after: String) {{
   viewer {{ login }}
   node(id: $thread) {{ ... on PullRequestReviewThread {{
     comments(first: 100, after: $after) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
-  }} }}
-}}"""
-_REVIEWS = f"""
-query($owner: String!, $name: String!, $number: Int!, $after: String) {{
-  viewer {{ login }}
-  repository(owner: $owner, name: $name) {{ pullRequest(number: $number) {{
-    reviews(first: 100, after: $after, states: [APPROVED, CHANGES_REQUESTED]) {{
-      {_PAGE} nodes {{ fullDatabaseId state viewerDidAuthor author {{ __typename login }} commit {{ oid }} }}
-    }}
   }} }}
 }}"""
 
@@ -401,3 +399,81 @@ def _thread_comment(node: Mapping[str, Any], viewer: str) -> ThreadComment:
         association=str(node["authorAssociation"]),
         disliked_by=tuple(str(user["login"]) for user in users if user is not None),
     )
+
+
+class TokenLogin(Confidential, frozen=True):
+    """A token of a person, of GitHub Actions, or one that an App was given elsewhere."""
+
+    token: str
+
+    @property
+    def is_installation(self) -> bool:
+        """Whether it is that of an App or of Actions, which may make check runs."""
+        return self.token.startswith("ghs_")
+
+
+class AppLogin(Confidential, frozen=True):
+    """A GitHub App, by its id and its private key."""
+
+    app_id: str
+    private_key: str
+
+    is_installation = True
+
+
+Login = TokenLogin | AppLogin
+
+
+@asynccontextmanager
+async def connected(
+    endpoints: Endpoints, login: Login, *, target: Target, patience: Patience
+) -> AsyncIterator[GitHubClient]:
+    """A client, whose connections are closed at the end. Raises UsageError without the extra, and ForgeError.
+
+    `target` must have been checked; one without a number is looked up by its branch.
+    """
+    transport = _load()
+    token = login.token if isinstance(login, TokenLogin) else None
+    if isinstance(login, AppLogin):
+        async with transport.opened(endpoints, None, patience=patience) as api:
+            token = await _installation_token(api, transport.app_proof(login.app_id, login.private_key), target)
+    async with transport.opened(endpoints, token, patience=patience) as api:
+        number = target.number if target.number is not None else await _number(api, target)
+        name = PullRequestName(target.owner, target.repository, number)
+        yield GitHubClient(api, graphql_url=endpoints.graphql, name=name)
+
+
+def _load() -> Any:
+    try:
+        import codeloupe.forges.github.transport as transport  # noqa: PLC0415, PLR0402 - it needs the packages of an extra
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing == "codeloupe":
+            raise
+        raise UsageError(
+            f"to publish, the package {missing} is needed, and it is not installed", hint=install_command("github")
+        ) from error
+    return transport
+
+
+async def _number(api: GitHubTransport, target: Target) -> int:
+    """The open pull request of a branch that is at a commit."""
+    with doing(f"look for the pull request of {target.branch}", READING):
+        path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
+        found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
+    if not found:
+        raise HeadMoved(
+            f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted",
+            hint="there may be newer commits, with a run of their own",
+        )
+    return found[0]
+
+
+async def _installation_token(api: GitHubTransport, proof: str, target: Target) -> str:
+    """A token for this repository alone."""
+    repository = f"{target.owner}/{target.repository}"
+    with doing(f"log in as the GitHub App on {repository}", "an installation of the App there"):
+        installation = await api.getitem(f"/repos/{repository}/installation", jwt=proof)
+        path = f"/app/installations/{int(installation['id'])}/access_tokens"
+        answer = await api.post(path, data={"repositories": [target.repository]}, jwt=proof)
+        return cast("str", answer["token"])

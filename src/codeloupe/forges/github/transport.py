@@ -1,4 +1,4 @@
-"""Requests to GitHub through gidgethub and httpx: patient, bounded, to no other host. `connecting` loads it late."""
+"""Requests to GitHub through gidgethub and httpx: patient, bounded, to no other host. `client` loads it late."""
 
 from __future__ import annotations
 

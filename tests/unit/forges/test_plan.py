@@ -1,12 +1,17 @@
+"""What a plan has for a pull request, and for any sequence of pushes."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from codeloupe.errors import ForgeError, HeadMoved, UsageError
+from codeloupe.errors import CodeloupeError, ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import summary_body
+from codeloupe.forges.marker import key_of
 from codeloupe.forges.plan import make_plan
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
@@ -20,6 +25,8 @@ from codeloupe.model.publication import (
     PublishOptions,
     PullRequest,
     StandingOpinion,
+    Thread,
+    ThreadComment,
 )
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, SkippedFile, SkipReason, Verdict
 from tests.publish_material import BASE, FIRST, SECOND, finding, patch, review
@@ -35,23 +42,28 @@ def lines(made: Plan) -> list[tuple[str, int | None, int]]:
     return [(one.path, one.start_line, one.line) for one in made.comments]
 
 
-class TestTheHead:
-    def test_a_review_of_another_commit_is_not_posted(self) -> None:
-        with pytest.raises(HeadMoved, match="is at 222222222222, the review is for 111111111111; nothing was posted"):
-            plan(review(finding()), pull_request(head=SECOND))
-
-    def test_a_review_of_the_trial_merge_says_how_to_review_the_head(self) -> None:
-        with pytest.raises(HeadMoved) as raised:
-            plan(review(head=SECOND), pull_request(merge_commit=SECOND))
-        assert "head.sha" in raised.value.hint
-
-    def test_a_review_of_a_working_tree_is_of_no_commit(self) -> None:
-        with pytest.raises(UsageError, match="not of a commit"):
-            plan(review(head=None), pull_request())
-
-    def test_a_closed_pull_request_is_left(self) -> None:
-        with pytest.raises(ForgeError, match="is closed"):
-            plan(review(), pull_request(is_open=False))
+@each(
+    ("reviewed", "changes", "kind", "words", "hint"),
+    [
+        (
+            review(finding()),
+            {"head": SECOND},
+            HeadMoved,
+            "is at 222222222222, the review is for 111111111111; nothing was posted",
+            "review the newest commit",
+        ),
+        # The trial merge of GitHub is not the head.
+        (review(head=SECOND), {"merge_commit": SECOND}, HeadMoved, "the review is for 222222222222", "head.sha"),
+        (review(head=None), {}, UsageError, "not of a commit", "review the commits"),
+        (review(), {"is_open": False}, ForgeError, "is closed", "reopen it"),
+    ],
+)
+def test_only_a_review_of_the_head_of_an_open_pull_request_is_posted(
+    reviewed: Review, changes: dict[str, Any], kind: type[CodeloupeError], words: str, hint: str
+) -> None:
+    with pytest.raises(kind, match=words) as raised:
+        plan(reviewed, pull_request(**changes))
+    assert hint in raised.value.hint
 
 
 class TestNewFindings:
@@ -276,29 +288,35 @@ class TestDismissedFindings:
         assert made.conclusion is Conclusion.FAILURE
 
 
+GAPS = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
+
+
 class TestTheConclusion:
-    def test_nothing_found_is_success(self) -> None:
-        assert plan(review(), pull_request()).conclusion is Conclusion.SUCCESS
-
-    def test_what_does_not_block_is_success(self) -> None:
-        assert plan(review(finding(4, severity=Severity.LOW)), pull_request()).conclusion is Conclusion.SUCCESS
-
-    def test_what_could_not_be_reviewed_is_neutral_also_when_that_may_pass(self) -> None:
-        incomplete = review(complete=False, exit_code=3)
-        assert plan(incomplete, pull_request()).conclusion is Conclusion.NEUTRAL
-        allowed = replace(incomplete, policy=Policy(pass_when_incomplete=True), exit_code=0)
-        assert plan(allowed, pull_request()).conclusion is Conclusion.NEUTRAL
-
-    def test_a_report_that_claims_to_have_passed_is_not_believed(self) -> None:
-        forged = review(finding(4), verdict=Verdict.PASS, exit_code=0)
-        made = plan(forged, pull_request())
-        assert made.conclusion is Conclusion.FAILURE
-        assert made.review.verdict is Verdict.FAIL
-        gaps = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
-        assert plan(review(coverage=gaps), pull_request()).conclusion is Conclusion.NEUTRAL
-
-    def test_what_was_blocked_by_a_hidden_finding_stays_blocked(self) -> None:
-        assert plan(review(exit_code=1, hidden_findings=1), pull_request()).conclusion is Conclusion.FAILURE
+    @each(
+        ("reviewed", "changes", "conclusion"),
+        [
+            (review(), {}, Conclusion.SUCCESS),
+            # What does not block is success.
+            (review(finding(4, severity=Severity.LOW)), {}, Conclusion.SUCCESS),
+            # What could not be reviewed is neutral, also when that may pass.
+            (review(complete=False, exit_code=3), {}, Conclusion.NEUTRAL),
+            (review(complete=False, policy=Policy(pass_when_incomplete=True)), {}, Conclusion.NEUTRAL),
+            # A report that claims to have passed is not believed.
+            (review(finding(4), verdict=Verdict.PASS, exit_code=0), {}, Conclusion.FAILURE),
+            (review(coverage=GAPS), {}, Conclusion.NEUTRAL),
+            # What was blocked by a hidden finding stays blocked.
+            (review(exit_code=1, hidden_findings=1), {}, Conclusion.FAILURE),
+            # Files that the forge shows twice for a rename are no part.
+            (review(), {"changed_files": 4}, Conclusion.SUCCESS),
+        ],
+    )
+    def test_it_follows_from_what_was_found_and_what_was_seen(
+        self, reviewed: Review, changes: dict[str, Any], conclusion: Conclusion
+    ) -> None:
+        made = plan(reviewed, pull_request(**changes))
+        assert made.conclusion is conclusion
+        is_grave = any(one.severity is Severity.HIGH for one in reviewed.findings)
+        assert (made.review.verdict is Verdict.FAIL) is is_grave
 
     @each(
         "changes",
@@ -318,65 +336,54 @@ class TestTheConclusion:
         allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
         assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
 
-    def test_files_that_the_forge_shows_twice_for_a_rename_are_no_part(self) -> None:
-        assert plan(review(), pull_request(changed_files=4)).conclusion is Conclusion.SUCCESS
-
 
 APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
 REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
 
 
 class TestOpinions:
-    @each("reviewed", [review(), review(finding(4))])
-    def test_by_itself_it_has_none(self, reviewed: Review) -> None:
-        assert plan(reviewed, pull_request()).opinion is Opinion.COMMENT
-
-    def test_without_comments_and_opinion_there_is_no_review_to_post(self) -> None:
-        assert not plan(review(), pull_request()).posts_review
-        assert plan(review(finding(4)), pull_request()).posts_review
-        assert plan(review(), pull_request(), approve=True).posts_review
-
     @each(
-        ("reviewed", "opinion"),
+        ("reviewed", "options", "opinion"),
         [
-            (review(), Opinion.APPROVE),
-            (review(finding(4, severity=Severity.LOW)), Opinion.APPROVE),
-            (review(finding(4)), Opinion.COMMENT),
-            (review(complete=False, exit_code=3), Opinion.COMMENT),
-            (review(complete=False, policy=Policy(pass_when_incomplete=True)), Opinion.COMMENT),
+            # By itself it has none.
+            (review(), {}, Opinion.COMMENT),
+            (review(finding(4)), {}, Opinion.COMMENT),
+            # It approves when asked to, and all was reviewed, and nothing blocks.
+            (review(), {"approve": True}, Opinion.APPROVE),
+            (review(finding(4, severity=Severity.LOW)), {"approve": True}, Opinion.APPROVE),
+            (review(finding(4)), {"approve": True}, Opinion.COMMENT),
+            (review(complete=False, exit_code=3), {"approve": True}, Opinion.COMMENT),
+            (review(complete=False, policy=Policy(pass_when_incomplete=True)), {"approve": True}, Opinion.COMMENT),
+            # It requests changes when asked to and something blocks.
+            (review(finding(4)), {"request_changes": True}, Opinion.REQUEST_CHANGES),
+            (review(), {"request_changes": True}, Opinion.COMMENT),
         ],
     )
-    def test_it_approves_when_asked_to_and_all_was_reviewed_and_nothing_blocks(
-        self, reviewed: Review, opinion: Opinion
-    ) -> None:
-        assert plan(reviewed, pull_request(), approve=True).opinion is opinion
+    def test_it_is_given_when_asked_for(self, reviewed: Review, options: dict[str, Any], opinion: Opinion) -> None:
+        made = plan(reviewed, pull_request(), **options)
+        assert made.opinion is opinion
+        assert made.posts_review is (bool(reviewed.findings) or opinion is not Opinion.COMMENT)
 
-    @each(
-        "pull",
-        [
-            pull_request(changed_files=3),
-            pull_request(thread_about(finding(4), reviewer="agent_sdk")),
-        ],
-    )
+    @each("pull", [pull_request(changed_files=3), pull_request(thread_about(finding(4), reviewer="agent_sdk"))])
     def test_without_having_seen_all_it_neither_approves_nor_withdraws_a_request(self, pull: PullRequest) -> None:
         made = plan(review(), replace(pull, opinions=(REQUESTED,)), approve=True)
         assert (made.opinion, made.withdrawn) == (Opinion.COMMENT, ())
-
-    def test_it_requests_changes_when_asked_to_and_something_blocks(self) -> None:
-        assert plan(review(finding(4)), pull_request(), request_changes=True).opinion is Opinion.REQUEST_CHANGES
-        assert plan(review(), pull_request(), request_changes=True).opinion is Opinion.COMMENT
 
     def test_the_same_is_not_said_twice_of_one_commit(self) -> None:
         assert plan(review(), pull_request(opinions=(APPROVED,)), approve=True).opinion is Opinion.COMMENT
         old = replace(APPROVED, head=SECOND)
         assert plan(review(), pull_request(opinions=(old,)), approve=True).opinion is Opinion.APPROVE
 
-    @each("reviewed", [review(finding(4)), review(complete=False, exit_code=3)])
-    def test_an_approval_that_does_not_hold_any_more_is_withdrawn(self, reviewed: Review) -> None:
-        assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (APPROVED,)
-
-    def test_a_request_for_changes_is_withdrawn_when_nothing_blocks(self) -> None:
-        assert plan(review(), pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (REQUESTED,)
+    @each(
+        ("reviewed", "withdrawn"),
+        [
+            (review(finding(4)), APPROVED),
+            (review(complete=False, exit_code=3), APPROVED),
+            (review(), REQUESTED),
+        ],
+    )
+    def test_what_does_not_hold_any_more_is_withdrawn(self, reviewed: Review, withdrawn: StandingOpinion) -> None:
+        assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (withdrawn,)
 
 
 class TestNotes:
@@ -414,3 +421,67 @@ def test_a_plan_of_very_many_findings_takes_little_time() -> None:
 def test_a_finding_is_known_by_its_key_whatever_it_says() -> None:
     odd: Finding = finding(4, fingerprint="")
     assert plan(review(odd), pull_request(thread_about(odd))).known == (odd,)
+
+
+LINES = st.sets(st.integers(min_value=1, max_value=6), max_size=6)
+# What somebody does to one of the threads between two pushes: resolve, open, dismiss, answer.
+DEEDS = st.lists(st.tuples(st.integers(min_value=0, max_value=5), st.sampled_from(["close", "open", "dismiss", "say"])))
+
+
+def done(plan: Plan) -> PullRequest:
+    """The pull request after a plan was carried out."""
+    pull = plan.pull_request
+    threads = {thread.thread_id: thread for thread in pull.threads}
+    for answer in plan.answers:
+        thread = threads[answer.thread_id]
+        if answer.body is not None:
+            reply = ThreadComment(comment_id=700, body=answer.body, is_ours=True)
+            thread = replace(thread, comments=(*thread.comments, reply))
+        if answer.resolved is not None:
+            thread = replace(thread, is_resolved=answer.resolved)
+        threads[answer.thread_id] = thread
+    for number, comment in enumerate(plan.comments, len(threads)):
+        first = ThreadComment(comment_id=800 + number, body=comment.body, is_ours=True)
+        made = Thread(thread_id=f"T{number}", path=comment.path, is_resolved=False, comments=(first,))
+        threads[made.thread_id] = made
+    return replace(pull, threads=tuple(threads.values()))
+
+
+def meddled(pull: PullRequest, deeds: list[tuple[int, str]]) -> PullRequest:
+    threads = list(pull.threads)
+    for index, deed in deeds:
+        if index >= len(threads):
+            continue
+        thread = threads[index]
+        if deed in ("close", "open"):
+            threads[index] = replace(thread, is_resolved=deed == "close")
+        else:
+            body = "dismiss: enough" if deed == "dismiss" else "hm"
+            threads[index] = replace(thread, comments=(*thread.comments, said(body)))
+    return replace(pull, threads=tuple(threads))
+
+
+@given(pushes=st.lists(st.tuples(LINES, DEEDS), min_size=1, max_size=6), limit=st.integers(min_value=0, max_value=7))
+def test_no_sequence_of_pushes_posts_a_finding_twice_or_loses_one(
+    pushes: list[tuple[set[int], list[tuple[int, str]]]], limit: int
+) -> None:
+    pull = pull_request()
+    options = PublishOptions(max_comments=limit)
+    for lines, deeds in pushes:
+        reviewed = review(*(finding(line) for line in sorted(lines)))
+        pull = meddled(pull, deeds)
+        plan = make_plan(reviewed, pull, marker=MARKER, options=options)
+        told: list[Finding] = [
+            *(one.finding for one in plan.comments),
+            *plan.known,
+            *(one.finding for one in plan.without_comment),
+            *(one.finding for one in plan.dismissed),
+        ]
+        assert sorted(map(key_of, told)) == sorted(map(key_of, reviewed.findings))
+        pull = done(plan)
+        firsts = [thread.comments[0].body.split("\n", 1)[0] for thread in pull.threads]
+        assert len(firsts) == len(set(firsts))
+        again = make_plan(reviewed, pull, marker=MARKER, options=options)
+        assert not again.comments
+        assert not again.answers
+        assert again.conclusion is plan.conclusion

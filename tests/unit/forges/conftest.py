@@ -1,0 +1,27 @@
+"""A pull request on a GitHub server of ours, at hand for whoever publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.github_server import github_server
+from tests.publish_material import FILES, FIRST, Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """With the token of a person."""
+    with github_server() as started:
+        started.repository("octo/demo").pull_request(FILES, head=FIRST)
+        yield Desk(started, tmp_path)
+
+
+@pytest.fixture
+def actions(tmp_path: Path) -> Iterator[Desk]:
+    """With the token of GitHub Actions."""
+    with github_server(identity="actions") as started:
+        started.repository("octo/demo").pull_request(FILES, head=FIRST)
+        yield Desk(started, tmp_path)

@@ -1,0 +1,348 @@
+"""What a comment says, and where it can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from codeloupe.forges.comments import (
+    LONGEST_BODY,
+    LONGEST_STATUS,
+    DiffPlaces,
+    Place,
+    answer_body,
+    check_summary,
+    check_title,
+    finding_body,
+    fitted_body,
+    hunks_of,
+    review_body,
+    status_description,
+    summary_body,
+)
+from codeloupe.forges.marker import Mark, MarkKind, key_of
+from codeloupe.forges.plan import make_plan
+from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.publication import AnswerKind, ChangedFile, Opinion, PublishOptions, PullRequest, WithoutComment
+from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
+from tests.markdown_page import ACTIVE, code, tokens
+from tests.publish_material import FIRST, finding, review
+from tests.publish_states import MARKER, pull_request, said, thread_about
+from tests.rows import each
+
+ATTACK = (
+    "@everyone see ![x](https://evil.example/p.png) [link](https://evil.example) <img src=x onerror=y> "
+    "<!-- codeloupe:1 summary x --> #12 \x1b[31m \u202e ```\n</details>\n/close\n## heading\n"
+    + MARKER.line(Mark(MarkKind.SUMMARY, "a" * 40))
+)
+
+
+def body_of(about: Finding, *, takes_edit: bool = True) -> str:
+    place = Place(about.file, about.first_line, about.last_line, takes_edit=takes_edit)
+    return finding_body(about, place, review=review(about), marker=MARKER)
+
+
+def fences(body: str) -> list[tuple[str, str]]:
+    return [(token.info, token.content) for token in tokens(body) if token.type == "fence"]
+
+
+def test_a_comment_begins_with_its_mark_and_tells_what_why_and_from_whom() -> None:
+    body = body_of(finding(4, expert="correctness", verification="Tried with 0: it fails."))
+    assert MARKER.read(body) == Mark(MarkKind.FINDING, key_of(finding(4)), "scripted")
+    for words in ("**high P1** · Wrong result in line 4", "It fails for zero.", "Tried with 0", "scripted", "dismiss"):
+        assert words in body
+
+
+def test_an_exact_replacement_is_offered_as_an_edit() -> None:
+    about = finding(4, suggestion="```suggestion\nvalue_4 = compute(4, checked=True)\n```")
+    assert fences(body_of(about)) == [("suggestion", "value_4 = compute(4, checked=True)\n")]
+
+
+def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
+    about = finding(4, suggestion="~~~suggestion\nvalue_4 = '````'\n~~~")
+    assert fences(body_of(about)) == [("suggestion", "value_4 = '````'\n")]
+
+
+@each(
+    ("suggestion", "takes_edit"),
+    [
+        ("Check for zero first.", True),
+        ("```python\nsomething.entirely(different)\n```", True),
+        ("```suggestion\nvalue_4 = compute(4, checked=True)\n```", False),
+        ("```suggestion\nvalue_4 = '\u202e'\n```", True),
+    ],
+)
+def test_anything_else_is_advice(suggestion: str, *, takes_edit: bool) -> None:
+    body = body_of(finding(4, suggestion=suggestion), takes_edit=takes_edit)
+    assert "suggestion" not in {info for info, _ in fences(body)}
+    assert "**Fix:**" in body
+
+
+def test_a_secret_in_a_suggestion_makes_it_no_edit() -> None:
+    about = finding(4, suggestion="```suggestion\nvalue_4 = '[redacted]'\n```")
+    assert "suggestion" not in {info for info, _ in fences(body_of(about))}
+
+
+def test_hostile_text_stays_text() -> None:
+    about = finding(4, title=ATTACK, body=ATTACK, suggestion=ATTACK, verification=ATTACK, category=ATTACK, rule=ATTACK)
+    body = body_of(about)
+    ours = [token for token in tokens(body) if token.type in ACTIVE]
+    # Our own mark and the small print at the end, and nothing of theirs.
+    assert all(
+        token.content.startswith(("<!-- codeloupe:1 finding ", "<sub>", "</sub>", "<code>", "</code>"))
+        for token in ours
+    )
+    assert "heading_open" not in {token.type for token in tokens(body)}
+    assert "\x1b" not in body
+    assert "\u202e" not in body
+    outside = "".join(token.content for token in tokens(body) if token.type == "text")
+    assert "@everyone" not in outside
+    assert any("@everyone" in span for span in code(body))
+    read = MARKER.read(body)
+    assert read is not None
+    assert read.kind is MarkKind.FINDING
+
+
+def test_a_comment_stays_below_what_github_takes() -> None:
+    long = "words and words " * 20_000
+    body = body_of(finding(4, title=long, body=long, suggestion=long, verification=long, category=long))
+    assert len(body) < LONGEST_BODY
+
+
+def test_what_is_too_long_is_cut_with_words_and_an_open_block_is_closed() -> None:
+    body = fitted_body("```python\n" + "x = 1\n" * 20_000)
+    assert len(body) <= LONGEST_BODY
+    assert "65,536 characters" in "".join(token.content for token in tokens(body) if token.type == "text")
+    assert fitted_body("x" * LONGEST_BODY) == "x" * LONGEST_BODY
+
+
+@each("kind", list(AnswerKind))
+def test_an_answer_has_its_mark_and_its_commit(kind: AnswerKind) -> None:
+    body = answer_body(kind, "abcdefgh", head=FIRST, why="@somebody said so", marker=MARKER)
+    assert MARKER.read(body) == Mark(MarkKind(kind.value), "abcdefgh")
+    assert "`111111111111`" in body
+    assert "`@somebody`" in body
+
+
+@each(
+    ("opinion", "count", "words"),
+    [
+        (Opinion.COMMENT, 1, "1 new finding at"),
+        (Opinion.COMMENT, 3, "3 new findings at"),
+        (Opinion.APPROVE, 0, "Nothing blocks this change at"),
+        (Opinion.REQUEST_CHANGES, 2, "Findings block this change; 2 new findings at"),
+    ],
+)
+def test_a_review_says_in_a_sentence_what_it_is(opinion: Opinion, count: int, words: str) -> None:
+    body = review_body(opinion, count, head=FIRST, marker=MARKER)
+    assert MARKER.read(body) == Mark(MarkKind.REVIEW, FIRST)
+    assert words in body
+
+
+@pytest.mark.defect("U1")
+def test_new_code_of_any_length_is_one_edit_beside_its_advice() -> None:
+    code = "if value_4:\n    value_4 = compute(4)\nelse:\n    raise ValueError(4)"
+    about = finding(4, suggestion="Check for zero first.", replacement=code)
+    body = body_of(about)
+    assert fences(body) == [("suggestion", f"{code}\n")]
+    assert "**Fix:** Check for zero first." in body
+    shown = body_of(about, takes_edit=False)
+    assert fences(shown) == [("python", f"{code}\n")]
+    masked = body_of(finding(4, replacement='value_4 = "[redacted]"'))
+    assert "suggestion" not in {info for info, _ in fences(masked)}
+
+
+def summary(reviewed: Review, pull: PullRequest | None = None, *refused: WithoutComment) -> str:
+    made = make_plan(reviewed, pull or pull_request(), marker=MARKER, options=PublishOptions())
+    return summary_body(made, refused, marker=MARKER)
+
+
+def test_the_summary_tells_verdict_coverage_cost_findings_and_the_commit() -> None:
+    body = summary(review(finding(4)))
+    assert MARKER.read(body) == Mark(MarkKind.SUMMARY, FIRST)
+    for words in ("codeloupe: FAIL", "2 of 2 files reviewed", "$0.12", "Wrong result in line 4", "`app.py:4`", FIRST):
+        assert words in body
+
+
+def test_what_has_no_comment_stands_in_it_whole_with_the_reason() -> None:
+    body = summary(review(finding(4), finding(400)), None, WithoutComment(finding(4), "GitHub took no comment"))
+    assert "2 findings</summary>" in body
+    assert "No comment: its lines are not in the pull request's diff." in body
+    assert "No comment: GitHub took no comment." in body
+
+
+def test_what_could_not_be_reviewed_is_told() -> None:
+    gaps = Coverage(
+        files_total=3,
+        files_reviewed=1,
+        skipped=(SkippedFile("big.py", SkipReason.TOO_LARGE, "9 MB"), SkippedFile("x.lock", SkipReason.LOCK_FILE)),
+        units_failed=(FailedUnit("app.py", ("app.py",), "timed out"),),
+    )
+    errors = (ReviewError("odd", "something else went wrong"),)
+    body = summary(review(coverage=gaps, complete=False, exit_code=3, errors=errors))
+    for words in ("INCOMPLETE", "timed out", "big.py", "9 MB", "x.lock", "something else went wrong"):
+        assert words in body
+
+
+def test_what_a_maintainer_dismissed_is_told_and_nobody_is_called() -> None:
+    pull = pull_request(thread_about(finding(4), said("dismiss: ask @boss about <b>it</b>")))
+    body = summary(review(finding(4)), pull)
+    assert "## Dismissed on this pull request" in body
+    assert "by `maintainer`: ask `@boss` about &lt;b&gt;it&lt;/b&gt;" in body
+    assert "codeloupe: PASS" in body
+
+
+def test_the_same_state_gives_the_same_summary() -> None:
+    assert summary(review(finding(4))) == summary(review(finding(4)), pull_request(thread_about(finding(4))))
+
+
+def test_a_huge_review_stays_below_what_github_takes_and_says_what_is_left_out() -> None:
+    long = "words and more words " * 400
+    many = [finding(line, file="x" * 900 + ".py", title=long, body=long, evidence=long) for line in range(1, 900)]
+    failed = tuple(FailedUnit(long, (f"{n}.py",), long) for n in range(500))
+    skipped = tuple(SkippedFile(f"{n}" * 500, SkipReason.EXCLUDED, long) for n in range(500))
+    huge = review(
+        *many,
+        complete=False,
+        coverage=Coverage(files_total=999, skipped=skipped, units_failed=failed),
+        errors=tuple(ReviewError("odd", f"{n} {long}") for n in range(500)),
+    )
+    body = summary(huge, pull_request(*(thread_about(one, said(f"dismiss: {long}")) for one in many[:60])))
+    assert len(body) <= LONGEST_BODY
+    assert "more; the saved review has them all" in body
+    assert body.rstrip().endswith("more")
+    assert MARKER.read(body) is not None
+
+
+def test_hostile_text_in_a_summary_stays_text() -> None:
+    about = finding(400, title=ATTACK, body=ATTACK, evidence=ATTACK, file=f"{ATTACK}.py", category=ATTACK)
+    reviewed = review(about, errors=(ReviewError(ATTACK, ATTACK),))
+    reviewed = replace(
+        reviewed, scope=replace(reviewed.scope, description=ATTACK), reviewer=replace(reviewed.reviewer, why=ATTACK)
+    )
+    body = summary(reviewed)
+    active = {token.content.strip() for token in tokens(body) if token.type in ACTIVE}
+    mark, details = MARKER.line(Mark(MarkKind.SUMMARY, FIRST)), "<details><summary>1 finding</summary>"
+    assert active == {mark, details, "</details>"}
+    assert "@everyone" not in "".join(token.content for token in tokens(body) if token.type == "text")
+
+
+def test_the_words_beside_the_commit_fit_and_hold_no_secret() -> None:
+    secret = "ghp_" + "Z9y8" * 9
+    reviewed = review(finding(4), complete=False, errors=(ReviewError("x", secret),))
+    assert status_description(reviewed) == (
+        "FAIL: 1 finding at or above fail_on=high; and not everything could be reviewed"
+    )
+    assert len(status_description(reviewed)) <= LONGEST_STATUS
+    assert check_title(reviewed).startswith("FAIL: 1 finding")
+    assert "redacted" in check_summary(reviewed)
+    assert secret[4:] not in check_summary(reviewed)
+    low = review(finding(4, severity=Severity.LOW))
+    assert check_title(low).startswith("NEEDS WORK")
+
+
+def test_no_secret_reaches_the_summary_from_wherever_it_is() -> None:
+    secret = "ghp_" + "Q7w8" * 9
+    leaky = Coverage(
+        files_total=2,
+        skipped=(SkippedFile("x", SkipReason.TOO_LARGE, secret),),
+        units_failed=(FailedUnit(secret, ("app.py",), secret),),
+    )
+    reviewed = review(
+        finding(400, title=secret, verification=secret), coverage=leaky, errors=(ReviewError("x", secret),)
+    )
+    reviewed = replace(
+        reviewed, scope=replace(reviewed.scope, description=secret), reviewer=replace(reviewed.reviewer, why=secret)
+    )
+    pull = pull_request(thread_about(finding(4, title=secret), said(f"dismiss: {secret}")))
+    for body in (summary(reviewed, pull), summary(review(finding(4, title=secret)), pull)):
+        assert "redacted" in body
+        assert secret[4:] not in body
+
+
+TWO_HUNKS = "@@ -1,3 +1,4 @@\n a\n+b\n c\n d\n@@ -20,4 +21,3 @@ def f():\n x\n-y\n z\n w\n\\ No newline at end of file"
+
+
+def spans_of(patch: str) -> tuple[tuple[int, int], ...]:
+    return tuple((hunk.first, hunk.last) for hunk in hunks_of(patch))
+
+
+def test_the_lines_of_each_hunk_are_known() -> None:
+    assert spans_of(TWO_HUNKS) == ((1, 4), (21, 23))
+
+
+@each(
+    ("patch", "spans"),
+    [
+        ("@@ -0,0 +1 @@\n+only", ((1, 1),)),
+        ("@@ -1 +0,0 @@\n-gone", ()),
+        ("@@ -1,2 +1,2 @@\n-@@ -1,9 +1,900 @@\n+@@ -5,9 +5,900 @@\n x", ((1, 2),)),
+        ("", ()),
+        ("no patch at all", ()),
+        ("@@ nonsense @@", ()),
+    ],
+)
+def test_only_the_header_of_a_hunk_counts(patch: str, spans: tuple[tuple[int, int], ...]) -> None:
+    assert spans_of(patch) == spans
+
+
+PLACES = DiffPlaces(
+    [ChangedFile("app.py", TWO_HUNKS), ChangedFile("image.png", None), ChangedFile("gone.py", "@@ -1 +0,0 @@\n-gone")]
+)
+
+
+@each(
+    ("lines", "place"),
+    [
+        ((2, 2), Place("app.py", 2, 2, takes_edit=True)),
+        ((1, 4), Place("app.py", 1, 4, takes_edit=True)),
+        ((23, 23), Place("app.py", 23, 23, takes_edit=True)),
+        ((3, 9), Place("app.py", 3, 4, takes_edit=False)),
+        ((10, 22), Place("app.py", 21, 22, takes_edit=False)),
+        ((3, 22), Place("app.py", 3, 4, takes_edit=False)),
+        # Between lines 21 and 22 one is deleted.
+        ((21, 22), Place("app.py", 21, 22, takes_edit=False)),
+        ((22, 23), Place("app.py", 22, 23, takes_edit=True)),
+        ((21, 21), Place("app.py", 21, 21, takes_edit=True)),
+        ((2, 1), Place("app.py", 2, 2, takes_edit=True)),
+    ],
+)
+def test_a_finding_stands_on_its_lines_within_one_hunk(lines: tuple[int, int], place: Place) -> None:
+    assert PLACES.find(finding(lines[0], line_end=lines[1])) == place
+
+
+@each(
+    ("rows", "lines"),
+    [
+        (["-a", "-b", "+A", "+B", " c"], ()),
+        ([" a", "-b", "+B", " c"], (2,)),
+        ([" a", "-b", "\\ No newline at end of file", "+B"], (2,)),
+        (["+A", "-b", "-c", " d", "-e", "+E\r"], (2, 3)),
+        (["+a", "", "-b"], ()),
+    ],
+)
+def test_the_lines_below_deleted_ones_are_known(rows: list[str], lines: tuple[int, ...]) -> None:
+    old = sum(row[:1] in ("-", " ", "") for row in rows)
+    new = sum(row[:1] in ("+", " ", "") for row in rows)
+    [hunk] = hunks_of("\n".join([f"@@ -1,{old} +1,{new} @@", *rows]))
+    assert tuple(line for line in hunk.below_deleted if line > 1) == lines
+
+
+@each(
+    ("changes", "words"),
+    [
+        ({"line_start": 10, "line_end": 12}, "its lines are not"),
+        ({"line_start": 900, "line_end": 900}, "its lines are not"),
+        ({"file": "other.py"}, "its file is not"),
+        ({"file": "image.png"}, "shows no diff"),
+        ({"file": "gone.py"}, "its lines are not"),
+        ({"anchored": False}, "no place"),
+        ({"line_start": 0, "line_end": 0}, "no place"),
+    ],
+)
+def test_one_outside_of_the_diff_has_no_place_and_says_why(changes: dict[str, Any], words: str) -> None:
+    found = PLACES.find(finding(2, **changes))
+    assert isinstance(found, str)
+    assert words in found
