@@ -95,7 +95,7 @@ def shortcomings(rule: str, folder: str, document: Any) -> Iterator[str]:
         about["severity"] not in {severity.label for severity in Severity}
         or about.get("quiet_in_tests", True) is not True
     ):
-        yield "its severity is unknown, or quiet_in_tests stands there and is not true"
+        yield "its severity is unknown, or quiet_in_tests is there and not true"
     if not 10 <= len(document["message"]) <= 80 or document["message"].endswith("."):
         yield "its message is no title"
     if not 30 <= len(about["why"]) <= 320 or not about["why"].endswith("."):
