@@ -1,1 +1,1 @@
-"""The offline lane: one file an analyser. They run on a snapshot, never on the repository's own configuration."""
+"""The offline analysers, one file each. They run on a snapshot, never on the repository's own configuration."""

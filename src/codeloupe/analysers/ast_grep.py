@@ -96,7 +96,7 @@ def only_code(text: str) -> str:
 def _end_of_code(text: str, position: int) -> tuple[int, int]:
     """Where the code ends, and where the `?>` is.
 
-    They differ when a line comment stands before the `?>`: kept, it would hide the code that follows in its line.
+    They differ when there is a line comment before the `?>`: kept, it would hide the code that follows in its line.
     """
     before: re.Match[str] | None = None
     for part in _CLOSING.finditer(text, position):

@@ -410,31 +410,23 @@ def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severi
 
 
 def _remarks(before: Sequence[Package], after: Sequence[Package]) -> Iterator[_Remark]:
-    known = _Known(before)
+    by_name: dict[str, list[Package]] = defaultdict(list)
+    owners: dict[str, Package] = {}
+    for package in before:
+        by_name[package.name].append(package)
+        for digest in package.hashes:
+            owners.setdefault(digest, package)
+    known, hosts = frozenset(before), {host for package in before for _, host in _hosts(package)}
     hashed = sum(bool(package.hashes) for package in after if not package.local) * 2 >= len(after)
     for package in after:
-        if package in known.packages or package.local:
+        earlier = by_name.get(package.name, [])
+        if package in known or package.local:
             continue
-        earlier = known.by_name.get(package.name, [])
-        yield from _about_source(package, earlier, known.hosts)
-        yield from _about_hashes(package, earlier, known.owner, is_hashed=hashed)
+        yield from _about_source(package, earlier, hosts)
+        yield from _about_hashes(package, earlier, owners, is_hashed=hashed)
         if package.script and not any(one.script for one in earlier):
             severity = None if earlier else Severity.LOW
             yield _Remark("install-script", package, "hasInstallScript", str(severity), severity=severity)
-
-
-class _Known:
-    """The packages that were there before the change."""
-
-    def __init__(self, packages: Sequence[Package]) -> None:
-        self.packages = frozenset(packages)
-        self.by_name: dict[str, list[Package]] = defaultdict(list)
-        self.owner: dict[str, Package] = {}
-        self.hosts = {host for package in packages for _, host in _hosts(package)}
-        for package in packages:
-            self.by_name[package.name].append(package)
-            for digest in package.hashes:
-                self.owner.setdefault(digest, package)
 
 
 def _hosts(package: Package) -> list[tuple[str, str]]:

@@ -285,7 +285,7 @@ def _candidates(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
         yield from _in_windows(text, *_KEYWORD_WINDOW, lambda window: _by_keyword(detectors.keywords, file, window))
     if may_hold_token and _PATTERNS["credential"].search(text):
         yield from _in_windows(text, *_WINDOW, lambda window: _by_entropy(detectors, file, window))
-    # The last resort: nothing but the form of the value tells what it is.
+    # The last resort: only the form of the value shows what it is.
     for start, end in find_aws_secrets(text) if may_hold_token else ():
         if not _is_marked_placeholder(text[start:end]):
             yield _Candidate("AWS Secret Key", text[start:end], start)

@@ -242,7 +242,7 @@ async def search_commits(
 ) -> HistorySearch:
     """Search the lines that these commits add, the oldest commit first, but for those that `shown` adds as well."""
     seen = {(file.path, text) for file in shown for _, text in _added(file)}
-    # The commit stands before the path like a folder, so that each file of each commit has a name of its own.
+    # The commit is put before the path like a folder, so that each file of each commit has a name of its own.
     texts: dict[str, dict[int, bytes]] = {}
     for sha, change in commits:
         for file in change.files:

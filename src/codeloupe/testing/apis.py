@@ -24,7 +24,7 @@ Stream = tuple[list[bytes], list[bytes]]
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a model says, before it takes the shape of one API. `number` tells the answers of one server apart.
+    """What a model says, before it takes the shape of one API. `number` is different for each answer of a server.
 
     `tool` is the name of a tool that the model wants to be used, with this input.
     """

@@ -53,7 +53,7 @@ class RecordedRequest(Confidential, frozen=True, kw_only=True):
                 waiting.extend(reversed(value))
 
     def mentions(self, text: str) -> bool:
-        """Whether the text stands in any string of the body."""
+        """Whether the text is in any string of the body."""
         return any(text in value for value in self.strings())
 
 
@@ -85,7 +85,7 @@ def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
 def _is_auxiliary(request: RecordedRequest) -> bool:
     """Whether a program asks this for itself: a title for its session, its quota, a model to route to.
 
-    Told by what the programs themselves send; other clients of the same APIs are never taken for them.
+    It goes by what the programs themselves send; other clients of the same APIs are never taken for them.
     """
     agent = request.headers.get("user-agent", "")
     match request.api:

@@ -126,7 +126,7 @@ class StandInServer:
     ) -> None:
         try:
             self.stop()
-        except Exception as problem:  # what failed inside the block is told first, and this with it
+        except Exception as problem:  # what failed inside the block comes first, with a note of this
             if error is None:
                 raise
             error.add_note(f"the stand-in server failed too: {problem!r}")

@@ -7,6 +7,7 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,36 +15,20 @@ from hypothesis import strategies as st
 
 from codeloupe.analysers import ast_grep, programs
 from codeloupe.analysers.ast_grep import AstGrepAnalyser, only_code
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
+from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from tests.program import PYTHON_HEADER
 from tests.rows import each
+from tests.unit.analysers.written import Files, analyse
 
 EVAL = "eval(code);\n"
 RULE = "js-eval-dynamic"
 SUMMARY = "sg: summary|file: scannedFileCount={scanned},skippedFileCount={skipped}"
 
 
-def analyse(
-    root: Path,
-    files: dict[str, str | bytes],
-    *,
-    trusted: bool = False,
-    program: str | None = None,
-    timeout_seconds: float = 50.0,
-) -> AnalyserReport:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return analyse_names(root, *files, trusted=trusted, program=program, timeout_seconds=timeout_seconds)
-
-
-def analyse_names(
-    root: Path, *names: str, trusted: bool = False, program: str | None = None, timeout_seconds: float = 50.0
-) -> AnalyserReport:
-    target = AnalysisTarget(root=root, files=names, added_lines={}, trusted=trusted, timeout_seconds=timeout_seconds)
-    return asyncio.run(AstGrepAnalyser(program).analyse(target))
+def scan(root: Path, files: Files, /, program: str | None = None, **more: Any) -> AnalyserReport:
+    return analyse(AstGrepAnalyser(program), root, files, **more)
 
 
 def places(report: AnalyserReport) -> list[tuple[str, int, str]]:
@@ -66,277 +51,249 @@ def stand_in(directory: Path, body: str) -> str:
     return str(program)
 
 
-class TestWhatItSays:
-    def test_an_issue_has_its_place_its_severity_and_words_for_a_person(self, tmp_path: Path) -> None:
-        report = analyse(tmp_path, {"src/app.js": f"// one\n\n{EVAL}"})
-        [issue] = report.issues
-        assert (issue.file, issue.line_start, issue.line_end, issue.rule) == ("src/app.js", 3, 3, RULE)
-        assert (issue.severity, issue.category) == (Severity.HIGH, "security")
-        assert issue.title == "Code is built at run time and given to eval"
-        assert "runs code of their own" in issue.body
-        assert issue.suggestion is not None
-        assert issue.suggestion.startswith("Use JSON.parse")
-        assert report.failed == {}
+def test_an_issue_has_its_place_its_severity_and_words_for_a_person(tmp_path: Path) -> None:
+    report = scan(tmp_path, {"src/app.js": f"// one\n\n{EVAL}x;\neval(\n  code\n);\n"})
+    issue, over_lines = report.issues
+    assert (issue.file, issue.line_start, issue.line_end, issue.rule) == ("src/app.js", 3, 3, RULE)
+    assert (issue.severity, issue.category) == (Severity.HIGH, "security")
+    assert issue.title == "Code is built at run time and given to eval"
+    assert "runs code of their own" in issue.body
+    assert (issue.suggestion or "").startswith("Use JSON.parse")
+    assert (over_lines.line_start, over_lines.line_end) == (5, 7)
+    assert report.failed == {}
 
-    def test_an_issue_over_several_lines_covers_all_of_them(self, tmp_path: Path) -> None:
-        [issue] = analyse(tmp_path, {"a.js": "x;\neval(\n  code\n);\n"}).issues
-        assert (issue.line_start, issue.line_end) == (2, 4)
 
-    def test_issues_come_in_the_order_of_file_and_line(self, tmp_path: Path) -> None:
-        report = analyse(tmp_path, {"b.js": EVAL * 2, "a.js": EVAL, "c.rb": "x = JWT.decode(t, nil, false)\n"})
-        assert places(report) == [
-            ("a.js", 1, RULE),
-            ("b.js", 1, RULE),
-            ("b.js", 2, RULE),
-            ("c.rb", 1, "ruby-unverified-jwt"),
-        ]
+def test_issues_come_in_the_order_of_file_and_line(tmp_path: Path) -> None:
+    report = scan(tmp_path, {"b.js": EVAL * 2, "a.js": EVAL, "c.rb": "x = JWT.decode(t, nil, false)\n"})
+    expected = [("a.js", 1, RULE), ("b.js", 1, RULE), ("b.js", 2, RULE), ("c.rb", 1, "ruby-unverified-jwt")]
+    assert places(report) == expected
 
-    def test_what_a_test_may_do_is_no_issue_in_a_test(self, tmp_path: Path) -> None:
-        code = f"const agent = new https.Agent({{ rejectUnauthorized: false }});\n{EVAL}"
-        report = analyse(tmp_path, {"src/server.js": code, "src/server.test.js": code})
-        assert places(report) == [
-            ("src/server.js", 1, "js-tls-verification-off"),
-            ("src/server.js", 2, RULE),
-            ("src/server.test.js", 2, RULE),
-        ]
 
-    def test_the_program_beside_the_interpreter_is_found_without_a_path(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert asyncio.run(AstGrepAnalyser().version())
+def test_what_a_test_may_do_is_no_issue_in_a_test(tmp_path: Path) -> None:
+    code = f"const agent = new https.Agent({{ rejectUnauthorized: false }});\n{EVAL}"
+    report = scan(tmp_path, {"src/server.js": code, "src/server.test.js": code})
+    assert places(report) == [
+        ("src/server.js", 1, "js-tls-verification-off"),
+        ("src/server.js", 2, RULE),
+        ("src/server.test.js", 2, RULE),
+    ]
 
-    @each(
-        "name",
-        [
-            *("a.js", "a.JSX", "a.mjs", "a.cts", "a.tsx", "a.go", "A.java", "a.rs", "a.c", "a.h", "a.hpp", "a.cc"),
-            *("a.rb", "Rakefile", "x.gemspec", "a.php", "a.phtml", "a.sh", "x/.bashrc", ".github/a.bash", "a.py"),
-        ],
+
+def test_the_program_beside_the_interpreter_is_found_without_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert asyncio.run(AstGrepAnalyser().version())
+
+
+def test_source_in_a_served_language_is_accepted_and_other_files_are_left_alone(tmp_path: Path) -> None:
+    served = [
+        *("a.js", "a.JSX", "a.mjs", "a.cts", "a.tsx", "a.go", "A.java", "a.rs", "a.c", "a.h", "a.hpp", "a.cc"),
+        *("a.rb", "Rakefile", "x.gemspec", "a.php", "a.phtml", "a.sh", "x/.bashrc", ".github/a.bash", "a.py"),
+    ]
+    assert [name for name in served if not AstGrepAnalyser().accepts(name)] == []
+    names = ("a.txt", "a", "js", "a.js.map", "a.zsh", "a.json", "a.html", "Makefile", "c/d")
+    assert [name for name in names if AstGrepAnalyser().accepts(name)] == []
+    assert scan(tmp_path, dict.fromkeys(names, EVAL)) == AnalyserReport()
+
+
+def test_no_ignore_file_and_no_hidden_directory_keeps_a_file_out(tmp_path: Path) -> None:
+    (tmp_path / ".git" / "info").mkdir(parents=True)
+    for name in (".gitignore", ".ignore", ".rgignore", ".git/info/exclude"):
+        (tmp_path / name).write_text("*\n")
+    report = scan(tmp_path, {".github/a.js": EVAL, ".hidden.js": EVAL, "node_modules/b.js": EVAL})
+    assert [issue.file for issue in report.issues] == [".github/a.js", ".hidden.js", "node_modules/b.js"]
+
+
+def test_a_configuration_above_the_temporary_directory_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "sgconfig.yml").write_text("ruleDirs: []\nlanguageGlobs: {html: ['*.js']}\n")
+    monkeypatch.setenv("TMPDIR", str(shared))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # tempfile remembers the first directory it saw
+    assert places(scan(tmp_path, {"a.js": EVAL})) == [("a.js", 1, RULE)]
+
+
+def test_the_program_sees_an_empty_directory_and_no_secret_and_no_path_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "hush")
+    seen = tmp_path / "seen.json"
+    say = "[dict(os.environ), os.listdir('.'), os.listdir(os.environ['HOME']), sys.argv]"
+    program = stand_in(tmp_path, f"Path({str(seen)!r}).write_text(json.dumps({say}))\nsay()")
+    scan(tmp_path / "repository", {"a.js": EVAL}, program=program)
+    environment, here, home, arguments = json.loads(seen.read_text())
+    assert "hush" not in environment.values()
+    assert (here, home) == ([], [])
+    assert [word for word in arguments if str(tmp_path / "repository") in word] == []
+
+
+def test_an_odd_name_is_scanned_and_reported_as_it_is(tmp_path: Path) -> None:
+    odd = ("-r.js", "--config=x.js", "two words.js", "new\nline.js", "ü/x.js", "a[1]*.js", os.fsdecode(b"bad\xff.js"))
+    report = scan(tmp_path, dict.fromkeys(odd, EVAL))
+    assert places(report) == [(name, 1, RULE) for name in sorted(odd)]
+    assert report.failed == {}
+
+
+def test_every_line_keeps_its_number_whatever_the_bytes(tmp_path: Path) -> None:
+    contents = {
+        "latin-1": (b"// caf\xe9\n" + EVAL.encode(), 2),
+        "byte order mark": (b"\xef\xbb\xbf// one\n" + EVAL.encode(), 2),
+        "CRLF": (b"// one\r\n// two\r\neval(code);\r\n", 3),
+        "line separators": (b"// one\x0c\x1c\n'\xe2\x80\xa8';\neval(code)", 3),
+        "NUL": (b"'\x00';\n" + EVAL.encode(), 2),
+        "lone CR": (b"var x = 1;\reval(code);", 1),
+        "long line": (b"var a = '" + b"x" * 100_000 + b"'; eval(code);\n", 1),
+    }
+    report = scan(tmp_path, {f"{name}.js": content for name, (content, _) in contents.items()})
+    assert places(report) == sorted((f"{name}.js", line, RULE) for name, (_, line) in contents.items())
+    assert report.failed == {}
+
+
+def test_broken_code_is_analysed_and_a_translation_and_the_html_of_a_template_are_not(tmp_path: Path) -> None:
+    translation = '<?xml version="1.0"?>\n<TS version="2.1"><context><name>eval(x)</name></context></TS>\n'
+    template = "<p>eval($code);</p>\n<?php if ($on): ?>\n<b title='?'><?= $_GET['q'] ?></b>\n<?php endif ?>\n"
+    report = scan(tmp_path, {"a.js": f"{EVAL}function ( {{ @@@\n", "de.ts": translation, "a.php": template})
+    assert places(report) == [("a.js", 1, RULE), ("a.php", 3, "php-reflected-xss")]
+    assert report.failed == {}
+
+
+def test_what_cannot_be_read_is_named_with_the_reason_and_the_rest_is_scanned(tmp_path: Path) -> None:
+    (tmp_path / "outside.js").write_text(EVAL)
+    root = tmp_path / "root"
+    (root / "folder.js").mkdir(parents=True)
+    (root / "link.js").symlink_to(tmp_path / "outside.js")
+    os.mkfifo(root / "pipe.js")
+    (root / "wide.js").write_bytes(EVAL.encode("utf-16"))
+    (root / "good.js").write_text(EVAL)
+    report = scan(root, {}, files=("folder.js", "link.js", "pipe.js", "gone.js", "wide.js", "good.js"))
+    assert places(report) == [("good.js", 1, RULE)]
+    assert set(report.failed) == {"folder.js", "link.js", "pipe.js", "gone.js", "wide.js"}
+    assert "not a regular file" in report.failed["pipe.js"]
+    assert "No such file" in report.failed["gone.js"]
+    assert "UTF-16" in report.failed["wide.js"]
+
+
+def test_a_file_that_is_too_long_or_has_an_answer_without_end_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With each match comes the whole line. The real limit is reached only after seconds.
+    monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1_000_000)
+    long, wide = "var some = 1;\n" * 230_000 + EVAL, "eval(code);" * 500
+    report = scan(tmp_path, {"long.js": long, "wide.js": wide, "good.js": EVAL})
+    assert places(report) == [("good.js", 1, RULE)]
+    assert "3,000,000 bytes and 200,000 lines" in report.failed["long.js"]
+    assert "answer is over" in report.failed["wide.js"]
+
+
+def test_more_files_than_fit_in_one_call_are_all_scanned(tmp_path: Path) -> None:
+    report = scan(tmp_path, {f"{number:04}.sh": "chmod 777 x\n" for number in range(2003)})
+    assert len(report.issues) == 2003
+    assert report.failed == {}
+
+
+@each(
+    ("body", "words"),
+    [
+        ("print('rules are broken', file=sys.stderr); sys.exit(8)", "exit code 8.*rules are broken"),
+        ("say(); sys.exit(1)", "exit code 1"),
+        ("print('no summary')", "did not say which files"),
+        ("print('{not json'); say()", "cannot be understood"),
+        ("print('[]'); say()", "cannot be understood"),
+        ("print('{\"range\": {}}'); say()", "cannot be understood"),
+        ("print('[' * 100000); say()", "cannot be understood"),
+    ],
+)
+def test_what_cannot_be_trusted_is_a_failure_and_never_clean(body: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(AnalyserFailed, match=f"(?s){words}") as caught:
+        scan(tmp_path, {"a.js": EVAL}, program=stand_in(tmp_path, body))
+    assert caught.value.analyser == "ast-grep"
+    assert caught.value.hint
+
+
+@each(
+    ("body", "reason"),
+    [
+        ("if bad: os.kill(os.getpid(), signal.SIGSEGV)\nsay()", "died of signal 11"),
+        ("say(skipped=len(bad))", "left it out"),
+        ("if bad: print('x' * 2_000_000)\nsay()", "answer is over"),
+    ],
+)
+def test_a_file_that_breaks_the_scan_is_found_among_others(
+    body: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1_000_000)
+    find = "bad = [file for file in files if 'BAD' in file.read_text()]\n"
+    files: dict[str, str | bytes] = {f"{number}.js": "BAD" if number == 5 else "good" for number in range(9)}
+    report = scan(tmp_path, files, program=stand_in(tmp_path, find + body))
+    assert set(report.failed) == {"5.js"}
+    assert reason in report.failed["5.js"]
+
+
+def test_issues_of_the_other_files_survive_a_crash(tmp_path: Path) -> None:
+    real = Path(sys.executable).with_name("ast-grep")
+    body = (
+        "if any('BAD' in file.read_text() for file in files): os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"os.execv({str(real)!r}, [{str(real)!r}, *sys.argv[1:]])"
     )
-    def test_source_in_a_served_language_is_accepted(self, name: str) -> None:
-        assert AstGrepAnalyser().accepts(name)
-
-    def test_other_files_are_not_accepted_and_left_alone(self, tmp_path: Path) -> None:
-        names = ("a.txt", "a", "js", "a.js.map", "a.zsh", "a.json", "a.html", "Makefile", "c/d")
-        assert [name for name in names if AstGrepAnalyser().accepts(name)] == []
-        assert analyse(tmp_path, dict.fromkeys(names, EVAL)) == AnalyserReport()
+    files: dict[str, str | bytes] = {"a.js": EVAL, "b.js": "BAD", "c.js": EVAL}
+    report = scan(tmp_path, files, program=stand_in(tmp_path, body))
+    assert places(report) == [("a.js", 1, RULE), ("c.js", 1, RULE)]
+    assert set(report.failed) == {"b.js"}
 
 
-class TestIsolation:
-    def test_no_ignore_file_and_no_hidden_directory_keeps_a_file_out(self, tmp_path: Path) -> None:
-        (tmp_path / ".git" / "info").mkdir(parents=True)
-        for name in (".gitignore", ".ignore", ".rgignore", ".git/info/exclude"):
-            (tmp_path / name).write_text("*\n")
-        report = analyse(tmp_path, {".github/a.js": EVAL, ".hidden.js": EVAL, "node_modules/b.js": EVAL})
-        assert [issue.file for issue in report.issues] == [".github/a.js", ".hidden.js", "node_modules/b.js"]
-
-    def test_a_configuration_above_the_temporary_directory_is_not_read(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        shared = tmp_path / "shared"
-        shared.mkdir()
-        (shared / "sgconfig.yml").write_text("ruleDirs: []\nlanguageGlobs: {html: ['*.js']}\n")
-        monkeypatch.setenv("TMPDIR", str(shared))
-        monkeypatch.setattr(tempfile, "tempdir", None)  # tempfile remembers the first directory it saw
-        assert places(analyse(tmp_path, {"a.js": EVAL})) == [("a.js", 1, RULE)]
-
-    def test_the_program_sees_an_empty_directory_and_no_secret_and_no_path_of_the_repository(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("SOME_TOKEN", "hush")
-        seen = tmp_path / "seen.json"
-        program = stand_in(
-            tmp_path,
-            "Path("
-            f"{str(seen)!r}"
-            ").write_text(json.dumps([dict(os.environ), os.listdir('.'), os.listdir(os.environ['HOME']), sys.argv]))\n"
-            "say()",
-        )
-        analyse(tmp_path / "repository", {"a.js": EVAL}, program=program)
-        environment, here, home, arguments = json.loads(seen.read_text())
-        assert "hush" not in environment.values()
-        assert (here, home) == ([], [])
-        assert [word for word in arguments if str(tmp_path / "repository") in word] == []
-
-
-class TestOddFiles:
-    def test_an_odd_name_is_scanned_and_reported_as_it_is(self, tmp_path: Path) -> None:
-        odd = (
-            "-r.js",
-            "--config=x.js",
-            "two words.js",
-            "new\nline.js",
-            "ü/x.js",
-            "a[1]*.js",
-            os.fsdecode(b"bad\xff.js"),
-        )
-        report = analyse(tmp_path, dict.fromkeys(odd, EVAL))
-        assert places(report) == [(name, 1, RULE) for name in sorted(odd)]
-        assert report.failed == {}
-
-    def test_every_line_keeps_its_number_whatever_the_bytes(self, tmp_path: Path) -> None:
-        contents = {
-            "latin-1": (b"// caf\xe9\n" + EVAL.encode(), 2),
-            "byte order mark": (b"\xef\xbb\xbf// one\n" + EVAL.encode(), 2),
-            "CRLF": (b"// one\r\n// two\r\neval(code);\r\n", 3),
-            "line separators": (b"// one\x0c\x1c\n'\xe2\x80\xa8';\neval(code)", 3),
-            "NUL": (b"'\x00';\n" + EVAL.encode(), 2),
-            "lone CR": (b"var x = 1;\reval(code);", 1),
-            "long line": (b"var a = '" + b"x" * 100_000 + b"'; eval(code);\n", 1),
-        }
-        report = analyse(tmp_path, {f"{name}.js": content for name, (content, _) in contents.items()})
-        assert places(report) == sorted((f"{name}.js", line, RULE) for name, (_, line) in contents.items())
-        assert report.failed == {}
-
-    def test_code_before_a_syntax_error_is_still_analysed(self, tmp_path: Path) -> None:
-        assert places(analyse(tmp_path, {"a.js": f"{EVAL}function ( {{ @@@\n"})) == [("a.js", 1, RULE)]
-
-    def test_a_translation_file_that_looks_like_typescript_by_name_is_left_alone(self, tmp_path: Path) -> None:
-        translation = '<?xml version="1.0"?>\n<TS version="2.1"><context><name>eval(x)</name></context></TS>\n'
-        assert analyse(tmp_path, {"de.ts": translation}) == AnalyserReport()
-
-    def test_what_cannot_be_read_is_named_with_the_reason_and_the_rest_is_scanned(self, tmp_path: Path) -> None:
-        (tmp_path / "outside.js").write_text(EVAL)
-        root = tmp_path / "root"
-        (root / "folder.js").mkdir(parents=True)
-        (root / "link.js").symlink_to(tmp_path / "outside.js")
-        os.mkfifo(root / "pipe.js")
-        (root / "wide.js").write_bytes(EVAL.encode("utf-16"))
-        (root / "good.js").write_text(EVAL)
-        report = analyse_names(root, "folder.js", "link.js", "pipe.js", "gone.js", "wide.js", "good.js")
-        assert places(report) == [("good.js", 1, RULE)]
-        assert set(report.failed) == {"folder.js", "link.js", "pipe.js", "gone.js", "wide.js"}
-        assert "not a regular file" in report.failed["pipe.js"]
-        assert "No such file" in report.failed["gone.js"]
-        assert "UTF-16" in report.failed["wide.js"]
-
-    def test_a_file_that_is_too_long_for_ast_grep_is_named(self, tmp_path: Path) -> None:
-        report = analyse(tmp_path, {"long.js": "var some = 1;\n" * 230_000 + EVAL, "good.js": EVAL})
-        assert places(report) == [("good.js", 1, RULE)]
-        assert "3,000,000 bytes and 200,000 lines" in report.failed["long.js"]
-
-    def test_an_answer_without_end_fails_its_file_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        # With each match the whole line is told. The real limit is reached only after seconds.
-        monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1_000_000)
-        report = analyse(tmp_path, {"wide.js": "eval(code);" * 500, "good.js": EVAL})
-        assert places(report) == [("good.js", 1, RULE)]
-        assert "answer is over" in report.failed["wide.js"]
-
-    def test_more_files_than_fit_in_one_call_are_all_scanned(self, tmp_path: Path) -> None:
-        report = analyse(tmp_path, {f"{number:04}.sh": "chmod 777 x\n" for number in range(2003)})
-        assert len(report.issues) == 2003
-        assert report.failed == {}
-
-
-class TestFailures:
-    @each(
-        ("body", "words"),
-        [
-            ("print('rules are broken', file=sys.stderr); sys.exit(8)", "exit code 8.*rules are broken"),
-            ("say(); sys.exit(1)", "exit code 1"),
-            ("print('no summary')", "did not say which files"),
-            ("print('{not json'); say()", "cannot be understood"),
-            ("print('[]'); say()", "cannot be understood"),
-            ("print('{\"range\": {}}'); say()", "cannot be understood"),
-            ("print('[' * 100000); say()", "cannot be understood"),
-        ],
+def test_a_file_that_is_made_to_be_slow_is_found_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 0.6)  # the real one would make this test wait for long
+    program = tmp_path / "stand-in"
+    # A shell starts at once, even on a busy machine.
+    program.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift\n'
+        'if grep -q BAD "$@"; then while :; do :; done; fi\n'
+        f'echo "{SUMMARY.format(scanned="$#", skipped=0)}" >&2\n'
     )
-    def test_what_cannot_be_trusted_is_a_failure_and_never_clean(self, body: str, words: str, tmp_path: Path) -> None:
-        with pytest.raises(AnalyserFailed, match=f"(?s){words}") as caught:
-            analyse(tmp_path, {"a.js": EVAL}, program=stand_in(tmp_path, body))
-        assert caught.value.analyser == "ast-grep"
-        assert caught.value.hint
-
-    @each(
-        ("body", "reason"),
-        [
-            ("if bad: os.kill(os.getpid(), signal.SIGSEGV)\nsay()", "died of signal 11"),
-            ("say(skipped=len(bad))", "left it out"),
-            ("if bad: print('x' * 2_000_000)\nsay()", "answer is over"),
-        ],
-    )
-    def test_a_file_that_breaks_the_scan_is_found_among_others(
-        self, body: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1_000_000)
-        find = "bad = [file for file in files if 'BAD' in file.read_text()]\n"
-        files: dict[str, str | bytes] = {f"{number}.js": "BAD" if number == 5 else "good" for number in range(9)}
-        report = analyse(tmp_path, files, program=stand_in(tmp_path, find + body))
-        assert set(report.failed) == {"5.js"}
-        assert reason in report.failed["5.js"]
-
-    def test_issues_of_the_other_files_survive_a_crash(self, tmp_path: Path) -> None:
-        real = Path(sys.executable).with_name("ast-grep")
-        body = (
-            "if any('BAD' in file.read_text() for file in files): os.kill(os.getpid(), signal.SIGKILL)\n"
-            f"os.execv({str(real)!r}, [{str(real)!r}, *sys.argv[1:]])"
-        )
-        files: dict[str, str | bytes] = {"a.js": EVAL, "b.js": "BAD", "c.js": EVAL}
-        report = analyse(tmp_path, files, program=stand_in(tmp_path, body))
-        assert places(report) == [("a.js", 1, RULE), ("c.js", 1, RULE)]
-        assert set(report.failed) == {"b.js"}
-
-    def test_a_file_that_is_made_to_be_slow_is_found_among_others(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 0.6)  # the real one would make this test wait for long
-        program = tmp_path / "stand-in"
-        # A shell starts at once, even on a busy machine.
-        program.write_text(
-            '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift\n'
-            'if grep -q BAD "$@"; then while :; do :; done; fi\n'
-            f'echo "{SUMMARY.format(scanned="$#", skipped=0)}" >&2\n'
-        )
-        program.chmod(0o755)
-        report = analyse(tmp_path, {"a.js": "good", "b.js": "BAD"}, program=str(program))
-        assert report.failed == {"b.js": "ast-grep did not finish with it within 1 s"}
-
-    def test_a_machine_that_stands_still_makes_no_file_slow(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 1.0)
-        stood = tmp_path / "stood-still"
-        body = f"stood = Path({str(stood)!r})\nif not stood.exists(): stood.touch(); time.sleep(300)\nsay()"
-        report = analyse(tmp_path, {"a.js": "good"}, program=stand_in(tmp_path, body))
-        assert stood.exists()
-        assert report.failed == {}
-
-    def test_a_full_or_missing_temporary_directory_is_a_failure_in_words(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))  # what a vanished TMPDIR looks like
-        with pytest.raises(AnalyserFailed, match="could not be given its files"):
-            analyse(tmp_path, {"a.js": EVAL})
+    program.chmod(0o755)
+    report = scan(tmp_path, {"a.js": "good", "b.js": "BAD"}, program=str(program))
+    assert report.failed == {"b.js": "ast-grep did not finish with it within 1 s"}
 
 
-class TestPhpTemplates:
-    def test_the_html_of_a_template_is_not_taken_for_code(self, tmp_path: Path) -> None:
-        template = "<p>eval($code);</p>\n<?php if ($on): ?>\n<b title='?'><?= $_GET['q'] ?></b>\n<?php endif ?>\n"
-        assert places(analyse(tmp_path, {"a.php": template})) == [("a.php", 3, "php-reflected-xss")]
+def test_a_machine_that_is_stuck_makes_no_file_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 1.0)
+    stood = tmp_path / "stood-still"
+    body = f"stood = Path({str(stood)!r})\nif not stood.exists(): stood.touch(); time.sleep(300)\nsay()"
+    report = scan(tmp_path, {"a.js": "good"}, program=stand_in(tmp_path, body))
+    assert stood.exists()
+    assert report.failed == {}
 
-    def test_code_cannot_hide_behind_a_closing_tag(self, tmp_path: Path) -> None:
-        codes = [
-            "<?php // done ?><?= eval($x) ?>",
-            "<?php # done ?><p>?</p><? eval($x) ?>",
-            "<?php $a = '?>'; eval($x);",
-            '<?php $a = "\\"?>"; eval($x);',
-            "<?php /* ?> */ eval($x);",
-            "<?php $a = <<<END\n ?> <?php\nEND;\neval($x);",
-            "<?PHP eval($x)?>",
-        ]
-        report = analyse(tmp_path, {f"{number}.php": code for number, code in enumerate(codes)})
-        assert places(report) == [
-            (f"{number}.php", code[: code.index("eval")].count("\n") + 1, "php-eval-dynamic")
-            for number, code in enumerate(codes)
-        ]
 
-    @given(
-        st.lists(
-            st.sampled_from(
-                ["<?php", "<?=", "<?", "?>", "//", "#", "/*", "*/", "<<<A", "A", "'", '"', "\\", "\n", " ", "x;"]
-            )
-        )
-    )
-    def test_every_line_stays_in_its_place(self, pieces: list[str]) -> None:
-        text = "".join(pieces)
-        assert only_code(text).count("\n") == text.count("\n")
+def test_a_missing_temporary_directory_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))  # what a vanished TMPDIR looks like
+    with pytest.raises(AnalyserFailed, match="could not be given its files"):
+        scan(tmp_path, {"a.js": EVAL})
+
+
+def test_code_cannot_hide_after_a_closing_tag(tmp_path: Path) -> None:
+    codes = [
+        "<?php // done ?><?= eval($x) ?>",
+        "<?php # done ?><p>?</p><? eval($x) ?>",
+        "<?php $a = '?>'; eval($x);",
+        '<?php $a = "\\"?>"; eval($x);',
+        "<?php /* ?> */ eval($x);",
+        "<?php $a = <<<END\n ?> <?php\nEND;\neval($x);",
+        "<?PHP eval($x)?>",
+    ]
+    report = scan(tmp_path, {f"{number}.php": code for number, code in enumerate(codes)})
+    assert places(report) == [
+        (f"{number}.php", code[: code.index("eval")].count("\n") + 1, "php-eval-dynamic")
+        for number, code in enumerate(codes)
+    ]
+
+
+PIECES = ["<?php", "<?=", "<?", "?>", "//", "#", "/*", "*/", "<<<A", "A", "'", '"', "\\", "\n", " ", "x;"]
+
+
+@given(st.lists(st.sampled_from(PIECES)))
+def test_every_line_stays_in_its_place(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert only_code(text).count("\n") == text.count("\n")

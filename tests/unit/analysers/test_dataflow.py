@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +10,9 @@ from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
 from codeloupe.analysers.dataflow.knowledge import MEANINGS, Harm
 from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.dataflow.worker import examine, read_module
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
+from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.model.finding import Severity
+from tests.unit.analysers.written import Files, analyse
 
 FLASK = "from flask import Flask, request\napp = Flask(__name__)\n@app.route('/x')\ndef view():\n"
 
@@ -27,14 +27,8 @@ def in_view(*lines: str) -> str:
     return FLASK + "".join(f"    {line}\n" for line in lines)
 
 
-def analyse(
-    root: Path, files: dict[str, str], added: dict[str, Iterable[int]] | None = None, seconds: float = 30.0
-) -> AnalyserReport:
-    for name, code in files.items():
-        (root / name).write_text(code, encoding="utf-8")
-    lines = {name: frozenset((added or {}).get(name, range(1, 1000))) for name in files}
-    target = AnalysisTarget(root=root, files=tuple(files), added_lines=lines, trusted=False, timeout_seconds=seconds)
-    return asyncio.run(DataflowAnalyser().analyse(target))
+def follow(root: Path, files: Files, /, **more: Any) -> AnalyserReport:
+    return analyse(DataflowAnalyser(), root, files, **more)
 
 
 SQL = "sql-injection"
@@ -89,12 +83,8 @@ TRAVELS = {
 
 
 def test_outside_text_is_followed_through_expressions() -> None:
-    wrong = []
-    for line, expected in TRAVELS.items():
-        found = CODE in harms(in_view("x = request.args['x']", line, "eval(y)", "return {}"))
-        if found is not expected:
-            wrong.append(line)
-    assert wrong == []
+    views = {line: in_view("x = request.args['x']", line, "eval(y)", "return {}") for line in TRAVELS}
+    assert {line: CODE in harms(view) for line, view in views.items()} == TRAVELS
 
 
 # Tests that let a value through, or not, before it is run as code in `x`.
@@ -116,13 +106,9 @@ GUARDS = {
 
 
 def test_a_check_that_leaves_makes_what_follows_safe() -> None:
-    wrong = []
-    for line, expected in GUARDS.items():
-        code = "import re\nfrom flask import abort\nfrom checks import is_valid\nALLOWED = {'a'}\n"
-        found = CODE in harms(code + in_view("x = request.args['x']", line, "eval(x)", "return {}"))
-        if found is not expected:
-            wrong.append(line)
-    assert wrong == []
+    head = "import re\nfrom flask import abort\nfrom checks import is_valid\nALLOWED = {'a'}\n"
+    views = {line: head + in_view("x = request.args['x']", line, "eval(x)", "return {}") for line in GUARDS}
+    assert {line: CODE in harms(view) for line, view in views.items()} == GUARDS
 
 
 # What a statement does with outside text in `x`.
@@ -181,12 +167,7 @@ IMPORTS = (
 
 
 def test_each_place_where_outside_text_does_harm_is_known() -> None:
-    wrong = {}
-    for line, expected in SINKS.items():
-        found = harms(IMPORTS + in_view("x = request.args['x']", line))
-        if found != expected:
-            wrong[line] = found
-    assert wrong == {}
+    assert {line: harms(IMPORTS + in_view("x = request.args['x']", line)) for line in SINKS} == SINKS
 
 
 SOURCES = {
@@ -209,7 +190,7 @@ SOURCES = {
 
 
 def test_what_counts_as_outside_depends_on_who_calls_the_function() -> None:
-    assert [code for code, expected in SOURCES.items() if (CODE in harms(code)) is not expected] == []
+    assert {code: CODE in harms(code) for code in SOURCES} == SOURCES
 
 
 HELPERS = {
@@ -225,8 +206,7 @@ HELPERS = {
 
 
 def test_functions_of_the_same_module_are_looked_into() -> None:
-    wrong = [code for code, expected in HELPERS.items() if (CODE in harms(code.format(view=FLASK))) is not expected]
-    assert wrong == []
+    assert {code: CODE in harms(code.format(view=FLASK)) for code in HELPERS} == HELPERS
 
 
 OTHER = {
@@ -249,7 +229,7 @@ OTHER = {
 
 
 def test_weaknesses_without_a_flow_are_seen_where_names_show_that_they_matter() -> None:
-    assert {code: harms(code) for code, expected in OTHER.items() if harms(code) != expected} == {}
+    assert {code: harms(code) for code in OTHER} == OTHER
 
 
 QUIET = {
@@ -288,13 +268,13 @@ VIEW = in_view("x = request.args['x']", "y = 'SELECT * FROM t WHERE a = ' + x", 
 def test_a_flow_counts_when_the_change_touches_any_line_of_it(tmp_path: Path) -> None:
     places = {}
     for line in range(1, 9):
-        report = analyse(tmp_path, {"a.py": VIEW}, {"a.py": [line]})
+        report = follow(tmp_path, {"a.py": VIEW}, added={"a.py": [line]})
         places[line] = [(issue.line_start, issue.line_end) for issue in report.issues]
     assert places == {1: [], 2: [], 3: [], 4: [], 5: [(5, 5)], 6: [(6, 6)], 7: [], 8: [(8, 8)]}
 
 
 def test_a_finding_names_where_the_text_comes_from_and_where_it_goes(tmp_path: Path) -> None:
-    (issue,) = analyse(tmp_path, {"a.py": VIEW}).issues
+    (issue,) = follow(tmp_path, {"a.py": VIEW}).issues
     assert issue.rule == "py-sql-injection"
     assert issue.severity is Severity.HIGH
     assert issue.line_start == 8
@@ -302,19 +282,12 @@ def test_a_finding_names_where_the_text_comes_from_and_where_it_goes(tmp_path: P
 
 
 def test_tests_are_not_read() -> None:
-    analyser = DataflowAnalyser()
-    assert [path for path in ("a.py", "tests/a.py", "test_a.py", "a.js", "a.pyw") if analyser.accepts(path)] == [
-        "a.py",
-        "a.pyw",
-    ]
+    paths = ("a.py", "tests/a.py", "test_a.py", "a.js", "a.pyw")
+    assert [path for path in paths if DataflowAnalyser().accepts(path)] == ["a.py", "a.pyw"]
 
 
 def test_no_child_is_started_where_there_is_nothing_to_find(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
-    target = AnalysisTarget(
-        root=tmp_path, files=("a.py",), added_lines={"a.py": frozenset({1})}, trusted=True, timeout_seconds=9.0
-    )
-    assert asyncio.run(DataflowAnalyser(program="/nonexistent").analyse(target)) == AnalyserReport()
+    assert analyse(DataflowAnalyser(program="/nonexistent"), tmp_path, {"a.py": "x = 1\n"}) == AnalyserReport()
 
 
 NEWER = {
@@ -371,6 +344,6 @@ def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test(tmp_pat
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     deep = "request = " + "-" * 50_000 + "1\n"
-    report = analyse(tmp_path, {"a.py": deep, "b.py": VIEW})
+    report = follow(tmp_path, {"a.py": deep, "b.py": VIEW})
     assert report.failed == {"a.py": "its code is nested too deeply to follow data through it"}
     assert [issue.file for issue in report.issues] == ["b.py"]

@@ -1,4 +1,4 @@
-"""Lock files: what is wrong is told, ordinary bumps are not, and what cannot be read is refused."""
+"""Lock files: what is wrong is reported, ordinary bumps are not, and what cannot be read is refused."""
 
 from __future__ import annotations
 
@@ -135,12 +135,7 @@ _EVIL = "https://evil.example"
         ("package-lock.json", _npm(), _npm(digest="sha512-B"), "hash-changed"),
         ("package-lock.json", _npm(), _npm("1.0.1"), "hash-of-another"),
         ("package-lock.json", _npm(), _npm("1.0.1", digest="sha512-OTHER"), "hash-of-another"),
-        (
-            "package-lock.json",
-            _npm(),
-            _npm("1.0.1", f"{_NPM}/left-pad/-/left-pad-9.9.9.tgz", "sha512-B"),
-            "other-package",
-        ),
+        ("package-lock.json", _npm(), _npm("1.0.1", f"{_NPM}/left-pad/-/left-pad-9.tgz", "sha512-B"), "other-package"),
         ("package-lock.json", _npm(), _npm("1.0.1", digest="sha512-B", hasInstallScript=True), "install-script"),
         ("yarn.lock", _yarn(), _yarn(host=_EVIL), "source-moved"),
         ("yarn.lock", _yarn(), _yarn(digest="sha512-B").replace("a" * 40, "b" * 40), "hash-changed"),
@@ -149,18 +144,13 @@ _EVIL = "https://evil.example"
         (
             "pnpm-lock.yaml",
             _pnpm(),
-            _pnpm(resolution="{integrity: sha512-A, tarball: http://evil.example/a}"),
+            _pnpm(resolution="{integrity: sha512-A, tarball: http://a.b/c}"),
             "insecure-source",
         ),
         ("pnpm-lock.yaml", _pnpm(), _pnpm(more="    requiresBuild: true\n"), "install-script"),
         ("poetry.lock", _poetry(), _poetry("1.0.0", "sha256:b"), "hash-changed"),
         ("poetry.lock", _poetry(), _poetry("1.0.1", ""), "hash-missing"),
-        (
-            "poetry.lock",
-            _poetry(),
-            _poetry(source=f'[package.source]\ntype = "legacy"\nurl = "{_EVIL}"\n'),
-            "new-source",
-        ),
+        ("poetry.lock", _poetry(), _poetry(source=f'[package.source]\nurl = "{_EVIL}"\n'), "new-source"),
         ("uv.lock", _uv(), _uv(host=_EVIL), "source-moved"),
         ("uv.lock", _uv(), _uv("1.0.1", "md5:b"), "hash-weakened"),
         ("Pipfile.lock", _pipfile(), _pipfile(index="http://evil.example/simple"), "insecure-source"),
@@ -173,16 +163,11 @@ _EVIL = "https://evil.example"
         ("composer.lock", _composer(), _composer(host=_EVIL), "source-moved"),
         ("requirements.txt", _pip(), _pip(digest="sha256:b"), "hash-changed"),
         ("requirements.txt", _pip(), _pip(digest="md5:b"), "hash-weakened"),
-        (
-            "requirements-dev.txt",
-            _pip(),
-            _pip(more="--extra-index" + "-url http://evil.example/simple\n"),
-            "insecure-source",
-        ),
+        ("requirements-dev.txt", _pip(), _pip(more="--extra-index" + "-url http://a.b/simple\n"), "insecure-source"),
         ("requirements.txt", _pip(), _pip() + "b==1.0\n", "hash-missing"),
     ],
 )
-def test_what_is_wrong_is_told(name: str, old: str | None, new: str, rule: str) -> None:
+def test_what_is_wrong_is_reported(name: str, old: str | None, new: str, rule: str) -> None:
     assert rule in _rules(name, old, new)
 
 

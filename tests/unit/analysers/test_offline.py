@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.interface import (
+    Analyser,
+    AnalyserReport,
+    AnalysisTarget,
+    Issue,
+    is_prose_file,
+    is_test_file,
+    read_regular_file,
+)
 from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
@@ -25,19 +35,15 @@ Behaviour = Callable[[AnalysisTarget], Awaitable[AnalyserReport]]
 
 
 class ScriptedAnalyser:
-    needs_only_added_lines = False
-
     """An analyser that does what the test says, on files with one ending, and remembers its target."""
+
+    needs_only_added_lines = False
 
     def __init__(self, behaviour: Behaviour, *, name: str = "scripted", ending: str = "") -> None:
         self._behaviour = behaviour
-        self._name = name
+        self.name = name
         self._ending = ending
         self.targets: list[AnalysisTarget] = []
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def accepts(self, path: str) -> bool:
         return path.endswith(self._ending)
@@ -50,20 +56,11 @@ class ScriptedAnalyser:
         return "1"
 
 
-def reporting(
-    *issues: Issue, failed: Mapping[str, str] | None = None, name: str = "scripted", ending: str = ""
-) -> ScriptedAnalyser:
+def reporting(*issues: Issue, failed: Mapping[str, str] | None = None, **more: str) -> ScriptedAnalyser:
     async def behaviour(_: AnalysisTarget) -> AnalyserReport:
         return AnalyserReport(issues, failed or {})
 
-    return ScriptedAnalyser(behaviour, name=name, ending=ending)
-
-
-def raising(error: Exception, *, name: str = "broken") -> ScriptedAnalyser:
-    async def behaviour(_: AnalysisTarget) -> AnalyserReport:
-        raise error
-
-    return ScriptedAnalyser(behaviour, name=name)
+    return ScriptedAnalyser(behaviour, **more)
 
 
 def issue(
@@ -98,32 +95,23 @@ def changed(name: str, data: bytes, *, added: range | None = None) -> FileChange
     return FileChange(name, name, FileStatus.MODIFIED, "100644", "100644", hunks=(hunk,))
 
 
+def task_of(root: Path, files: Sequence[FileChange], **more: Any) -> ReviewTask:
+    change = Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), tuple(files))
+    fields = {"change": change, "files": tuple(files), "snapshot": root, "trusted": False}
+    return ReviewTask(**{**fields, "timeout_seconds": PATIENCE_SECONDS, **more})
+
+
 def review(
-    root: Path,
-    files: list[FileChange],
-    *analysers: Analyser,
-    trusted: bool = False,
-    timeout_seconds: float = 30.0,
-    without_content: frozenset[str] = frozenset(),
-    events: list[Event] | None = None,
+    root: Path, files: Sequence[FileChange], *analysers: Analyser, events: list[Event] | None = None, **more: Any
 ) -> ReviewerOutcome:
-    task = ReviewTask(
-        change=Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), tuple(files)),
-        files=tuple(files),
-        snapshot=root,
-        trusted=trusted,
-        timeout_seconds=timeout_seconds,
-        without_content=without_content,
-    )
     sink = [] if events is None else events
-    return asyncio.run(OfflineReviewer(analysers, why="a reason").review(task, sink.append))
+    reviewer = OfflineReviewer(analysers, why="a reason")
+    return asyncio.run(reviewer.review(task_of(root, files, **more), sink.append))
 
 
 def test_a_finding_carries_the_issue_its_place_and_the_verbatim_line(tmp_path: Path) -> None:
     change = written(tmp_path, "a.py", "one\n    two = 2  # x\nthree\n")
-
     (finding,) = review(tmp_path, [change], reporting(issue(2))).findings
-
     assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
     assert finding.evidence == "    two = 2  # x"
     assert (finding.title, finding.body, finding.suggestion) == ("A title", "A body.", "A suggestion")
@@ -140,29 +128,16 @@ def test_only_what_touches_an_added_line_is_kept_and_it_is_anchored_there(
     tmp_path: Path, start: int, end: int, anchored: int | None
 ) -> None:
     change = written(tmp_path, "a.py", "1\n2\n3\n4\n5\n6\n7\n8\n9\n", added=range(3, 6))
-
     findings = review(tmp_path, [change], reporting(issue(start, end))).findings
-
     assert [finding.line_start for finding in findings] == ([] if anchored is None else [anchored])
 
 
-def test_evidence_is_at_most_five_lines_and_a_thousand_characters(tmp_path: Path) -> None:
-    change = written(
-        tmp_path, "a.py", "\n".join(f"line {number}" for number in range(1, 20)) + "\n" + "x" * 5000 + "\n"
-    )
-
-    many, wide = review(tmp_path, [change], reporting(issue(2, 19), issue(20))).findings
-
+def test_evidence_is_readable_and_at_most_five_lines_and_a_thousand_characters(tmp_path: Path) -> None:
+    lines = [*(b"line %d" % number for number in range(1, 20)), b"x" * 5000, b"caf\xe9 = 1\r", b""]
+    change = written(tmp_path, "a.py", b"\n".join(lines))
+    many, wide, odd = review(tmp_path, [change], reporting(issue(2, 19), issue(20), issue(21))).findings
     assert many.evidence == "line 2\nline 3\nline 4\nline 5\nline 6"
-    assert wide.evidence == "x" * 1000
-
-
-def test_evidence_of_lines_that_are_not_utf8_is_readable(tmp_path: Path) -> None:
-    change = written(tmp_path, "a.py", b"caf\xe9 = 1\r\n")
-
-    (finding,) = review(tmp_path, [change], reporting(issue(1))).findings
-
-    assert finding.evidence == "caf\ufffd = 1"
+    assert (wide.evidence, odd.evidence) == ("x" * 1000, "caf\ufffd = 1")
 
 
 def test_findings_are_sorted_by_file_line_and_severity(tmp_path: Path) -> None:
@@ -172,64 +147,40 @@ def test_findings_are_sorted_by_file_line_and_severity(tmp_path: Path) -> None:
 
     outcome = review(tmp_path, files, reporting(low, high, issue(2, file="a.py"), issue(1, file="a.py")))
 
-    assert [(found.file, found.line_start, found.severity) for found in outcome.findings] == [
-        ("a.py", 1, Severity.MEDIUM),
-        ("a.py", 2, Severity.MEDIUM),
-        ("b.py", 1, Severity.HIGH),
-        ("b.py", 1, Severity.LOW),
-    ]
+    order = [(found.file, found.line_start, found.severity.label) for found in outcome.findings]
+    assert order == [("a.py", 1, "medium"), ("a.py", 2, "medium"), ("b.py", 1, "high"), ("b.py", 1, "low")]
 
 
-def test_two_analysers_that_see_the_same_secret_are_one_finding(tmp_path: Path) -> None:
-    change = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
-
-    (finding,) = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser()).findings
-
+def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp_path: Path) -> None:
+    secret = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
+    swallowed = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
+    two = written(tmp_path, "b.py", "print(unknown); import os\n")
+    (finding,) = review(tmp_path, [secret], RuffAnalyser(), SecretsAnalyser()).findings
     assert (finding.rule, finding.reviewer) == ("github-token", "detect-secrets")
     assert (finding.severity, finding.agreement) == (Severity.HIGH, 2)
-
-
-def test_one_analyser_that_sees_a_defect_twice_agrees_with_nobody(tmp_path: Path) -> None:
-    change = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
-
-    (finding,) = review(tmp_path, [change], RuffAnalyser()).findings
-
+    (finding,) = review(tmp_path, [swallowed], RuffAnalyser()).findings
     assert (finding.line_start, finding.agreement) == (3, 1)
-
-
-def test_different_defects_on_one_line_stay_apart(tmp_path: Path) -> None:
-    change = written(tmp_path, "a.py", "print(unknown); import os\n")
-
-    assert [found.rule for found in review(tmp_path, [change], RuffAnalyser()).findings] == ["F821", "F401"]
+    assert [found.rule for found in review(tmp_path, [two], RuffAnalyser()).findings] == ["F821", "F401"]
 
 
 def test_a_secret_is_masked_in_every_finding_of_its_line(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", f'print(unknown, "{TOKEN}")\nx = 1\n')
     telling = reporting(issue(1, 2, file="src/a.py", title=f"About {TOKEN}"), name="telling")
-
     outcome = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), telling)
-
     assert {found.reviewer for found in outcome.findings} == {"ruff", "detect-secrets", "telling"}
     assert TOKEN not in repr(outcome)
     assert {found.evidence.split("\n")[0] for found in outcome.findings} == {'print(unknown, "ghp_********")'}
     assert "About ghp_********" in {found.title for found in outcome.findings}
 
 
-def test_a_secret_across_the_cut_of_long_evidence_is_masked(tmp_path: Path) -> None:
+def test_a_secret_across_the_cut_of_long_evidence_and_the_body_of_a_key_are_masked(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", " " * 980 + f'x = "{TOKEN}"\n')
-
     (finding,) = review(tmp_path, [change], SecretsAnalyser()).findings
-
     assert TOKEN[4:12] not in finding.evidence
-
-
-def test_the_body_of_a_private_key_is_masked_in_the_findings_around_it(tmp_path: Path) -> None:
     body = [TOKEN[4:] * 2, TOKEN[10:] * 2]
-    lines = ["-----BEGIN " + "PRIVATE KEY-----", *body, "-----END " + "PRIVATE KEY-----"]
-    change = written(tmp_path, "src/key.pem", "\n".join(lines) + "\n")
-
+    lines = ["-----BEGIN " + "PRIVATE KEY-----", *body, "-----END " + "PRIVATE KEY-----", ""]
+    change = written(tmp_path, "src/key.pem", "\n".join(lines))
     outcome = review(tmp_path, [change], SecretsAnalyser(), reporting(issue(1, 4, file="src/key.pem")))
-
     assert len(outcome.findings) == 2
     assert not [row for row in body if row[4:20] in repr(outcome)]
 
@@ -245,10 +196,13 @@ FAILURES = [
 def test_an_analyser_that_fails_is_told_and_takes_nothing_from_the_others(
     tmp_path: Path, error: Exception, reason: str
 ) -> None:
+    async def broken(_: AnalysisTarget) -> AnalyserReport:
+        raise error
+
     files = [written(tmp_path, name, "1\n") for name in ("a.py", "b.py")]
     events: list[Event] = []
 
-    outcome = review(tmp_path, files, raising(error), reporting(issue(1)), events=events)
+    outcome = review(tmp_path, files, ScriptedAnalyser(broken, name="broken"), reporting(issue(1)), events=events)
 
     assert [found.reviewer for found in outcome.findings] == ["scripted"]
     assert outcome.units_failed == (FailedUnit("broken", ("a.py", "b.py"), reason),)
@@ -278,9 +232,7 @@ def test_an_analyser_that_hangs_is_ended_at_the_time_limit(tmp_path: Path) -> No
 def test_a_file_that_an_analyser_could_not_read_is_a_failed_unit(tmp_path: Path) -> None:
     files = [written(tmp_path, name, "1\n") for name in ("a.py", "b.py")]
     events: list[Event] = []
-
     outcome = review(tmp_path, files, reporting(issue(1), failed={"b.py": "it is odd"}), events=events)
-
     assert outcome.units_failed == (FailedUnit("scripted", ("b.py",), "it is odd"),)
     assert len(outcome.findings) == 1
     assert [event.message for event in events if isinstance(event, Warned)] == [
@@ -290,34 +242,25 @@ def test_a_file_that_an_analyser_could_not_read_is_a_failed_unit(tmp_path: Path)
 
 def test_of_a_bare_diff_secrets_are_found_and_the_other_analysers_say_that_they_could_not(tmp_path: Path) -> None:
     change = changed("src/a.py", f'x = 1\ny = "{TOKEN}"\n'.encode(), added=range(2, 3))
-
     outcome = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), without_content=frozenset({"src/a.py"}))
-
     (finding,) = outcome.findings
     assert (finding.rule, finding.line_start, finding.evidence) == ("github-token", 2, 'y = "ghp_********"')
     assert outcome.units_failed == (FailedUnit("ruff", ("src/a.py",), "only the diff is known, not the whole file"),)
     assert outcome.units_total == 2
 
 
-def test_files_that_do_not_exist_after_the_change_are_not_looked_at(tmp_path: Path) -> None:
+def test_files_that_do_not_exist_after_the_change_are_not_looked_at_and_missing_ones_are_not_clean(
+    tmp_path: Path,
+) -> None:
     deleted = FileChange("gone.py", None, FileStatus.DELETED, hunks=(Hunk(1, 1, 0, 0, b"-x\n", deleted=1),))
     link = replace(changed("link.py", b"target\n"), new_mode="120000")
     renamed = FileChange("old.py", "new.py", FileStatus.RENAMED, similarity=100)
     analyser = reporting()
-
     outcome = review(tmp_path, [deleted, link, renamed], analyser)
-
-    assert analyser.targets == []
     assert outcome == replace(ReviewerOutcome(), usage=outcome.usage)
-
-
-def test_a_file_that_is_not_in_the_snapshot_is_not_clean(tmp_path: Path) -> None:
-    analyser = reporting()
-
     outcome = review(tmp_path, [changed("missing.py", b"1\n")], analyser)
-
-    assert analyser.targets == []
     assert [(unit.unit, unit.files) for unit in outcome.units_failed] == [("snapshot", ("missing.py",))]
+    assert analyser.targets == []
 
 
 def test_no_link_leads_out_of_the_snapshot(tmp_path: Path) -> None:
@@ -358,16 +301,8 @@ def test_all_analysers_run_at_the_same_time(tmp_path: Path) -> None:
             await barrier.wait()
             return AnalyserReport()
 
-        change = written(tmp_path, "a.py", "1\n")
-        task = ReviewTask(
-            change=Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), (change,)),
-            files=(change,),
-            snapshot=tmp_path,
-            trusted=False,
-            timeout_seconds=PATIENCE_SECONDS,
-        )
-        lanes = [ScriptedAnalyser(behaviour, name=str(number)) for number in range(3)]
-        return await OfflineReviewer(lanes, why="").review(task, lambda _: None)
+        reviewer = OfflineReviewer([ScriptedAnalyser(behaviour, name=str(number)) for number in range(3)], why="")
+        return await reviewer.review(task_of(tmp_path, [written(tmp_path, "a.py", "1\n")]), lambda _: None)
 
     assert asyncio.run(together()).units_failed == ()
 
@@ -386,15 +321,8 @@ def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) 
                 ended.append("ended")
             raise AssertionError
 
-        change = written(tmp_path, "a.py", "1\n")
-        task = ReviewTask(
-            change=Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), (change,)),
-            files=(change,),
-            snapshot=tmp_path,
-            trusted=False,
-            timeout_seconds=PATIENCE_SECONDS,
-        )
         reviewer = OfflineReviewer([ScriptedAnalyser(behaviour, name=name) for name in "ab"], why="")
+        task = task_of(tmp_path, [written(tmp_path, "a.py", "1\n")])
         running = asyncio.ensure_future(reviewer.review(task, lambda _: None))
         await started.wait()
         running.cancel()
@@ -403,3 +331,24 @@ def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
     assert ended == ["ended", "ended"]
+
+
+def test_tests_and_prose_are_known_by_their_directory_or_name() -> None:
+    tests = ["tests/a.py", "src/Test/a.py", "test_a.py", "a_test.go", "a.spec.ts", "web/__tests__/a.js", "conftest.py"]
+    others = ["src/a.py", "contest.py", "latest/a.py", "attestation.go", "src/testify.py", "test"]
+    assert [path for path in (*tests, *others) if is_test_file(path)] == tests
+    prose = ["README.md", "docs/conf.py", "examples/a.py", ".env.example", "locales/de.json"]
+    others = ["src/a.py", "docker/a.yaml", "md", "document.py"]
+    assert [path for path in (*prose, *others) if is_prose_file(path)] == prose
+
+
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    regular, link, pipe = tmp_path / "regular", tmp_path / "link", tmp_path / "pipe"
+    regular.write_bytes(b"content")
+    link.symlink_to(regular)
+    os.mkfifo(pipe)
+    assert read_regular_file(regular) == b"content"
+    for other in (link, pipe, tmp_path, tmp_path / "missing"):
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - which of its kinds depends on the system
+            read_regular_file(other)
+        assert caught.value.strerror

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import random
 import string
 import sys
@@ -11,52 +10,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from codeloupe.analysers import secrets
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
+from codeloupe.analysers import programs, secret_detectors, secrets
+from codeloupe.analysers.interface import AnalyserReport
+from codeloupe.analysers.secret_detectors import (
+    is_placeholder,
+    is_reference,
+    looks_random,
+    mask_secrets,
+    speaks_about_secrets,
+)
 from codeloupe.analysers.secrets import TITLES, SecretsAnalyser
 from codeloupe.model.finding import Severity
-from codeloupe.system.process import Command, Completed, inherited_environment, run
+from codeloupe.system.process import Completed
+from codeloupe.system.token_forms import bits_per_character
 from tests.endings import with_enough_time
+from tests.unit.analysers.written import Files, analyse
 
 HEX = "0123456789abcdef"
 ALPHANUMERIC = string.ascii_letters + string.digits
+UPPER = string.ascii_uppercase + string.digits
+APP = "src/app.py"
+LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL
 
 
 def made_up(length: int, alphabet: str = ALPHANUMERIC, seed: int = 7) -> str:
-    """A value that looks generated, the same in every run, and that stands in no file."""
+    """A value that looks generated, the same in every run, and that is in no file."""
     generator = random.Random(seed)
     return "".join(generator.choice(alphabet) for _ in range(length))
 
 
-def search(
-    root: Path, text: str | bytes, *, name: str = "src/app.py", trusted: bool = False, added: set[int] | None = None
-) -> AnalyserReport:
-    """Write one file and search it; all its lines count as added unless said otherwise."""
-    content = text.encode() if isinstance(text, str) else text
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    (root / name).write_bytes(content)
-    numbers = frozenset(added if added is not None else range(1, content.count(b"\n") + 1))
-    target = AnalysisTarget(
-        root=root, files=(name,), added_lines={name: numbers}, trusted=trusted, timeout_seconds=30.0
-    )
-    return asyncio.run(SecretsAnalyser().analyse(target))
+def search(root: Path, files: Files, /, **more: Any) -> AnalyserReport:
+    return analyse(SecretsAnalyser(), root, files, **more)
 
 
-def found(root: Path, text: str, *, name: str = "src/app.py") -> list[tuple[str, Severity]]:
-    report = search(root, text + "\n", name=name)
-    assert report.failed == {}
-    return [(issue.rule, issue.severity) for issue in report.issues]
-
-
-def found_in(root: Path, files: dict[str, str]) -> dict[str, tuple[str, Severity]]:
+def found(root: Path, files: dict[str, str]) -> dict[str, tuple[str, Severity]]:
     """What is found in files of one line each."""
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text + "\n", encoding="utf-8")
-    added = dict.fromkeys(files, frozenset({1}))
-    target = AnalysisTarget(root=root, files=tuple(files), added_lines=added, trusted=False, timeout_seconds=30.0)
-    report = asyncio.run(SecretsAnalyser().analyse(target))
+    report = search(root, {name: f"{text}\n" for name, text in files.items()})
     assert report.failed == {}
     return {issue.file: (issue.rule, issue.severity) for issue in report.issues}
 
@@ -68,86 +60,75 @@ def web_token() -> str:
 
 
 TOKENS = [
-    ("aws-access-key", Severity.CRITICAL, "AK" + "IA" + made_up(16, string.ascii_uppercase + string.digits)),
-    ("azure-storage-account-access-key", Severity.CRITICAL, "Account" + "Key=" + made_up(86) + "=="),
-    (
-        "age-secret-key",
-        Severity.CRITICAL,
-        "AGE-SECRET-" + "KEY-1" + made_up(58, string.ascii_uppercase + string.digits),
-    ),
-    ("digitalocean-token", Severity.CRITICAL, "dop" + "_v1_" + made_up(64, HEX)),
-    ("hashicorp-vault-token", Severity.CRITICAL, "hv" + "s." + made_up(60)),
-    ("github-token", Severity.HIGH, "gh" + "p_" + made_up(36)),
-    ("github-token", Severity.HIGH, "github" + "_pat_" + made_up(82)),
-    ("gitlab-token", Severity.HIGH, "gl" + "pat-" + made_up(20)),
-    ("anthropic-api-key", Severity.HIGH, "sk-" + "ant-" + made_up(90)),
-    ("openai-token", Severity.HIGH, "sk-" + "proj-" + made_up(100)),
-    ("google-api-key", Severity.HIGH, "AI" + "za" + made_up(35)),
-    ("hugging-face-token", Severity.HIGH, "h" + "f_" + made_up(34)),
-    ("npm-tokens", Severity.HIGH, "np" + "m_" + made_up(36)),
-    ("pypi-token", Severity.HIGH, "pypi-" + "AgEIcHlwaS5vcmc" + made_up(90)),
-    ("sendgrid-api-key", Severity.HIGH, "S" + "G." + made_up(22) + "." + made_up(43)),
-    ("slack-token", Severity.HIGH, "xo" + "xb-" + made_up(12, string.digits) + "-" + made_up(24)),
-    ("stripe-access-key", Severity.HIGH, "sk_" + "live_" + made_up(40)),
-    ("shopify-token", Severity.HIGH, "shp" + "at_" + made_up(32, HEX)),
-    ("telegram-bot-token", Severity.HIGH, made_up(10, "123456789") + ":" + made_up(35)),
-    ("json-web-token", Severity.MEDIUM, web_token()),
+    ("aws-access-key", CRITICAL, "AK" + "IA" + made_up(16, UPPER)),
+    ("azure-storage-account-access-key", CRITICAL, "Account" + "Key=" + made_up(86) + "=="),
+    ("age-secret-key", CRITICAL, "AGE-SECRET-" + "KEY-1" + made_up(58, UPPER)),
+    ("digitalocean-token", CRITICAL, "dop" + "_v1_" + made_up(64, HEX)),
+    ("hashicorp-vault-token", CRITICAL, "hv" + "s." + made_up(60)),
+    ("github-token", HIGH, "gh" + "p_" + made_up(36)),
+    ("github-token", HIGH, "github" + "_pat_" + made_up(82)),
+    ("gitlab-token", HIGH, "gl" + "pat-" + made_up(20)),
+    ("anthropic-api-key", HIGH, "sk-" + "ant-" + made_up(90)),
+    ("openai-token", HIGH, "sk-" + "proj-" + made_up(100)),
+    ("google-api-key", HIGH, "AI" + "za" + made_up(35)),
+    ("hugging-face-token", HIGH, "h" + "f_" + made_up(34)),
+    ("npm-tokens", HIGH, "np" + "m_" + made_up(36)),
+    ("pypi-token", HIGH, "pypi-" + "AgEIcHlwaS5vcmc" + made_up(90)),
+    ("sendgrid-api-key", HIGH, "S" + "G." + made_up(22) + "." + made_up(43)),
+    ("slack-token", HIGH, "xo" + "xb-" + made_up(12, string.digits) + "-" + made_up(24)),
+    ("stripe-access-key", HIGH, "sk_" + "live_" + made_up(40)),
+    ("shopify-token", HIGH, "shp" + "at_" + made_up(32, HEX)),
+    ("telegram-bot-token", HIGH, made_up(10, "123456789") + ":" + made_up(35)),
+    ("json-web-token", MEDIUM, web_token()),
 ]
 
 
-def test_every_form_of_token_is_found_and_its_value_is_known_as_sensitive_and_in_no_issue(tmp_path: Path) -> None:
-    report = search(tmp_path, "".join(f'VALUE = "{token}"\n' for _, _, token in TOKENS))
+TOKEN = TOKENS[5][2]
 
+
+def test_every_form_of_token_is_found_and_its_value_is_known_as_sensitive_and_in_no_issue(tmp_path: Path) -> None:
+    report = search(tmp_path, {APP: "".join(f'VALUE = "{token}"\n' for _, _, token in TOKENS)})
     assert [(issue.line_start, issue.rule, issue.severity) for issue in report.issues] == [
         (line, rule, severity) for line, (rule, severity, _) in enumerate(TOKENS, start=1)
     ]
     assert {issue.category for issue in report.issues} == {"security"}
     assert all("history" in issue.body and "Revoke" in (issue.suggestion or "") for issue in report.issues)
     assert not [token for _, _, token in TOKENS if token in repr(report)]
-    assert report.sensitive["src/app.py"] == {line: (token,) for line, (_, _, token) in enumerate(TOKENS, start=1)}
+    assert report.sensitive[APP] == {line: (token,) for line, (_, _, token) in enumerate(TOKENS, start=1)}
 
 
-def test_a_password_by_name_is_found_in_every_language(tmp_path: Path) -> None:
-    examples = [
-        ('password = "hunter2"', "src/app.py", Severity.MEDIUM),
-        ('db_password = "{random}"', "src/app.py", Severity.HIGH),
-        ('connect(user="me", password="{random}")', "src/app.py", Severity.HIGH),
-        ("const apiKey = '{random}';", "web/app.js", Severity.HIGH),
-        ('{{"client_secret": "{random}"}}', "config/app.json", Severity.HIGH),
-        ("password: {random}  # production", "deploy/values.yaml", Severity.HIGH),
-        ("DB_PASSWORD={random}", ".env", Severity.HIGH),
-        ("export API_KEY={random}", "deploy/run.sh", Severity.HIGH),
-        ("ENV SECRET_KEY={random}", "Dockerfile", Severity.HIGH),
-        ('password := "{random}"', "cmd/main.go", Severity.HIGH),
-        ('String password = "{random}";', "src/App.java", Severity.HIGH),
-        ('$password = "{random}";', "src/app.php", Severity.HIGH),
-        ("password = admin", "app.ini", Severity.MEDIUM),
-        ("POSTGRES_PASSWORD: postgres", "docker-compose.yml", Severity.MEDIUM),
-    ]
-    files = {f"{number}/{name}": text.format(random=made_up(20)) for number, (text, name, _) in enumerate(examples)}
+NAMED = [
+    ('password = "hunter2"', APP, "secret-keyword", MEDIUM),
+    ('db_password = "{20}"', APP, "secret-keyword", HIGH),
+    ('connect(user="me", password="{20}")', APP, "secret-keyword", HIGH),
+    ("const apiKey = '{20}';", "web/app.js", "secret-keyword", HIGH),
+    ('{"client_secret": "{20}"}', "config/app.json", "secret-keyword", HIGH),
+    ("password: {20}  # production", "deploy/values.yaml", "secret-keyword", HIGH),
+    ("DB_PASSWORD={20}", ".env", "secret-keyword", HIGH),
+    ("export API_KEY={20}", "deploy/run.sh", "secret-keyword", HIGH),
+    ("ENV SECRET_KEY={20}", "Dockerfile", "secret-keyword", HIGH),
+    ('password := "{20}"', "cmd/main.go", "secret-keyword", HIGH),
+    ('String password = "{20}";', "src/App.java", "secret-keyword", HIGH),
+    ('$password = "{20}";', "src/app.php", "secret-keyword", HIGH),
+    ("password = admin", "app.ini", "secret-keyword", MEDIUM),
+    ("POSTGRES_PASSWORD: postgres", "docker-compose.yml", "secret-keyword", MEDIUM),
+    ('auth_token = "{40}"', APP, "high-entropy-string", MEDIUM),
+    ('headers = {"Authorization": "{40}"}', APP, "high-entropy-string", MEDIUM),
+    ("AUTH_TOKEN={40}", ".env", "high-entropy-string", MEDIUM),
+    ("auth_token: {40}", "deploy/values.yaml", "high-entropy-string", MEDIUM),
+    ("encryptionKey: '{40}'", "web/app.ts", "high-entropy-string", MEDIUM),
+    ("curl -H 'Authorization: Bearer {40}' https://host.internal/", "deploy/run.sh", "bearer-token", HIGH),
+    ('URL = "postgres://app:' + '{20}@db.internal/app"', APP, "basic-auth-credentials", HIGH),
+]
 
-    assert found_in(tmp_path, files) == {
-        f"{number}/{name}": ("secret-keyword", severity) for number, (_, name, severity) in enumerate(examples)
+
+def test_a_secret_by_its_name_in_a_header_and_in_an_address_is_found_in_every_language(tmp_path: Path) -> None:
+    files = {
+        f"{number}/{name}": text.replace("{20}", made_up(20)).replace("{40}", made_up(40))
+        for number, (text, name, _, _) in enumerate(NAMED)
     }
-
-
-def test_a_random_value_behind_the_name_of_a_credential_in_a_header_and_in_an_address_is_found(tmp_path: Path) -> None:
-    examples = [
-        ('auth_token = "{random}"', "src/app.py"),
-        ('headers = {{"Authorization": "{random}"}}', "src/app.py"),
-        ("AUTH_TOKEN={random}", ".env"),
-        ("auth_token: {random}", "deploy/values.yaml"),
-        ("encryptionKey: '{random}'", "web/app.ts"),
-    ]
-    files = {f"{number}/{name}": text.format(random=made_up(40)) for number, (text, name) in enumerate(examples)}
-
-    header = {"deploy/run.sh": f"curl -H 'Authorization: Bearer {made_up(40)}' https://host.internal/"}
-    address = {"src/app.py": 'URL = "postgres://app:' + made_up(16) + '@db.internal/app"'}
-
-    assert found_in(tmp_path, files | header | address) == {
-        **dict.fromkeys(files, ("high-entropy-string", Severity.MEDIUM)),
-        **dict.fromkeys(header, ("bearer-token", Severity.HIGH)),
-        **dict.fromkeys(address, ("basic-auth-credentials", Severity.HIGH)),
+    assert found(tmp_path, files) == {
+        f"{number}/{name}": (rule, severity) for number, (_, name, rule, severity) in enumerate(NAMED)
     }
 
 
@@ -192,7 +173,7 @@ def test_what_is_plainly_no_secret_is_not_reported(tmp_path: Path) -> None:
     for name, value in (("random", made_up(40)), ("hex40", made_up(40, HEX)), ("hex64", made_up(64, HEX))):
         text = text.replace(f"{{{name}}}", value)
 
-    report = search(tmp_path, text + "\n")
+    report = search(tmp_path, {APP: text + "\n"})
 
     assert [lines[issue.line_start - 1] for issue in report.issues] == []
     assert report.failed == {}
@@ -203,19 +184,16 @@ def test_lock_files_and_hashes_are_quiet(tmp_path: Path) -> None:
     lines = [f"package-{index}==1.0 --hash=sha256:{digest}" for index, digest in enumerate(digests)]
     lines += [f'    {{"url": "https://host.internal/p", "hash": "sha256:{digest}"}},' for digest in digests]
     lines += [f'"resolved": "https://host.internal/a.tgz#{digest}", "integrity": "{digest}"' for digest in digests]
-
-    assert found(tmp_path, "\n".join(lines), name="pylock.toml") == []
+    assert found(tmp_path, {"pylock.toml": "\n".join(lines)}) == {}
 
 
 def test_in_tests_and_prose_only_certain_forms_and_random_values_count(tmp_path: Path) -> None:
-    texts = {"weak": 'password = "hunter2"', "random": f'password = "{made_up(20)}"', "token": f'x = "{TOKENS[5][2]}"'}
+    texts = {"weak": 'password = "hunter2"', "random": f'password = "{made_up(20)}"', "token": f'x = "{TOKEN}"'}
     names = ("tests/{}/test_app.py", "docs/{}.md", "web/{}.spec.js")
-
-    reported = found_in(tmp_path, {name.format(kind): text for kind, text in texts.items() for name in names})
-
+    reported = found(tmp_path, {name.format(kind): text for kind, text in texts.items() for name in names})
     assert reported == {
-        **{name.format("random"): ("secret-keyword", Severity.LOW) for name in names},
-        **{name.format("token"): ("github-token", Severity.HIGH) for name in names},
+        **{name.format("random"): ("secret-keyword", LOW) for name in names},
+        **{name.format("token"): ("github-token", HIGH) for name in names},
     }
 
 
@@ -225,30 +203,23 @@ def private_key() -> list[str]:
 
 
 def test_a_private_key_is_critical_and_its_whole_body_is_sensitive(tmp_path: Path) -> None:
-    report = search(tmp_path, "\n".join(["key = '''", *private_key(), "'''", ""]))
-
-    assert [(issue.rule, issue.line_start, issue.severity) for issue in report.issues] == [
-        ("private-key", 2, Severity.CRITICAL)
-    ]
-    assert {line: values for line, values in report.sensitive["src/app.py"].items() if values} == {
+    report = search(tmp_path, {APP: "\n".join(["key = '''", *private_key(), "'''", ""])})
+    assert [(issue.rule, issue.line_start, issue.severity) for issue in report.issues] == [("private-key", 2, CRITICAL)]
+    assert {line: values for line, values in report.sensitive[APP].items() if values} == {
         line: (body,) for line, body in enumerate(private_key()[1:-1], start=3)
     }
 
 
 def test_a_private_key_on_one_line_is_found(tmp_path: Path) -> None:
     text = json.dumps({"private_key": "\n".join(private_key())})
-
-    report = search(tmp_path, text + "\n", name="account.json")
-
+    report = search(tmp_path, {"account.json": text + "\n"})
     assert [issue.rule for issue in report.issues] == ["private-key"]
     assert private_key()[2][2:] in " ".join(report.sensitive["account.json"][1])
 
 
 def test_several_secrets_on_a_line_are_one_issue_for_the_worst(tmp_path: Path) -> None:
-    line = f'{{"password": "{made_up(20)}", "id": "{TOKENS[0][2]}", "token": "{TOKENS[5][2]}"}}'
-
-    report = search(tmp_path, line + "\n", name="a.json")
-
+    line = f'{{"password": "{made_up(20)}", "id": "{TOKENS[0][2]}", "token": "{TOKEN}"}}'
+    report = search(tmp_path, {"a.json": line + "\n"})
     (issue,) = report.issues
     assert issue.rule == "aws-access-key"
     assert "3 secrets" in issue.body
@@ -256,117 +227,61 @@ def test_several_secrets_on_a_line_are_one_issue_for_the_worst(tmp_path: Path) -
 
 
 def test_only_added_lines_are_searched(tmp_path: Path) -> None:
-    text = f'a = "{TOKENS[5][2]}"\nb = 1\nc = "{TOKENS[5][2]}"\n'
-
-    assert [issue.line_start for issue in search(tmp_path, text, added={2, 3}).issues] == [3]
-
-
-def test_a_file_without_added_lines_starts_nothing(tmp_path: Path) -> None:
-    target = AnalysisTarget(
-        root=tmp_path, files=("a.py",), added_lines={"a.py": frozenset()}, trusted=False, timeout_seconds=5.0
-    )
-
-    assert asyncio.run(SecretsAnalyser("/nonexistent/python").analyse(target)) == AnalyserReport()
+    text = f'a = "{TOKEN}"\nb = 1\nc = "{TOKEN}"\n'
+    assert [issue.line_start for issue in search(tmp_path, {APP: text}, added={APP: {2, 3}}).issues] == [3]
+    assert analyse(SecretsAnalyser("/nonexistent/python"), tmp_path, {APP: text}, {APP: ()}) == AnalyserReport()
 
 
 def test_added_lines_of_a_bare_diff_are_searched_without_a_file(tmp_path: Path) -> None:
-    target = AnalysisTarget(
-        root=tmp_path,
-        files=("a.py",),
-        added_lines={"a.py": frozenset({41})},
-        trusted=False,
-        timeout_seconds=30.0,
-        added_text={"a.py": {41: f'x = "{TOKENS[5][2]}"'.encode()}},
-    )
-
-    assert [issue.line_start for issue in asyncio.run(SecretsAnalyser().analyse(target)).issues] == [41]
+    lines = {"files": ("a.py",), "added_lines": {"a.py": frozenset({41})}}
+    report = search(tmp_path, {}, **lines, added_text={"a.py": {41: f'x = "{TOKEN}"'.encode()}})
+    assert [issue.line_start for issue in report.issues] == [41]
 
 
-def test_a_line_that_is_not_utf8_is_searched(tmp_path: Path) -> None:
-    report = search(tmp_path, b"\xff\xfe caf\xe9 = '" + TOKENS[5][2].encode() + b"'\r\n", name="a.txt")
-
+def test_a_secret_is_found_in_bytes_that_are_not_utf8_and_anywhere_in_a_long_line(tmp_path: Path) -> None:
+    distances = (0, 2990, 3980, 9_999, 250_000)
+    files = {f"{distance}.js": "x," * (distance // 2) + TOKEN + ",y" * 5000 for distance in distances}
+    assert found(tmp_path, files) == dict.fromkeys(files, ("github-token", HIGH))
+    report = search(tmp_path, {"a.txt": b"\xff\xfe caf\xe9 = '" + TOKEN.encode() + b"'\r\n"})
     assert [issue.rule for issue in report.issues] == ["github-token"]
 
 
-def test_a_secret_anywhere_in_a_long_line_is_found(tmp_path: Path) -> None:
-    distances = (0, 2990, 3980, 9_999, 250_000)
-    files = {f"{distance}.js": "x," * (distance // 2) + TOKENS[5][2] + ",y" * 5000 for distance in distances}
-
-    assert found_in(tmp_path, files) == dict.fromkeys(files, ("github-token", Severity.HIGH))
-
-
 ALLOWED = {
-    "a.py": 'password = "{}"  # pragma: allowlist secret',
-    "b.js": 'const password = "{}"; // pragma: allowlist secret',
-    "c.py": '# pragma: allowlist nextline secret\npassword = "{}"',
+    "a.py": 'password = "{}"  # pragma: allowlist secret\n',
+    "b.js": 'const password = "{}"; // pragma: allowlist secret\n',
+    "c.py": '# pragma: allowlist nextline secret\npassword = "{}"\n',
 }
 
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_an_allowlist_comment_counts_only_in_a_trusted_change(tmp_path: Path, trusted: bool) -> None:
-    for name, text in ALLOWED.items():
-        (tmp_path / name).write_text(text.format(made_up(20)) + "\n", encoding="utf-8")
-    added = dict.fromkeys(ALLOWED, frozenset({1})) | {"c.py": frozenset({1, 2})}
-    target = AnalysisTarget(
-        root=tmp_path, files=tuple(ALLOWED), added_lines=added, trusted=trusted, timeout_seconds=30.0
-    )
-
-    report = asyncio.run(SecretsAnalyser().analyse(target))
-
+    report = search(tmp_path, {name: text.format(made_up(20)) for name, text in ALLOWED.items()}, trusted=trusted)
     assert [issue.file for issue in report.issues] == ([] if trusted else list(ALLOWED))
 
 
-def test_a_file_that_lost_lines_is_not_clean(tmp_path: Path) -> None:
-    report = search(tmp_path, f'x = "{TOKENS[5][2]}"\n', added={1, 7})
-
+def test_a_file_that_lost_lines_or_vanished_is_not_clean(tmp_path: Path) -> None:
+    report = search(tmp_path, {APP: f'x = "{TOKEN}"\n'}, added={APP: {1, 7}})
+    gone = search(tmp_path, {}, files=("gone",), added_lines={"gone": frozenset({1})})
     assert [issue.line_start for issue in report.issues] == [1]
-    assert "fewer lines" in report.failed["src/app.py"]
-
-
-def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
-    target = AnalysisTarget(
-        root=tmp_path, files=("gone",), added_lines={"gone": frozenset({1})}, trusted=False, timeout_seconds=5.0
-    )
-
-    assert asyncio.run(SecretsAnalyser().analyse(target)).failed == {
-        "gone": "cannot be read: No such file or directory"
-    }
+    assert "fewer lines" in report.failed[APP]
+    assert gone.failed == {"gone": "cannot be read: No such file or directory"}
 
 
 def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_LINE_SECONDS", 0.2)  # the real one would make this test wait for long
-    names = ("hostile.py", "other.py")
-    (tmp_path / names[0]).write_text("password" * 4000 + f'\nx = "{TOKENS[5][2]}"\n', encoding="ascii")
-    (tmp_path / names[1]).write_text(f'x = "{TOKENS[5][2]}"\n', encoding="ascii")
-    target = AnalysisTarget(
-        root=tmp_path,
-        files=names,
-        added_lines={names[0]: frozenset({1, 2}), names[1]: frozenset({1})},
-        trusted=False,
-        timeout_seconds=50.0,
-    )
-
-    report = asyncio.run(SecretsAnalyser().analyse(target))
-
-    assert [(issue.file, issue.line_start) for issue in report.issues] == [(names[0], 2), (names[1], 1)]
-    assert report.failed == {names[0]: "line 1 took too long to search for secrets"}
+    line = f'x = "{TOKEN}"\n'
+    report = search(tmp_path, {"hostile.py": "password" * 4000 + f"\n{line}", "other.py": line})
+    assert [(issue.file, issue.line_start) for issue in report.issues] == [("hostile.py", 2), ("other.py", 1)]
+    assert report.failed == {"hostile.py": "line 1 took too long to search for secrets"}
 
 
 def python(*words: str, stdin: bytes = b"") -> Completed:
-    command = Command(
-        argv=(sys.executable, "-I", *words),
-        cwd=Path(os.sep),
-        environment=inherited_environment(),
-        timeout_seconds=50.0,
-        max_output_bytes=1_000_000,
-        stdin=stdin,
-    )
-    return asyncio.run(run(command))
+    return asyncio.run(programs.execute(sys.executable, "-I", *words, seconds=50.0, stdin=stdin))
 
 
 def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
     hostile = [[number, "password" * 4000] for number in range(1, 51)]
-    files = {"a.py": [[1, f'x = "{TOKENS[5][2]}"']], "b.py": hostile, "c.py": hostile}
+    files = {"a.py": [[1, f'x = "{TOKEN}"']], "b.py": hostile, "c.py": hostile}
 
     def searched(seconds: float) -> dict[str, Any]:
         asked = {"budget_seconds": seconds, "line_seconds": 1.0, "files": files}
@@ -384,14 +299,7 @@ def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
     answer = {"hits": [], "slow": [["a.py", 3]], "unfinished": ["b.py"]}
     program.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{json.dumps(answer)}'\n", encoding="ascii")
     program.chmod(0o755)
-    names = ("a.py", "b.py")
-    for name in names:
-        (tmp_path / name).write_text("x\n", encoding="ascii")
-    added = dict.fromkeys(names, frozenset({1}))
-    target = AnalysisTarget(root=tmp_path, files=names, added_lines=added, trusted=False, timeout_seconds=30.0)
-
-    report = asyncio.run(SecretsAnalyser(str(program)).analyse(target))
-
+    report = analyse(SecretsAnalyser(str(program)), tmp_path, {"a.py": "x\n", "b.py": "x\n"})
     assert report.failed == {
         "a.py": "line 3 took too long to search for secrets",
         "b.py": "the time ran out before all its added lines were searched for secrets",
@@ -448,13 +356,89 @@ print(json.dumps([hasattr(sys.modules.get("requests"), "get"), sorted(clients)])
 
 
 def test_every_kind_that_can_be_found_has_a_title() -> None:
-    script = (
-        "from codeloupe.analysers.secret_detectors import load_detectors\n"
-        "print('\\n'.join(sorted({kind for kind, _ in load_detectors().patterns})))"
-    )
-
-    assert set(python("-c", script).stdout.decode().splitlines()) <= set(TITLES)
+    assert {kind for kind, _ in secret_detectors.load_detectors().patterns} <= set(TITLES)
 
 
-def test_the_version_is_a_number() -> None:
-    assert asyncio.run(SecretsAnalyser().version()).split(".")[0].isdigit()
+# Which lines are searched in this process, and that searching there leaves no trace in it.
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The commands that are started, none of which runs."""
+    commands: list[object] = []
+
+    async def run(command: object) -> object:
+        commands.append(command)
+        raise RuntimeError("no process here")
+
+    monkeypatch.setattr(programs, "run", run)
+    return commands
+
+
+def test_short_lines_start_no_process_and_long_ones_and_those_without_time_do(
+    tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = f'y = 1\nx = "{TOKEN}"\n'
+    report = search(tmp_path, {"a.py": short})
+    assert [(issue.line_start, issue.rule) for issue in report.issues] == [(2, "github-token")]
+    assert started == []
+    with pytest.raises(RuntimeError):
+        search(tmp_path, {"a.py": "x = " + "a + " * 200 + f"1\n{short}"})
+    assert len(started) == 1
+    monkeypatch.setattr(secrets, "_HERE_SECONDS", 0.0)
+    with pytest.raises(RuntimeError):
+        search(tmp_path, {"a.py": short})
+    assert len(started) == 2
+
+
+def test_loading_the_detectors_leaves_no_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("requests", "detect_secrets")]:
+        monkeypatch.delitem(sys.modules, name)
+    secret_detectors._loaded.cache_clear()
+    secret_detectors.load_detectors()
+    assert not {"requests", "detect_secrets"} & set(sys.modules)
+
+
+# Which values can be secrets.
+
+PLACEHOLDERS = ["changeme", "password", "test_key", "your-token", "xxxxxxxx", "", "abc", "abcdefgh", "MyClientSecret"]
+NO_PLACEHOLDERS = ["hunter2", "admin", "correcthorse", "Tr0ub4dor3", "kjHGfdNoPqRsXy"]
+REFERENCES = [
+    *("$HOME", "${X}", "$(cat f)", "{{ x }}", "{x}", "<x>", "%s", "%(x)s", "%X%", "!vault x", "os.environ['X']"),
+    *("process.env.X", "get_secret()", "config.secret", "DB_PASSWORD", "/run/secret", "~/x", "two words"),
+    *("secrets.token", "row[0]", "self->key", "https://x/"),
+]
+NO_REFERENCES = ["hunter2", "P@ssw0rd!", "a-b-c-d", "UPPERCASE", "abc.123", "x%y"]
+
+
+def test_a_made_up_value_and_one_that_names_where_the_secret_is_are_none() -> None:
+    assert [value for value in (*PLACEHOLDERS, "foo", *NO_PLACEHOLDERS) if not is_placeholder(value)] == NO_PLACEHOLDERS
+    assert [value for value in (*REFERENCES, *NO_REFERENCES) if not is_reference(value)] == NO_REFERENCES
+
+
+def test_a_name_that_ends_in_a_property_speaks_about_a_secret() -> None:
+    about = ["secret_name", "passwordFile", "SECRET_ARN"]
+    assert [name for name in (*about, "api_key", "password", "") if speaks_about_secrets(name)] == about
+
+
+def test_only_long_mixed_values_look_random() -> None:
+    others = ("hunter2", "correcthorsebattery", "111111111111a", "a8Kd92 LmQ0xZ7")
+    assert [value for value in ("a8Kd92LmQ0xZ7", *others) if looks_random(value)] == ["a8Kd92LmQ0xZ7"]
+    assert [bits_per_character(text) for text in ("", "aaaa", "abcd")] == [0, 0, 2]
+
+
+def test_a_mask_keeps_at_most_four_characters_and_a_quarter() -> None:
+    assert mask_secrets("x = 'abcdefghijklmnopqrst'", ["abcdefghijklmnopqrst"]) == "x = 'abcd********'"
+    assert mask_secrets("x = 'abcdefgh'", ["abcdefgh"]) == "x = 'ab********'"
+    assert mask_secrets("x = 'abc'", ["abc", ""]) == "x = '********'"
+
+
+@given(
+    st.text(alphabet="xyz ='\n", max_size=20),
+    st.text(alphabet="abcd1234", min_size=4, max_size=60),
+    st.text(alphabet="xyz ='\n", max_size=20),
+)
+def test_no_masked_text_holds_the_secret(before: str, value: str, after: str) -> None:
+    masked = mask_secrets(f"{before}{value}{after}{value}", [value, value[:4]])
+    assert value not in masked
+    assert masked.startswith(before)

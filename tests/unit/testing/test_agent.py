@@ -7,18 +7,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    Crashed,
-    InvalidRequest,
-    NotLoggedIn,
-    OutputInvalid,
-    PromptTooLong,
-    RateLimited,
-    TimedOut,
-    TurnsExhausted,
-)
+from codeloupe import errors
 from codeloupe.model.agent import (
     AgentEvent,
     AgentLimits,
@@ -54,11 +43,13 @@ def run(agent: ScriptedAgent, request: AgentRequest) -> AgentResult:
     return asyncio.run(agent.run(request, ignore))
 
 
-def test_it_is_an_agent() -> None:
+def test_it_is_an_agent_that_can_be_missing_or_logged_out() -> None:
     agent: Agent = ScriptedAgent(name="other")
     assert agent.name == "other"
     assert asyncio.run(agent.check()).usable
     assert agent.limits.schema
+    absent = ScriptedAgent(availability=Availability(found=False, how_to_fix="install it"))
+    assert not asyncio.run(absent.check()).usable
 
 
 @pytest.mark.requirement("R17")
@@ -78,22 +69,19 @@ def test_steps_can_be_added_and_an_end_can_be_an_error(make: Make) -> None:
     agent = ScriptedAgent([Text("one")], then="error")
     agent.extend(Text("two"))
     assert [run(agent, make()).output for _ in range(2)] == ["one", "two"]
-    with pytest.raises(Crashed, match="no step left"):
+    with pytest.raises(errors.Crashed, match="no step left"):
         run(agent, make())
 
 
-def test_a_value_is_structured_where_a_schema_was_asked_for(make: Make) -> None:
+def test_a_value_is_structured_where_a_schema_was_asked_for_and_prose_is_invalid_there(make: Make) -> None:
     agent = ScriptedAgent([Json({"a": 1})])
     with_schema, without = run(agent, make(output_schema=SCHEMA)), run(agent, make())
     assert (with_schema.structured, with_schema.output) == ({"a": 1}, '{"a": 1}')
     assert (without.structured, without.output) == (None, '{"a": 1}')
-
-
-@pytest.mark.parametrize("step", [Text("prose"), Json("prose", as_text=True)])
-def test_prose_where_a_schema_was_asked_for_is_invalid(make: Make, step: AgentStep) -> None:
-    with pytest.raises(OutputInvalid) as caught:
-        run(ScriptedAgent([step]), make(output_schema=SCHEMA))
-    assert "prose" in caught.value.raw_output
+    for step in (Text("prose"), Json("prose", as_text=True)):
+        with pytest.raises(errors.OutputInvalid) as caught:
+            run(ScriptedAgent([step]), make(output_schema=SCHEMA))
+        assert "prose" in caught.value.raw_output
 
 
 def test_a_result_is_returned_as_it_was_made_under_the_name_of_the_agent(make: Make) -> None:
@@ -102,21 +90,14 @@ def test_a_result_is_returned_as_it_was_made_under_the_name_of_the_agent(make: M
     assert (result.output, result.agent, result.permission_denials) == ("made", "codex", ("Bash",))
 
 
-def test_a_function_sees_the_request(make: Make) -> None:
-    def step(request: AgentRequest) -> AgentStep:
-        return Text(request.prompt.upper())
-
-    assert run(ScriptedAgent([step]), make()).output == "HELLO"
-
-
 def test_a_failure_is_raised_anew_each_time_with_all_it_carries(make: Make) -> None:
     cause = OSError("why")
-    failure = RateLimited("slow down", agent="scripted", retry_after_seconds=3.0, hint="Wait.")
+    failure = errors.RateLimited("slow down", agent="scripted", retry_after_seconds=3.0, hint="Wait.")
     failure.__cause__ = cause
     agent = ScriptedAgent([failure])
-    caught: list[RateLimited] = []
+    caught: list[errors.RateLimited] = []
     for _ in range(2):
-        with pytest.raises(RateLimited, match="slow down") as info:
+        with pytest.raises(errors.RateLimited, match="slow down") as info:
             run(agent, make())
         caught.append(info.value)
     assert caught[0] is not caught[1] is not failure
@@ -124,15 +105,16 @@ def test_a_failure_is_raised_anew_each_time_with_all_it_carries(make: Make) -> N
     assert [(error.retry_after_seconds, error.hint, error.__cause__) for error in caught] == [(3.0, "Wait.", cause)] * 2
 
 
-def test_a_function_can_make_the_failure(make: Make) -> None:
-    def step(request: AgentRequest) -> AgentError:
-        return NotLoggedIn(f"no key for {request.model}", agent="scripted")
+def test_a_function_sees_the_request_and_makes_an_answer_or_a_failure(make: Make) -> None:
+    def step(request: AgentRequest) -> AgentStep:
+        return errors.NotLoggedIn(f"no key for {request.model}", agent="x") if request.model else Text(request.prompt)
 
-    with pytest.raises(NotLoggedIn, match="no key for m"):
+    assert run(ScriptedAgent([step]), make()).output == "hello"
+    with pytest.raises(errors.NotLoggedIn, match="no key for m"):
         run(ScriptedAgent([step]), make(model="m"))
 
 
-def test_what_is_no_step_is_refused_in_words(make: Make) -> None:
+def test_what_is_no_step_is_refused(make: Make) -> None:
     script: list[AgentStep] = ["hello"]  # type: ignore[list-item]  # the mistake under test
     with pytest.raises(TypeError, match="'hello'"):
         run(ScriptedAgent(script), make())
@@ -154,14 +136,10 @@ def test_events_tell_of_turns_tools_and_tokens(make: Make) -> None:
     assert result.usage == TokenUsage(input_tokens=14, cached_tokens=4, output_tokens=2)
 
 
-def test_the_turn_limit_is_kept(make: Make) -> None:
-    agent = ScriptedAgent([ToolUse("Read")])
-    with pytest.raises(TurnsExhausted, match="3 turns"):
-        run(agent, make(max_turns=3))
-
-
-def test_the_money_limit_is_kept_and_an_untold_cost_breaks_none(make: Make) -> None:
-    with pytest.raises(BudgetExhausted):
+def test_the_limits_of_turns_and_money_are_kept_and_an_unknown_cost_breaks_none(make: Make) -> None:
+    with pytest.raises(errors.TurnsExhausted, match="3 turns"):
+        run(ScriptedAgent([ToolUse("Read")]), make(max_turns=3))
+    with pytest.raises(errors.BudgetExhausted):
         run(ScriptedAgent([Text("x")], cost_usd=2.0), make(max_budget_usd=1.0))
     assert run(ScriptedAgent([Text("x")], cost_usd=None), make(max_budget_usd=1.0)).total_cost_usd is None
 
@@ -170,7 +148,7 @@ def test_the_money_limit_is_kept_and_an_untold_cost_breaks_none(make: Make) -> N
 @pytest.mark.parametrize("step", [Hang(), Delay(FAR_TOO_LONG_SECONDS, Text("late")), ToolUse("again and again")])
 def test_a_silence_ends_at_the_deadline(make: Make, limit: dict[str, float], step: AgentStep) -> None:
     agent = ScriptedAgent([step])
-    with pytest.raises(TimedOut, match="0.05 s"), ends_soon():
+    with pytest.raises(errors.TimedOut, match="0.05 s"), ends_soon():
         run(agent, make(**limit))
     assert agent.running == 0
 
@@ -223,13 +201,8 @@ def test_a_session_is_taken_up_again(make: Make) -> None:
 
 def test_a_missing_directory_and_a_prompt_that_is_too_long_are_refused(make: Make, tmp_path: Path) -> None:
     agent = ScriptedAgent(limits=AgentLimits(max_prompt_bytes=5))
-    with pytest.raises(InvalidRequest, match="nowhere"):
+    with pytest.raises(errors.InvalidRequest, match="nowhere"):
         run(agent, make(working_dir=tmp_path / "nowhere"))
-    with pytest.raises(PromptTooLong, match="6 bytes.*5"):
+    with pytest.raises(errors.PromptTooLong, match="6 bytes.*5"):
         run(agent, make(prompt="ääab"))
     assert run(agent, make(prompt="\ud800")).success
-
-
-def test_it_can_be_missing_or_logged_out() -> None:
-    agent = ScriptedAgent(availability=Availability(found=False, how_to_fix="install it"))
-    assert not asyncio.run(agent.check()).usable

@@ -1,9 +1,15 @@
+"""Scripts for the stand-in server, and what docs/testing.md shows: it is run, and what it names exists."""
+
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import codeloupe.testing
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import TokenUsage
 from codeloupe.testing import (
@@ -22,6 +28,7 @@ from codeloupe.testing import (
     ToolUse,
     read_script,
 )
+from codeloupe.testing.replies import REPLY_KINDS
 from tests.rows import each
 
 SCRIPT = """[
@@ -76,8 +83,32 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words:
     with pytest.raises(ConfigError, match=words) as caught:
         read_script(file)
     assert "JSON list" in caught.value.hint
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing.json cannot be read"):
         read_script(tmp_path / "missing.json")
+
+
+TEXT = (Path(__file__).parents[3] / "docs" / "testing.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    assert found
+    return found
+
+
+@each("source", blocks("python"))
+def test_the_examples_run(source: str, tmp_path: Path) -> None:
+    command = (sys.executable, "-X", "dev", "-W", "error", "-c", source)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_the_script_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text(blocks("json")[0])
+    assert len(read_script(tmp_path / "script.json")) == 3
+
+
+def test_every_reply_is_described_and_public() -> None:
+    for name in REPLY_KINDS:
+        assert f"`{name}(" in TEXT
+        assert name in codeloupe.testing.__all__

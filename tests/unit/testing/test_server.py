@@ -1,64 +1,185 @@
+"""The stand-in server, as a client sees it on the wire: no library of a vendor is between."""
+
 from __future__ import annotations
 
 import contextlib
 import gc
+import http.client
+import json
+import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from codeloupe.testing import Delay, Hang, RecordedRequest, Reply, StandInServer, Status, Text
-from tests.endings import ends_soon, with_enough_time
+from codeloupe.model.agent import TokenUsage
+from codeloupe.testing import (
+    Cut,
+    Delay,
+    Empty,
+    Garbage,
+    Hang,
+    Json,
+    MaxTokens,
+    RecordedRequest,
+    Refusal,
+    Reply,
+    Stall,
+    StandInServer,
+    Status,
+    Text,
+    ToolUse,
+)
+from codeloupe.testing.__main__ import main
+from tests.endings import PATIENCE_SECONDS, ends_soon, with_enough_time
 from tests.rows import each
-from tests.unit.testing.wire import PATHS, arrived, ask, port_of, raw_connection, raw_question, read_to_end, send
 
+PATHS = {
+    "anthropic": "/v1/messages",
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "gemini": "/v1beta/models/some-model:generateContent",
+}
 SECRET = "not-a-real-" + "credential"
+every_api = each("api", PATHS)
+streamed_or_not = each("stream", [True, False])
 
 
-def spoken(server: StandInServer) -> str:
-    response = ask(server, "chat")
-    body = response.json()
-    return str(body["choices"][0]["message"]["content"] if response.status == 200 else response.status)
+@dataclass(frozen=True)
+class Response:
+    """A response that came whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def events(self) -> list[Any]:
+        """The parsed data of server-sent events."""
+        assert self.headers["content-type"].startswith("text/event-stream")
+        parts = self.body.decode().replace("\r\n", "\n").split("\n\n")
+        assert parts.pop() == "", "the last event is not ended by an empty line"
+        fields = [dict(line.split(": ", 1) for line in part.split("\n")) for part in parts]
+        return [field["data"] if field["data"] == "[DONE]" else json.loads(field["data"]) for field in fields]
 
 
-def test_the_replies_come_in_order_and_the_last_one_repeats() -> None:
+def port_of(server: StandInServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def send(server: StandInServer, path: str, body: Any = None, *, method: str = "POST", **headers: str) -> Response:
+    """One request on a connection of its own."""
+    raw = json.dumps(body).encode() if body is not None else None
+    with closing(http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=PATIENCE_SECONDS)) as connection:
+        connection.request(method, path, raw, {"content-type": "application/json", **headers})
+        response = connection.getresponse()
+        return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+def question(api: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
+    """The path and the body of a short request."""
+    if api == "gemini":
+        path = PATHS[api].replace(":g", ":streamG") + "?alt=sse" if stream else PATHS[api]
+        return path, {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+    said = {"input": "hello"} if api == "responses" else {"messages": [{"role": "user", "content": "hello"}]}
+    return PATHS[api], {"model": "some-model", "stream": stream, **said}
+
+
+def ask(server: StandInServer, api: str = "chat", *, stream: bool = False, **fields: Any) -> Response:
+    """Ask a model by one of the APIs."""
+    path, body = question(api, stream=stream)
+    return send(server, path, {**body, **fields})
+
+
+def answers(*replies: Reply, api: str = "chat", stream: bool = False, **fields: Any) -> list[Response]:
+    """What a server with this script says, one answer a reply."""
+    with StandInServer(replies) as server:
+        return [ask(server, api, stream=stream, **fields) for _ in replies]
+
+
+def choices(*replies: Reply, **fields: Any) -> list[Any]:
+    return [response.json()["choices"][0] for response in answers(*replies, **fields)]
+
+
+def raw_connection(server: StandInServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port_of(server)), timeout=PATIENCE_SECONDS)
+
+
+def raw_question(api: str, *, stream: bool, headers: str = "") -> bytes:
+    path, body = question(api, stream=stream)
+    data = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len(data)}\r\n\r\n".encode() + data
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    """Everything until the server closes the connection."""
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return received
+
+
+def says_nothing(connection: socket.socket) -> bool:
+    connection.settimeout(0.05)
+    try:
+        connection.recv(1)
+    except TimeoutError:
+        connection.settimeout(PATIENCE_SECONDS)
+        return True
+    return False
+
+
+def arrived(server: StandInServer, count: int = 1) -> bool:
+    """Whether so many requests come, be it late."""
+    return server.wait_for(count, timeout_seconds=PATIENCE_SECONDS)
+
+
+# The script and the record.
+
+
+def test_the_replies_come_in_order_and_the_last_one_repeats_or_an_error_says_that_none_is_left() -> None:
     with StandInServer([Text("one"), Status(500), Text("three")]) as server:
-        assert [spoken(server) for _ in range(4)] == ["one", "500", "three", "three"]
-
-
-def test_a_script_that_must_not_repeat_ends_in_an_error_that_says_so() -> None:
+        responses = [ask(server) for _ in range(4)]
+    assert [response.status for response in responses] == [200, 500, 200, 200]
+    words = (b"one", b"", b"three", b"three")
+    assert all(word in response.body for word, response in zip(words, responses, strict=True))
     with StandInServer([Text("one")], then="error") as server:
-        assert spoken(server) == "one"
-        response = ask(server, "chat")
+        assert ask(server).status == 200
+        response = ask(server)
     assert response.status == 400
     assert "no reply left" in response.json()["error"]["message"]
 
 
 def test_one_script_serves_all_apis() -> None:
-    with StandInServer([Text("one"), Text("two"), Text("three"), Text("four")]) as server:
-        bodies = [ask(server, api).body for api in PATHS]
-    for word, body in zip((b"one", b"two", b"three", b"four"), bodies, strict=True):
-        assert word in body
+    words = ("one", "two", "three", "four")
+    with StandInServer(map(Text, words)) as server:
+        assert all(word.encode() in ask(server, api).body for word, api in zip(words, PATHS, strict=True))
 
 
-def test_a_function_decides_by_the_request() -> None:
+def test_a_function_decides_by_the_request_and_what_it_raises_is_raised_at_the_end() -> None:
     def reply(request: RecordedRequest) -> Reply:
+        if request.mentions("trouble"):
+            raise LookupError(f"nothing for {request.path}")
         return Text("found") if request.mentions("needle") else Status(404)
 
-    with StandInServer(reply=reply) as server:
-        assert ask(server, "chat", messages=[{"role": "user", "content": "a needle here"}]).status == 200
-        assert ask(server, "chat").status == 404
-
-
-def test_what_the_function_raises_is_an_error_400_and_is_raised_at_the_end() -> None:
-    def reply(request: RecordedRequest) -> Reply:
-        raise LookupError(f"nothing for {request.path}")
-
-    with pytest.raises(LookupError, match="nothing for /v1/chat"), StandInServer(reply=reply) as server:
-        assert ask(server, "chat").status == 400
+    server = StandInServer(reply=reply).start()
+    said = ("a needle here", "hello", "trouble")
+    responses = [ask(server, messages=[{"role": "user", "content": words}]) for words in said]
+    assert [response.status for response in responses] == [200, 404, 400]
+    with pytest.raises(LookupError, match="nothing for /v1/chat"):
+        server.stop()
 
 
 def test_requests_are_recorded_with_what_was_sent() -> None:
@@ -70,8 +191,7 @@ def test_requests_are_recorded_with_what_was_sent() -> None:
     assert (recorded.api, recorded.auxiliary) == ("anthropic", False)
     assert recorded.body == {"model": "m", "deep": [{"x": "needle"}]}
     assert list(recorded.strings()) == ["m", "needle"]
-    assert recorded.mentions("eedl")
-    assert not recorded.mentions("deep")
+    assert (recorded.mentions("eedl"), recorded.mentions("deep")) == (True, False)
     assert before <= recorded.received_at <= time.monotonic()
 
 
@@ -81,38 +201,32 @@ def test_requests_are_recorded_with_what_was_sent() -> None:
 )
 def test_a_credential_is_masked_and_can_still_be_compared(name: str, value: str) -> None:
     with StandInServer() as server:
-        send(server, "/v1/messages", {}, headers={name: value})
-        recorded = server.requests[0]
-    assert recorded.headers[name.lower()] == "[masked]"
-    assert recorded.credential == SECRET
-    assert SECRET not in repr(recorded)
-
-
-def test_a_credential_in_the_address_is_masked() -> None:
-    with StandInServer() as server:
+        send(server, "/v1/messages", {}, **{name: value})
         send(server, f"/v1beta/models/m:generateContent?alt=json&key={SECRET}&x=1", {})
-        recorded = server.requests[0]
-    assert recorded.query == "alt=json&key=[masked]&x=1"
-    assert recorded.credential == SECRET
+        in_header, in_address = server.requests
+    assert in_header.headers[name.lower()] == "[masked]"
+    assert in_address.query == "alt=json&key=[masked]&x=1"
+    assert in_header.credential == in_address.credential == SECRET
+    assert SECRET not in repr((in_header, in_address))
 
 
 def test_counting_goes_by_path_and_by_who_asked() -> None:
     with StandInServer() as server:
         send(server, "/a/v1/messages", {})
         send(server, "/b/v1/messages", {})
-        send(server, "/b/v1/models", method="GET")
+        listed = send(server, "/b/v1/models", method="GET").json()
         assert (server.count(), server.count("/a"), server.count("/b")) == (3, 1, 2)
         assert (server.count("/b", auxiliary=False), server.count(auxiliary=True)) == (1, 1)
         server.clear()
         assert (server.count(), server.requests) == (0, ())
+    assert (listed["object"], [model["object"] for model in listed["data"]]) == ("list", ["model"])
 
 
 def test_an_unknown_path_is_not_found_and_the_known_ones_are_named() -> None:
     with StandInServer() as server:
         response = send(server, "/v1/wrong", {})
     assert response.status == 404
-    assert "/v1/wrong" in response.json()["error"]["message"]
-    assert "/chat/completions" in response.json()["error"]["message"]
+    assert all(path in response.json()["error"]["message"] for path in ("/v1/wrong", "/chat/completions"))
 
 
 def test_a_hundred_and_fifty_at_once_are_all_answered() -> None:
@@ -141,18 +255,10 @@ def test_stopping_ends_every_connection_and_the_thread() -> None:
         server.stop()
     assert set(threading.enumerate()) <= threads
     for connection in (*connections, idle):
-        with connection:
-            assert ended_empty(connection)
+        with connection, contextlib.suppress(ConnectionResetError):  # one that was never taken is reset by the system
+            assert read_to_end(connection) == b""
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port_of(server)))
-
-
-def ended_empty(connection: socket.socket) -> bool:
-    """Whether the other side ended it without a word; one that was never taken is reset by the system."""
-    try:
-        return read_to_end(connection) == b""
-    except ConnectionResetError:
-        return True
 
 
 def test_a_port_can_be_asked_for_and_a_taken_one_is_an_error() -> None:
@@ -172,7 +278,223 @@ def test_a_program_that_ends_beside_a_running_server_ends_without_a_word() -> No
         "connection.close()\n"
         "left_running = StandInServer().start()\n"
     )
-    ended = subprocess.run(
-        (sys.executable, "-X", "dev", "-W", "error", "-c", source), capture_output=True, text=True, check=False
-    )
+    command = (sys.executable, "-X", "dev", "-W", "error", "-c", source)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+# The chat API, which has no program of its own among the tests.
+
+
+def test_a_completion_and_a_stream_have_one_choice_and_the_usage() -> None:
+    usage = TokenUsage(input_tokens=10, cached_tokens=4, output_tokens=3)
+    on_wire = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
+    on_wire |= {"prompt_tokens_details": {"cached_tokens": 4}}  # type: ignore[dict-item]  # as the API nests it
+    (whole,) = answers(Text("hi", usage=usage))
+    completion = whole.json()
+    assert (completion["object"], completion["model"]) == ("chat.completion", "some-model")
+    message = {"role": "assistant", "content": "hi", "refusal": None}
+    assert completion["choices"] == [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}]
+    (streamed,) = answers(Text("hi", usage=usage), stream=True)
+    *spoken, last, done = streamed.events()
+    assert done == "[DONE]"
+    assert {chunk["object"] for chunk in (*spoken, last)} == {"chat.completion.chunk"}
+    deltas = [chunk["choices"][0]["delta"] for chunk in spoken]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": "hi"}, {}]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in spoken] == [None, None, "stop"]
+    assert last["choices"] == []
+    assert completion["usage"] == last["usage"] == on_wire
+
+
+def test_a_value_is_text_or_the_call_of_the_tool_that_asks_for_it() -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
+    (choice,) = choices(Json({"a": 1}), response_format=schema)
+    assert json.loads(choice["message"]["content"]) == {"a": 1}
+    (choice,) = choices(Json({"a": 1}), tools=[{"type": "function", "function": {"name": "final_result"}}])
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "final_result", "arguments": '{"a": 1}'}
+
+
+def test_a_tool_is_called_in_a_chunk_of_its_own() -> None:
+    (streamed,) = answers(ToolUse("look", {"at": "a.py"}), stream=True)
+    deltas = [choice["delta"] for chunk in streamed.events()[:-1] for choice in chunk["choices"]]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    function = {"name": "look", "arguments": '{"at": "a.py"}'}
+    assert [(call["index"], call["type"], call["function"]) for call in calls] == [(0, "function", function)]
+    (choice,) = choices(ToolUse("say", "words"))
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "say", "arguments": '{"input": "words"}'}
+
+
+def test_unusual_endings_and_errors_have_their_own_marks() -> None:
+    cut, refused = choices(MaxTokens("cut"), Refusal("no"))
+    assert (cut["finish_reason"], cut["message"]["content"]) == ("length", "cut")
+    assert (refused["message"]["content"], refused["message"]["refusal"]) == (None, "no")
+    refusal, broken = answers(Refusal("no"), Status(500, "oh", in_stream=True), stream=True)
+    assert refusal.events()[1]["choices"][0]["delta"] == {"refusal": "no"}
+    assert broken.events()[-1]["error"]["message"] == "oh"
+    (limited,) = answers(Status(429, "slow down"))
+    assert (limited.status, limited.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+
+
+# Every way in which a service can fail, on every API.
+
+
+@every_api
+@streamed_or_not
+def test_a_status_arrives_with_its_message_as_json(api: str, *, stream: bool) -> None:
+    codes = [400, 401, 403, 404, 413, 429, 500, 529]
+    responses = answers(*(Status(code, "these words", type="own_type") for code in codes), api=api, stream=stream)
+    assert [response.status for response in responses] == codes
+    assert {response.headers["content-type"] for response in responses} == {"application/json"}
+    assert [response for response in responses if "retry-after" in response.headers] == []
+    errors = [response.json()["error"] for response in responses]
+    assert {error["message"] for error in errors} == {"these words"}
+    assert all("own_type" in (error.get("type"), error.get("status")) for error in errors)
+
+
+@every_api
+def test_a_status_can_bring_headers_and_when_to_try_again(api: str) -> None:
+    status = Status(429, retry_after=3600, headers={"x-quota-reset": "tomorrow"})
+    (response,) = answers(status, api=api, stream=True)
+    assert (response.headers["retry-after"], response.headers["x-quota-reset"]) == ("3600", "tomorrow")
+
+
+@every_api
+@streamed_or_not
+def test_hanging_sends_nothing_and_ends_with_the_server(api: str, *, stream: bool) -> None:
+    with StandInServer([Hang()]) as server, raw_connection(server) as connection:
+        connection.sendall(raw_question(api, stream=stream))
+        assert arrived(server)
+        assert says_nothing(connection)
+        connection.sendall(b"more")
+        server.stop()
+        assert read_to_end(connection) == b""
+
+
+@every_api
+def test_a_stall_sends_the_text_and_neither_its_end_nor_anything_more(api: str) -> None:
+    with StandInServer([Stall("so far")]) as server, raw_connection(server) as connection:
+        connection.sendall(raw_question(api, stream=True))
+        received = b""
+        while b"so far" not in received:
+            received += connection.recv(65536)
+        assert says_nothing(connection)
+    assert b"transfer-encoding: chunked" in received
+    assert not received.endswith(b"0\r\n\r\n")
+    marks = (b"message_stop", b"message_delta", b"response.completed", b"[DONE]", b"finishReason", b'"stop"')
+    assert [mark for mark in marks if mark in received] == []
+
+
+def test_a_stall_of_a_whole_answer_sends_half_of_it() -> None:
+    with StandInServer([Stall("so far")]) as server, raw_connection(server) as connection:
+        connection.sendall(raw_question("chat", stream=False))
+        assert arrived(server)
+        server.stop()
+        head, _, body = read_to_end(connection).partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    assert 0 < len(body) < length
+
+
+@every_api
+@streamed_or_not
+def test_a_cut_at_once_sends_no_byte_and_one_later_leaves_the_body_unfinished(api: str, *, stream: bool) -> None:
+    with pytest.raises(http.client.RemoteDisconnected):
+        answers(Cut(), api=api, stream=stream)
+    for after_bytes in (1, 40, 10**9):
+        with pytest.raises(http.client.IncompleteRead):
+            answers(Cut(after_bytes), api=api, stream=stream)
+
+
+@each("of", [Text("what is cut"), Json({"a": 1}), ToolUse("look", {})])
+def test_a_cut_counts_the_bytes_of_the_body(of: Text | Json | ToolUse) -> None:
+    with StandInServer([Cut(25, of=of)]) as server, raw_connection(server) as connection:
+        connection.sendall(raw_question("anthropic", stream=False))
+        body = read_to_end(connection).partition(b"\r\n\r\n")[2]
+    assert len(body) == 25
+
+
+@every_api
+@streamed_or_not
+def test_garbage_and_nothing_come_with_a_good_status(api: str, *, stream: bool) -> None:
+    page, brace, nothing = answers(Garbage(), Garbage("{"), Empty(), api=api, stream=stream)
+    assert [response.status for response in (page, brace, nothing)] == [200, 200, 200]
+    assert page.body.startswith(b"<html>")
+    assert (brace.body, nothing.body) == (b"{", b"")
+    assert nothing.headers["content-type"].startswith("text/event-stream" if stream else "application/json")
+
+
+def test_an_empty_text_is_an_answer_without_content() -> None:
+    with StandInServer([Text("")]) as server:
+        assert ask(server, "anthropic").json()["content"] == []
+        assert ask(server, "responses").json()["output"] == []
+        assert ask(server, "chat").json()["choices"][0]["message"]["content"] == ""
+        assert ask(server, "gemini").json()["candidates"][0]["content"]["parts"] == []
+
+
+def test_a_delay_comes_before_what_follows_it() -> None:
+    with StandInServer([Delay(0.2, Delay(0.1, Status(500))), Text("at once")]) as server:
+        began = time.monotonic()
+        assert ask(server).status == 500
+        assert time.monotonic() - began >= 0.3
+        assert ask(server).status == 200
+
+
+def test_a_client_that_goes_away_during_a_delay_harms_nobody() -> None:
+    with StandInServer([Delay(0.05, Text("x" * 200_000)), Text("next")]) as server:
+        with raw_connection(server) as connection:
+            connection.sendall(raw_question("chat", stream=True))
+            assert arrived(server)
+        assert ask(server).json()["choices"][0]["message"]["content"] == "next"
+        time.sleep(0.1)
+
+
+# `python -m codeloupe.testing`, run as a person would.
+
+
+def lines_until(process: subprocess.Popen[str], word: str) -> str:
+    assert process.stdout is not None
+    text = ""
+    while word not in text:
+        line = process.stdout.readline()
+        assert line, f"it ended without saying {word!r}: {text}"
+        text += line
+    return text
+
+
+def test_it_prints_its_address_and_settings_shows_requests_and_ends_on_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text('["by the script"]')
+    command = (sys.executable, "-m", "codeloupe.testing", str(tmp_path / "script.json"))
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)
+        said = lines_until(process, "OPENAI_API_KEY")
+        address = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+        assert address
+        assert '{"security": {"auth": {"selectedType": "gemini-api-key"}}}' in said
+        for name in ("ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "model_providers.standin", "OPENAI_BASE_URL"):
+            assert name in said
+        answer = ask(StandInServer(port=int(address[1])), "chat").json()
+        assert answer["choices"][0]["message"]["content"] == "by the script"
+        assert "POST /v1/chat/completions" in lines_until(process, "POST")
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["missing.json"], "missing.json cannot be read.*JSON list"),
+        (["1", "2"], "1 2.*Usage: python -m codeloupe.testing"),
+        (["a.json", "b.json"], "a.json b.json.*Usage"),
+        (["--port"], "--port.*Usage"),
+        (["99999"], "99999 is no port.*65535"),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_what_to_do(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert re.search(told, capsys.readouterr().err, re.DOTALL)

@@ -131,7 +131,7 @@ class Sinks:
         last = path.rpartition(".")[2]
         if path == "start_response":
             self.hit(Harm.HEADER, node, path, call.first(1))
-        # Before version 5 the parser of lxml resolves entities unless it is told not to.
+        # Before version 5 the parser of lxml resolves entities by default.
         is_lxml = path.startswith("lxml.") and last in ("fromstring", "parse", "XML", "iterparse", "fromstringlist")
         is_unsafe = any(value.path == UNSAFE_PARSER for value in (*given, call.receiver or NOTHING_KNOWN))
         for value in given if is_unsafe or (is_lxml and len(given) == 1) else ():
@@ -162,7 +162,7 @@ class Sinks:
             has_flag = any(isinstance(word.const, str) and word.const.startswith("-") for word in rest)
             command = Value.mix((first, *(rest if is_shell and has_flag else ())), call.line)
         elif not has_shell and not isinstance(command.items, list) and not command.prefix:
-            # A list that was put together elsewhere: what is in it are arguments, as far as one can tell.
+            # A list that was put together elsewhere: what is in it are most likely arguments.
             command = command if command.pieces or command.is_known else NOTHING_KNOWN
         self._arrives(call.node, Harm.SHELL, call.name, command, is_call=has_shell)
 

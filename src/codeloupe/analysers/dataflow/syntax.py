@@ -12,7 +12,7 @@ import re
 import warnings
 
 F_STRING = "__fstring__"
-"""The name of the call that stands for a rewritten f-string."""
+"""The name of the call that replaces an f-string."""
 
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)
@@ -24,7 +24,7 @@ _TYPE_PARAMETERS = re.compile(
     r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.MULTILINE
 )
 _TYPE_STATEMENT = re.compile(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.MULTILINE)
-# What may stand between two literals that are one string.
+# What may be between two literals that are one string.
 _GAP = re.compile(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
 _GAP_IN_LINE = re.compile(r"(?:[ \t]|\\\r?\n)*")
 _ENDINGS = {
@@ -89,7 +89,7 @@ class _Rewriter:
         return bool(token["close"]) or (token["end"] in ("!", ":") and after != "=")
 
     def _string(self, token: re.Match[str], depth: int) -> tuple[str, int]:
-        """A literal as it is; or the call that stands for an f-string, with as many line breaks."""
+        """A literal as it is; or the call that replaces an f-string, with as many line breaks."""
         quote, position = token["quote"], token.end()
         if not set("fFtT") & set(token["prefix"] or ""):
             end = _ENDINGS[quote].match(self._text, position)

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr, replace
 from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, Harm, Harms
 
 UNKNOWN: Any = object()
-"""Stands for a value that is no known constant."""
+"""The constant of a value that is not known to be one."""
 
 UPLOAD = "<upload>"
 """The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
