@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.experts import CHECKLISTS, DEFAULT, builtin_names, load_experts
+from codeloupe.engine.experts import BUILT_IN, CHECKLISTS, DEFAULT, load_experts
 from codeloupe.engine.plan import ExpertChoice, tokens_of
 from codeloupe.engine.prompt import checklist
 from codeloupe.errors import ConfigError
@@ -30,14 +30,12 @@ def names(experts: tuple[Expert, ...]) -> set[str]:
 
 
 def test_the_names_are_those_of_the_files() -> None:
-    assert sorted(builtin_names()) == sorted(path.stem for path in CHECKLISTS.glob("*.json"))
-    assert {"correctness", "security", "reliability", "performance", "concurrency", "api_compatibility"} < set(
-        builtin_names()
-    )
-    assert {"tests", "documentation", "architecture", "code_quality", "general"} < set(builtin_names())
+    assert sorted(BUILT_IN) == sorted(path.stem for path in CHECKLISTS.glob("*.json"))
+    assert {"correctness", "security", "reliability", "performance", "concurrency", "api_compatibility"} < set(BUILT_IN)
+    assert {"tests", "documentation", "architecture", "code_quality", "general"} < set(BUILT_IN)
 
 
-@each("name", builtin_names())
+@each("name", BUILT_IN)
 def test_a_built_in_expert_is_whole_and_short(name: str) -> None:
     (expert,) = load_experts([name])
     assert expert.name == name
@@ -54,7 +52,7 @@ def test_a_built_in_expert_is_whole_and_short(name: str) -> None:
     assert tokens_of(checklist([expert])) < 330
 
 
-@each("name", builtin_names())
+@each("name", BUILT_IN)
 def test_a_checklist_is_no_character(name: str) -> None:
     text = (CHECKLISTS / f"{name}.json").read_text().lower()
     assert not any(word in text for word in ("you are", "expert", "senior", "experienced", "act as", "imagine"))
