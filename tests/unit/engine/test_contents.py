@@ -108,19 +108,10 @@ _JPEG = (
     b"\xff\xdb\0\x43\0" + b"\x10" * 64 + b"\xff\xda\0\x08\1\1\0\0\x3f\0" + _PIXELS.replace(b"\xff", b"") + b"\xff\xd9"
 )
 _GIF = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
-_WAV = (
-    b"RIFF"
-    + struct.pack("<I", 36 + len(_PIXELS) // 2 * 2)
-    + b"WAVEfmt "
-    + struct.pack("<IHHIIHH", 16, 1, 1, 8, 8, 1, 8)
-)
-_WAV += b"data" + struct.pack("<I", len(_PIXELS) // 2 * 2) + _PIXELS[: len(_PIXELS) // 2 * 2]
-_BMP = (
-    b"BM"
-    + struct.pack("<IIII", 58, 0, 54, 40)
-    + struct.pack("<iiHHIIiiII", 1, 1, 1, 24, 0, 4, 0, 0, 0, 0)
-    + b"\0\0\0\0"
-)
+_SOUND = _PIXELS[: len(_PIXELS) // 2 * 2]
+_WAV = b"RIFF" + struct.pack("<I", 36 + len(_SOUND)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8, 8, 1, 8)
+_WAV += b"data" + struct.pack("<I", len(_SOUND)) + _SOUND
+_BMP = b"BM" + struct.pack("<IIIIiiHHIIiiII", 58, 0, 54, 40, 1, 1, 1, 24, 0, 4, 0, 0, 0, 0) + b"\0\0\0\0"
 _ICO = b"\0\0\1\0\1\0\1\1\0\0\1\0\x18\0" + struct.pack("<II", len(png()), 22) + png()
 _MP4 = struct.pack(">I4s", 16, b"ftyp") + b"isom\0\0\0\0" + struct.pack(">I4s", 8 + len(_PIXELS), b"mdat") + _PIXELS
 _OGG = b"OggS\0\2" + bytes(20) + b"\1\x10" + b"\x01vorbis" + bytes(9)

@@ -97,15 +97,22 @@ def test_the_snapshot_of_an_index_or_a_commit_is_its_own_and_the_base_branch_is_
     assert "against release" in intake.change.scope.description
 
 
-def test_a_file_that_cannot_be_put_into_the_snapshot_is_skipped_once_as_unreadable(repository: GitRepository) -> None:
+def test_a_file_that_no_copy_can_hold_is_skipped_once_and_others_of_the_tree_are_not_counted(
+    repository: GitRepository,
+) -> None:
+    repository.write("deep/" * 201 + "old.py", "x\n")
+    repository.commit()
     repository.write("deep/" * 200 + "file.py", "x\n")
     repository.write("a.py", "x\n")
     repository.commit()
-    intake, contents = _take_in(CommitScope("HEAD"), repository.path)
-    assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
-    (skip,) = intake.selection.skipped
-    assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
-    assert intake.selection.total == 2
+    for intake, contents in (
+        _take_in(CommitScope("HEAD"), repository.path),
+        _with_everything(CommitScope("HEAD"), repository.path),
+    ):
+        assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
+        (skip,) = intake.selection.skipped
+        assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
+        assert intake.selection.total == 2
 
 
 def test_what_is_too_large_or_no_file_is_left_out_once(edited: GitRepository) -> None:
@@ -262,21 +269,6 @@ def test_a_commit_and_a_branch_have_their_own_words(guided: GitRepository) -> No
     guided.branch("base", "HEAD~1")
     intake, _ = _with_everything(BaseScope("base"), guided.path)
     assert (intake.tree, intake.intent.title) == (guided.path, "main")
-
-
-def test_a_file_that_the_tree_cannot_hold_is_skipped_and_others_of_the_tree_are_not_counted(
-    repository: GitRepository,
-) -> None:
-    repository.write("deep/" * 201 + "old.py", "x\n")
-    repository.commit()
-    repository.write("deep/" * 200 + "new.py", "x\n")
-    repository.write("a.py", "x\n")
-    repository.commit()
-    intake, tree = _with_everything(CommitScope("HEAD"), repository.path)
-    assert (_selected(intake), tree) == (["a.py"], {"a.py": b"x\n"})
-    assert [(skip.file, skip.reason) for skip in intake.selection.skipped] == [
-        ("deep/" * 200 + "new.py", SkipReason.UNREADABLE)
-    ]
 
 
 def test_nothing_to_review_needs_no_tree(repository: GitRepository) -> None:
