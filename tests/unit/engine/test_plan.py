@@ -22,6 +22,7 @@ from codeloupe.engine.plan import (
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk, Unit
+from codeloupe.model.expert import Expert
 from tests.rows import each
 from tests.unit.engine.plan_samples import (
     LINE,
@@ -45,6 +46,15 @@ def plan(*files: FileChange, effort: Effort = Effort.MEDIUM) -> tuple[Unit, ...]
     units = plan_units(files, effort=effort, experts=())
     check_plan(files, units, effort=effort)
     return units
+
+
+def asked(
+    *files: FileChange, by: Sequence[Expert], apart: bool = False, effort: Effort = Effort.LOW
+) -> list[tuple[str, tuple[Expert, ...]]]:
+    """What some experts are asked about: the names of the units, and the experts of each."""
+    units = plan_units(files, effort=effort, experts=by, apart=apart)
+    check_plan(files, units, experts=by, apart=apart, effort=effort)
+    return [(unit.name, unit.experts) for unit in units]
 
 
 def names(units: Sequence[Unit]) -> list[str]:
@@ -195,75 +205,48 @@ def test_names() -> None:
     assert names(plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY], apart=True)) == ["a.py"]
 
 
-@pytest.mark.defect("V11")
-def test_joined_experts_are_one_unit_beside_those_of_each_other_expert() -> None:
-    joined = [replace(EVERY, joined=True), replace(PYTHON, joined=True), replace(PROSE, joined=True)]
-    money = expert("money")
-    units = plan_units([added_file("a.py")], effort=Effort.MEDIUM, experts=[*joined, money], apart=True)
-    assert [(unit.name, [one.name for one in unit.experts]) for unit in units] == [
-        ("a.py [default]", ["every", "python"]),
-        ("a.py [money]", ["money"]),
-    ]
+A, B, C = added_file("a.py"), added_file("b.c"), added_file("c.go")
 
 
 @pytest.mark.defect("V11")
-def test_a_file_that_no_joined_expert_matches_is_left_to_the_others() -> None:
-    files = [added_file("a.py"), added_file("b.c"), added_file("c.go")]
-    experts = [replace(PYTHON, joined=True), replace(PROSE, joined=True), expert("c", "*.c")]
-    units = plan_units(files, effort=Effort.MEDIUM, experts=experts, apart=True)
+def test_joined_experts_are_one_unit_beside_those_of_each_other_expert_and_leave_the_rest_to_them() -> None:
+    every, python, prose = (replace(one, joined=True) for one in (EVERY, PYTHON, PROSE))
+    money, c = expert("money"), expert("c", "*.c")
+    units = plan_units([A], effort=Effort.LOW, experts=[every, python, prose, money], apart=True)
+    by_name = {unit.name: unit.experts for unit in units}
+    assert by_name == {"a.py [default]": (every, python), "a.py [money]": (money,)}
+    units = plan_units([A, B, C], effort=Effort.MEDIUM, experts=[python, prose, c], apart=True)
     assert [(unit.files, len(unit.experts)) for unit in units] == [(("a.py",), 1), (("b.c",), 1), (("c.go",), 3)]
 
 
-def test_joined_checklist() -> None:
-    # A unit has the experts that match one of its files.
-    files = [added_file("a.py"), added_file("README.md")]
-    (unit,) = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
-    assert unit.experts == (EVERY, PYTHON, PROSE)
-    # Units of other files have other experts.
-    files = [added_file("src/a.py", 400), added_file("docs/a.md", 400)]
-    units = plan_units(files, effort=Effort.MEDIUM, experts=[PYTHON, PROSE])
-    assert [(unit.name, unit.experts) for unit in units] == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
+def test_a_unit_has_the_experts_that_match_one_of_its_files() -> None:
+    (unit,) = asked(A, added_file("README.md"), by=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
+    assert unit[1] == (EVERY, PYTHON, PROSE)
+    files = added_file("src/a.py", 400), added_file("docs/a.md", 400)
+    assert asked(*files, by=[PYTHON, PROSE], effort=Effort.MEDIUM) == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
     # A pattern with an exclamation mark leaves files out.
-    files = [added_file("a.py", 400), added_file("test_b.py", 400)]
-    units = plan_units(files, effort=Effort.MEDIUM, experts=[EVERY, NOT_TESTS])
-    assert [unit.experts for unit in units] == [(EVERY, NOT_TESTS), (EVERY,)]
-    # Where no expert matches all of them look.
-    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=[PYTHON, PROSE])
-    assert unit.experts == (PYTHON, PROSE)
-    # Without experts the checklist is empty.
-    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=(), apart=True)
-    assert unit.experts == ()
-    # Of two experts with one name the first counts.
-    (unit,) = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[PYTHON, expert("python")])
-    assert unit.experts == (PYTHON,)
-
-
-def test_a_pattern_that_cannot_be_read_names_its_expert() -> None:
+    files = added_file("a.py", 400), added_file("test_b.py", 400)
+    both = asked(*files, by=[EVERY, NOT_TESTS], effort=Effort.MEDIUM)
+    assert both == [("a.py", (EVERY, NOT_TESTS)), ("test_b.py", (EVERY,))]
+    # Where no expert matches all of them look, without experts the checklist is empty, of one name the first counts.
+    assert asked(B, by=[PYTHON, PROSE]) == [("b.c", (PYTHON, PROSE))]
+    assert asked(B, by=(), apart=True) == [("b.c", ())]
+    assert asked(A, by=[PYTHON, expert("python")]) == [("a.py", (PYTHON,))]
     with pytest.raises(ConfigError, match="expert odd"):
-        plan_units([added_file("a.py")], effort=Effort.LOW, experts=[expert("odd", "[z-a]")])
+        asked(A, by=[expert("odd", "[z-a]")])
 
 
-def test_experts_apart() -> None:
-    # Each expert has units of the files that its paths match.
-    files = [added_file("a.py"), added_file("b.py"), added_file("c.md")]
-    units = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE], apart=True)
-    check_plan(files, units, experts=[EVERY, PYTHON, PROSE], apart=True, effort=Effort.LOW)
-    assert [(unit.experts, unit.files) for unit in units] == [
-        ((EVERY,), ("a.py", "b.py", "c.md")),
-        ((PYTHON,), ("a.py", "b.py")),
-        ((PROSE,), ("c.md",)),
+def test_apart_each_expert_has_units_of_the_files_that_its_paths_match() -> None:
+    files = A, added_file("b.py"), added_file("c.md")
+    assert asked(*files, by=[EVERY, PYTHON, PROSE], apart=True) == [
+        ("a.py and 2 more files [every]", (EVERY,)),
+        ("a.py and 1 more file [python]", (PYTHON,)),
+        ("c.md [prose]", (PROSE,)),
     ]
-    # What no expert matches goes to all of them together.
-    files = [added_file("a.py"), added_file("b.c")]
-    units = plan_units(files, effort=Effort.LOW, experts=[PYTHON, PROSE], apart=True)
-    check_plan(files, units, experts=[PYTHON, PROSE], apart=True, effort=Effort.LOW)
-    assert [(unit.name, unit.experts) for unit in units] == [
-        ("a.py [python]", (PYTHON,)),
-        ("b.c [python, prose]", (PYTHON, PROSE)),
-    ]
-    # A single expert covers everything.
-    (unit,) = plan_units(files, effort=Effort.LOW, experts=[PYTHON], apart=True)
-    assert (unit.files, unit.experts) == (("a.py", "b.c"), (PYTHON,))
+    # What no expert matches goes to all of them together, and a single expert covers everything.
+    both = [("a.py [python]", (PYTHON,)), ("b.c [python, prose]", (PYTHON, PROSE))]
+    assert asked(A, B, by=[PYTHON, PROSE], apart=True) == both
+    assert asked(A, B, by=[PYTHON], apart=True) == [("a.py and 1 more file", (PYTHON,))]
 
 
 def test_passes() -> None:
