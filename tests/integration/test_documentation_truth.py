@@ -13,7 +13,7 @@ import codeloupe
 from codeloupe.cli.boundary import INTERRUPTED
 from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
-from codeloupe.engine.experts import builtin_names
+from codeloupe.engine.experts import BUILT_IN
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.reports import FORMATS
@@ -163,7 +163,7 @@ def test_names_of_the_library_on_any_page_exist() -> None:
 
 def test_every_format_and_every_built_in_expert_is_told() -> None:
     assert [name for name in FORMATS if f"`{name}`" not in text_of(DOCS / "ci.md")] == []
-    assert [name for name in builtin_names() if name not in text_of(DOCS / "experts.md")] == []
+    assert [name for name in BUILT_IN if name not in text_of(DOCS / "experts.md")] == []
 
 
 def test_the_picture_shows_what_the_program_shows_and_asks_nobody_for_a_part_of_it(tmp_path: Path) -> None:

@@ -188,18 +188,14 @@ class Asker:
         except Exception as error:  # whatever it was, what it cost counts
             self.usage = self.usage.plus(_usage_of_failure(error, attempts))
             self._record(f"failure of {unit}", f"{error}\n{getattr(error, 'raw_output', '')}")
-            self._note_model(getattr(error, "model", None))
+            self.models |= dict.fromkeys(filter(None, [getattr(error, "model", None)]))
             raise
         # Calls run side by side: the time of a review is measured as a whole.
         self.usage = self.usage.plus(replace(model.usage_of(result), duration_seconds=0.0))
         self._record(f"answer of {unit}", result.raw_output or result.output)
-        self._note_model(result.model)
+        self.models |= dict.fromkeys(filter(None, [result.model]))
         self.warn_once(result.notes, emit)
         return result
-
-    def _note_model(self, name: str | None) -> None:
-        if name:
-            self.models[name] = None
 
     def warn_once(self, notes: Sequence[str], emit: EventSink) -> None:
         """Warn of what many calls may have to say, once in a run."""

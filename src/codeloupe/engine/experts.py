@@ -29,7 +29,7 @@ _IN_DEFAULT = (
     *("correctness", "security", "reliability", "concurrency", "performance", "api_compatibility"),
     *("tests", "documentation"),
 )
-_BUILT_IN = (*_IN_DEFAULT, "architecture", "code_quality", "general")
+BUILT_IN = (*_IN_DEFAULT, "architecture", "code_quality", "general")
 _KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -37,11 +37,6 @@ _MOST_ITEMS = 40
 _LONGEST_TEXT = 400
 # A checklist is paid for in every call.
 _MOST_CHARACTERS = 6_000
-
-
-def builtin_names() -> tuple[str, ...]:
-    """The names of the experts that come with codeloupe."""
-    return _BUILT_IN
 
 
 def load_experts(
@@ -112,9 +107,9 @@ def _values_of(name: str, own: Mapping[str, object], files: Mapping[str, Sequenc
         if problems := list(yaml.repetitions(place, document)):
             raise config_error(problems)
         return _plain(document), escape(place)
-    if name in _BUILT_IN:
+    if name in BUILT_IN:
         return msgspec.json.decode((CHECKLISTS / f"{name}.json").read_bytes()), name
-    known = list(dict.fromkeys((*own, *files, *_BUILT_IN, DEFAULT)))
+    known = list(dict.fromkeys((*own, *files, *BUILT_IN, DEFAULT)))
     raise ConfigError(f"there is no expert {name[:60]!r}", hint=_did_you_mean(name, known))
 
 

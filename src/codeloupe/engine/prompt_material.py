@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import groupby
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -77,15 +75,6 @@ _ALL_LANGUAGE_WORDS = frozenset(word for words in _LANGUAGES.values() for word i
 _EMPTY_NAMES = frozenset(("src", "lib", "main", "app", "index", "init", "the", "and", "new", "com", "org", "internal"))
 
 
-class _Item(NamedTuple):
-    """A sentence, a point of a list or a block of code, below its heading."""
-
-    order: int
-    heading: str
-    text: str
-    is_code: bool = False
-
-
 def condensed(text: str, room: int, files: Sequence[str]) -> str:
     """At most about `room` bytes of a text: whole when it fits, else what says most about some files. Linear."""
     size = _size(text)
@@ -99,24 +88,26 @@ def condensed(text: str, room: int, files: Sequence[str]) -> str:
         for part in re.split(r"[/._-]", path[-240:].lower()):
             if 3 <= len(part) <= 60 and part not in _EMPTY_NAMES:
                 topics.update((part, part.removesuffix("s")))
-    ranked = sorted(_items(text), key=lambda item: (-_worth(item, topics), item.order))
+    items = list(_items(text))
+    ranked = sorted(range(len(items)), key=lambda place: -_worth(*items[place], topics))
     left = room - len(ending) - 1
-    chosen: list[_Item] = []
+    chosen: list[int] = []
     headings: set[str] = set()
     texts: set[str] = set()
-    for item in ranked:
-        plain = " ".join(item.text.split()).lower()
-        cost = _size(item.text) + 1 + (0 if item.heading in headings else _size(item.heading) + 1)
+    for place in ranked:
+        heading, said, _ = items[place]
+        plain = " ".join(said.split()).lower()
+        cost = _size(said) + 1 + (0 if heading in headings else _size(heading) + 1)
         if cost <= left and plain not in texts:
             left -= cost
-            chosen.append(item)
-            headings.add(item.heading)
+            chosen.append(place)
+            headings.add(heading)
             texts.add(plain)
     if not chosen:
-        return cut(ranked[0].text if ranked else text, max(0, room - len(ending)))
+        return cut(items[ranked[0]][1] if ranked else text, max(0, room - len(ending)))
     rows: list[str] = []
-    for heading, items in groupby(sorted(chosen), key=lambda item: item.heading):
-        rows += [heading, *(item.text for item in items)]
+    for heading, places in groupby(sorted(chosen), key=lambda place: items[place][0]):
+        rows += [heading, *(items[place][1] for place in places)]
     return "\n".join((*filter(None, rows), ending))
 
 
@@ -124,24 +115,23 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _worth(item: _Item, topics: AbstractSet[str]) -> int:
-    words, above = (frozenset(_WORD.findall(part.lower())) for part in (item.text, item.heading))
-    worth = 3 * bool(_RULE.search(item.text)) + 4 * min(2, len(words & topics)) + 3 * bool(above & topics)
-    worth += 2 * bool(_REVIEW_HEADING.search(item.heading)) - 3 * bool(_WORKFLOW_HEADING.search(item.heading))
+def _worth(heading: str, text: str, kind: str, topics: set[str]) -> int:
+    words, above = (set(_WORD.findall(part.lower())) for part in (text, heading))
+    worth = 3 * bool(_RULE.search(text)) + 4 * min(2, len(words & topics)) + 3 * bool(above & topics)
+    worth += 2 * bool(_REVIEW_HEADING.search(heading)) - 3 * bool(_WORKFLOW_HEADING.search(heading))
     named = (words | above) & _ALL_LANGUAGE_WORDS
     worth -= 5 * bool(named and not named & topics)
-    return worth - 4 * item.is_code - 2 * bool(_COMMAND.match(item.text))
+    return worth - 4 * (kind == "code") - 2 * bool(_COMMAND.match(text))
 
 
-def _items(text: str) -> Iterator[_Item]:
-    heading, order = "", 0
+def _items(text: str) -> Iterator[tuple[str, str, str]]:
+    """The sentences, points of lists and blocks of code, each with its heading and kind."""
+    heading = ""
     for kind, block in _blocks(text):
         if kind == "heading":
             heading = block
-        for sentence in [] if kind == "heading" else _SENTENCE_END.split(block) if kind == "text" else [block]:
-            yield _Item(order, heading, sentence, is_code=kind == "code")
-            order += 1
-        order += 1
+        else:
+            yield from ((heading, part, kind) for part in (_SENTENCE_END.split(block) if kind == "text" else [block]))
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ def estimate_tokens(files: Iterable[FileChange]) -> int:
 
 
 def own_body(hunk: Hunk, repeated_rows: int) -> bytes:
-    """The body of a piece without the rows that stand in the piece before too."""
+    """The body of a piece without the rows that are in the piece before too."""
     return hunk.body.split(b"\n", repeated_rows)[-1]
 
 
@@ -29,16 +29,8 @@ def hunk_of(body: bytes, *, old_start: int = 1, new_start: int = 1, section: str
     deleted = sum(row[:1] == b"-" for row in rows)
     context = sum(row[:1] in {b" ", b""} for row in rows)
     old_lines, new_lines = context + deleted, context + added
-    return Hunk(
-        old_start - (not old_lines),
-        old_lines,
-        new_start - (not new_lines),
-        new_lines,
-        body,
-        section,
-        added,
-        deleted,
-    )
+    old_start, new_start = old_start - (not old_lines), new_start - (not new_lines)
+    return Hunk(old_start, old_lines, new_start, new_lines, body, section, added, deleted)
 
 
 def added_file(path: str, lines: int = 1, line: bytes = LINE) -> FileChange:
@@ -108,9 +100,8 @@ def _covered(units: Iterable[Unit]) -> dict[int, bytes]:
             for number, hunk in enumerate(part.hunks):
                 body = own_body(hunk, 0 if number else part.repeated_rows)
                 repeated = hunk_of(hunk.body[: len(hunk.body) - len(body)]) if len(body) < len(hunk.body) else None
-                position = hunk.old_start + (not hunk.old_lines) + hunk.new_start + (not hunk.new_lines)
-                position += repeated.old_lines + repeated.new_lines if repeated else 0
-                pieces[id(part.file)].append((position, body, _begins(part.file, position)))
+                position = _position(hunk) + (repeated.old_lines + repeated.new_lines if repeated else 0)
+                pieces[id(part.file)].append((position, body, position in map(_position, part.file.hunks)))
     covered = {}
     for key, found in pieces.items():
         found.sort(key=lambda piece: piece[0])
@@ -120,10 +111,8 @@ def _covered(units: Iterable[Unit]) -> dict[int, bytes]:
     return covered
 
 
-def _begins(file: FileChange, position: int) -> bool:
-    return any(
-        hunk.old_start + (not hunk.old_lines) + hunk.new_start + (not hunk.new_lines) == position for hunk in file.hunks
-    )
+def _position(hunk: Hunk) -> int:
+    return hunk.old_start + (not hunk.old_lines) + hunk.new_start + (not hunk.new_lines)
 
 
 def _check_unit(unit: Unit, choice: ExpertChoice, effort: Effort, *, apart: bool) -> None:

@@ -55,42 +55,39 @@ def asked(fence: str = FENCE, **fields: Any) -> AgentRequest:
     return replace(request, **fields)
 
 
-class TestMaking:
-    @each("name", AGENT_NAMES)
-    def test_every_agent_can_be_made_and_says_what_it_can_do(self, name: str) -> None:
-        agent = make_agent(name, Settings())
-        assert agent.name == name
-        assert isinstance(agent.limits, AgentLimits)
+@each("name", AGENT_NAMES)
+def test_every_agent_can_be_made_and_says_what_it_can_do(name: str) -> None:
+    agent = make_agent(name, Settings())
+    assert agent.name == name
+    assert isinstance(agent.limits, AgentLimits)
+    with pytest.raises(KeyError):
+        make_agent("nobody", Settings())
 
-    @pytest.mark.requirement("C3")
-    @each("name", ["claude_cli", "codex", "gemini"])
-    def test_the_program_of_the_settings_is_the_one_that_is_looked_for(self, name: str, tmp_path: Path) -> None:
-        program = tmp_path / "program"
-        program.write_text("#!/bin/sh\necho 7.8.9\n")
-        program.chmod(0o755)
-        wanted = Settings(claude_path=str(program), codex_path=str(program), gemini_path=str(program))
-        found = asyncio.run(make_agent(name, wanted).check())
-        assert (found.path, found.version) == (str(program), "7.8.9")
 
-    def test_the_model_of_the_settings_is_the_one_that_the_api_is_asked_for(self) -> None:
-        agent = make_agent("api", Settings(api_model="openai:some-model", api_base_url="http://127.0.0.1:9"))
-        assert asyncio.run(agent.check()).default_model == "openai:some-model"
+@pytest.mark.requirement("C3")
+@each("name", ["claude_cli", "codex", "gemini"])
+def test_the_program_and_the_model_of_the_settings_are_looked_for(name: str, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho 7.8.9\n")
+    program.chmod(0o755)
+    wanted = Settings(claude_path=str(program), codex_path=str(program), gemini_path=str(program))
+    found = asyncio.run(make_agent(name, wanted).check())
+    assert (found.path, found.version) == (str(program), "7.8.9")
+    agent = make_agent("api", Settings(api_model="openai:some-model", api_base_url="http://127.0.0.1:9"))
+    assert asyncio.run(agent.check()).default_model == "openai:some-model"
 
-    def test_an_unknown_name_is_refused_at_once(self) -> None:
-        with pytest.raises(KeyError):
-            make_agent("nobody", Settings())
 
-    def test_the_modules_of_an_agent_load_with_its_first_use(self) -> None:
-        program = (
-            "import sys\nfrom codeloupe.config.schema import Settings\n"
-            "from codeloupe.agents.registry import make_agent\nfrom codeloupe.model.agent import AGENT_NAMES\n"
-            "agents = [make_agent(name, Settings()) for name in AGENT_NAMES]\n"
-            "print(sorted(name for name in AGENT_NAMES if f'codeloupe.agents.{name}' in sys.modules))\n"
-            "agents[2].limits\n"
-            "print(sorted(name for name in AGENT_NAMES if f'codeloupe.agents.{name}' in sys.modules))\n"
-        )
-        ended = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=True)
-        assert ended.stdout == "[]\n['codex']\n"
+def test_the_modules_of_an_agent_load_with_its_first_use() -> None:
+    program = (
+        "import sys\nfrom codeloupe.config.schema import Settings\n"
+        "from codeloupe.agents.registry import make_agent\nfrom codeloupe.model.agent import AGENT_NAMES\n"
+        "agents = [make_agent(name, Settings()) for name in AGENT_NAMES]\n"
+        "print(sorted(name for name in AGENT_NAMES if f'codeloupe.agents.{name}' in sys.modules))\n"
+        "agents[2].limits\n"
+        "print(sorted(name for name in AGENT_NAMES if f'codeloupe.agents.{name}' in sys.modules))\n"
+    )
+    ended = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n['codex']\n"
 
 
 @each(
@@ -103,19 +100,15 @@ def test_a_request_of_a_program_that_no_type_checker_saw_is_refused_in_words(wro
 
 
 class TestTheKeyOfAReviewingCall:
-    def test_the_marker_of_the_run_does_not_count_wherever_it_stands(self) -> None:
+    def test_only_the_marker_of_the_run_does_not_count(self) -> None:
         assert review_key(asked(), AGENT) == review_key(asked(OTHER_FENCE), AGENT)
-
-    def test_a_marker_that_is_not_the_run_s_counts(self) -> None:
         forged = replace(asked(), prompt=asked().prompt + OTHER_FENCE)
         assert review_key(forged, AGENT) != review_key(replace(forged, prompt=asked().prompt + FENCE), AGENT)
 
     def test_without_a_marker_the_text_is_taken_as_it_is(self) -> None:
         first, second = (replace(asked(fence), labels={}) for fence in (FENCE, OTHER_FENCE))
-        assert review_key(first, AGENT) == review_key(first, AGENT)
         assert review_key(first, AGENT) != review_key(second, AGENT)
-        empty = {"fence": ""}
-        assert review_key(replace(first, labels=empty), AGENT) == review_key(first, AGENT)
+        assert review_key(replace(first, labels={"fence": ""}), AGENT) == review_key(first, AGENT)
 
     @each(
         "changed",
@@ -174,63 +167,40 @@ class TestTheKeyOfAReviewingCall:
         assert review_key(asked(permission_mode=PermissionMode.ACCEPT_EDITS), AGENT) is None
 
 
-class TestTheCaller:
-    def call(self, agent: ScriptedAgent, *fences: str, fresh: bool = False) -> list[AgentResult]:
-        async def calls() -> list[AgentResult]:
-            with AgentCalls() as shared:
-                caller = shared.caller(Settings(), fresh=fresh, key_of=review_key)
-                return [await caller.call(asked(fence), agent=agent, emit=lambda _event: None) for fence in fences]
+def call(agent: ScriptedAgent, *fences: str, **options: Any) -> list[tuple[str, bool]]:
+    """The answers to some calls of one runtime, and whether they came from the ledger."""
+    limit, emit = options.pop("max_requests", None), options.pop("emit", lambda _event: None)
 
-        return asyncio.run(calls())
+    async def calls() -> list[AgentResult]:
+        with AgentCalls() as shared:
+            caller = shared.caller(Settings(max_requests=limit), **options)
+            return [await caller.call(asked(fence), agent=agent, emit=emit) for fence in fences]
 
-    def test_what_one_run_bought_the_next_one_has_under_another_marker(self) -> None:
-        agent = ScriptedAgent([Text("first"), Text("second")])
-        assert [result.from_ledger for result in self.call(agent, FENCE, FENCE)] == [False, True]
-        (again,) = self.call(agent, OTHER_FENCE)
-        assert (again.output, again.from_ledger) == ("first", True)
-        (anew,) = self.call(agent, OTHER_FENCE, fresh=True)
-        assert (anew.output, anew.from_ledger) == ("second", False)
+    return [(result.output, result.from_ledger) for result in asyncio.run(calls())]
 
-    def test_the_database_is_let_go_of_at_the_end(self) -> None:
-        self.call(ScriptedAgent([Text("an answer")]), FENCE)
-        path = database_path(os.environ)
-        assert path.is_file()
-        assert [file.name for file in path.parent.glob(f"{path.name}-*")] == []
 
-    def test_without_keys_nothing_is_kept(self) -> None:
-        agent = ScriptedAgent([Text("first"), Text("second")])
+def test_what_one_run_bought_the_next_one_has_under_another_marker_and_the_database_is_let_go() -> None:
+    agent = ScriptedAgent([Text("first"), Text("second")])
+    assert call(agent, FENCE, FENCE, key_of=review_key) == [("first", False), ("first", True)]
+    assert call(agent, OTHER_FENCE, key_of=review_key) == [("first", True)]
+    assert call(agent, OTHER_FENCE, key_of=review_key, fresh=True) == [("second", False)]
+    path = database_path(os.environ)
+    assert path.is_file()
+    assert [file.name for file in path.parent.glob(f"{path.name}-*")] == []
 
-        async def twice() -> list[str]:
-            with AgentCalls() as shared:
-                caller = shared.caller(Settings())
-                return [(await caller.call(asked(), agent=agent, emit=lambda _event: None)).output for _ in range(2)]
 
-        assert asyncio.run(twice()) == ["first", "second"]
-        assert not database_path(os.environ).exists()
+def test_without_keys_nothing_is_kept_and_an_event_is_labelled_without_what_is_for_keys() -> None:
+    agent, events = ScriptedAgent([Text("first"), Text("second")]), list[AgentEvent]()
+    assert call(agent, FENCE, FENCE, emit=events.append) == [("first", False), ("second", False)]
+    assert not database_path(os.environ).exists()
+    assert events[0] == AgentStarted("scripted", None, "1 a.py")
 
-    def test_the_limits_of_the_settings_hold_for_all_calls_together(self) -> None:
-        agent = ScriptedAgent([Text("first"), Text("second")])
 
-        async def calls() -> None:
-            with AgentCalls() as shared:
-                caller = shared.caller(Settings(max_requests=1))
-                for fence in (FENCE, OTHER_FENCE):
-                    await caller.call(asked(fence), agent=agent, emit=lambda _event: None)
-
-        with pytest.raises(BudgetExhausted):
-            asyncio.run(calls())
-        assert len(agent.requests) == 1
-
-    def test_an_event_is_labelled_without_what_is_for_keys(self) -> None:
-        events: list[AgentEvent] = []
-
-        async def call() -> None:
-            with AgentCalls() as shared:
-                caller = shared.caller(Settings())
-                await caller.call(asked(), agent=ScriptedAgent([Text("first")]), emit=events.append)
-
-        asyncio.run(call())
-        assert events[0] == AgentStarted("scripted", None, "1 a.py")
+def test_the_limits_of_the_settings_hold_for_all_calls_together() -> None:
+    agent = ScriptedAgent([Text("first"), Text("second")])
+    with pytest.raises(BudgetExhausted):
+        call(agent, FENCE, OTHER_FENCE, max_requests=1)
+    assert len(agent.requests) == 1
 
 
 @each("name", ["a" * 5_000, "a\0b"])

@@ -27,8 +27,8 @@ def chosen(**settings: Any) -> tuple[ChosenReviewer, ...]:
     return asyncio.run(choose_reviewers(Settings(**settings)))
 
 
-def types(seats: Sequence[ChosenReviewer]) -> list[str]:
-    return [seat.info.type for seat in seats]
+def team(seats: Sequence[ChosenReviewer], root: Path, **settings: Any) -> Reviewers:
+    return Reviewers(seats, Settings(**settings), AgentCalls(), repo=root)
 
 
 def scripted(name: str, limits: AgentLimits = READS) -> ChosenReviewer:
@@ -47,40 +47,34 @@ def logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_auto_takes_the_first_agent_that_can_be_used_and_says_who_was_passed_over(logged_in: None) -> None:
-    [seat] = chosen(agents=("codex", "api", "gemini"), codex_path="/nowhere/codex", api_model="anthropic:some")
-    assert seat.info.type == "api"
-    assert seat.info.model == "anthropic:some"
-    assert "codex is not installed" in seat.info.why
-    assert [agent.name for agent in seat.agents] == ["api", "gemini"]
+    [one] = chosen(agents=("codex", "api", "gemini"), codex_path="/nowhere/codex", api_model="anthropic:some")
+    assert one.info.type == "api"
+    assert one.info.model == "anthropic:some"
+    assert "codex is not installed" in one.info.why
+    assert [agent.name for agent in one.agents] == ["api", "gemini"]
 
 
 def test_without_any_agent_it_is_offline_and_says_why_for_each() -> None:
-    [seat] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
-    assert (seat.info.type, seat.agents, seat.reads_tree) == ("offline", (), False)
-    assert "codex and gemini are not installed" in seat.info.why
+    [one] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
+    assert (one.info.type, one.agents, one.reads_tree) == ("offline", (), False)
+    assert "codex and gemini are not installed" in one.info.why
 
 
 def test_an_api_without_a_model_is_passed_over_unless_a_model_is_named(logged_in: None) -> None:
-    [seat] = chosen(agents=("codex", "api"), codex_path="/nowhere/codex")
-    assert seat.info.type == "offline"
-    assert "codex is not installed, api is without a model" in seat.info.why
+    [one] = chosen(agents=("codex", "api"), codex_path="/nowhere/codex")
+    assert one.info.type == "offline"
+    assert "codex is not installed, api is without a model" in one.info.why
     [named] = chosen(agents=("api",), model="anthropic:some")
     assert (named.info.type, named.info.model) == ("api", "anthropic:some")
     [unknown] = chosen(agents=("api",), model="sonnet")
     assert unknown.info.type == "offline"
 
 
-def test_several_reviewers_sit_in_their_order() -> None:
-    assert types(chosen(reviewers=("codex", "offline", "api"))) == ["codex", "offline", "api"]
-
-
-def test_reviewers_take_the_place_of_the_reviewer_type() -> None:
-    assert types(chosen(reviewer_type="gemini", reviewers=("codex",))) == ["codex"]
-
-
 @each(
     ("settings", "expected"),
     [
+        ({"reviewers": ("codex", "offline", "api")}, ["codex", "offline", "api"]),
+        ({"reviewer_type": "gemini", "reviewers": ("codex",)}, ["codex"]),
         ({"lanes": ("offline",)}, ["offline"]),
         ({"lanes": ("offline", "agent"), "reviewer_type": "codex"}, ["codex", "offline"]),
         ({"lanes": ("offline", "agent"), "reviewer_type": "offline"}, ["offline"]),
@@ -88,95 +82,66 @@ def test_reviewers_take_the_place_of_the_reviewer_type() -> None:
         ({"lanes": ("offline", "agent"), "agents": ("codex",), "codex_path": "/nowhere/codex"}, ["offline"]),
     ],
 )
-def test_lanes_put_the_analysers_beside_the_agents_and_never_twice(
+def test_reviewers_come_in_their_order_with_the_analysers_beside_them_and_never_twice(
     settings: dict[str, Any], expected: list[str]
 ) -> None:
-    assert types(chosen(**settings)) == expected
+    assert [one.info.type for one in chosen(**settings)] == expected
 
 
 @pytest.mark.requirement("V4")
-def test_the_sdk_has_a_model_and_a_time_limit_of_its_own(tmp_path: Path) -> None:
-    settings = Settings(
-        reviewers=("agent_sdk", "codex"),
-        agent_sdk_reviewer_model="special",
-        agent_sdk_review_timeout=77,
-        review_timeout_seconds=88,
-    )
-    seats = asyncio.run(choose_reviewers(settings))
-    assert [seat.info.model for seat in seats] == ["special", None]
-    team = Reviewers(seats, settings, AgentCalls(), repo=tmp_path)
-    options = [options_of(reviewer) for reviewer in team.make()]
+def test_the_settings_reach_the_reviewer_and_the_sdk_has_a_model_and_a_time_limit_of_its_own(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "reviewers": ("agent_sdk", "codex"),
+        "agent_sdk_reviewer_model": "special",
+        "agent_sdk_review_timeout": 77,
+        "review_timeout_seconds": 88,
+        "experts": ("security", "tests"),
+        "passes": 3,
+        "concurrency": 100,
+    }
+    options = [options_of(reviewer) for reviewer in team(chosen(**settings), tmp_path, **settings).make()]
     assert [(one.calls.model, one.calls.timeout_seconds) for one in options] == [("special", 77), (None, 88)]
-
-
-def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:
-    settings = Settings(experts=("security", "tests"), passes=3, concurrency=100)
-    team = Reviewers([scripted("one")], settings, AgentCalls(), repo=tmp_path)
-    [reviewer] = team.make()
-    options = options_of(reviewer)
-    assert [expert.name for expert in options.experts] == ["security", "tests"]
-    assert (options.apart, options.passes, options.units_at_once) == (True, 3, 100)
+    assert [expert.name for expert in options[0].experts] == ["security", "tests"]
+    assert (options[0].apart, options[0].passes, options[0].units_at_once) == (True, 3, 100)
 
 
 @each(
     ("seats", "settings", "expected"),
     [
-        ([scripted("one", READS_NOTHING)], {}, False),
-        ([scripted("one")], {"verify": False}, False),
-        ([scripted("one")], {}, True),
-        ([scripted("one", READS_NOTHING), scripted("two")], {}, True),
-        ([ChosenReviewer(ReviewerInfo("offline", ""))], {}, False),
+        ([scripted("one", READS_NOTHING)], {}, AbsentVerifier),
+        ([scripted("one")], {"verify": False}, type(None)),
+        ([scripted("one")], {}, AgentVerifier),
+        ([scripted("one", READS_NOTHING), scripted("two")], {}, AgentVerifier),
+        ([ChosenReviewer(ReviewerInfo("offline", ""))], {}, type(None)),
     ],
 )
 def test_only_an_agent_that_can_read_the_code_verifies(
-    tmp_path: Path, seats: list[ChosenReviewer], settings: dict[str, Any], expected: bool
+    tmp_path: Path, seats: list[ChosenReviewer], settings: dict[str, Any], expected: type
 ) -> None:
-    team = Reviewers(seats, Settings(**settings), AgentCalls(), repo=tmp_path)
-    assert isinstance(team.verifier(), AgentVerifier) is expected
+    assert type(team(seats, tmp_path, **settings).verifier()) is expected
 
 
-def test_a_command_reviewer_without_a_command_is_a_mistake_in_the_settings(tmp_path: Path) -> None:
-    settings = Settings(reviewer_type="command")
-    seats = asyncio.run(choose_reviewers(settings))
-    team = Reviewers(seats, settings, AgentCalls(), repo=tmp_path)
+def test_a_command_without_a_program_and_an_unknown_expert_are_mistakes_in_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="review_command"):
-        team.make()
-
-
-def test_an_unknown_expert_is_a_mistake_in_the_settings() -> None:
+        team(chosen(reviewer_type="command"), tmp_path, reviewer_type="command").make()
     with pytest.raises(ConfigError, match="astrology"):
         experts_of(Settings(experts=("astrology",)))
 
 
-def test_a_model_is_asked_for_from_the_first_agent_and_who_it_is_not_meant_for_says_so() -> None:
-    seats = chosen(reviewers=("codex", "gemini"), model="some-model")
-    assert [seat.info.model for seat in seats] == ["some-model", None]
-    assert "some-model is meant for codex" in seats[1].info.why
-
-
-def test_agents_that_cannot_read_the_code_leave_a_word_in_the_place_of_a_verifier(tmp_path: Path) -> None:
-    team = Reviewers([scripted("one", READS_NOTHING)], Settings(), AgentCalls(), repo=tmp_path)
-    assert isinstance(team.verifier(), AbsentVerifier)
-
-
 def models(**settings: Any) -> dict[str, tuple[str | None, str]]:
-    """The model of each reviewer, and why it sits there."""
-    seats = asyncio.run(choose_reviewers(Settings(**settings)))
-    return {seat.info.type: (seat.info.model, seat.info.why) for seat in seats}
+    """The model of each reviewer, and why it was chosen."""
+    return {one.info.type: (one.info.model, one.info.why) for one in chosen(**settings)}
 
 
-def test_a_named_model_goes_to_the_first_reviewer_and_to_those_of_its_vendor() -> None:
+def test_a_named_model_goes_to_the_first_reviewer_with_an_agent_and_to_those_of_its_vendor() -> None:
     found = models(reviewers=("claude_cli", "agent_sdk", "codex", "gemini"), model="opus")
-    assert found["claude_cli"] == ("opus", "as requested")
-    assert found["agent_sdk"] == ("opus", "as requested")
-    told = "as requested; uses its own default model, since opus is meant for claude_cli"
-    assert found["codex"] == found["gemini"] == (None, told)
-
-
-def test_a_reviewer_that_asks_no_model_is_not_the_one_that_a_model_is_meant_for() -> None:
+    assert found["claude_cli"] == found["agent_sdk"] == ("opus", "as requested")
+    other = "as requested; uses its own default model, since opus is meant for claude_cli"
+    assert found["codex"] == found["gemini"] == (None, other)
+    # The first that asks a model, and not the first reviewer.
     found = models(reviewers=("offline", "codex"), model="gpt-5")
-    assert found["codex"] == ("gpt-5", "as requested")
-    assert found["offline"][0] is None
+    assert (found["codex"], found["offline"][0]) == (("gpt-5", "as requested"), None)
+    assert set(models(reviewers=("agent_sdk", "codex")).values()) == {(None, "as requested")}
 
 
 @each(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
@@ -185,7 +150,3 @@ def test_a_reviewer_keeps_the_model_that_the_settings_have_for_it_alone(named: s
     found = models(reviewers=("codex", "api", "agent_sdk"), model=named, **own)
     assert (found["api"][0], found["agent_sdk"][0]) == ("openai:small", "haiku")
     assert why in found["api"][1]
-
-
-def test_without_a_named_model_nothing_is_told_of_models() -> None:
-    assert set(models(reviewers=("agent_sdk", "codex")).values()) == {(None, "as requested")}

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,8 @@ from codeloupe.engine.plan import (
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk, Unit
+from codeloupe.model.expert import Expert
+from tests.rows import each
 from tests.unit.engine.plan_samples import (
     LINE,
     added_file,
@@ -33,7 +34,7 @@ from tests.unit.engine.plan_samples import (
     modified_file,
     own_body,
 )
-from tests.unit.engine.samples import changed, each_row
+from tests.unit.engine.samples import changed
 
 EVERY = expert("every")
 PYTHON = expert("python", "*.py")
@@ -45,6 +46,15 @@ def plan(*files: FileChange, effort: Effort = Effort.MEDIUM) -> tuple[Unit, ...]
     units = plan_units(files, effort=effort, experts=())
     check_plan(files, units, effort=effort)
     return units
+
+
+def asked(
+    *files: FileChange, by: Sequence[Expert], apart: bool = False, effort: Effort = Effort.LOW
+) -> list[tuple[str, tuple[Expert, ...]]]:
+    """What some experts are asked about: the names of the units, and the experts of each."""
+    units = plan_units(files, effort=effort, experts=by, apart=apart)
+    check_plan(files, units, experts=by, apart=apart, effort=effort)
+    return [(unit.name, unit.experts) for unit in units]
 
 
 def names(units: Sequence[Unit]) -> list[str]:
@@ -80,47 +90,33 @@ def test_what_is_covered() -> None:
     # A deleted file is covered under its old name.
     deleted = FileChange("old.py", None, FileStatus.DELETED, hunks=modified_file("x", 3).hunks)
     assert names(plan(deleted)) == ["old.py"]
-
-
-@pytest.mark.requirement("C11")
-def test_a_large_change_is_cut_and_every_hunk_is_there() -> None:
-    def check(effort: Effort) -> None:
-        files = large_change(83_000, seed=1)
-        assert len(plan(*files, effort=effort)) > 3
-
-    each_row(Effort, check)
-
-
-def test_a_path_that_stands_twice_in_a_diff_is_covered_twice() -> None:
+    # A path that is twice in a diff is covered twice.
     files = [added_file("a.py", 200), added_file("a.py", 210)]
     assert len(set(names(plan(*files, effort=Effort.HIGH)))) > 2
-
-
-def test_tiny_files_are_packed_together() -> None:
+    # Tiny files are packed together.
     units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
     assert names(units) == ["src/m0.py and 5 more files"]
 
 
-@pytest.mark.no_cover
-def test_a_large_change_at_medium_effort_takes_few_calls() -> None:
-    def check(seed: int) -> None:
-        files = large_change(83_000, seed=seed)
-        tokens = estimate_tokens(files)
-        units = plan(*files)
-        # Each call pays about 900 tokens of instructions again.
-        assert len(units) * 900 <= 0.33 * tokens
-
-    each_row(range(5), check)
+@pytest.mark.requirement("C11")
+@each("effort", Effort)
+def test_a_large_change_is_cut_and_every_hunk_is_there(effort: Effort) -> None:
+    assert len(plan(*large_change(83_000, seed=1), effort=effort)) > 3
 
 
 @pytest.mark.no_cover
-def test_units_are_well_filled() -> None:
-    def check(effort: Effort) -> None:
-        units = plan(*large_change(200_000, seed=3), effort=effort)
-        fills = [unit.tokens / effort.unit_tokens for unit in units]
-        assert 0.85 < sum(fills) / len(fills) < 1.2
+@each("seed", range(5))
+def test_a_large_change_at_medium_effort_takes_few_calls(seed: int) -> None:
+    files = large_change(83_000, seed=seed)
+    # Each call pays about 900 tokens of instructions again.
+    assert len(plan(*files)) * 900 <= 0.33 * estimate_tokens(files)
 
-    each_row(Effort, check)
+
+@pytest.mark.no_cover
+@each("effort", Effort)
+def test_units_are_well_filled(effort: Effort) -> None:
+    fills = [unit.tokens / effort.unit_tokens for unit in plan(*large_change(200_000, seed=3), effort=effort)]
+    assert 0.85 < sum(fills) / len(fills) < 1.2
 
 
 @pytest.mark.defect("V9")
@@ -209,123 +205,85 @@ def test_names() -> None:
     assert names(plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY], apart=True)) == ["a.py"]
 
 
-@pytest.mark.defect("V11")
-def test_joined_experts_are_one_unit_beside_those_of_each_other_expert() -> None:
-    joined = [replace(EVERY, joined=True), replace(PYTHON, joined=True), replace(PROSE, joined=True)]
-    money = expert("money")
-    units = plan_units([added_file("a.py")], effort=Effort.MEDIUM, experts=[*joined, money], apart=True)
-    assert [(unit.name, [one.name for one in unit.experts]) for unit in units] == [
-        ("a.py [default]", ["every", "python"]),
-        ("a.py [money]", ["money"]),
-    ]
+A, B, C = added_file("a.py"), added_file("b.c"), added_file("c.go")
 
 
 @pytest.mark.defect("V11")
-def test_a_file_that_no_joined_expert_matches_is_left_to_the_others() -> None:
-    files = [added_file("a.py"), added_file("b.c"), added_file("c.go")]
-    experts = [replace(PYTHON, joined=True), replace(PROSE, joined=True), expert("c", "*.c")]
-    units = plan_units(files, effort=Effort.MEDIUM, experts=experts, apart=True)
+def test_joined_experts_are_one_unit_beside_those_of_each_other_expert_and_leave_the_rest_to_them() -> None:
+    every, python, prose = (replace(one, joined=True) for one in (EVERY, PYTHON, PROSE))
+    money, c = expert("money"), expert("c", "*.c")
+    units = plan_units([A], effort=Effort.LOW, experts=[every, python, prose, money], apart=True)
+    by_name = {unit.name: unit.experts for unit in units}
+    assert by_name == {"a.py [default]": (every, python), "a.py [money]": (money,)}
+    units = plan_units([A, B, C], effort=Effort.MEDIUM, experts=[python, prose, c], apart=True)
     assert [(unit.files, len(unit.experts)) for unit in units] == [(("a.py",), 1), (("b.c",), 1), (("c.go",), 3)]
 
 
-def test_joined_checklist() -> None:
-    # A unit has the experts that match one of its files.
-    files = [added_file("a.py"), added_file("README.md")]
-    (unit,) = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
-    assert unit.experts == (EVERY, PYTHON, PROSE)
-    # Units of other files have other experts.
-    files = [added_file("src/a.py", 400), added_file("docs/a.md", 400)]
-    units = plan_units(files, effort=Effort.MEDIUM, experts=[PYTHON, PROSE])
-    assert [(unit.name, unit.experts) for unit in units] == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
+def test_a_unit_has_the_experts_that_match_one_of_its_files() -> None:
+    (unit,) = asked(A, added_file("README.md"), by=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
+    assert unit[1] == (EVERY, PYTHON, PROSE)
+    files = added_file("src/a.py", 400), added_file("docs/a.md", 400)
+    assert asked(*files, by=[PYTHON, PROSE], effort=Effort.MEDIUM) == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
     # A pattern with an exclamation mark leaves files out.
-    files = [added_file("a.py", 400), added_file("test_b.py", 400)]
-    units = plan_units(files, effort=Effort.MEDIUM, experts=[EVERY, NOT_TESTS])
-    assert [unit.experts for unit in units] == [(EVERY, NOT_TESTS), (EVERY,)]
-    # Where no expert matches all of them look.
-    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=[PYTHON, PROSE])
-    assert unit.experts == (PYTHON, PROSE)
-    # Without experts the checklist is empty.
-    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=(), apart=True)
-    assert unit.experts == ()
-    # Of two experts with one name the first counts.
-    (unit,) = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[PYTHON, expert("python")])
-    assert unit.experts == (PYTHON,)
-
-
-def test_a_pattern_that_cannot_be_read_names_its_expert() -> None:
+    files = added_file("a.py", 400), added_file("test_b.py", 400)
+    both = asked(*files, by=[EVERY, NOT_TESTS], effort=Effort.MEDIUM)
+    assert both == [("a.py", (EVERY, NOT_TESTS)), ("test_b.py", (EVERY,))]
+    # Where no expert matches all of them look, without experts the checklist is empty, of one name the first counts.
+    assert asked(B, by=[PYTHON, PROSE]) == [("b.c", (PYTHON, PROSE))]
+    assert asked(B, by=(), apart=True) == [("b.c", ())]
+    assert asked(A, by=[PYTHON, expert("python")]) == [("a.py", (PYTHON,))]
     with pytest.raises(ConfigError, match="expert odd"):
-        plan_units([added_file("a.py")], effort=Effort.LOW, experts=[expert("odd", "[z-a]")])
+        asked(A, by=[expert("odd", "[z-a]")])
 
 
-def test_experts_apart() -> None:
-    # Each expert has units of the files that its paths match.
-    files = [added_file("a.py"), added_file("b.py"), added_file("c.md")]
-    units = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE], apart=True)
-    check_plan(files, units, experts=[EVERY, PYTHON, PROSE], apart=True, effort=Effort.LOW)
-    assert [(unit.experts, unit.files) for unit in units] == [
-        ((EVERY,), ("a.py", "b.py", "c.md")),
-        ((PYTHON,), ("a.py", "b.py")),
-        ((PROSE,), ("c.md",)),
+def test_apart_each_expert_has_units_of_the_files_that_its_paths_match() -> None:
+    files = A, added_file("b.py"), added_file("c.md")
+    assert asked(*files, by=[EVERY, PYTHON, PROSE], apart=True) == [
+        ("a.py and 2 more files [every]", (EVERY,)),
+        ("a.py and 1 more file [python]", (PYTHON,)),
+        ("c.md [prose]", (PROSE,)),
     ]
-    # What no expert matches goes to all of them together.
-    files = [added_file("a.py"), added_file("b.c")]
-    units = plan_units(files, effort=Effort.LOW, experts=[PYTHON, PROSE], apart=True)
-    check_plan(files, units, experts=[PYTHON, PROSE], apart=True, effort=Effort.LOW)
-    assert [(unit.name, unit.experts) for unit in units] == [
-        ("a.py [python]", (PYTHON,)),
-        ("b.c [python, prose]", (PYTHON, PROSE)),
-    ]
-    # A single expert covers everything.
-    files = [added_file("a.py"), added_file("b.c")]
-    (unit,) = plan_units(files, effort=Effort.LOW, experts=[PYTHON], apart=True)
-    assert (unit.files, unit.experts) == (("a.py", "b.c"), (PYTHON,))
+    # What no expert matches goes to all of them together, and a single expert covers everything.
+    both = [("a.py [python]", (PYTHON,)), ("b.c [python, prose]", (PYTHON, PROSE))]
+    assert asked(A, B, by=[PYTHON, PROSE], apart=True) == both
+    assert asked(A, B, by=[PYTHON], apart=True) == [("a.py and 1 more file", (PYTHON,))]
 
 
-class TestPasses:
-    FILES = tuple(added_file(f"src/m{number}.py", 60 + number % 5) for number in range(30))
-
-    def test_passes(self) -> None:
-        # Further passes group and order the files anew.
-        units = plan_units(self.FILES, effort=Effort.MEDIUM, experts=[EVERY], passes=3)
-        check_plan(self.FILES, units, experts=[EVERY], passes=3)
-        groups = [
-            {frozenset(unit.files) for unit in units if unit.pass_number == pass_number} for pass_number in (1, 2, 3)
-        ]
-        assert len(groups[0] & groups[1]) < len(groups[0]) / 2
-        assert len(groups[1] & groups[2]) < len(groups[0]) / 2
-        # Files inside a unit change their order too.
-        few = self.FILES[:5]
-        orders = {unit.files for unit in plan_units(few, effort=Effort.LOW, experts=(), passes=5)}
-        assert len(orders) > 3
-        # Units of one file change their order.
-        large = (added_file("a.py", 2_000),)
-        units = plan_units(large, effort=Effort.HIGH, experts=(), passes=2)
-        check_plan(large, units, passes=2, effort=Effort.HIGH)
-        first, second = ([u.parts[0].hunks[0].new_start for u in units if u.pass_number == n] for n in (1, 2))
-        assert first == sorted(second) != second
-        # The first pass is the same however many follow.
-        one = plan_units(self.FILES, effort=Effort.MEDIUM, experts=[EVERY])
-        assert plan_units(self.FILES, effort=Effort.MEDIUM, experts=[EVERY], passes=3)[: len(one)] == one
-        # A plan without a pass is refused.
-        with pytest.raises(ValueError, match="at least one pass"):
-            plan_units(self.FILES, effort=Effort.LOW, experts=(), passes=0)
-
-
-# To go through all of it once for each part would not end within the time limit of a test.
-GREAT: dict[str, Callable[[], list[FileChange]]] = {
-    "one enormous hunk": lambda: [added_file("a.py", 60_000)],
-    "empty rows": lambda: [added_file("a.txt", 60_000, b"\n")],
-    "long paths": lambda: [added_file(f"{'d/' * 1_000}{number}.py") for number in range(500)],
-}
+def test_passes() -> None:
+    all_files = tuple(added_file(f"src/m{number}.py", 60 + number % 5) for number in range(30))
+    # Further passes group and order the files anew.
+    units = plan_units(all_files, effort=Effort.MEDIUM, experts=[EVERY], passes=3)
+    check_plan(all_files, units, experts=[EVERY], passes=3)
+    groups = [{frozenset(unit.files) for unit in units if unit.pass_number == pass_number} for pass_number in (1, 2, 3)]
+    assert len(groups[0] & groups[1]) < len(groups[0]) / 2
+    assert len(groups[1] & groups[2]) < len(groups[0]) / 2
+    # Files inside a unit change their order too.
+    few = all_files[:5]
+    orders = {unit.files for unit in plan_units(few, effort=Effort.LOW, experts=(), passes=5)}
+    assert len(orders) > 3
+    # Units of one file change their order.
+    large = (added_file("a.py", 2_000),)
+    units = plan_units(large, effort=Effort.HIGH, experts=(), passes=2)
+    check_plan(large, units, passes=2, effort=Effort.HIGH)
+    first, second = ([u.parts[0].hunks[0].new_start for u in units if u.pass_number == n] for n in (1, 2))
+    assert first == sorted(second) != second
+    # The first pass is the same however many follow.
+    one = plan_units(all_files, effort=Effort.MEDIUM, experts=[EVERY])
+    assert plan_units(all_files, effort=Effort.MEDIUM, experts=[EVERY], passes=3)[: len(one)] == one
+    # A plan without a pass is refused.
+    with pytest.raises(ValueError, match="at least one pass"):
+        plan_units(all_files, effort=Effort.LOW, experts=(), passes=0)
 
 
 @pytest.mark.no_cover
 def test_a_great_change_is_planned_whole() -> None:
-    def check(kind: str) -> None:
-        files = GREAT[kind]()
+    # To go through all of it once for each part would not end within the time limit of a test.
+    for files in (
+        [added_file("a.py", 60_000)],
+        [added_file("a.txt", 60_000, b"\n")],
+        [added_file(f"{'d/' * 1_000}{number}.py") for number in range(500)],
+    ):
         assert len(plan(*files, effort=Effort.HIGH)) > 100
-
-    each_row(GREAT, check)
 
 
 FUNCTION = b"+def work():\n" + b"+    value = compute(value)\n" * 18 + b"+\n"
@@ -336,31 +294,17 @@ def cut(hunk: Hunk, *, target: int = 200) -> tuple[Piece, ...]:
 
 
 def numbers(piece: Piece) -> tuple[int, int, int, int]:
-    hunk = piece.hunk
-    return hunk.old_start, hunk.old_lines, hunk.new_start, hunk.new_lines
+    return piece.hunk.old_start, piece.hunk.old_lines, piece.hunk.new_start, piece.hunk.new_lines
 
 
-def test_a_hunk_is_cut_into_even_pieces_with_right_numbers() -> None:
+def own_bodies(pieces: Sequence[Piece]) -> list[bytes]:
+    return [own_body(piece.hunk, piece.repeated_rows) for piece in pieces]
+
+
+def test_a_hunk_is_cut_into_even_pieces() -> None:
     # A hunk that fits is left as it is.
     hunk = hunk_of((b"+" + LINE) * 10)
     assert cut_hunk(hunk, target_tokens=150, most_tokens=hunk_tokens(hunk)) == (Piece(hunk, 0, hunk_tokens(hunk)),)
-    # Pieces of an added file count only new lines.
-    pieces = cut(hunk_of((b"+" + LINE) * 60))
-    assert len(pieces) > 2
-    assert numbers(pieces[0])[:3] == (0, 0, 1)
-    next_line = 1
-    for piece in pieces:
-        old_start, old_lines, new_start, new_lines = numbers(piece)
-        assert (old_start, old_lines) == (0, 0)
-        assert new_start + piece.repeated_rows == next_line
-        assert piece.hunk.added == new_lines
-        next_line = new_start + new_lines
-    assert next_line == 61
-    # Pieces of a deleted file count only old lines.
-    pieces = cut(hunk_of((b"-" + LINE) * 60))
-    assert len(pieces) > 2
-    assert {numbers(piece)[2:] for piece in pieces} == {(0, 0)}
-    assert pieces[-1].hunk.old_start + pieces[-1].hunk.old_lines == 61
     # Pieces are even and near the size asked for.
     tokens = [piece.tokens for piece in cut(hunk_of((b"+" + LINE) * 300))]
     assert max(tokens) <= 260
@@ -373,29 +317,20 @@ def test_a_cut_tears_little_apart() -> None:
     pieces = cut(hunk_of(body, old_start=7, new_start=9), target=1_000)
     assert len(pieces) > 2
     assert [piece.repeated_rows for piece in pieces] == [0] + [5] * (len(pieces) - 1)
-    for before, after in pairwise(pieces):
-        repeated = after.hunk.body.split(b"\n")[:5]
-        assert before.hunk.body.endswith(b"\n".join(repeated) + b"\n")
-        assert after.hunk.added == sum(row.startswith(b"+") for row in after.hunk.body.split(b"\n"))
-    assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+    assert b"".join(own_bodies(pieces)) == body
     # A cut is made before a definition when one is near.
-    pieces = cut(hunk_of(FUNCTION * 9), target=150)
-    own = [own_body(piece.hunk, piece.repeated_rows) for piece in pieces]
+    own = own_bodies(cut(hunk_of(FUNCTION * 9), target=150))
     assert len(own) > 3
     assert all(body.startswith(b"+def work") for body in own)
-
     # A cut does not part old lines from those that replace them.
-    def check(context: bytes) -> None:
+    for context in (b"", b" same()\n" * 3):
         change = context + (b"-" + LINE) * 3 + (b"+" + LINE) * 2
-        pieces = cut(hunk_of(change * 31), target=350)
-        assert len(pieces) > 3
-        assert all(own_body(piece.hunk, piece.repeated_rows).startswith(change) for piece in pieces)
-
-    each_row([b"", b" same()\n" * 3], check)
+        own = own_bodies(cut(hunk_of(change * 31), target=350))
+        assert len(own) > 3
+        assert all(body.startswith(change) for body in own)
     # A cut that must be inside a change is not between old and new.
-    pieces = cut(hunk_of((b"-" + LINE) * 12 + (b"+" + LINE) * 12))
-    assert len(pieces) == 2
-    assert own_body(pieces[1].hunk, pieces[1].repeated_rows)[:1] != b"+"
+    _, second = own_bodies(cut(hunk_of((b"-" + LINE) * 12 + (b"+" + LINE) * 12)))
+    assert second[:1] != b"+"
 
 
 def test_odd_hunks_are_cut_too() -> None:
@@ -405,32 +340,20 @@ def test_odd_hunks_are_cut_too() -> None:
     assert [piece.hunk.section for piece in pieces[:3]] == ["def earlier():", "class Large:", "class Large:"]
 
     # An endless row is never cut and weighs what is shown of it.
-    def check(rows_around: int) -> None:
-        around = (b"+" + LINE) * rows_around
+    for around in (b"", (b"+" + LINE) * 30):
         body = around + b"+" + b"var a;" * 500_000 + b"\n" + around
         pieces = cut(hunk_of(body), target=1_000)
-        assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
-        endless = [piece for piece in pieces if len(piece.hunk.body) > MAX_LINE_BYTES]
-        assert len(endless) == 1
-        assert endless[0].tokens < MAX_LINE_BYTES
-
-    each_row([0, 30], check)
+        assert b"".join(own_bodies(pieces)) == body
+        (endless,) = [piece for piece in pieces if len(piece.hunk.body) > MAX_LINE_BYTES]
+        assert endless.tokens < MAX_LINE_BYTES
     # Two endless rows are two pieces.
     pieces = cut(hunk_of(b"-" + b"a(1);" * 4_000 + b"\n+" + b"b(1);" * 4_000 + b"\n"), target=1_000)
     assert [(numbers(piece), piece.repeated_rows) for piece in pieces] == [((1, 1, 0, 0), 0), ((1, 0, 1, 1), 0)]
-    # The mark of a missing newline stays with its row.
-    marker = b"\\ No newline at end of file\n"
-    for rows in range(20, 60):
-        body = (b"-" + LINE) * rows + marker + (b"+" + LINE) * 30 + marker
-        pieces = cut(hunk_of(body))
-        assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
-        assert not any(piece.hunk.body.startswith(b"\\") for piece in pieces)
-        assert not any(own_body(piece.hunk, piece.repeated_rows).startswith(b"\\") for piece in pieces)
     # A body without a last newline stays without.
     body = ((b"+" + LINE) * 60).rstrip(b"\n")
     pieces = cut(hunk_of(body))
     assert len(pieces) > 2
-    assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+    assert b"".join(own_bodies(pieces)) == body
     assert pieces[-1].hunk.new_start + pieces[-1].hunk.new_lines == 61
     # An endless section is shortened.
     (piece,) = cut(hunk_of(b"+x\n", section="f" * 1_000_000))
@@ -443,25 +366,15 @@ def blocks(*paths: str, pass_number: int = 1) -> list[tuple[str, ...]]:
 
 
 def test_related_files_are_near() -> None:
-    # A test stands behind its source.
-    def check(source: str, test: str) -> None:
+    # A test follows its source.
+    pairs = """
+        src/pkg/a.py tests/unit/pkg/test_a.py; a.py a_test.py; src/a.ts src/a.test.ts; src/a.tsx src/__tests__/a.tsx;
+        lib/a.rb spec/a_spec.rb; pkg/a.go pkg/a_test.go; src/Order.php tests/OrderTest.php;
+        src/main/java/x/Order.java src/test/java/x/OrderTest.java; src/plan.py tests/test_plan_names.py;
+        src/y\udcff.py tests/test_y\udcff.py
+    """
+    for source, test in map(str.split, pairs.split(";")):
         assert (source, test) in blocks(test, "src/between.py", source)
-
-    each_row(
-        [
-            ("src/pkg/a.py", "tests/unit/pkg/test_a.py"),
-            ("a.py", "a_test.py"),
-            ("src/a.ts", "src/a.test.ts"),
-            ("src/a.tsx", "src/__tests__/a.tsx"),
-            ("lib/a.rb", "spec/a_spec.rb"),
-            ("pkg/a.go", "pkg/a_test.go"),
-            ("src/main/java/x/Order.java", "src/test/java/x/OrderTest.java"),
-            ("src/Order.php", "tests/OrderTest.php"),
-            ("src/plan.py", "tests/test_plan_names.py"),
-            ("src/y\udcff.py", "tests/test_y\udcff.py"),
-        ],
-        check,
-    )
     # Of several sources a test follows the one of its folder.
     assert ("b/index.ts", "b/index.test.ts") in blocks("a/index.ts", "b/index.test.ts", "b/index.ts")
     # A test of which nobody knows the source stands alone.
@@ -481,7 +394,6 @@ def test_each_further_pass_has_an_order_of_its_own() -> None:
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
     assert orders[1] == blocks(*paths, pass_number=2)
     # A file more leaves the others in the order of a pass.
-    paths = [f"folder/file{number}.py" for number in range(20)]
     with_another = blocks(*paths, "folder/other.py", pass_number=2)
     with_another.remove(("folder/other.py",))
     assert with_another == blocks(*paths, pass_number=2)
@@ -561,20 +473,13 @@ def test_tokens_are_estimated_near_what_a_tokenizer_counts() -> None:
     # Source code has three to four bytes a token.
     code = b"".join(path.read_bytes() for path in SOURCES)
     assert 3.3 < len(code) / tokens_of(code) < 4.2
-
-    # An estimate is near what a tokenizer counts.
-    def check(text: str, tokens: int) -> None:
+    # Counted by hand as the vendors' tokenizers cut: words with the space before them, marks, runs of digits.
+    for text, tokens in (
+        ("The review of a change is complete when every file was read.", 13),
+        ("    if total is None:\n        return compute(first, second)\n", 15),
+        ('{"name": "a", "line": 12, "severity": "high"}\n', 19),
+    ):
         assert abs(tokens_of(text) - tokens) <= 3
-
-    each_row(
-        [
-            # Counted by hand as the vendors' tokenizers cut: words with the space before them, marks, runs of digits.
-            ("The review of a change is complete when every file was read.", 13),
-            ("    if total is None:\n        return compute(first, second)\n", 15),
-            ('{"name": "a", "line": 12, "severity": "high"}\n', 19),
-        ],
-        check,
-    )
     # Indentation is nearly free.
     assert tokens_of("\n" + " " * 40 + "x") == tokens_of("\nx")
     # Text and its bytes weigh the same whatever is in them.
@@ -584,8 +489,3 @@ def test_tokens_are_estimated_near_what_a_tokenizer_counts() -> None:
     assert estimate_tokens([file, file]) == 2 * (header_tokens(file) + hunk_tokens(file.hunks[0]))
     renamed = FileChange("a", "b", FileStatus.RENAMED)
     assert estimate_tokens([renamed]) == header_tokens(renamed) < 12
-
-
-def test_ten_megabytes_weigh_as_much_as_their_lines() -> None:
-    line = b"+    value = (a, b)  # \xff\n"
-    assert tokens_of(line * 400_000) == pytest.approx(400_000 * tokens_of(line), rel=0.1)

@@ -28,14 +28,17 @@ from tests.rows import each
 DEFAULTS = Settings()
 
 
+def _files_below(root: Path) -> dict[str, bytes]:
+    files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+
 def _take_in(request: ScopeRequest, path: Path, settings: Settings = DEFAULTS) -> tuple[Prepared, dict[str, bytes]]:
     """What was taken in, and what lay in its snapshot; the snapshot is gone afterwards."""
 
     async def go() -> tuple[Prepared, dict[str, bytes]]:
         async with prepare(request, path, settings) as intake:
-            root = intake.snapshot
-            files = [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
-            return intake, {str(file.relative_to(root)): file.read_bytes() for file in files}
+            return intake, _files_below(intake.snapshot)
 
     intake, contents = asyncio.run(go())
     assert not intake.snapshot.exists()
@@ -81,47 +84,45 @@ def test_the_snapshot_holds_the_selected_files_of_the_working_tree(edited: GitRe
     assert intake.without_content == frozenset()
 
 
-def test_the_snapshot_of_what_is_staged_is_that_of_the_index(edited: GitRepository) -> None:
+def test_the_snapshot_of_an_index_or_a_commit_is_its_own_and_the_base_branch_is_that_of_the_settings(
+    edited: GitRepository,
+) -> None:
     intake, contents = _take_in(StagedScope(), edited.path)
     assert (_selected(intake), contents) == (["a.py"], {"a.py": b"staged\n"})
-
-
-def test_the_snapshot_of_a_commit_is_that_of_the_commit(edited: GitRepository) -> None:
     intake, contents = _take_in(CommitScope("HEAD"), edited.path)
     assert _selected(intake) == ["a.py", "b.py", "c.py"]
     assert contents == dict.fromkeys(("a.py", "b.py", "c.py"), b"old\n")
-
-
-def test_the_base_branch_of_the_settings_is_used(edited: GitRepository) -> None:
     edited.branch("release")
     intake, _ = _take_in(DefaultScope(), edited.path, Settings(base_branch="release"))
     assert "against release" in intake.change.scope.description
 
 
-def test_files_are_left_out_by_their_content_too(edited: GitRepository) -> None:
-    edited.write("big.py", "x = 1\n" * 100)
-    intake, _ = _take_in(UncommittedScope(), edited.path, Settings(max_file_bytes=500))
-    assert "big.py" not in _selected(intake)
-    assert [skip.reason for skip in intake.selection.skipped if skip.file == "big.py"] == [SkipReason.TOO_LARGE]
-
-
-def test_a_file_that_cannot_be_put_into_the_snapshot_is_skipped_once_as_unreadable(repository: GitRepository) -> None:
+def test_a_file_that_no_copy_can_hold_is_skipped_once_and_others_of_the_tree_are_not_counted(
+    repository: GitRepository,
+) -> None:
+    repository.write("deep/" * 201 + "old.py", "x\n")
+    repository.commit()
     repository.write("deep/" * 200 + "file.py", "x\n")
     repository.write("a.py", "x\n")
     repository.commit()
-    intake, contents = _take_in(CommitScope("HEAD"), repository.path)
-    assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
-    (skip,) = intake.selection.skipped
-    assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
-    assert intake.selection.total == 2
+    for intake, contents in (
+        _take_in(CommitScope("HEAD"), repository.path),
+        _with_everything(CommitScope("HEAD"), repository.path),
+    ):
+        assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
+        (skip,) = intake.selection.skipped
+        assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
+        assert intake.selection.total == 2
 
 
-def test_a_pipe_in_the_place_of_a_file_is_counted_once(edited: GitRepository) -> None:
+def test_what_is_too_large_or_no_file_is_left_out_once(edited: GitRepository) -> None:
+    edited.write("big.py", "x = 1\n" * 100)
     edited.remove("a.py")
     os.mkfifo(edited.path / "a.py")
-    intake, _ = _take_in(UncommittedScope(), edited.path)
-    assert [skip.reason for skip in intake.selection.skipped if skip.file == "a.py"] == [SkipReason.UNREADABLE]
-    assert "a.py" not in _selected(intake)
+    intake, _ = _take_in(UncommittedScope(), edited.path, Settings(max_file_bytes=500))
+    skipped = [(skip.file, skip.reason) for skip in intake.selection.skipped if skip.file != "image.png"]
+    assert sorted(skipped) == [("a.py", SkipReason.UNREADABLE), ("big.py", SkipReason.TOO_LARGE)]
+    assert _selected(intake) == ["b.py", "c.py", "new.py"]
 
 
 def test_the_snapshot_is_gone_after_an_error(edited: GitRepository) -> None:
@@ -139,7 +140,10 @@ def test_the_snapshot_is_gone_after_an_error(edited: GitRepository) -> None:
     assert not [root for root in seen if root.parent.exists()]
 
 
-def test_a_diff_is_completed_from_the_repository_it_belongs_to(edited: GitRepository) -> None:
+def test_a_diff_is_completed_from_its_repository_and_elsewhere_what_is_unknown_is_named(
+    edited: GitRepository, tmp_path: Path
+) -> None:
+    first = edited.git("diff", "--", "a.py")
     edited.git("add", "--all")
     data = edited.git("diff", "--cached")
     edited.git("reset", "--quiet", "--hard")
@@ -148,22 +152,14 @@ def test_a_diff_is_completed_from_the_repository_it_belongs_to(edited: GitReposi
     assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
     assert contents == {"a.py": b"edited\n", "b.py": b"edited\n", "new.py": b"new\n"}
     assert intake.without_content == frozenset()
-
-
-def test_a_diff_can_be_reviewed_anywhere_and_what_is_unknown_is_named(edited: GitRepository, tmp_path: Path) -> None:
-    edited.git("add", "--all")
-    data = edited.git("diff", "--cached")
-    intake, contents = _take_in(DiffScope("-", data), tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    intake, contents = _take_in(DiffScope("-", data), tmp_path / "elsewhere")
     assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
     assert contents == {"new.py": b"new\n"}
     assert intake.without_content == {"a.py", "b.py"}
-
-
-def test_several_diffs_of_one_file_have_no_single_new_content(edited: GitRepository) -> None:
-    first = edited.git("diff", "--", "a.py")
+    # Several diffs of one file have no single new content.
     intake, contents = _take_in(DiffScope("-", first + first), edited.path)
-    assert contents == {}
-    assert intake.without_content == {"a.py"}
+    assert (contents, intake.without_content) == ({}, {"a.py"})
 
 
 def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path) -> None:
@@ -180,6 +176,8 @@ def test_a_diff_that_leads_out_of_the_tree_is_refused(tmp_path: Path, name: str)
     data = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n".replace("b//", "/").encode()
     with pytest.raises(DiffSyntaxError, match="leads out of the repository"):
         _take_in(DiffScope("-", data), tmp_path)
+    with pytest.raises(NotARepository):
+        _take_in(UncommittedScope(), tmp_path)
 
 
 def test_a_diff_of_a_great_many_files_needs_few_programs(
@@ -201,34 +199,16 @@ def test_a_diff_of_a_great_many_files_needs_few_programs(
     assert 0 < len((tmp_path / "log").read_text().splitlines()) <= 4
 
 
-def test_outside_of_a_repository_a_scope_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotARepository):
-        _take_in(UncommittedScope(), tmp_path)
-
-
-def _with_everything(
-    request: ScopeRequest, path: Path, *, trusted: bool = True
-) -> tuple[Prepared, dict[str, bytes] | None]:
+def _with_everything(request: ScopeRequest, path: Path, *, trusted: bool = True) -> tuple[Prepared, dict[str, bytes]]:
     """What was taken in with tree, guidance and context, and the files of the tree."""
 
-    async def go() -> tuple[Prepared, dict[str, bytes] | None]:
-        async with prepare(
-            request,
-            path,
-            Settings(untrusted=not trusted),
-            with_tree=True,
-            context="ticket 7",
-            with_guidance=True,
-        ) as intake:
-            return intake, None if intake.tree is None else _files_below(intake.tree)
+    async def go() -> tuple[Prepared, dict[str, bytes]]:
+        settings = Settings(untrusted=not trusted)
+        async with prepare(request, path, settings, with_tree=True, context="ticket 7", with_guidance=True) as intake:
+            files = {} if intake.tree is None else _files_below(intake.tree)
+            return intake, {name: content for name, content in files.items() if not name.startswith(".git/")}
 
     return asyncio.run(go())
-
-
-def _files_below(root: Path) -> dict[str, bytes]:
-    files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-    found = {str(file.relative_to(root)): file.read_bytes() for file in files}
-    return {name: content for name, content in found.items() if not name.startswith(".git/")}
 
 
 @pytest.fixture(scope="module")
@@ -250,12 +230,9 @@ def guided(guided_work: GitRepository, tmp_path: Path) -> GitRepository:
     return guided_work.copied_to(tmp_path / "repository")
 
 
-def test_without_being_asked_for_nothing_more_is_taken_in(guided: GitRepository) -> None:
+def test_the_user_s_own_working_tree_is_read_as_it_is_when_it_is_asked_for(guided: GitRepository) -> None:
     intake, _ = _take_in(UncommittedScope(), guided.path)
     assert (intake.tree, intake.intent, intake.guidance) == (None, Intent(), ())
-
-
-def test_the_user_s_own_working_tree_is_read_as_it_is(guided: GitRepository) -> None:
     intake, _ = _with_everything(UncommittedScope(), guided.path)
     assert intake.tree == guided.path
     assert intake.snapshot != guided.path
@@ -267,7 +244,6 @@ def test_the_user_s_own_working_tree_is_read_as_it_is(guided: GitRepository) -> 
 def test_an_untrusted_working_tree_is_read_in_a_copy(guided: GitRepository) -> None:
     intake, tree = _with_everything(UncommittedScope(), guided.path, trusted=False)
     assert intake.tree == intake.snapshot
-    assert tree is not None
     assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "image.png", "new.py"]
     assert tree["a.py"] == b"edited\n"
     assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
@@ -281,37 +257,18 @@ def test_the_tree_of_an_index_or_a_commit_is_exported_once(
 ) -> None:
     intake, tree = _with_everything(request_, guided.path, trusted=trusted)
     assert intake.tree == intake.snapshot
-    assert tree is not None
     assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "c.py"]
     assert tree["a.py"] == content
     assert not intake.snapshot.exists()
 
 
-def test_a_commit_has_its_own_words(guided: GitRepository) -> None:
+def test_a_commit_and_a_branch_have_their_own_words(guided: GitRepository) -> None:
     intake, _ = _with_everything(CommitScope("HEAD"), guided.path)
     assert intake.intent == Intent(title="Guide", messages=("The reason.",), context="ticket 7")
     assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
-
-
-def test_a_branch_has_its_words_and_the_working_tree(guided: GitRepository) -> None:
     guided.branch("base", "HEAD~1")
     intake, _ = _with_everything(BaseScope("base"), guided.path)
     assert (intake.tree, intake.intent.title) == (guided.path, "main")
-
-
-def test_a_file_that_the_tree_cannot_hold_is_skipped_and_others_of_the_tree_are_not_counted(
-    repository: GitRepository,
-) -> None:
-    repository.write("deep/" * 201 + "old.py", "x\n")
-    repository.commit()
-    repository.write("deep/" * 200 + "new.py", "x\n")
-    repository.write("a.py", "x\n")
-    repository.commit()
-    intake, tree = _with_everything(CommitScope("HEAD"), repository.path)
-    assert (_selected(intake), tree) == (["a.py"], {"a.py": b"x\n"})
-    assert [(skip.file, skip.reason) for skip in intake.selection.skipped] == [
-        ("deep/" * 200 + "new.py", SkipReason.UNREADABLE)
-    ]
 
 
 def test_nothing_to_review_needs_no_tree(repository: GitRepository) -> None:

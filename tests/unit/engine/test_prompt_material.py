@@ -10,8 +10,9 @@ from codeloupe.engine.prompt_material import condensed, cut, fenced, guidance_fo
 from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.system.untrusted import has_hidden, one_line, visible
+from tests.rows import each
 from tests.unit.engine.prompt_samples import FENCE, material
-from tests.unit.engine.samples import each_row, finding
+from tests.unit.engine.samples import finding
 
 _ROOT = GuidanceFile("AGENTS.md", "root agents")
 _REVIEW = GuidanceFile("REVIEW.md", "root review")
@@ -142,11 +143,6 @@ SHOP = Path(bench.lifelike.__file__).with_name("shop_guidance.md").read_text(enc
 
 
 @pytest.mark.defect("V9")
-def test_what_fits_stays_as_it_is() -> None:
-    assert condensed("# Rules\n\nBe brief.\n", 100, ["a.py"]) == "# Rules\n\nBe brief.\n"
-
-
-@pytest.mark.defect("V9")
 def test_the_rules_for_the_languages_and_folders_of_the_files_stay() -> None:
     failures = []
     for file, kept, gone in (
@@ -165,28 +161,20 @@ def test_the_rules_for_the_languages_and_folders_of_the_files_stay() -> None:
 
 
 @pytest.mark.defect("V9")
-def test_rules_for_all_code_come_before_how_to_work() -> None:
+def test_points_stay_whole_in_order_under_their_headings_and_rules_come_before_how_to_work() -> None:
+    assert condensed("# Rules\n\nBe brief.\n", 100, ["a.py"]) == "# Rules\n\nBe brief.\n"
     text = condensed(SHOP, 2_000, ["shared/unknown.zig"])
     assert "Never swallow an exception" in text
     assert "Never log addresses" in text
-    for words in ("make setup", "72 letters", "at ten", "channel"):
-        assert words not in text
-
-
-@pytest.mark.defect("V9")
-def test_points_stay_whole_under_their_headings_and_in_their_order() -> None:
-    text = condensed(SHOP, 1_500, ["orders/total.py"])
-    rows = text.split("\n")[:-1]
+    assert [words for words in ("make setup", "72 letters", "at ten", "channel") if words in text] == []
+    rows = condensed(SHOP, 1_500, ["orders/total.py"]).split("\n")[:-1]
     whole = SHOP.split("\n")
     places = [whole.index(row) for row in rows if row.startswith(("#", "- "))]
     assert places == sorted(places)
     assert len(places) > 10
     headings = [row for row in rows if row.startswith("#")]
     assert len(headings) == len(set(headings))
-
-
-@pytest.mark.defect("V9")
-def test_the_same_rule_again_is_said_once() -> None:
+    # The same rule again is said once.
     text = condensed("- Never do that.\n" * 50 + "- Always do this.\n", 200, ["a.py"])
     assert text.count("Never do that") == 1
     assert "Always do this" in text
@@ -194,51 +182,29 @@ def test_the_same_rule_again_is_said_once() -> None:
 
 @pytest.mark.defect("V9")
 def test_any_text_fits_its_room() -> None:
-    texts = [
-        "x" * 16_000,
-        "#\n" * 8_000,
-        "```\n" * 4_000,
-        "- " * 8_000,
-        ". A" * 5_000,
-        "\n" * 16_000,
-        "é—" * 4_000,
-        "a\n=\n" * 4_000,
-    ]
-    for text in texts:
+    for text in (one * 8_000 for one in ("xx", "#\n", "```\n", "- ", ". A", "\n\n", "é—", "a\n=\n")):
         for room in (0, 1, 30, 200, 2_000):
             assert len(condensed(text, room, ["a.py"] * 1_000).encode()) <= room + 60, (text[:10], room)
 
 
-def test_what_cannot_be_seen_is_shown_and_the_rest_stays() -> None:
-    def check(text: str, shown: str) -> None:
-        assert visible(text) == shown
-        assert has_hidden(text) == (text != shown)
-
-    each_row(
-        [
-            ("plain\twith tab\nand line", "plain\twith tab\nand line"),
-            ("two\r\nlines\r", "two\nlines<U+000D>"),
-            ("if a\u202e b", "if a<U+202E> b"),
-            ("a\u2066b\u2069", "a<U+2066>b<U+2069>"),
-            ("nul\0", "nul<U+0000>"),
-            ("\x1b[31mred", "<U+001B>[31mred"),
-            ("zero\u200bwidth", "zero<U+200B>width"),
-            ("same\u200b\u200b\u200b", "same<U+200B×3>"),
-            ("tags \U000e0041\U000e0042", "tags <U+E0041><U+E0042>"),
-            ("selectors \ufe00\U000e0100", "selectors <U+FE00><U+E0100>"),
-            ("\ufeffmark", "<U+FEFF>mark"),
-            ("caf\udce9.py", "caf<0xE9>.py"),
-            ("half \ud800", "half <U+D800>"),
-            ("line\u2028end", "line<U+2028>end"),
-            ("na\u200dme", "na<U+200D>me"),
-            ("Ünïcode 漢字 עברית", "Ünïcode 漢字 עברית"),
-            ("👩\u200d💻 ❤\ufe0f", "👩\u200d💻 ❤\ufe0f"),
-        ],
-        check,
-    )
+@each(
+    ("text", "shown"),
+    [
+        *((same, same) for same in ("plain\twith tab\nand line", "Ünïcode 漢字 עברית", "👩\u200d💻 ❤\ufe0f")),
+        ("two\r\nlines\r", "two\nlines<U+000D>"),
+        ("if a\u202e b\u2066b\u2069", "if a<U+202E> b<U+2066>b<U+2069>"),
+        ("nul\0 \x1b[31mred", "nul<U+0000> <U+001B>[31mred"),
+        ("zero\u200bwidth\u200b\u200b\u200b", "zero<U+200B>width<U+200B×3>"),
+        ("tags \U000e0041\U000e0042 selectors \ufe00\U000e0100", "tags <U+E0041><U+E0042> selectors <U+FE00><U+E0100>"),
+        ("\ufeffmark caf\udce9.py half \ud800", "<U+FEFF>mark caf<0xE9>.py half <U+D800>"),
+        ("line\u2028end na\u200dme", "line<U+2028>end na<U+200D>me"),
+        ("\u200b\u200c" * 100_000 + "\0" * 400_000, "<U+200B><U+200C>" * 100_000 + "<U+0000×400000>"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown_and_the_rest_stays(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert has_hidden(text) == (text != shown)
     assert one_line("a\nb\tc\r") == "a<U+000A>b<U+0009>c<U+000D>"
-    shown = visible("\u200b\u200c" * 100_000 + "\0" * 400_000)
-    assert shown == "<U+200B><U+200C>" * 100_000 + "<U+0000×400000>"
 
 
 def test_a_text_cannot_end_its_block_whatever_it_holds() -> None:

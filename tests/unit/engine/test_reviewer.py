@@ -54,7 +54,7 @@ from tests.review_factories import (
     named,
     through,
 )
-from tests.unit.engine.samples import each_row
+from tests.rows import each
 
 ONE = named(["a.py"])
 FILES = named(["a.py", "b.py", "c.py"])
@@ -92,20 +92,12 @@ def request_for(task: ReviewTask, *, limits: AgentLimits = LIMITS) -> AgentReque
     return agent.requests[0]
 
 
+_PLACE = {"absolute_file_path": "/w/a.py", "line_range": {"start": 8, "end": 8}}
+_OF_CODEX = {"title": "[P1] x", "body": "y", "priority": 1, "code_location": _PLACE}
 UNQUOTED_FORMS: list[dict[str, Any]] = [
     {"verdict": "PASS", "findings": [{"file_path": "a.py", "line_start": 8, "priority": 0, "title": "[P0] x"}]},
     {"passed": True, "summary": "", "issues": [{"file": "a.py", "line": 8, "severity": "error", "message": "x"}]},
-    {
-        "findings": [
-            {
-                "title": "[P1] x",
-                "body": "y",
-                "priority": 1,
-                "code_location": {"absolute_file_path": "/w/a.py", "line_range": {"start": 8, "end": 8}},
-            }
-        ],
-        "overall_correctness": "patch is correct",
-    },
+    {"findings": [_OF_CODEX], "overall_correctness": "patch is correct"},
 ]
 
 
@@ -218,44 +210,43 @@ def test_tools_are_given_only_with_a_tree_and_for_untrusted_code_only_when_confi
 
 
 @pytest.mark.requirement("D6")
-def test_each_finding_says_who_saw_it_and_under_a_joined_checklist_the_category_names_the_expert(
-    tmp_path: Path,
-) -> None:
-    def check(options: dict[str, Any], seen: set[object]) -> None:
-        outcome, _ = review(ScriptedAgent([answer(claim("a.py"))]), make_task(tmp_path, ONE), **options)
-        assert {(found.expert, found.seen_by) for found in outcome.findings} == seen
+@each(
+    ("options", "seen"),
+    [
+        ({}, {"correctness": ("scripted",)}),
+        ({"experts": (CORRECTNESS, SECURITY)}, {"correctness": ("scripted",)}),
+        (
+            {"experts": (CORRECTNESS, SECURITY), "apart": True},
+            {"correctness": ("scripted/correctness",), "security": ("scripted/security",)},
+        ),
+        ({"passes": 2}, {"correctness": ("scripted#1", "scripted#2")}),
+        (
+            {"experts": (SECURITY,), "apart": True, "passes": 2},
+            {"security": ("scripted/security#1", "scripted/security#2")},
+        ),
+    ],
+)
+def test_each_finding_says_who_saw_it(tmp_path: Path, options: dict[str, Any], seen: dict[str, tuple[str]]) -> None:
+    outcome, _ = review(ScriptedAgent([answer(claim("a.py"))]), make_task(tmp_path, ONE), **options)
+    by_expert = {(found.expert, label) for found in outcome.findings for label in found.seen_by}
+    assert by_expert == {(expert, label) for expert, labels in seen.items() for label in labels}
 
-    both = (CORRECTNESS, SECURITY)
-    each_row(
-        [
-            ({}, {("correctness", ("scripted",))}),
-            ({"experts": both}, {("correctness", ("scripted",))}),
-            (
-                {"experts": both, "apart": True},
-                {("correctness", ("scripted/correctness",)), ("security", ("scripted/security",))},
-            ),
-            ({"passes": 2}, {("correctness", ("scripted#1",)), ("correctness", ("scripted#2",))}),
-            (
-                {"experts": (SECURITY,), "apart": True, "passes": 2},
-                {("security", ("scripted/security#1",)), ("security", ("scripted/security#2",))},
-            ),
-        ],
-        check,
-    )
+
+@pytest.mark.requirement("D6")
+def test_under_a_joined_checklist_the_category_names_the_expert(tmp_path: Path) -> None:
     claims = [claim("a.py", 2, category="Security"), claim("a.py", 9, category="colours")]
-    outcome, _ = review(ScriptedAgent([answer(*claims)]), make_task(tmp_path, ONE), experts=both)
+    agent = ScriptedAgent([answer(*claims)])
+    outcome, _ = review(agent, make_task(tmp_path, ONE), experts=(CORRECTNESS, SECURITY))
     assert [found.expert for found in outcome.findings] == ["security", None]
 
 
-def test_the_use_of_all_calls_is_summed(tmp_path: Path) -> None:
+def test_the_use_of_all_calls_is_summed_and_an_answer_of_the_ledger_costs_nothing(tmp_path: Path) -> None:
     step = Json({"findings": []}, usage=TokenUsage(input_tokens=10, output_tokens=3))
     usage = review(ScriptedAgent([step], cost_usd=0.25), make_task(tmp_path, FILES))[0].usage
     assert (usage.requests, usage.cached, usage.input_tokens, usage.output_tokens) == (3, 0, 30, 9)
     assert (usage.cost_usd, usage.unknown_costs) == (0.75, 0)
     assert usage.duration_seconds > 0
-
-
-def test_a_cost_that_is_not_told_is_unknown_and_an_answer_of_the_ledger_costs_nothing(tmp_path: Path) -> None:
+    # A cost that nobody says is unknown.
     plain = direct(ScriptedAgent([answer()], cost_usd=None))
 
     async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
@@ -268,13 +259,19 @@ def test_a_cost_that_is_not_told_is_unknown_and_an_answer_of_the_ledger_costs_no
     assert [event.from_ledger for event in finished if "a.py" in event.unit] == [True]
 
 
-def test_a_change_without_hunks_needs_no_call(tmp_path: Path) -> None:
+def test_a_change_without_hunks_needs_no_call_and_a_file_that_no_unit_has_is_not_reviewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = ScriptedAgent([answer()])
     task = make_task(tmp_path, {"a.py": "x = 1\n"})
     renamed = replace(task.files[0], old_path="b.py", hunks=())
     outcome, _ = review(agent, replace(task, files=(renamed,)))
     assert agent.requests == ()
     assert (outcome.units_total, outcome.units_failed, outcome.unreviewed) == (0, (), frozenset())
+    monkeypatch.setattr(engine_reviewer, "plan_units", lambda _files, **_options: ())
+    outcome, _ = outcome_of(tmp_path, answer(), files=FILES)
+    assert reasons(outcome) == dict.fromkeys(FILES, "it is in no unit")
+    assert outcome.unreviewed == set(FILES)
 
 
 def test_a_transcript_gets_prompts_and_answers_and_the_log_gets_none(
@@ -339,10 +336,7 @@ def test_garbage_twice_fails_the_unit_after_one_more_question_and_keeps_the_answ
     assert outcome.errors[-1].kind == "invalid_answer"
     assert outcome.errors[-1].detail == "%%% no idea what %%%"
     assert "could not be read" in warnings(events)
-
-
-@pytest.mark.requirement("V8")
-def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    # A missing field is named.
     outcome, _ = outcome_of(tmp_path, Json({"verdict": "PASS"}))
     assert reasons(outcome)["a.py"].startswith("missing field: findings")
 
@@ -366,19 +360,20 @@ def test_an_answer_that_is_said_again_in_a_readable_form_counts_when_it_was_a_re
         assert outcome.unreviewed == {"a.py"}
 
 
-def test_an_answer_too_long_to_be_said_again_whole_is_not_asked_for(tmp_path: Path) -> None:
+def test_what_cannot_be_said_again_is_asked_for_anew_or_not_at_all(tmp_path: Path) -> None:
     outcome, agent = outcome_of(tmp_path, Text("{" + "nothing of this can be read " * 2_000))
     assert len(agent.requests) == 1
     assert "a.py" in reasons(outcome)
-
-
-def test_an_empty_answer_is_asked_for_anew_since_nothing_can_be_said_again(tmp_path: Path) -> None:
     for raw in ("  \n", '{"type": "result", "is_error": true, "result": "no structured output"}'):
         empty = OutputInvalid("there is no answer", agent="scripted", raw_output=raw)
         outcome, agent = outcome_of(tmp_path, empty, answer(claim("a.py")))
         assert agent.requests[0] == agent.requests[1]
-        assert len(outcome.findings) == 1
-        assert outcome.units_failed == ()
+        assert (len(outcome.findings), outcome.units_failed) == (1, ())
+    # When asking again fails, what was found stays and both reasons are named.
+    broken = Json({"verdict": "PERHAPS", "findings": [claim("a.py")]})
+    outcome, _ = outcome_of(tmp_path, broken, TimedOut("too long", agent="scripted"))
+    assert len(outcome.findings) == 1
+    assert reasons(outcome)["a.py"] == "invalid verdict: PERHAPS; asking again failed: timeout"
 
 
 def test_an_answer_that_is_quoted_from_the_change_or_the_question_is_not_the_models_own(tmp_path: Path) -> None:
@@ -419,14 +414,7 @@ def test_a_truncated_answer_keeps_its_whole_findings_and_is_asked_for_anew(tmp_p
     assert reasons(outcome)["a.py"] == "invalid json: truncated"
 
 
-def test_when_asking_again_fails_what_was_found_stays_and_both_reasons_are_told(tmp_path: Path) -> None:
-    broken = Json({"verdict": "PERHAPS", "findings": [claim("a.py")]})
-    outcome, _ = outcome_of(tmp_path, broken, TimedOut("too long", agent="scripted"))
-    assert len(outcome.findings) == 1
-    assert reasons(outcome)["a.py"] == "invalid verdict: PERHAPS; asking again failed: timeout"
-
-
-def test_a_finding_that_cannot_be_read_may_be_the_gravest_and_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_finding_that_cannot_be_read_may_be_the_most_severe_and_is_asked_for_again(tmp_path: Path) -> None:
     small, grave = claim("a.py", 9, severity="low", title="small"), claim("a.py", 3, title="grave")
     unread = {**grave, "severity": "terrible"}
     said_again = Json({"readable": True, "findings": [small, grave]})
@@ -445,20 +433,13 @@ def test_a_finding_that_cannot_be_read_may_be_the_gravest_and_is_asked_for_again
         assert all(error.message in warnings(events) for error in outcome.errors)
 
 
-def test_a_flood_of_findings_is_no_review_and_of_what_is_kept_the_gravest_come_first(tmp_path: Path) -> None:
+def test_a_flood_of_findings_is_no_review_and_of_what_is_kept_the_most_severe_come_first(tmp_path: Path) -> None:
     flood = [claim("a.py", number % 50, severity="low", title=f"no {number}") for number in range(900)]
     outcome, _ = outcome_of(tmp_path, answer(*flood, claim("a.py", 7, severity="critical")))
     assert len(outcome.findings) == 200
     assert outcome.findings[0].severity is Severity.CRITICAL
     assert reasons(outcome)["a.py"].startswith("901 findings in one answer")
     assert outcome.unreviewed == {"a.py"}
-
-
-def test_a_file_that_no_unit_has_is_not_reviewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_reviewer, "plan_units", lambda _files, **_options: ())
-    outcome, _ = outcome_of(tmp_path, answer(), files=FILES)
-    assert reasons(outcome) == dict.fromkeys(FILES, "it is in no unit")
-    assert outcome.unreviewed == set(FILES)
 
 
 def test_a_model_that_claims_defects_and_then_names_none_is_not_clean(tmp_path: Path) -> None:
@@ -510,35 +491,22 @@ def test_a_budget_of_one_request_reviews_one_unit_and_lists_the_rest(tmp_path: P
     assert len(outcome.errors) < 12
 
 
-def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path) -> None:
-    def check(error: AgentError) -> None:
-        agent = ScriptedAgent([Delay(0.01, error)])
-        caller = AgentCaller(CallerOptions(concurrency=2))
-        outcome, _ = review(through(caller, agent), make_task(tmp_path, MANY))
-        assert len(agent.requests) <= 4
-        assert len(outcome.units_failed) == 30
-        assert all(error.message in reason for reason in reasons(outcome).values())
-        assert agent.running == 0
+@each("error", [NotLoggedIn("no key", agent="scripted", hint="set it"), InvalidRequest("no model", agent="scripted")])
+def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path, error: AgentError) -> None:
+    agent = ScriptedAgent([Delay(0.01, error)])
+    outcome, _ = review(through(AgentCaller(CallerOptions(concurrency=2)), agent), make_task(tmp_path, MANY))
+    assert len(agent.requests) <= 4
+    assert len(outcome.units_failed) == 30
+    assert all(error.message in reason for reason in reasons(outcome).values())
+    assert agent.running == 0
 
-    each_row(
-        [NotLoggedIn("no key", agent="scripted", hint="set it"), InvalidRequest("no such model", agent="scripted")],
-        check,
-    )
-    # The third failure in a row opens the circuit; one more unit may be under way then.
+
+def test_the_third_failure_in_a_row_ends_the_asking_and_so_does_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
+    # One more unit may be under way then.
     crashing = ScriptedAgent([Crashed("boom", agent="scripted")])
     outcome, _ = review(crashing, make_task(tmp_path, MANY), units_at_once=2)
     assert 3 <= len(crashing.requests) <= 4
     assert len(outcome.units_failed) == 30
-
-
-def test_a_program_that_is_not_there_was_not_called(tmp_path: Path) -> None:
-    agent = ScriptedAgent([NotInstalled("there is no program", agent="scripted", hint="install it")])
-    outcome, _ = review(through(AgentCaller(QUICK), agent), make_task(tmp_path, FILES))
-    assert len(outcome.units_failed) == 3
-    assert (outcome.usage.requests, outcome.usage.cost_usd, outcome.usage.unknown_costs) == (0, 0.0, 0)
-
-
-def test_a_ledger_that_cannot_be_read_stops_the_buying(tmp_path: Path) -> None:
     calls = 0
 
     async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
@@ -551,10 +519,15 @@ def test_a_ledger_that_cannot_be_read_stops_the_buying(tmp_path: Path) -> None:
     assert calls <= 4
     assert set(reasons(outcome).values()) == {"ledger failed: the database is broken (mend it)"}
     assert len(outcome.units_failed) == 30
+    # A program that is not there was not called.
+    agent = ScriptedAgent([NotInstalled("there is no program", agent="scripted", hint="install it")])
+    outcome, _ = review(through(AgentCaller(QUICK), agent), make_task(tmp_path, FILES))
+    assert len(outcome.units_failed) == 3
+    assert (outcome.usage.requests, outcome.usage.cost_usd, outcome.usage.unknown_costs) == (0, 0.0, 0)
 
 
 @pytest.mark.requirement("V9")
-def test_an_unexpected_error_fails_its_unit_alone_with_a_stack_trace_in_the_log(
+def test_an_unexpected_error_or_a_crash_fails_its_unit_alone_with_a_stack_trace_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
@@ -565,12 +538,7 @@ def test_an_unexpected_error_fails_its_unit_alone_with_a_stack_trace_in_the_log(
     outcome, _ = review(ask, make_task(tmp_path, FILES))
     assert reasons(outcome) == {"a.py": "unexpected error: RuntimeError: nobody thought of this"}
     assert any(record.exc_info for record in caplog.records if record.levelno == logging.WARNING)
-
-
-@pytest.mark.requirement("V9")
-def test_a_crash_of_a_vendors_library_keeps_its_message_and_its_trace(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    caplog.clear()
     outcome, _ = outcome_of(tmp_path, Crashed("the SDK failed: boom", agent="scripted"))
     assert reasons(outcome) == {"a.py": "agent crashed: the SDK failed: boom"}
     assert any(record.exc_info for record in caplog.records)
@@ -591,27 +559,25 @@ def test_a_claim_that_breaks_the_search_for_its_place_costs_that_claim(
     assert "cannot be placed" in outcome.errors[0].message
 
 
-def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path) -> None:
-    def check(calls: int) -> None:
-        agent = ScriptedAgent([Hang()])
+@each("calls", [0, 1])
+def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path, calls: int) -> None:
+    agent = ScriptedAgent([Hang()])
 
-        async def scene() -> set[asyncio.Task[object]]:
-            reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
-            running = asyncio.create_task(reviewer.review(make_task(tmp_path, MANY), lambda _event: None))
+    async def scene() -> set[asyncio.Task[object]]:
+        reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
+        running = asyncio.create_task(reviewer.review(make_task(tmp_path, MANY), lambda _event: None))
+        await asyncio.sleep(0)
+        while agent.running < calls:  # noqa: ASYNC110 - the agent has no event for it
             await asyncio.sleep(0)
-            while agent.running < calls:  # noqa: ASYNC110 - the agent has no event for it
-                await asyncio.sleep(0)
-            running.cancel()
-            await asyncio.sleep(0)
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            return asyncio.all_tasks() - {asyncio.current_task()}
+        running.cancel()
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        return asyncio.all_tasks() - {asyncio.current_task()}
 
-        assert asyncio.run(scene()) == set()
-        assert agent.running == 0
-
-    each_row([0, 1], check)
+    assert asyncio.run(scene()) == set()
+    assert agent.running == 0
 
 
 def test_what_was_bought_before_an_end_is_not_bought_again(tmp_path: Path) -> None:
