@@ -9,8 +9,7 @@ from typing import Any
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
-from codeloupe.model.change import Change, Effort, FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Change, Effort, Expert, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, ReviewTask
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.testing import AgentStep, Json, ScriptedAgent

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.engine.plan import plan_units
-from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk
 from tests.unit.engine.plan_samples import check_plan, expert, hunk_of
 
 _WORDS = (

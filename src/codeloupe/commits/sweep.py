@@ -39,9 +39,8 @@ from codeloupe.git.repository import Repository, open_repository, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
-from codeloupe.model.change import Change, Commit, FileChange, GuidanceFile, Intent, Scope, ScopeKind
+from codeloupe.model.change import Change, Commit, Expert, FileChange, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
-from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
 from codeloupe.model.review import Review, ReviewerInfo

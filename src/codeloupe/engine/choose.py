@@ -26,8 +26,7 @@ from codeloupe.engine.merge import merge_findings
 from codeloupe.errors import ConfigError
 from codeloupe.model import ports
 from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
-from codeloupe.model.change import FileChange
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Expert, FileChange
 from codeloupe.model.ports import Agent, AskAgent, Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.system.redaction import redact

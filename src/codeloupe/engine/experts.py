@@ -18,7 +18,7 @@ from codeloupe.config import yaml
 from codeloupe.config.files import read_config_file
 from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, config_error, escape
 from codeloupe.errors import ConfigError
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Expert
 from codeloupe.model.finding import Severity
 
 DEFAULT = "default"

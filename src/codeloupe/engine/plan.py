@@ -23,8 +23,7 @@ from codeloupe.engine.globs import Globs
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.git.diff import _LONGEST_SECTION, _Rows
-from codeloupe.model.change import Effort, FileChange, Hunk, Unit, UnitPart
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitPart
 from codeloupe.model.scope import check_pattern
 
 _LETTERS = string.ascii_letters.encode()

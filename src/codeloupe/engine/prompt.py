@@ -14,8 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from codeloupe.engine.prompt_material import PromptMaterial, cut, fenced, material_blocks
-from codeloupe.model.change import DiffLine, FileStatus, LineKind, Unit, UnitPart
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import DiffLine, Expert, FileStatus, LineKind, Unit, UnitPart
 from codeloupe.model.finding import Finding
 from codeloupe.system.untrusted import has_hidden, one_line, visible
 

@@ -28,9 +28,8 @@ from codeloupe.engine.prompt_material import PromptMaterial
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentLimits, AgentRequest
-from codeloupe.model.change import Effort, PathInstruction, Unit
+from codeloupe.model.change import Effort, Expert, PathInstruction, Unit
 from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
-from codeloupe.model.expert import Expert
 from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError

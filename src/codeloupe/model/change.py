@@ -5,14 +5,32 @@ Paths are `str` decoded with `surrogateescape`, so that a path that is not UTF-8
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from codeloupe.model.expert import Expert
+
+class Expert(Struct, frozen=True, kw_only=True):
+    """What to look for and what to leave alone. `paths` are globs; empty means every file.
+
+    A glob that begins with `!` leaves files out; where there are only such globs, every other file is in.
+    `severity_guide` says, by the label of a severity, what deserves it. `joined` experts are asked together, in
+    one call, also where each of the others has calls of its own.
+    """
+
+    name: str
+    description: str
+    focus: tuple[str, ...]
+    sceptical_of: tuple[str, ...] = ()
+    do_not_flag: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    severity_guide: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    joined: bool = False
+
 
 SYMLINK_MODE = "120000"
 SUBMODULE_MODE = "160000"

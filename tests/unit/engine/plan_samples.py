@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from codeloupe.engine.plan import MOST_FILL, ExpertChoice, header_tokens, hunk_tokens
-from codeloupe.model.change import DiffLine, Effort, FileChange, FileStatus, Hunk, Unit, UnitPart
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import DiffLine, Effort, Expert, FileChange, FileStatus, Hunk, Unit, UnitPart
 
 LINE = b"    total = compute(first_value, second_value)\n"
 

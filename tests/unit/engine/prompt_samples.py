@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from codeloupe.engine.prompt_material import PromptMaterial
 from codeloupe.git.diff import parse_diff
-from codeloupe.model.change import FileChange, Unit, UnitPart
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Expert, FileChange, Unit, UnitPart
 
 FENCE = "data-0123abcd"
 CORRECTNESS = Expert(name="correctness", description="Wrong results.", focus=("wrong conditions", "lost errors"))

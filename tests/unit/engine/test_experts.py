@@ -13,7 +13,7 @@ from codeloupe.engine.experts import BUILT_IN, CHECKLISTS, DEFAULT, load_experts
 from codeloupe.engine.plan import ExpertChoice, tokens_of
 from codeloupe.engine.prompt import checklist
 from codeloupe.errors import ConfigError
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Expert
 from codeloupe.model.finding import Severity
 from tests.rows import each
 

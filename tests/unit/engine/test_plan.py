@@ -21,8 +21,7 @@ from codeloupe.engine.plan import (
 )
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
-from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk, Unit
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk, Unit
 from tests.rows import each
 from tests.unit.engine.plan_samples import (
     LINE,

@@ -28,8 +28,7 @@ from codeloupe.engine.prompt import (
 )
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
-from codeloupe.model.change import FileChange, FileStatus, GuidanceFile, Hunk, Intent, UnitPart
-from codeloupe.model.expert import Expert
+from codeloupe.model.change import Expert, FileChange, FileStatus, GuidanceFile, Hunk, Intent, UnitPart
 from codeloupe.model.finding import Proof, Severity
 from tests.unit.engine.prompt_samples import CORRECTNESS, FENCE, SECURITY, file_from, material, modified, unit_of
 from tests.unit.engine.samples import finding
@@ -244,7 +243,8 @@ def _check(structured: object, schema: object) -> object:
 
 def test_only_answers_that_are_asked_for_fit() -> None:
     more = {**_FINDING, "confidence": 0.5, "suggestion": "x = 2"}
-    for fitting in ({"findings": []}, {"findings": [_FINDING]}, {"findings": [more, _FINDING]}):
+    for findings in ([], [_FINDING], [more, _FINDING]):
+        fitting: dict[str, object] = {"findings": findings}
         assert _check(fitting, FINDINGS_SCHEMA) == fitting
     without_quote = {name: value for name, value in _FINDING.items() if name != "quote"}
     wrong = [{"findings": [one]} for one in (without_quote, {**_FINDING, "severity": "P1"}, {**_FINDING, "line": "3"})]

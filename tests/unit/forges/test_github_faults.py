@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -335,7 +335,7 @@ def test_other_limits_are_waited_for(desk: Desk, fault: dict[str, Any], waits: l
         ("GET", FILES_PATH, {"body": [], "headers": {"link": '<http://127.0.0.2:9/>; rel="next"'}}, "another host"),
         *(
             ("GET", PULL, {"body": body}, "another form")
-            for body in ("no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}})
+            for body in cast("list[object]", ["no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}}])
         ),
         *(
             ("POST", "/graphql", {"body": {"data": data}}, "another form")
