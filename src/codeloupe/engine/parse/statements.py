@@ -418,10 +418,10 @@ def _is_poor(value: Any, *, is_danger: bool) -> bool:
         return True
     number, _, scale = text.strip("% ").partition("/")
     try:
-        value = float(number) / float(scale or 1)
+        score = float(number) / float(scale or 1)
     except (ValueError, ZeroDivisionError):
         return False
-    share = value if scale or value <= 1 else value / 10 if value <= 10 else value / 100
+    share = score if scale or score <= 1 else score / 10 if score <= 10 else score / 100
     return share > 0.5 if is_danger else share < 0.5
 
 
