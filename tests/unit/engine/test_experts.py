@@ -59,8 +59,11 @@ def test_the_default_checklist_of_a_code_file_is_cheap_and_covers_the_usual_defe
     assert names(experts) == set(BUILT_IN[:6])
     text = checklist(experts)
     assert tokens_of(text) <= 225
-    # Nothing of a short checklist falls to the prompt's limit on joined ones.
+    # Nothing of a short checklist falls to the prompt's limit on joined ones, and each is one line.
     assert all(expert.focus[0].rstrip(".;") in text for expert in experts)
+    for expert in experts:
+        assert len(expert.focus) == 1
+        assert (expert.sceptical_of, expert.do_not_flag, dict(expert.severity_guide)) == ((), (), {})
 
 
 @each(
@@ -79,12 +82,6 @@ def test_the_default_checklist_of_a_code_file_is_cheap_and_covers_the_usual_defe
 def test_the_default_checklist_fits_the_file(path: str, there: str, not_there: str) -> None:
     assert there in names(for_file(path))
     assert not_there not in names(for_file(path))
-
-
-def test_the_default_checklist_says_one_line_each() -> None:
-    for expert in load_experts([DEFAULT]):
-        assert len(expert.focus) == 1
-        assert (expert.sceptical_of, expert.do_not_flag, dict(expert.severity_guide)) == ((), (), {})
 
 
 def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:

@@ -243,9 +243,8 @@ def _check(structured: object, schema: object) -> object:
 
 def test_only_answers_that_are_asked_for_fit() -> None:
     more = {**_FINDING, "confidence": 0.5, "suggestion": "x = 2"}
-    for findings in ([], [_FINDING], [more, _FINDING]):
-        fitting: dict[str, object] = {"findings": findings}
-        assert _check(fitting, FINDINGS_SCHEMA) == fitting
+    for findings in ((), (_FINDING,), (more, _FINDING)):
+        assert _check({"findings": list(findings)}, FINDINGS_SCHEMA) == {"findings": list(findings)}
     without_quote = {name: value for name, value in _FINDING.items() if name != "quote"}
     wrong = [{"findings": [one]} for one in (without_quote, {**_FINDING, "severity": "P1"}, {**_FINDING, "line": "3"})]
     for answer in ({}, [], {"findings": None}, *wrong):

@@ -40,7 +40,7 @@ def test_of_each_name_the_nearest_guidance_applies_once() -> None:
     assert "root agents" not in text
 
 
-def test_instructions_apply_to_the_files_that_match_and_what_is_common_comes_first() -> None:
+def test_instructions_apply_to_the_files_that_match_and_come_first() -> None:
     instructions = (
         PathInstruction(("*.sql",), "no full scans"),
         PathInstruction(("src/**",), "log nothing"),
@@ -49,11 +49,6 @@ def test_instructions_apply_to_the_files_that_match_and_what_is_common_comes_fir
     text = _text(["src/a.py"], instructions=instructions, guidance=(_ROOT,))
     assert f"<{FENCE} instructions>\n- For src/** only: log nothing\n- be brief\n</{FENCE}>" in text
     assert text.index("log nothing") < text.index("root agents")
-    text = _text(
-        ["a.py"], guidance=(_ROOT,), intent=Intent(title="title", context="ticket"), earlier=(finding(title="before"),)
-    )
-    places = [text.index(word) for word in ("root agents", "title", "ticket", "before")]
-    assert places == sorted(places)
 
 
 def _guidance(unit_tokens: int, *guidance: GuidanceFile, is_follow_up: bool = False) -> tuple[str, tuple[str, ...]]:
@@ -80,25 +75,21 @@ def test_guidance_has_a_share_of_its_unit_and_what_is_left_out_is_told() -> None
 
 
 @pytest.mark.defect("V9")
-def test_what_was_written_for_reviews_comes_before_the_rest_and_short_guidance_goes_whole() -> None:
+def test_what_was_written_for_reviews_comes_first_and_what_has_no_form_is_cut() -> None:
     long = "\n".join(f"- rule {number}: never do this or that" for number in range(300))
     text, notes = _guidance(3_000, GuidanceFile("src/AGENTS.md", long), _REVIEW)
     assert text.index("root review") < text.index("rule 1")
     assert len(notes) == 1
     text, notes = _guidance(3_000, _ROOT, _REVIEW)
     assert ("root review" in text, "root agents" in text, notes) == (True, True, ())
-
-
-@pytest.mark.defect("V9")
-def test_guidance_without_any_form_is_cut_and_rules_of_the_configuration_go_whole() -> None:
     text, notes = _guidance(100, GuidanceFile("AGENTS.md", "x" * 9_000))
     assert "more bytes]" in text
-    assert len(text) < 1_200
-    assert len(notes) == 1
+    assert (len(text) < 1_200, len(notes)) == (True, 1)
+    # Rules of the configuration go whole.
     rules = (PathInstruction((), "r" * 6_000), PathInstruction((), "s" * 6_000))
-    blocks = material_blocks(["a.py"], material(instructions=rules), unit_tokens=100)
-    assert "r" * 6_000 in blocks[0][1]
-    assert [note.partition(" were cut")[0] for note in blocks[1]] == ["instructions"]
+    pieces, cuts = material_blocks(["a.py"], material(instructions=rules), unit_tokens=100)
+    assert "r" * 6_000 in pieces[1]
+    assert [note.partition(" were cut")[0] for note in cuts] == ["instructions"]
 
 
 def test_intent_is_the_title_and_the_messages_as_data_within_limits() -> None:

@@ -131,44 +131,26 @@ def test_each_unit_is_asked_about_and_its_findings_are_placed_in_the_code(tmp_pa
     assert {event.unit for event in inside} == set(FILES)
 
 
-def test_findings_appear_as_their_units_end_and_not_when_all_have(tmp_path: Path) -> None:
-    seen: list[str] = []
-    gate = asyncio.Event()
-    plain = direct(ScriptedAgent([by_file({"b.py": answer(claim("b.py"))}, otherwise=answer())]))
-
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        if "=== a.py " in request.prompt:
-            await gate.wait()
-        return await plain(request, emit)
-
-    def emit(event: Event) -> None:
-        if isinstance(event, UnitFinished):
-            seen.append(event.unit)
-            if event.findings:
-                assert event.findings[0].anchored
-                gate.set()
-
-    task = make_task(tmp_path, FILES)
-    outcome = asyncio.run(asyncio.wait_for(make_reviewer(ask).review(task, emit), PATIENCE_SECONDS))
-    assert len(seen) == 3
-    assert "a.py" in seen[-1]
-    assert len(outcome.findings) == 1
-
-
-def test_findings_are_in_the_order_of_the_units_whichever_ends_first(tmp_path: Path) -> None:
+def test_findings_appear_as_their_units_end_and_are_in_the_order_of_the_units_at_last(tmp_path: Path) -> None:
     plain = direct(ScriptedAgent([by_file({name: answer(claim(name)) for name in FILES}, otherwise=answer())]))
     ended = {name: asyncio.Event() for name in FILES}
     after = {"a.py": "b.py", "b.py": "c.py"}
+    seen: list[str] = []
 
     async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         name = next(name for name in FILES if f"=== {name} " in request.prompt)
         if name in after:
             await ended[after[name]].wait()
-        result = await plain(request, emit)
-        ended[name].set()
-        return result
+        return await plain(request, emit)
 
-    outcome, _ = review(ask, make_task(tmp_path, FILES))
+    def emit(event: Event) -> None:
+        if isinstance(event, UnitFinished):
+            seen.extend(found.file for found in event.findings if found.anchored)
+            ended[event.unit].set()
+
+    reviewing = make_reviewer(ask).review(make_task(tmp_path, FILES), emit)
+    outcome = asyncio.run(asyncio.wait_for(reviewing, PATIENCE_SECONDS))
+    assert seen == ["c.py", "b.py", "a.py"]
     assert [found.file for found in outcome.findings] == ["a.py", "b.py", "c.py"]
 
 
@@ -395,8 +377,7 @@ def test_an_answer_that_is_quoted_from_the_change_or_the_question_is_not_the_mod
 
 
 def test_a_truncated_answer_keeps_its_whole_findings_and_is_asked_for_anew(tmp_path: Path) -> None:
-    whole = json.dumps(claim("a.py"))
-    cut = Text('{"findings": [' + whole + ', {"file": "a.py", "line": 9, "quote": "value_8 = comp')
+    cut = Text('{"findings": [' + json.dumps(claim("a.py")) + ', {"file": "a.py", "line": 9, "quote": "value_8 = comp')
     outcome, _ = outcome_of(tmp_path, cut)
     assert [(found.line_start, found.anchored) for found in outcome.findings] == [(4, True)]
     assert "a.py" in reasons(outcome)
