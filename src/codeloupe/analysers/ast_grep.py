@@ -22,6 +22,7 @@ from codeloupe.analysers import programs
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
+from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
 
@@ -62,10 +63,10 @@ def rule_document(languages: Iterable[str]) -> str:
     return "---\n".join(rules)
 
 
-_OPENING = re.compile(r"<\?(?:php(?=\s|\Z)|=|(?=\s))", re.IGNORECASE)
+_OPENING = regex(r"<\?(?:php(?=\s|\Z)|=|(?=\s))", re.IGNORECASE)
 # What may hold a `?>` that does not close, and the `?>` that does. Every part also ends at the end of the text, so
 # that none is tried in vain: the search stays linear on hostile input.
-_CLOSING = re.compile(
+_CLOSING = regex(
     r"""
     " (?: [^"\\] | \\(?:.|\Z) )* (?: " | \Z )
     | ' (?: [^'\\] | \\(?:.|\Z) )* (?: ' | \Z )
@@ -116,7 +117,7 @@ _FILES_A_CALL = 2000
 # ast-grep leaves out a file that is over both; see `file_too_large` in its sources.
 _MAX_BYTES = 3_000_000
 _MAX_LINES = 200_000
-_SCANNED = re.compile(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
+_SCANNED = regex(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
 _FLAGS = (
     "--json=stream",
     "--include-metadata",

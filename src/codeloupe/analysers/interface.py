@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec import Struct, field
 from codeloupe.model import Confidential
 from codeloupe.model.finding import Severity
 from codeloupe.model.ports import MomentOf
+from codeloupe.model.regex import regex
 
 
 class Issue(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Analyser(Protocol):
 _TEST_DIRECTORIES = frozenset({"test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec", "specs"})
 _PROSE_DIRECTORIES = frozenset({"doc", "docs", "example", "examples", "samples", "i18n", "locale", "locales", "lang"})
 _PROSE_SUFFIXES = (".md", ".rst", ".txt", ".adoc", ".example", ".sample", ".po")
-_TEST_NAME = re.compile(r"(test_.*|conftest|.*[._-](test|spec))\.[a-z]+")
+_TEST_NAME = regex(r"(test_.*|conftest|.*[._-](test|spec))\.[a-z]+")
 
 
 def is_test_file(path: str) -> bool:

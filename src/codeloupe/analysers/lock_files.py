@@ -18,10 +18,11 @@ from msgspec import Struct
 
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Severity, Source
+from codeloupe.model.regex import regex
 from codeloupe.system.redaction import redact
 
 _MAX_BYTES = 32 * 1024**2
-_REQUIREMENTS = re.compile(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", re.IGNORECASE)
+_REQUIREMENTS = regex(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", re.IGNORECASE)
 
 
 class Package(Struct, frozen=True, kw_only=True):
@@ -297,7 +298,7 @@ _READERS: dict[str, Callable[[str], Iterator[Package]]] = {
 
 NAME = "lock-files"
 
-_HOST = re.compile(r"([a-z0-9+.-]*)://(?:[^/@\s]*@)?([^/:\s]+)|git@([^:/\s]+):", re.IGNORECASE)
+_HOST = regex(r"([a-z0-9+.-]*)://(?:[^/@\s]*@)?([^/:\s]+)|git@([^:/\s]+):", re.IGNORECASE)
 # Put together here: no file of this project holds the address of a registry, not even to compare with it.
 _NPM, _PYPI, _CRATES, _GEMS = ".npm" + "js.org", "py" + "pi.org", "crates" + ".io", "ruby" + "gems.org"
 _NPM_HOSTS = f"registry{_NPM}", "registry.yarn" + "pkg.com"
@@ -311,7 +312,7 @@ _USUAL_HOSTS = frozenset(
         *("repo.pack" + "agist.org", "proxy.golang" + ".org", "bitbucket.org"),
     )
 )
-_NPM_ADDRESS = re.compile(rf"https?://(?:{'|'.join(map(re.escape, _NPM_HOSTS))})/(.+)/-/(.+)\.tgz")
+_NPM_ADDRESS = regex(rf"https?://(?:{'|'.join(map(re.escape, _NPM_HOSTS))})/(.+)/-/(.+)\.tgz")
 
 
 _RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue,
 from codeloupe.analysers.secret_detectors import speaks_about_secrets
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
+from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
 
@@ -60,19 +61,17 @@ def ruff_rules() -> Mapping[str, RuffRule]:
 
 
 # What is raised, printed or logged is read by a person, and by no database.
-_MESSAGE = re.compile(
+_MESSAGE = regex(
     r"\s*(?:raise\b|print\(|assert\b|warnings\.warn\(|[\w.]{0,60}log(?:ger|ging)?\.(?:debug|info|warning|error|exception)\()"
 )
-_RUNS = re.compile(r"execute|query|cursor", re.IGNORECASE)
-_F_STRING = re.compile(r"\b[rR]?[fF][rR]?[\"']")
-_HOLE = re.compile(r"\{([^{}]*)\}")
-_CONSTANT = re.compile(r"(?:\w{1,60}\.)?[A-Z][A-Z0-9_]*")
+_RUNS = regex(r"execute|query|cursor", re.IGNORECASE)
+_F_STRING = regex(r"\b[rR]?[fF][rR]?[\"']")
+_HOLE = regex(r"\{([^{}]*)\}")
+_CONSTANT = regex(r"(?:\w{1,60}\.)?[A-Z][A-Z0-9_]*")
 # As many marks as there are values: `','.join('?' for _ in ids)`, `', '.join(["%s"] * len(ids))`.
-_MARKS = re.compile(
-    r"""["'], ?["']\.join\([(\[]?["'](?:\?|%s)["']\]?(?: ?\* ?len\([\w.]+\)| for \w+ in [\w.()]+)\)?\)?"""
-)
-_PLACEHOLDER = re.compile(r"%s|%\(\w{1,60}\)s")
-_OTHER_JOINING = re.compile(r"\.format\(|[\"') ] ?[+%] ?[\w\"'(]")
+_MARKS = regex(r"""["'], ?["']\.join\([(\[]?["'](?:\?|%s)["']\]?(?: ?\* ?len\([\w.]+\)| for \w+ in [\w.()]+)\)?\)?""")
+_PLACEHOLDER = regex(r"%s|%\(\w{1,60}\)s")
+_OTHER_JOINING = regex(r"\.format\(|[\"') ] ?[+%] ?[\w\"'(]")
 
 
 def is_harmless_query(rows: Sequence[str]) -> bool:
@@ -116,12 +115,12 @@ class _Diagnostic(Struct):
 _SYNTAX_ERROR = "invalid-syntax"
 _UNREADABLE = "E902"
 # In a dataclass, a call that makes something shared or something of the moment; others, as a rule, make a field.
-_MADE_ONCE = re.compile(
+_MADE_ONCE = regex(
     r"`(?:[\w.]*\.)?(?:now|utcnow|today|time|monotonic|uuid[14]|list|dict|set|bytearray|deque|defaultdict|Counter|"
     r"random|randint|getpid)`"
 )
-_NAME_AT_END = re.compile(r'"([^"]*)"$')
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+_NAME_AT_END = regex(r'"([^"]*)"$')
+_LINE_END = regex(rb"\r\n|\r|\n")
 
 
 class _File:

@@ -24,13 +24,14 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
+from codeloupe.model.regex import regex
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 SECRETS_TABLE = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
 _WORDS = {name: frozenset(text.split()) for name, text in SECRETS_TABLE["words"].items()}
-_PATTERNS = {name: re.compile(text, re.VERBOSE) for name, text in SECRETS_TABLE["patterns"].items()}
+_PATTERNS = {name: regex(text, re.VERBOSE) for name, text in SECRETS_TABLE["patterns"].items()}
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz" * 2, "zyxwvutsrqponmlkjihgfedcba", "qwertyuiopasdfghjklzxcvbnm")
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORD = regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def _has_digit(value: str) -> bool:
@@ -98,8 +99,8 @@ BASIC_AUTH = "Basic Auth Credentials"
 ENTROPY = "High Entropy String"
 WEB_TOKEN = "JSON Web Token"  # noqa: S105 - a name, not a token
 
-_KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/=]{32,}")
-_KEY_BODY = re.compile(r"[A-Za-z0-9+/=]{8,}")
+_KEY_MATERIAL = regex(r"[A-Za-z0-9+/=]{32,}")
+_KEY_BODY = regex(r"[A-Za-z0-9+/=]{8,}")
 # The length of the parts in which a text is searched, and how much each overlaps the next. The keyword patterns are
 # quadratic in the length of a run of word characters.
 _WINDOW = (4000, 1000)
@@ -120,17 +121,17 @@ _NEEDS_DIGIT = (
     *("Mailchimp Access Key", "SoftLayer Credentials", "Twilio API Key"),
 )
 
-_TOKEN_TAIL = re.compile(r"[\w+/=.-]*")
-_IDENTIFIER = re.compile(r"\w+")
-_TRAILING_COMMENT = re.compile(r"\s+(?:#|//).*", re.DOTALL)
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_TOKEN_TAIL = regex(r"[\w+/=.-]*")
+_IDENTIFIER = regex(r"\w+")
+_TRAILING_COMMENT = regex(r"\s+(?:#|//).*", re.DOTALL)
+_UUID = regex(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # What every token, key header and address with a password has; four lines of code in five do not.
-_LONG_RUN = re.compile(r"[\w+/=-]{16}|://|PRIVATE KEY")
+_LONG_RUN = regex(r"[\w+/=-]{16}|://|PRIVATE KEY")
 # What every keyword of the detector has.
 _KEYWORD_PARTS = ("key", "pass", "pwd", "secret", "contrase")
-_QUALIFIED_NAME = re.compile(r"::\w*$")
-_EXAMPLE_HOST = re.compile(r"@(?:[\w-]+\.)*(?:example|invalid|test)\b")
-_BARE_VALUE = re.compile(r"[:=][ \t]*([A-Za-z0-9+/=_-]{20,})[ \t\r]*$")
+_QUALIFIED_NAME = regex(r"::\w*$")
+_EXAMPLE_HOST = regex(r"@(?:[\w-]+\.)*(?:example|invalid|test)\b")
+_BARE_VALUE = regex(r"[:=][ \t]*([A-Za-z0-9+/=_-]{20,})[ \t\r]*$")
 
 
 class Detectors(Struct, frozen=True):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,14 +46,15 @@ from codeloupe.analysers.secret_detectors import (
 from codeloupe.errors import AnalyserFailed, CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.regex import regex
 from codeloupe.system.token_forms import FORMS
 
 _NAME = "detect-secrets"
 _LINE_SECONDS = 1.0
 _HERE_SECONDS = 2.0
 
-_ALLOWED_LINE = re.compile(r"pragma: ?(?:allow|white)list[ -]secret")
-_ALLOWED_NEXT_LINE = re.compile(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
+_ALLOWED_LINE = regex(r"pragma: ?(?:allow|white)list[ -]secret")
+_ALLOWED_NEXT_LINE = regex(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 
 TITLES: Mapping[str, tuple[Severity, str]] = {
     **{form.name: (form.severity, f"{form.name} in the code") for form in FORMS},

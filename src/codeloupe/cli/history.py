@@ -19,6 +19,7 @@ from codeloupe.errors import UsageError
 from codeloupe.git.identity import find_identity_now
 from codeloupe.model import history as model
 from codeloupe.model.finding import Severity
+from codeloupe.model.regex import regex
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
 from codeloupe.reports import history as report
 from codeloupe.reports.wording import counted
@@ -28,7 +29,7 @@ from codeloupe.system.untrusted import terminal, without_log_commands
 
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 _LIST = "`codeloupe history list` shows the others"
-_AGE = re.compile(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)
+_AGE = regex(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)
 _DAYS = {"": 1, "d": 1, "w": 7, "m": 30, "y": 365}
 
 

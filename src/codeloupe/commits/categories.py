@@ -15,19 +15,18 @@ from itertools import islice
 
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Commit
+from codeloupe.model.regex import regex
 from codeloupe.model.sweep import CommitCategory
 
-_WORD = re.compile(r"\.?\w[\w'’.+-]*")
+_WORD = regex(r"\.?\w[\w'’.+-]*")
 _VERSION = r"(?:v\d{1,8}|v?\d{1,8}(?:\.\d{1,8}){1,3}[\w.+-]{0,30})"
 # Up to four words. What follows those named here is something else: "fix the test of the parser" is about a test,
 # "fix a crash in a test" is not.
 _GAP = r"(?:(?!(?:in|of|for|from|to|on|with|when|if|by|at|after|and)\s)\S+\s){0,4}"
 # `fix: …`, `fix(scope)!: …`, `fix : …` as in French, and a wide colon as in Chinese.
-_TYPE = re.compile(r"(?P<type>[^\s:\uff1a()\[\]]{1,60})\s?(?:\([^()]{0,100}\))?!?\s?[:\uff1a]")
-_TAG = re.compile(r"\[\s?(?P<type>[^\[\]]{1,60})\s?\]")
-_NOT_SHOWN = re.compile(
-    r"\x1b\[[0-9;]{0,20}m|[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufe0f\ufeff]"
-)
+_TYPE = regex(r"(?P<type>[^\s:\uff1a()\[\]]{1,60})\s?(?:\([^()]{0,100}\))?!?\s?[:\uff1a]")
+_TAG = regex(r"\[\s?(?P<type>[^\[\]]{1,60})\s?\]")
+_NOT_SHOWN = regex(r"\x1b\[[0-9;]{0,20}m|[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufe0f\ufeff]")
 
 
 @cache

@@ -8,7 +8,6 @@ project says of all its commits, guidance and baseline, is read once: at the new
 from __future__ import annotations
 
 import logging
-import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -43,6 +42,7 @@ from codeloupe.model.change import Change, Commit, Expert, FileChange, GuidanceF
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
+from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep
@@ -59,7 +59,7 @@ DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
     CommitCategory.CHORE: ("general",),
     CommitCategory.OTHER: ("general",),
 }
-_DAY = re.compile(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
+_DAY = regex(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
 _log = logging.getLogger(__name__)
 # The same reviewers review all commits at the same time, each in a task of its own.
 _transcript: ContextVar[Transcript | None] = ContextVar("_transcript", default=None)

@@ -7,7 +7,6 @@ of a value with its place inside, so that a message can name the line of each.
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from msgspec.structs import asdict, replace
 from codeloupe.config.yaml import quote
 from codeloupe.model.change import PathInstruction
 from codeloupe.model.finding import Severity
+from codeloupe.model.regex import regex
 from codeloupe.model.scope import check_pattern
 from codeloupe.model.sweep import CommitCategory
 
@@ -31,8 +31,8 @@ _MOST_LINES = 40
 _LONGEST_LINE = 400
 _MOST_PASSES = 10
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_UNUSABLE = regex("[\x00\ud800-\udfff]")
 
 Place = tuple[int | str, ...]
 

@@ -21,6 +21,7 @@ from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentRe
 from codeloupe.model.change import Hunk
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
+from codeloupe.model.regex import regex
 from codeloupe.system.json_text import scan_json
 
 INVALID_ANSWER = "invalid_answer"
@@ -235,7 +236,7 @@ async def for_each(items: Sequence[_Item], work: Callable[[_Item], Awaitable[Non
 
 QUOTED_ANSWER = "invalid answer: it is part of the change itself"
 ECHOED_QUESTION = "invalid answer: it repeats the question"
-_WORDS = re.compile(r"\b(?!json\b)\w", re.IGNORECASE)
+_WORDS = regex(r"\b(?!json\b)\w", re.IGNORECASE)
 
 
 def is_quoted(answer: str, hunks: Iterable[Hunk], *, beside: bytes = b"") -> bool:

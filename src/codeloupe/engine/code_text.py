@@ -14,6 +14,8 @@ from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from codeloupe.model.regex import regex
+
 # Putting marks into their canonical order takes quadratic time in a run of them, so only short lines are composed.
 _LONGEST_COMPOSED = 500
 _INVISIBLE = (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x00AD, 0x034F, 0x180E, 0xFEFF)
@@ -24,7 +26,7 @@ _TYPOGRAPHIC = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
     "\u2026": "...",
 }
-_LOOSE_SPACE = re.compile(r" (?!\w)|(?<!\w) ")
+_LOOSE_SPACE = regex(r" (?!\w)|(?<!\w) ")
 _TABLE = str.maketrans({**dict.fromkeys(map(chr, _INVISIBLE + _LOST), ""), **_TYPOGRAPHIC})
 
 
@@ -278,10 +280,10 @@ def _is_last_of_line(tokens: list[Token], index: int) -> bool:
     return index + 1 == len(tokens) or tokens[index + 1].line > tokens[index].last_line
 
 
-_COMMENT = re.compile(r"#|//|/\*|\*|--|<!--|;|%|\"\"\"|'''")
-_END_OF_BLOCK = re.compile(r"[)\]}]|end\b|</|\{$")
+_COMMENT = regex(r"#|//|/\*|\*|--|<!--|;|%|\"\"\"|'''")
+_END_OF_BLOCK = regex(r"[)\]}]|end\b|</|\{$")
 # What is around code without being what the code belongs to: to wrap a line in one of these is no new place.
-_CONTROL = re.compile(
+_CONTROL = regex(
     r"(?:async\s|await\s)?\s{0,4}(?:if|elif|elsif|else|for|foreach|while|until|unless|try|except|finally|with|switch|case|"
     r"default|do|catch|match|when|begin|rescue|ensure|loop|using|lock|synchronized|select|defer|go|return|then|not)\b"
 )

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, Hunk
+from codeloupe.model.regex import regex
 from codeloupe.model.review import SkipReason
 
 _MARKS = {
@@ -29,14 +30,14 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 _HEAD_BYTES = 1024
-_DECLARED = re.compile(
+_DECLARED = regex(
     rb"coding[:=][ \t]{0,4}([-\w.]{1,40})|<\?xml[^>]{0,200}encoding=[\"']([-\w.]{1,40})"
     rb"|<meta[^>]{0,200}charset=[\"']?([-\w.]{1,40})|@charset \"([-\w.]{1,40})\"|fileencoding=([-\w.]{1,40})",
     re.IGNORECASE,
 )
 _ASCII = bytes((*range(0x20, 0x7F), *b"\t\n\r"))
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-_WORD = re.compile(rb"[\t\x20-\x7e]{4,}")
+_LINE = regex(rb"[^\n]*\n|[^\n]+")
+_WORD = regex(rb"[\t\x20-\x7e]{4,}")
 
 
 class Encoding(Struct, frozen=True):
@@ -155,11 +156,9 @@ def _declared(head: bytes, path: str) -> Encoding | None:
 
 
 # A picture without such a text holds no script; compressed pixels do not look like one by chance.
-_LONG_TEXT = re.compile(rb"[\t\n\r\x20-\x7e]{100,}")
-_SCRIPT = re.compile(
-    rb"<\?php|<\?=[\t\n\r\x20-\x7e]{8}|<script|<%[\t\n\r\x20-\x7e]{12}|#!\s*/[a-z/]{3,40}", re.IGNORECASE
-)
-_USUAL_METADATA = re.compile(rb"<\?xpacket|<x:xmpmeta|<rdf:|xmlns:|Adobe |Photoshop |ICC_PROFILE|\bICC\b|Copyright")
+_LONG_TEXT = regex(rb"[\t\n\r\x20-\x7e]{100,}")
+_SCRIPT = regex(rb"<\?php|<\?=[\t\n\r\x20-\x7e]{8}|<script|<%[\t\n\r\x20-\x7e]{12}|#!\s*/[a-z/]{3,40}", re.IGNORECASE)
+_USUAL_METADATA = regex(rb"<\?xpacket|<x:xmpmeta|<rdf:|xmlns:|Adobe |Photoshop |ICC_PROFILE|\bICC\b|Copyright")
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1b\b") + b"\x7f"
 _PRINTABLE = bytes((*b"\t\n\r\f", *range(0x20, 0x7F)))
 _MOST_CONTROL = 0.05
@@ -231,7 +230,7 @@ def _end_of_png(content: bytes) -> int:
     return position
 
 
-_JPEG_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
+_JPEG_MARKER = regex(rb"\xff+([^\x00\xff\xd0-\xd7])")
 
 
 def _end_of_jpeg(content: bytes) -> int:

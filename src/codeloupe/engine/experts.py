@@ -6,7 +6,6 @@ refused, by its place and its key.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, config_error
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Expert
 from codeloupe.model.finding import Severity
+from codeloupe.model.regex import regex
 
 DEFAULT = "default"
 """A name for all experts of an ordinary review, each with its checklist in one line."""
@@ -31,7 +31,7 @@ _IN_DEFAULT = (
 )
 BUILT_IN = (*_IN_DEFAULT, "architecture", "code_quality", "general")
 _KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_ITEMS = 40
 _LONGEST_TEXT = 400

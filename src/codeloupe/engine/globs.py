@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from codeloupe.errors import UsageError
+from codeloupe.model.regex import regex
 from codeloupe.model.review import NOT_INCLUDED
 from codeloupe.model.scope import OneOf, Wildcard, parse_pattern
 
@@ -70,7 +71,7 @@ def _one_of(piece: OneOf) -> str:
     return f"(?!/)[{members}]" if members else "(?!)"
 
 
-_WILD = re.compile(r"[*?\[]")
+_WILD = regex(r"[*?\[]")
 
 
 def unmatched(patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from codeloupe.engine.similarity import Profile, family, kinds_of, names, number
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, FindingStatus
 from codeloupe.model.ports import ReviewTask
+from codeloupe.model.regex import regex
 
 ReadFile = Callable[[str], bytes | None]
 
@@ -174,7 +175,7 @@ def _worth(line: str) -> tuple[bool, bool, int]:
 
 
 # What is in evidence where a secret was.
-_MASK = re.compile(rf"{re.escape(MASK)}|[*]{{8}}")
+_MASK = regex(rf"{re.escape(MASK)}|[*]{{8}}")
 # Only a hostile file has more lines that read the same and findings about each.
 _MOST_ALIKE = 60
 _NEW_AT_THEIR_PATH = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)

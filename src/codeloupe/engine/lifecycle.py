@@ -6,7 +6,6 @@ refutation, covers that defect and no more severe one: anything else on its line
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,13 +21,14 @@ from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.ports import ReviewTask
+from codeloupe.model.regex import regex
 from codeloupe.store.interface import History
 
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
-_UNIT_MARKS = re.compile(r"[/#]")
+_UNIT_MARKS = regex(r"[/#]")
 
 
 class Ground(NamedTuple):

@@ -7,7 +7,6 @@ call pays for the instructions again. A hunk that fits is never cut; an enormous
 
 from __future__ import annotations
 
-import re
 import string
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -24,6 +23,7 @@ from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.git.diff import _LONGEST_SECTION, _Rows
 from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitPart
+from codeloupe.model.regex import regex
 from codeloupe.model.scope import check_pattern
 
 _LETTERS = string.ascii_letters.encode()
@@ -85,8 +85,8 @@ class ExpertChoice:
 # Folders that say what kind of code is below them, and not what it is about.
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing"))
 _NEUTRAL_FOLDERS = _TEST_FOLDERS | {"src", "lib", "main", "source", "sources", "unit", "integration", "property", "e2e"}
-_TEST_MARK = re.compile(r"^tests?_|^test-|(?:_tests?|_spec|-tests?|-spec|\.tests?|\.spec)$")
-_TEST_WORD = re.compile(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT)$")
+_TEST_MARK = regex(r"^tests?_|^test-|(?:_tests?|_spec|-tests?|-spec|\.tests?|\.spec)$")
+_TEST_WORD = regex(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT)$")
 
 
 def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
@@ -198,7 +198,7 @@ def _end_of(weights: Sequence[tuple[int, int, float]], start: int, target_tokens
     return len(weights), tokens
 
 
-_TOP_LEVEL = re.compile(rb"[-+ ][^\s})\]]")
+_TOP_LEVEL = regex(rb"[-+ ][^\s})\]]")
 
 
 class Piece(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -35,12 +34,13 @@ from codeloupe.model import scope as scopes
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import MomentOf, ReviewTask
+from codeloupe.model.regex import regex
 from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_LINE = regex(rb"[^\n]*\n|[^\n]+")
 
 
 class Prepared(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from msgspec import Struct
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import Finding
+from codeloupe.model.regex import regex
 from codeloupe.system.untrusted import one_line, visible
 
 
@@ -38,28 +39,28 @@ def fenced(fence: str, label: str, text: str) -> str:
     return f"<{fence} {one_line(label).replace(fence, '[marker]')}>\n{shown}\n</{fence}>"
 
 
-_WORD = re.compile(r"[a-z][a-z0-9+#]*")
-_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
-_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-{3,})\s*$")
-_BULLET = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+")
-_FENCE = re.compile(r"\s{0,9}(?:```|~~~)")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\"'(])")
-_RULE = re.compile(
+_WORD = regex(r"[a-z][a-z0-9+#]*")
+_HEADING = regex(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_UNDERLINE = regex(r"\s{0,3}(?:=+|-{3,})\s*$")
+_BULLET = regex(r"\s*(?:[-*+]|\d{1,3}[.)])\s+")
+_FENCE = regex(r"\s{0,9}(?:```|~~~)")
+_SENTENCE_END = regex(r"(?<=[.!?])\s+(?=[A-Z`*\"'(])")
+_RULE = regex(
     r"\b(?:must|never|always|do(?:es)? not|don't|cannot|may not|avoid|only|require[sd]?|forbidden|should|prefer|ensure|"
     r"instead of|no longer|without|every|each)\b",
     re.IGNORECASE,
 )
-_REVIEW_HEADING = re.compile(
+_REVIEW_HEADING = regex(
     r"review|secur|rule|convention|style|error|correct|safety|concurren|thread|transaction|database|migration|api\b|"
     r"compatib|invariant|test|privacy|logging|performance|flag|check",
     re.IGNORECASE,
 )
-_WORKFLOW_HEADING = re.compile(
+_WORKFLOW_HEADING = regex(
     r"set ?up|install|build|getting started|commit|pull request|\bprs?\b|release|deploy|command|workflow|environment|"
     r"overview|layout|structure|about|contact|licen[cs]e|changelog|running|tool",
     re.IGNORECASE,
 )
-_COMMAND = re.compile(r"\s*(?:[-*+]\s+)?(?:run|use|call|execute)?\s*`[^`]+`", re.IGNORECASE)
+_COMMAND = regex(r"\s*(?:[-*+]\s+)?(?:run|use|call|execute)?\s*`[^`]+`", re.IGNORECASE)
 # The words by which guidance speaks of files, by how their names end.
 _LANGUAGES_WRITTEN = """
 py python pytest django flask fastapi mypy; pyi python; js javascript js node frontend react; jsx javascript js

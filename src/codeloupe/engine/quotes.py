@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from codeloupe.engine.code_text import fold, has_letters
 from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.regex import regex
 from codeloupe.system.untrusted import has_hidden, one_line
 
 # What redaction puts in the place of a secret.
 MASK = "[redacted]"
 # Folded text holds no white space but single spaces, so no quote reaches over this sign from one run into the next.
 _BOUNDARY = "\x1c"
-_LOOSE_NEWLINE = re.compile(r"\n(?!\w)|(?<!\w)\n")
+_LOOSE_NEWLINE = regex(r"\n(?!\w)|(?<!\w)\n")
 
 
 class SearchText:
@@ -81,17 +82,17 @@ class SearchText:
 
 
 _LONGEST_QUOTE = 20_000
-_FENCE = re.compile(r"\s{0,99}(?:`{3,9}|~{3,9})[^`]{0,80}$")
-_REMARK = re.compile(r"\s{0,9}(?:#|//|/\*|--)?\s{0,9}(?:<-{1,3}|←)\s[^\n]{0,200}$", re.MULTILINE)
-_BULLET = re.compile(r"^\s{0,9}[>*•]\s", re.MULTILINE)
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\'\\/nrt]))')
+_FENCE = regex(r"\s{0,99}(?:`{3,9}|~{3,9})[^`]{0,80}$")
+_REMARK = regex(r"\s{0,9}(?:#|//|/\*|--)?\s{0,9}(?:<-{1,3}|←)\s[^\n]{0,200}$", re.MULTILINE)
+_BULLET = regex(r"^\s{0,9}[>*•]\s", re.MULTILINE)
+_ESCAPE = regex(r'\\(?:u([0-9a-fA-F]{4})|(["\'\\/nrt]))')
 _ESCAPED = {"n": "\n", "r": "", "t": "\t"}
-_VISIBLE = re.compile(r"<(?:U\+([0-9A-F]{4,6})(?:×(\d{1,7}))?|0x[0-9A-F]{2}(?:×\d{1,7})?)>")
-_PLACE = re.compile(r"[^\s:]{1,300}:(\d{1,7})(?:[-:]\d{1,7})?(?:\s{0,9}[-:|\u2013\u2014]\s{1,9}|\s{1,9}|$)")
-_NUMBER = re.compile(r"\s{0,9}[>*]?\s{0,9}[Ll]?(\d{1,7})(?::\d{1,4})?(?:\s{0,9}[:|│→).]\s?|\t|\s{2})")
-_PLAIN_NUMBER = re.compile(r"\s{0,9}>?\s{0,9}(\d{1,7})(?:\s|$)")
-_NUMBER_ROW = re.compile(r"\s{0,9}:(\d{1,7})\s{0,9}$")
-_DIFF_ROW = re.compile(r"@@ |diff --git |index [0-9a-f]{7}|--- [ab]/|\+\+\+ [ab]/|=== |\\ [Nn]o newline at")
+_VISIBLE = regex(r"<(?:U\+([0-9A-F]{4,6})(?:×(\d{1,7}))?|0x[0-9A-F]{2}(?:×\d{1,7})?)>")
+_PLACE = regex(r"[^\s:]{1,300}:(\d{1,7})(?:[-:]\d{1,7})?(?:\s{0,9}[-:|\u2013\u2014]\s{1,9}|\s{1,9}|$)")
+_NUMBER = regex(r"\s{0,9}[>*]?\s{0,9}[Ll]?(\d{1,7})(?::\d{1,4})?(?:\s{0,9}[:|│→).]\s?|\t|\s{2})")
+_PLAIN_NUMBER = regex(r"\s{0,9}>?\s{0,9}(\d{1,7})(?:\s|$)")
+_NUMBER_ROW = regex(r"\s{0,9}:(\d{1,7})\s{0,9}$")
+_DIFF_ROW = regex(r"@@ |diff --git |index [0-9a-f]{7}|--- [ab]/|\+\+\+ [ab]/|=== |\\ [Nn]o newline at")
 
 
 class Reading(NamedTuple):
@@ -201,8 +202,8 @@ _MARGINS: tuple[tuple[Callable[[Reading], Iterator[Reading]], ...], ...] = (
     (_without_signs, _without_numbers),
     (_without_place,),
 )
-_GAP = re.compile(r"\[redacted\]|\.{3,99}|\[cut:[0-9,]{1,20} more bytes\]")
-_GAP_LINE = re.compile(r"[\[\](){}<>#/*;!-]{0,9}(?:\[redacted\]|\.{3,99})[\[\](){}<>#/*;!-]{0,9}$")
+_GAP = regex(r"\[redacted\]|\.{3,99}|\[cut:[0-9,]{1,20} more bytes\]")
+_GAP_LINE = regex(r"[\[\](){}<>#/*;!-]{0,9}(?:\[redacted\]|\.{3,99})[\[\](){}<>#/*;!-]{0,9}$")
 _LINES_LEFT_OUT = 200
 # A private key is many lines, and one mask.
 _LINES_OF_A_SECRET = 60
@@ -284,11 +285,9 @@ def _gapped_place(
 
 
 _LONGEST_PATH = 4096
-_LOCATION = re.compile(
-    r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$"
-)
-_DRIVE = re.compile(r"[A-Za-z]:/")
-_MANY_SLASHES = re.compile(r"/(?:\.?/){1,999}")
+_LOCATION = regex(r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$")
+_DRIVE = regex(r"[A-Za-z]:/")
+_MANY_SLASHES = regex(r"/(?:\.?/){1,999}")
 _WRAPPING = " \t\r\n`'\"<>*,;"
 
 
@@ -364,9 +363,9 @@ def _is_inside(path: str) -> bool:
     return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
 
 
-_CODE_FENCE = re.compile(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
+_CODE_FENCE = regex(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
 # How advice begins. No line of code begins with such a word in this spelling and goes on in words.
-_ADVICE = re.compile(
+_ADVICE = regex(
     r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
     r"Pass|Set|Keep|Handle|Guard|Close|Do not|Don't|The|This|You|It|N/A|None needed|No change)[ ,][`'\"\w]"
 )

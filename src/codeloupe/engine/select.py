@@ -24,6 +24,7 @@ from codeloupe.engine.contents import (
 )
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Change, FileChange, FileStatus
+from codeloupe.model.regex import regex
 from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
 
 # fmt: off
@@ -62,16 +63,16 @@ _MEDIA_SUFFIXES = frozenset((
     ".woff2",
 ))
 # fmt: on
-_GENERATED_NAME = re.compile(
+_GENERATED_NAME = regex(
     r"(_pb2(_grpc)?\.pyi?|\.pb(\.gw)?\.go|_grpc\.pb\.go|\.pb\.(cc|h)|\.g\.dart|\.freezed\.dart|\.designer\.cs|\.g\.cs"
     r"|[._-]generated\.[a-z]+|\.snap|\.map)$",
     re.IGNORECASE,
 )
-_GENERATED_MARK = re.compile(
+_GENERATED_MARK = regex(
     rb"@generated\b|\bcode generated\b.{0,80}\bdo not edit\b|\bauto-?generated\b.{0,80}\bdo not (edit|modify)\b",
     re.IGNORECASE,
 )
-_MINIFIED_NAME = re.compile(r"[.-]min\.(m?js|css|cjs)$", re.IGNORECASE)
+_MINIFIED_NAME = regex(r"[.-]min\.(m?js|css|cjs)$", re.IGNORECASE)
 HEAD_BYTES = 4096
 # In SHA-1 and in SHA-256.
 _EMPTY_BLOBS = (
@@ -79,7 +80,7 @@ _EMPTY_BLOBS = (
     "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
 )
 # What git keeps of a file whose content lies elsewhere, as Git LFS reads it, under its older names too.
-_LFS_POINTER = re.compile(
+_LFS_POINTER = regex(
     rb"\s{0,999}version https?://(?:git-lfs\.github\.com/spec/v1|hawser\.github\.com/spec/v1|git-media\.io/v/2)\r?\n"
     rb"(?:ext-\d-\w{1,60} sha256:[0-9a-f]{64}\r?\n){0,9}oid sha256:[0-9a-f]{64}\r?\nsize \d{1,20}\s{0,999}"
 )

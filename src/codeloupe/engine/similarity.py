@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import has_letters, tokens_of_code
 from codeloupe.model.finding import Finding
+from codeloupe.model.regex import regex
 
 _LONGEST_TEXT = 4_000
-_WORD = re.compile(r"[^\W_]{1,60}")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_TICKED = re.compile(r"`([^`\n]{1,200})`")
+_WORD = regex(r"[^\W_]{1,60}")
+_CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
+_TICKED = regex(r"`([^`\n]{1,200})`")
 # Only at the start of a word, or a long word would be tried at each of its letters.
-_CODE_LIKE = re.compile(
+_CODE_LIKE = regex(
     r"(?<!\w)(?:"
     r"[A-Za-z_]\w{0,80}(?:\.\w{1,80}){1,9}"  # dotted
     r"|[A-Za-z]\w{0,80}_\w{1,80}"  # snake_case
@@ -31,8 +32,8 @@ _CODE_LIKE = re.compile(
     r"|[A-Za-z_]\w{0,80}(?=\(\))"  # a call
     r")"
 )
-_NAME = re.compile(r"[^\W\d]\w{0,80}")
-_NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?:\.\d{1,6})?(?![\w])")
+_NAME = regex(r"[^\W\d]\w{0,80}")
+_NUMBER = regex(r"(?<![\w.])\d{1,12}(?:\.\d{1,6})?(?![\w])")
 # Endings, the longest first, and what replaces some of them in the stem.
 _ENDINGS = (
     "ification", "isations", "isation", "nesses", "ments", "ities", "edly", "ness", "ment", "able", "ible", "ency",
@@ -157,28 +158,26 @@ def family(category: str) -> str:
     return BEHAVIOUR
 
 
-_SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n")
-_CALLED = re.compile(r"([^\W\d]\w{0,80})\s{0,9}\(")
-_WHOLE_NAME = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})(?![\w.(])")
-_ASSIGNED = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})\s{0,9}:?=(?!=)")
-_OWNER_OF_CALL = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})\.\w{1,80}\(")
-_VARIABLE = re.compile(r"(?<!\w)([^\W\d]\w{0,80})(?![\w.(])")
-_SPECIFIC = re.compile(r"[<>=!]==?|(?<!\w)(?:[A-Z]{1,9}[a-z]{1,40}[A-Z]\w{0,60}|[a-zA-Z_]{2,60}\.[a-zA-Z_]{2,60})")
-_OWNED = re.compile(r"(?<![\w.])((?:[^\W\d]\w{0,80}\.){1,9})([^\W\d]\w{0,80})")
-_SOURCE = re.compile(r"\b(?:through|via) (?:the )?`?([^\W\d]\w{0,80})`?$")
+_SENTENCE = regex(r"[.;!?](?=\s|$)|\n")
+_CALLED = regex(r"([^\W\d]\w{0,80})\s{0,9}\(")
+_WHOLE_NAME = regex(r"(?<![\w.])([^\W\d]\w{0,80})(?![\w.(])")
+_ASSIGNED = regex(r"(?<![\w.])([^\W\d]\w{0,80})\s{0,9}:?=(?!=)")
+_OWNER_OF_CALL = regex(r"(?<![\w.])([^\W\d]\w{0,80})\.\w{1,80}\(")
+_VARIABLE = regex(r"(?<!\w)([^\W\d]\w{0,80})(?![\w.(])")
+_SPECIFIC = regex(r"[<>=!]==?|(?<!\w)(?:[A-Z]{1,9}[a-z]{1,40}[A-Z]\w{0,60}|[a-zA-Z_]{2,60}\.[a-zA-Z_]{2,60})")
+_OWNED = regex(r"(?<![\w.])((?:[^\W\d]\w{0,80}\.){1,9})([^\W\d]\w{0,80})")
+_SOURCE = regex(r"\b(?:through|via) (?:the )?`?([^\W\d]\w{0,80})`?$")
 _MODAL = "is|are|may|can|could|might|has|have|does|do|not|never|without|must|should|will|was|cannot|needs"
-_CLAIM = re.compile(rf"\b(?:{_MODAL}|when)\b", re.IGNORECASE)
+_CLAIM = regex(rf"\b(?:{_MODAL}|when)\b", re.IGNORECASE)
 # What is before the thing that a title is about, and what ends it.
-_PREPOSITION = re.compile(
-    r"\b(?:of|on|for|through|via|from|when|if|that|with|against|because|access to)\b", re.IGNORECASE
-)
-_VERB = re.compile(
+_PREPOSITION = regex(r"\b(?:of|on|for|through|via|from|when|if|that|with|against|because|access to)\b", re.IGNORECASE)
+_VERB = regex(
     rf"\b(?:{_MODAL}|leaks?|lacks?|raises?|returns?|allows?|fails?|panics?|lets?|takes?|picks?|reach(?:es)?|reads?|written"
     r"|silently|goes|in|into|to|before|after|between|by)\b|:",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"[:,;]")
-_ABSENCE = re.compile(r"(?:un\w+|missing|no|leaked|negative|hard|possible|potential)\b", re.IGNORECASE)
+_CLAUSE = regex(r"[:,;]")
+_ABSENCE = regex(r"(?:un\w+|missing|no|leaked|negative|hard|possible|potential)\b", re.IGNORECASE)
 
 
 def _meant(words: frozenset[str]) -> frozenset[str]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from codeloupe.forges.marker import Mark, Marker, MarkKind, key_of, word_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
+from codeloupe.model.regex import regex
 from codeloupe.model.review import FailedUnit, Review, ReviewError
 from codeloupe.reports.markdown import (
     SEVERITY_SIGNS,
@@ -41,7 +42,7 @@ _HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or rea
 # Together with the head the sections stay below what a comment may hold.
 _LISTS = Room(items=20, size_bytes=4_000)
 _SAVED = "the saved review"
-_HUNK = re.compile(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
+_HUNK = regex(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 _ANSWERS = {
     AnswerKind.GONE: "No longer found",
     AnswerKind.BACK: "Found again",

@@ -12,14 +12,13 @@ from msgspec import Struct
 from codeloupe.errors import UsageError
 from codeloupe.model import Confidential
 from codeloupe.model.finding import Finding
+from codeloupe.model.regex import regex
 
 _PREFIX = "<!-- codeloupe:1 "
 _DIGITS = 32
 _LETTERS = "0-9A-Za-z._+-"
-_MARK = re.compile(
-    rf"{_PREFIX}([a-z]{{1,16}}) ([{_LETTERS}]{{1,128}}) ([{_LETTERS}]{{1,128}}) ([0-9a-f]{{{_DIGITS}}}) -->"
-)
-_FINGERPRINT = re.compile(rf"[{_LETTERS}]{{8,128}}")
+_MARK = regex(rf"{_PREFIX}([a-z]{{1,16}}) ([{_LETTERS}]{{1,128}}) ([{_LETTERS}]{{1,128}}) ([0-9a-f]{{{_DIGITS}}}) -->")
+_FINGERPRINT = regex(rf"[{_LETTERS}]{{8,128}}")
 
 
 class MarkKind(StrEnum):

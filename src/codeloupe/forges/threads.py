@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from codeloupe.forges.marker import Marker, MarkKind
 from codeloupe.model.publication import AnswerKind, Thread, ThreadComment
+from codeloupe.model.regex import regex
 
 # Who may have the right to write. It is asked for before it is believed.
 _CLOSE = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-_COMMAND = re.compile(r"/codeloupe[ \t]{1,8}dismiss(?:[ \t:,.–—-]{1,8}(?P<reason>.*))?", re.IGNORECASE)
-_WORD = re.compile(r"dismiss(?:[.!]?|[ \t]{0,8}[:–—-][ \t]{0,8}(?P<reason>.*))", re.IGNORECASE)
+_COMMAND = regex(r"/codeloupe[ \t]{1,8}dismiss(?:[ \t:,.–—-]{1,8}(?P<reason>.*))?", re.IGNORECASE)
+_WORD = regex(r"dismiss(?:[.!]?|[ \t]{0,8}[:–—-][ \t]{0,8}(?P<reason>.*))", re.IGNORECASE)
 _ANSWERS = {MarkKind.GONE: AnswerKind.GONE, MarkKind.ASIDE: AnswerKind.ASIDE, MarkKind.BACK: AnswerKind.BACK}
 
 

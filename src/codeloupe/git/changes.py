@@ -36,6 +36,7 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import SUBMODULE_MODE, Change, FileChange, FileStatus
+from codeloupe.model.regex import regex
 
 # List and patch at once: a NUL ends the list, and the patch follows.
 CHANGE_FLAGS = (*PATCH_FLAGS, "--raw", "--numstat", "-z", "--no-abbrev")
@@ -43,13 +44,13 @@ CHANGE_FLAGS = (*PATCH_FLAGS, "--raw", "--numstat", "-z", "--no-abbrev")
 # sparse checkouts known it looks at files outside of the sparse part that are there all the same.
 _TREE_SETTINGS = ("core.protectNTFS=false", "core.protectHFS=false", "core.sparseCheckout=true")
 _MAX_FILE_BYTES = 256 * 1024**2
-_CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)': ([^\n']*)$", re.MULTILINE | re.DOTALL)
-_UNMERGED = re.compile(rb"(?:^|\0)\w \d+ [0-9a-f]+ [123]\t([^\0]+)")
-_ASSUMED = re.compile(rb"(?:^|\0)[a-z] \d+ [0-9a-f]+ 0\t([^\0]+)")
+_CLOSED_FOLDER = regex(r"^warning: could not open directory '(.*?)': ([^\n']*)$", re.MULTILINE | re.DOTALL)
+_UNMERGED = regex(rb"(?:^|\0)\w \d+ [0-9a-f]+ [123]\t([^\0]+)")
+_ASSUMED = regex(rb"(?:^|\0)[a-z] \d+ [0-9a-f]+ 0\t([^\0]+)")
 # May hit a name with a tab in it by mistake, so what it finds is checked again.
-_SUSPICIOUS_NAME = re.compile(rb"[\t/](?:|\.|\.\.|\.git)[/\0]", re.IGNORECASE)
-_RAW = re.compile(rb":([0-7]{6}) ([0-7]{6}) ([0-9a-f]{4,64}) ([0-9a-f]{4,64}) ([ACDMRTUXB])(\d{0,3})")
-_NUMSTAT = re.compile(rb"(\d{1,18}|-)\t(\d{1,18}|-)\t(.*)", re.DOTALL)
+_SUSPICIOUS_NAME = regex(rb"[\t/](?:|\.|\.\.|\.git)[/\0]", re.IGNORECASE)
+_RAW = regex(rb":([0-7]{6}) ([0-7]{6}) ([0-9a-f]{4,64}) ([0-9a-f]{4,64}) ([ACDMRTUXB])(\d{0,3})")
+_NUMSTAT = regex(rb"(\d{1,18}|-)\t(\d{1,18}|-)\t(.*)", re.DOTALL)
 _STATUSES = {
     "A": FileStatus.ADDED,
     "M": FileStatus.MODIFIED,

@@ -35,15 +35,16 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus
+from codeloupe.model.regex import regex
 from codeloupe.model.scope import CommitScope, PushedRange, PushedRef
 from codeloupe.model.sweep import CommitQuery
 
 _LINES_IN_BATCH = 50_000
 _COMMITS_IN_BATCH = 50
-_COMBINED_FILE = re.compile(rb"diff --(?:cc|combined) (.*)")
-_COMBINED_HUNK = re.compile(rb"@@@+ [-0-9, ]{1,2000}\+(\d{1,20})(?:,(\d{1,20}))? @@@")
+_COMBINED_FILE = regex(rb"diff --(?:cc|combined) (.*)")
+_COMBINED_HUNK = regex(rb"@@@+ [-0-9, ]{1,2000}\+(\d{1,20})(?:,(\d{1,20}))? @@@")
 # git takes a date in which it knows no word for "now", so that a slip of the pen would choose no commit at all.
-_DATE_WORD = re.compile(
+_DATE_WORD = regex(
     r"ago|last|next|yesterday|today|now|never|noon|midnight|tea|at|on|of|am|pm|st|nd|rd|th|t|z"
     r"|zero|one|two|three|four|five|six|seven|eight|nine|ten"
     r"|(sec(ond)?|min(ute)?|hour|day|week|month|year)s?"

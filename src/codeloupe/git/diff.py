@@ -8,7 +8,6 @@ of a recursive diff and no prefix at all are told apart without being told.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -20,15 +19,16 @@ from msgspec.structs import replace
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff_text import DiffText, quoted_length, read_hunks, unquote
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus, Hunk
+from codeloupe.model.regex import regex
 
 # As much as git itself shows.
 _LONGEST_SECTION = 80
 
 
-_ROW = re.compile(rb"[^\n]*\n|[^\n]+")
+_ROW = regex(rb"[^\n]*\n|[^\n]+")
 
 
-_DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
+_DEFINITION = regex(rb"[-+ ][A-Za-z_$]")
 
 
 def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
@@ -71,17 +71,17 @@ class _Rows:
 
 
 _GIT_HEADER = b"diff --git "
-_NAME_LINES = re.compile(rb"--- [^\n]*\n\+\+\+ ")
+_NAME_LINES = regex(rb"--- [^\n]*\n\+\+\+ ")
 _NO_FILE = b"/dev/null"
-_SPACED_DATE = re.compile(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
-_DATE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
-_NOTABLE = re.compile(
+_SPACED_DATE = regex(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
+_DATE = regex(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
+_NOTABLE = regex(
     rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files? |Files? |Only in |Submodule |\* Unmerged path "
     rb"|Cannot display: |\x1b\[[0-9;]{0,16}m(?:diff --|--- |@@ )"
     rb"|(?i:Content-Transfer-Encoding: {0,9}(?:quoted-printable|base64)))"
 )
 # Words must follow it: the last removed line of a hunk that counts too few could look the same.
-_MAIL_SIGNATURE = re.compile(rb"-- ?\n(?!diff )[^-+ @\\\n]")
+_MAIL_SIGNATURE = regex(rb"-- ?\n(?!diff )[^-+ @\\\n]")
 _NO_COLOR = "the text has colour codes in it: make the diff with --no-color"
 _IS_COMBINED = (
     "this is a combined diff of a merge, whose lines have no single old side",
@@ -100,23 +100,23 @@ _REFUSED = {
     ),
 }
 
-_SUBMODULE = re.compile(rb"Submodule ([^\n]+) ([0-9a-f]{4,64})\.{2,3}([0-9a-f]{4,64})(?: \([a-z ]+\))?:?(?=\n)")
-_BINARY = re.compile(rb"Binary files ([^\n]+) differ(?=\n)")
-_BINARY_OF_MERCURIAL = re.compile(rb"Binary file ([^\n]+) has changed(?=\n)")
-_BINARY_OF_SUBVERSION = re.compile(rb"Cannot display: file marked as a binary type\.?(?=\n)")
-_UNSHOWN = re.compile(rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file ")
+_SUBMODULE = regex(rb"Submodule ([^\n]+) ([0-9a-f]{4,64})\.{2,3}([0-9a-f]{4,64})(?: \([a-z ]+\))?:?(?=\n)")
+_BINARY = regex(rb"Binary files ([^\n]+) differ(?=\n)")
+_BINARY_OF_MERCURIAL = regex(rb"Binary file ([^\n]+) has changed(?=\n)")
+_BINARY_OF_SUBVERSION = regex(rb"Cannot display: file marked as a binary type\.?(?=\n)")
+_UNSHOWN = regex(rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file ")
 
-_EXTENDED = re.compile(
+_EXTENDED = regex(
     rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
     rb"|similarity index|dissimilarity index|index) ([^\n]*)\n"
 )
 _FORMS = {
-    "mode": re.compile(rb"[0-7]{6}"),
-    "similarity index": re.compile(rb"\d{1,3}%"),
-    "dissimilarity index": re.compile(rb"\d{1,3}%"),
-    "index": re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?"),
+    "mode": regex(rb"[0-7]{6}"),
+    "similarity index": regex(rb"\d{1,3}%"),
+    "dissimilarity index": regex(rb"\d{1,3}%"),
+    "index": regex(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?"),
 }
-_BINARY_BLOCK = re.compile(rb"(?:literal|delta) \d{1,20}\n")
+_BINARY_BLOCK = regex(rb"(?:literal|delta) \d{1,20}\n")
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
     "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",

@@ -10,19 +10,20 @@ import re
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.model.change import Hunk
+from codeloupe.model.regex import regex
 
 _EXCERPT_BYTES = 60
-_BOUNDARY = re.compile(rb'boundary="([^"\n]{1,70})"')
+_BOUNDARY = regex(rb'boundary="([^"\n]{1,70})"')
 _MAKE_AGAIN = "make the diff again, for example with `git diff > change.diff`, and do not edit it"
-_QUOTED = re.compile(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
+_QUOTED = regex(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
 # Ten digits are more lines than a file can have, and keep hostile numbers away from int(). Possessive, so that a
 # body of a million lines leaves nothing to go back to. Python 3.11 before 3.11.5 takes a last line without its end
 # along (gh-106052), so what was taken is cut behind its last newline.
-_HUNK = re.compile(
+_HUNK = regex(
     rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@([^\n]*)\n"
     rb"((?:[-+ ][^\n]*+\n)*+)"
 )
-_BODY_WITH_MARKERS = re.compile(rb"(?:[-+ \\][^\n]*+\n)*+")
+_BODY_WITH_MARKERS = regex(rb"(?:[-+ \\][^\n]*+\n)*+")
 _MOST_MARKERS = 2
 # Which lines cannot come any more once a line of this kind was the last one of its file.
 _BOTH_SIDES = (b"\n+", b"\n-", b"\n ", b"\n\n")

@@ -30,6 +30,7 @@ from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
 from codeloupe.model.change import SYMLINK_MODE, Change, GuidanceFile, Intent, Moment, ScopeKind
 from codeloupe.model.ports import MomentOf
+from codeloupe.model.regex import regex
 
 GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
 # What else tells a review what to do: the configuration, and the list of findings that do not count.
@@ -41,7 +42,7 @@ _MAX_FOLDERS = 5_000
 _MAX_FILES = 200
 _MESSAGE_CHARACTERS = 2_000
 # They say who was there, not what the change does.
-_TRAILER = re.compile(r"(?:[A-Za-z-]{1,40}-by|cc|change-id|reviewed-on|git-svn-id)\s?:", re.IGNORECASE)
+_TRAILER = regex(r"(?:[A-Za-z-]{1,40}-by|cc|change-id|reviewed-on|git-svn-id)\s?:", re.IGNORECASE)
 
 
 async def read_guidance(

@@ -20,15 +20,16 @@ from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, RevisionError, UsageError
 from codeloupe.git.command import Line, Place, failure, git_for_user, git_to_remote
+from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
 
 Protocol = Literal["https", "ssh", "http", "file"]
 RefFamily = Literal["pull", "merge-requests"]
 
-_NUMBER = re.compile(r"[#!]?([0-9]{1,10})")
-_SHORT = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){1,9})[#!]([0-9]{1,10})")
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-_SCP = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):([^:].*)")
+_NUMBER = regex(r"[#!]?([0-9]{1,10})")
+_SHORT = regex(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){1,9})[#!]([0-9]{1,10})")
+_HOST = regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+_SCP = regex(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):([^:].*)")
 _SSH_SCHEMES = ("ssh", "git+ssh", "ssh+git")
 _MARKS: dict[str, RefFamily] = {"pull": "pull", "pulls": "pull", "merge_requests": "merge-requests"}
 _LONGEST = 2_000
@@ -92,7 +93,7 @@ _FAILURES = (
         "give its new address",
     ),
 )
-_NOT_REACHED = re.compile(
+_NOT_REACHED = regex(
     r"Could not (?:resolve|connect)|Failed to connect|Connection (?:refused|timed out|reset)|Couldn't connect"
     r"|Network is unreachable|No route to host|Operation (?:timed out|too slow)|Name or service not known"
     r"|Empty reply from server|Temporary failure in name resolution|early EOF|unexpected disconnect|hung up"

@@ -26,6 +26,7 @@ from msgspec import Struct, field
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.model.change import SUBMODULE_MODE
+from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
 
@@ -33,7 +34,7 @@ from codeloupe.system.process import Completed
 DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"
 # For exports: every file byte for byte as in its blob.
 EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-encoding !export-ignore !export-subst\n"
-OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+OBJECT_NAME = regex(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REGULAR_MODES = ("100644", "100755")
 
 USUAL_NAMES = ("main", "master", "develop")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import stat
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -41,6 +40,7 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.regex import regex
 from codeloupe.system.directories import opened_file, opened_folder
 
 _FILES_BETWEEN_BREATHS = 50
@@ -48,7 +48,7 @@ _FILES_BETWEEN_BREATHS = 50
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
-_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
+_NAME = regex(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
 class Snapshot(Struct, frozen=True):

@@ -27,6 +27,7 @@ from codeloupe.errors import CodeloupeError, RevisionError, UsageError
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
 from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, Verdict, claim_in_words
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
@@ -44,7 +45,7 @@ UNREADABLE_OUTPUT = "Failed to parse review output"
 
 _log = logging.getLogger(__name__)
 _CONTEXT_BYTES = 1024 * 1024
-_PRIORITY = re.compile(r"\A\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
+_PRIORITY = regex(r"\A\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
 _UNREADABLE = ("missing field", "invalid verdict", "invalid severity", "invalid json", "invalid answer", "empty output")
 _FROM_WORST = (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.NEEDS_WORK, Verdict.PASS)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import stat
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from codeloupe.config.files import MAX_FILE_BYTES, read_config_file
 from codeloupe.config.yaml import Refused, escape, plain, read_document, repetitions
 from codeloupe.errors import ArtifactError, ConfigError
 from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.model.regex import regex
 from codeloupe.store.records import replace_file
 from codeloupe.system.json_text import parsed
 
@@ -38,7 +38,7 @@ _TICK_SECONDS = 0.02
 _MOST_NAMED = 20
 _MOST_NOTES = 50
 MOST_CHECKED_BYTES = 4 * 1024**2
-_NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
+_NOT_IN_A_NAME = regex(r"[^\w.-]+")
 _HIDDEN = "hidden"
 _FILE, _LINK, _FOLDER = "a file", "a link", "a folder"
 _KINDS = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from codeloupe.errors import (
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition, StageRequest, StageResult
 from codeloupe.model.ports import AgentEventSink, AskAgent
+from codeloupe.model.regex import regex
 from codeloupe.pipelines.artifacts import (
     Collected,
     SchemaRefused,
@@ -56,7 +56,7 @@ _LAST_WORDS_SECONDS = 1.0
 _FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
 _AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
-_UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage itself, each by its name

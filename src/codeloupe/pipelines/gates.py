@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNo
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.pipelines.execution import read_text
 from codeloupe.system.process import Command, find_program, program_environment
@@ -37,7 +37,7 @@ CRITIC_VERSION = "1"
 _COST = {Severity.LOW: 5, Severity.MEDIUM: 15, Severity.HIGH: 30, Severity.CRITICAL: 50}
 _MOST_CHARACTERS = 1_500
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ESCAPE_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARACTERS, _MOST_LINE_CHARACTERS = 60, 6_000, 500
 _MOST_REPAIRED = 50_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}

@@ -38,11 +38,12 @@ from codeloupe.model.pipeline import (
     StageDefinition,
     WorkspaceKind,
 )
+from codeloupe.model.regex import regex
 
 MOST_STAGES = 100
 MOST_NAMES = 100
 MOST_SCHEMAS = 50
-_DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
+_DURATION = regex(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
 # Words that mean something to a shell and nothing to a program; whoever writes one expects a shell.
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 _STAGE, _GATE, _PIPELINE = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -36,13 +35,14 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
+from codeloupe.model.regex import regex
 from codeloupe.pipelines.definition import input_values
 
 # What trying again cannot mend: it goes to a person at once.
 _HOPELESS = frozenset(
     {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", WORKSPACE_ERROR, "unreadable_file"}
 )
-_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD_START = regex(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST_MESSAGE = 4_000
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from html import escape
 from textwrap import dedent
 
 from msgspec import Struct
 
+from codeloupe.model.regex import regex
 from codeloupe.system.untrusted import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})
-_NAME = re.compile(r"[a-z][a-z0-9]{0,20}")
-_ATTRIBUTE = re.compile(r"(?!on)[a-z][a-zA-Z-]{0,30}")
+_NAME = regex(r"[a-z][a-z0-9]{0,20}")
+_ATTRIBUTE = regex(r"(?!on)[a-z][a-zA-Z-]{0,30}")
 _LONGEST = 20_000
 _MOST_ROWS = 1_000
-_INLINE = re.compile(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
-_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
+_INLINE = regex(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
+_ITEM = regex(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
 
 
 class Html(Struct, frozen=True):

@@ -5,7 +5,6 @@ A line is a rich `Text` that holds no newline and is already fitted, so that pri
 
 from __future__ import annotations
 
-import re
 from io import StringIO
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
@@ -14,6 +13,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from codeloupe.model.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SIGNS_IN_ASCII = {"─": "-", "━": "=", "│": "|", "▸": ">", "·": "-", "�
 # rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
 # takes longer than to lay out a report.
 _NO_CONSOLE = cast("Console", None)
-_INLINE_CODE = re.compile(r"`[^`\n]+`")
+_INLINE_CODE = regex(r"`[^`\n]+`")
 
 
 class Page(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
+from codeloupe.model.regex import regex
 from codeloupe.reports.history import moment
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
@@ -53,7 +53,7 @@ _LOOKS = {
 _VERDICT_STYLES = {CriticVerdict.PASS: "green", CriticVerdict.REWORK: "yellow", CriticVerdict.FAIL: "red"}
 # An attempt is under way that is not in the list of those that produced a result.
 _ATTEMPT_UNDER_WAY = frozenset({StageState.RUNNING, StageState.RECOVERING, StageState.REWORKING})
-_COMMAND = re.compile(r"`(codeloupe pipeline resume [^`]+)`")
+_COMMAND = regex(r"`(codeloupe pipeline resume [^`]+)`")
 _STEPS = {
     RecoveryStep.FIRST: "call",
     RecoveryStep.RETRY: "retry",

@@ -6,28 +6,28 @@ free text: most are advice, some are a sketch. When in doubt it is advice: a wro
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import pairwise
 
 from msgspec import Struct
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.regex import regex
 from codeloupe.system.untrusted import is_masked, terminal
 
 _LONGEST = 20_000
-_WORD = re.compile(r"\w+")
-_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
-_INDENTED = re.compile(r"(?: {2}|\t)[ \t]*\S")
+_WORD = regex(r"\w+")
+_ITEM = regex(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
+_INDENTED = regex(r"(?: {2}|\t)[ \t]*\S")
 # How a line of code begins or ends, where no sentence does.
-_CODE_START = re.compile(
+_CODE_START = regex(
     r"(?:(?:async |public |private |static |export |pub )*"
     r"(?:def|class|if|elif|else|for|while|with|try|except|finally|return|raise|import|from|switch|case|func|fn|function|"
     r"const|let|var|match|struct|type|select|do|then|fi|done|end|SELECT|INSERT|UPDATE|DELETE|CREATE|WHERE)\b"
     r"|[\w.\[\]\"']+ ?(?:[-+*/|&]?=|:=|\() ?|[@#<{}()\[\]/\"'])"
 )
-_CODE_END = re.compile(r"[{}()\[\];,:=\\]$")
-_SENTENCE = re.compile(r"[A-Za-z][a-z']* [a-z']+ [a-z']+ [a-z']+|.*[.!?]$")
+_CODE_END = regex(r"[{}()\[\];,:=\\]$")
+_SENTENCE = regex(r"[A-Za-z][a-z']* [a-z']+ [a-z']+ [a-z']+|.*[.!?]$")
 
 
 class Replacement(Struct, frozen=True):

@@ -13,6 +13,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
+from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, SkippedFile
 from codeloupe.reports import asset
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, console_for, print_lines, prose
@@ -398,7 +399,7 @@ def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -
 
 
 _ASPECT = 0.6
-_TEXT_ELEMENT = re.compile(r'(?P<before><text [^<>]*?)textLength="[^"]*"(?P<after>[^<>]*>)(?P<content>[^<]*)</text>')
+_TEXT_ELEMENT = regex(r'(?P<before><text [^<>]*?)textLength="[^"]*"(?P<after>[^<>]*>)(?P<content>[^<]*)</text>')
 _COLORS = (0x30363D, 0xDA3633, 0x3FB950, 0xD29922, 0x58A6FF, 0xBC8CFF, 0x39C5CF, 0xF0F6FC)
 _DARK = TerminalTheme(
     (22, 27, 34), (230, 237, 243), [(color >> 16, color >> 8 & 255, color & 255) for color in _COLORS]

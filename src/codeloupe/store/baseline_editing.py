@@ -7,7 +7,6 @@ as a list within brackets, is written from the start, with the comments at its t
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,10 +17,11 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
+from codeloupe.model.regex import regex
 from codeloupe.store.baseline import FIELDS, VERSION, parse_baseline
 
 _INDENT = 2
-_DASH = re.compile(r"( {0,40})- ")
+_DASH = regex(r"( {0,40})- ")
 _TOP = (
     "# Findings that are known and do not count: see `codeloupe baseline --help`. Each needs a reason, and one that",
     "# expires holds up to that day.",

@@ -17,6 +17,7 @@ from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import UNUSED, Baseline, BaselineEntry, EntryStanding, EntryState, shown_path
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
+from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.system.redaction import redact
@@ -24,8 +25,8 @@ from codeloupe.system.redaction import redact
 SHORTEST_PREFIX = 6
 _MOST_LISTED = 10
 # What a quote contains for something that is not shown.
-_LEFT_OUT = re.compile(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
-_NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
+_LEFT_OUT = regex(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
+_NAMED = regex(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
 _HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
 
 

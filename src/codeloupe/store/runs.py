@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import secrets
 import stat
 import time
@@ -23,6 +22,7 @@ import msgspec
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Moment, PipelineEvent, RunRecord
+from codeloupe.model.regex import regex
 from codeloupe.store.records import (
     FromNewerVersion,
     Unreadable,
@@ -39,7 +39,7 @@ RUNS_DIRECTORY = "pipelines"
 _STATE, _JOURNAL, _LOCK, _APPROVALS = "run.json", "journal.jsonl", "lock", "approvals"
 # Raised when what is written can no longer be read by an older version, not when a field is added.
 VERSION = 1
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_RUN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # How the directories are called of runs that are being made, and of those that are being removed.
 _NEW_PREFIX, _REMOVED_PREFIX = ".new-", ".removed-"
 _LARGEST_STATE_BYTES, _LARGEST_JOURNAL_BYTES, _LARGEST_APPROVAL_BYTES = 64 * 1024**2, 256 * 1024**2, 4 * 1024**2

@@ -14,10 +14,11 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import quote_from_bytes
 
+from codeloupe.model.regex import regex
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 _MASK = "[redacted]"
-_SECRET_NAME = re.compile(
+_SECRET_NAME = regex(
     r"KEYS?(?![A-Z])|TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|_PWD$|CREDENTIAL|AUTH$|AUTHORIZATION|AUTH_CONFIG",
     re.IGNORECASE,
 )
@@ -28,50 +29,48 @@ _VERSION_BYTES = r"\s{0,4}0x02,\s{0,4}0x01,\s{0,4}0x0[01],"
 _BYTE = r"(?:[^0-9A-Za-z]{0,16}(?:[0-9]{1,6}[^0-9A-Za-z]{1,16})?0x[0-9A-Fa-f]{2},?){20,}+"
 # Credentials that are known by what stands around them. Each is tried only where its sign is in the text.
 _IN_CONTEXT: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("://", re.compile(r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)")),  # user:password@ in an address
-    ("://", re.compile(r"(?<=://)[^/\s:@]{20,}+(?=@)")),  # token@ in an address
+    ("://", regex(r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)")),  # user:password@ in an address
+    ("://", regex(r"(?<=://)[^/\s:@]{20,}+(?=@)")),  # token@ in an address
     (
         "uthorization",
-        re.compile(
+        regex(
             r"""(?i:authorization)["']?\s{0,8}[:=]\s{0,8}["']?(?i:bearer|basic|token)\s{1,8}[A-Za-z0-9._~+/=-]{8,}"""
         ),
     ),
-    ("rivateKey", re.compile(r"(?<=PrivateKey)\s{0,8}=\s{0,8}[A-Za-z0-9+/]{43}=")),  # WireGuard
-    ('"', re.compile(r'(?<=")(?:d|p|q|dp|dq|qi|k)"\s{0,8}:\s{0,8}"[A-Za-z0-9_-]{40,}(?=")')),  # JSON Web Key
-    ("<", re.compile(r"(?<=<)(?:D|P|Q|DP|DQ|InverseQ)>[A-Za-z0-9+/=\s]{40,4000}(?=</)")),  # RSA key of .NET
-    ("LS0tLS1CRUdJTi", re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{20,}={0,2}")),  # a PEM file, encoded once more
-    ("MII", re.compile(r"MII[A-Za-z0-9+/]{120,}={0,2}")),  # a key or certificate on one line
+    ("rivateKey", regex(r"(?<=PrivateKey)\s{0,8}=\s{0,8}[A-Za-z0-9+/]{43}=")),  # WireGuard
+    ('"', regex(r'(?<=")(?:d|p|q|dp|dq|qi|k)"\s{0,8}:\s{0,8}"[A-Za-z0-9_-]{40,}(?=")')),  # JSON Web Key
+    ("<", regex(r"(?<=<)(?:D|P|Q|DP|DQ|InverseQ)>[A-Za-z0-9+/=\s]{40,4000}(?=</)")),  # RSA key of .NET
+    ("LS0tLS1CRUdJTi", regex(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{20,}={0,2}")),  # a PEM file, encoded once more
+    ("MII", regex(r"MII[A-Za-z0-9+/]{120,}={0,2}")),  # a key or certificate on one line
     (
         "0x30",
-        re.compile(r"0x30,\s{0,4}0x(?:8[12],\s{0,4}0x)?\w\w,(?:\s{0,4}0x\w\w,)?" + _VERSION_BYTES + _BYTE),
+        regex(r"0x30,\s{0,4}0x(?:8[12],\s{0,4}0x)?\w\w,(?:\s{0,4}0x\w\w,)?" + _VERSION_BYTES + _BYTE),
     ),  # in C
-    ("020100", re.compile(r"(?i)30(?:8[12])?[0-9a-f]{2,4}020100(?:30|02)[0-9a-f]{100,}+")),  # a key in hexadecimal
-    ("/u3+7Q", re.compile(r"/u3\+7Q[A-Za-z0-9+/]{50,}={0,2}")),  # a Java key store
+    ("020100", regex(r"(?i)30(?:8[12])?[0-9a-f]{2,4}020100(?:30|02)[0-9a-f]{100,}+")),  # a key in hexadecimal
+    ("/u3+7Q", regex(r"/u3\+7Q[A-Za-z0-9+/]{50,}={0,2}")),  # a Java key store
 )
 
 # The rows of a key. Between them stand line ends, also escaped ones, and on a row the margin of a diff or a listing. A
 # longer row is taken in pieces, so that no row is read again and again.
-_ROW = re.compile(r"(?:[^\n\\]|\\(?![nr])){0,4000}(?:\\[nr]|\n)?")
-_OPENING = re.compile(
-    r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d: ?[\w.@-]{1,40}"
-)
-_CLOSING = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
-_HEADER = re.compile(
+_ROW = regex(r"(?:[^\n\\]|\\(?![nr])){0,4000}(?:\\[nr]|\n)?")
+_OPENING = regex(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d: ?[\w.@-]{1,40}")
+_CLOSING = regex(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
+_HEADER = regex(
     r"(?:Proc-Type|DEK-Info|Version|Comment|Encryption|Key-Derivation|Argon2-[A-Za-z]+|Public-Lines|Private-Lines|Hash"
     r"|Charset|MessageID|Subject|x-[a-z-]+): ?[ -~]{0,100}"
 )
-_RUN = re.compile(r"[A-Za-z0-9+/=]{16,}")
-_BODY = re.compile(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?:[A-Za-z0-9+/]|\\/){16,}={0,2}")
-_LONE_RUN = re.compile(r"[^A-Za-z0-9]*(?:[0-9]{1,6}[^A-Za-z0-9]+)?[A-Za-z0-9][A-Za-z0-9+/=]{0,79}[^A-Za-z0-9]*")
-_LINE_END = re.compile(r"(?:\\[nr]|\n)\Z")
+_RUN = regex(r"[A-Za-z0-9+/=]{16,}")
+_BODY = regex(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?:[A-Za-z0-9+/]|\\/){16,}={0,2}")
+_LONE_RUN = regex(r"[^A-Za-z0-9]*(?:[0-9]{1,6}[^A-Za-z0-9]+)?[A-Za-z0-9][A-Za-z0-9+/=]{0,79}[^A-Za-z0-9]*")
+_LINE_END = regex(r"(?:\\[nr]|\n)\Z")
 _FULL_ROW = range(60, 81)
 _WIDEST_MARGIN = 40
 _WIDEST_FRAME = 120
-_NUMBER = re.compile(r"[0-9]+")
-_DIGEST = re.compile(r"(?i)sha[0-9]{1,3}[-:=]\Z")
-_PATH = re.compile(r"/[0-9]{9}|[0-9]{9}/")
-_BEFORE_ROW = re.compile(r"(?:\A|\n|\\[nr])[^A-Za-z0-9\n]*(?:[0-9]{1,6}[^A-Za-z0-9\n]+)?[bBrRuU]?[\"'`]?\Z")
-_AFTER_ROW = re.compile(r"[^A-Za-z0-9\n\\]*(?:\Z|\n|\\[nr])")
+_NUMBER = regex(r"[0-9]+")
+_DIGEST = regex(r"(?i)sha[0-9]{1,3}[-:=]\Z")
+_PATH = regex(r"/[0-9]{9}|[0-9]{9}/")
+_BEFORE_ROW = regex(r"(?:\A|\n|\\[nr])[^A-Za-z0-9\n]*(?:[0-9]{1,6}[^A-Za-z0-9\n]+)?[bBrRuU]?[\"'`]?\Z")
+_AFTER_ROW = regex(r"[^A-Za-z0-9\n\\]*(?:\Z|\n|\\[nr])")
 # The environment as it was, and the credentials in it.
 _own: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
 

@@ -16,6 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from codeloupe.model.finding import Severity
+from codeloupe.model.regex import regex
 
 # Name, signs and pattern of each form, and what is unusual about it: its severity (usually high), that it counts in the
 # middle of a word too (`anywhere`), that the sign is not its beginning (`inside`). A backslash at the end of a line: it
@@ -216,9 +217,9 @@ def _may_begin(text: str, position: int, form: Form) -> bool:
 
 
 # An AWS secret access key has no sign, only its length and that a generator made it.
-_FORTY = re.compile(r"[A-Za-z0-9+/]{40,}")
-_LONGEST_WORD = re.compile(r"[a-z]{9}|[A-Z]{9}|[0-9]{9}|(?:[a-z]{3,}/){2}")
-_CHANGES = re.compile(r"(?<=[a-z])[^a-z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[^0-9]|(?<=[+/])[^+/]")
+_FORTY = regex(r"[A-Za-z0-9+/]{40,}")
+_LONGEST_WORD = regex(r"[a-z]{9}|[A-Z]{9}|[0-9]{9}|(?:[a-z]{3,}/){2}")
+_CHANGES = regex(r"(?<=[a-z])[^a-z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[^0-9]|(?<=[+/])[^+/]")
 
 
 def find_aws_secrets(text: str) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
+from codeloupe.model.regex import regex
+
 
 @cache
 def _hidden_anywhere() -> re.Pattern[str]:
@@ -30,7 +32,7 @@ def _hidden_anywhere() -> re.Pattern[str]:
     )
 
 
-_HIDDEN_ASCII = re.compile(r"([\x00-\x08\x0b-\x1f\x7f])\1*")
+_HIDDEN_ASCII = regex(r"([\x00-\x08\x0b-\x1f\x7f])\1*")
 
 
 def visible(text: str) -> str:

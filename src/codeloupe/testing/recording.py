@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,12 +11,13 @@ from msgspec import field
 from msgspec.structs import replace
 
 from codeloupe.model import Confidential
+from codeloupe.model.regex import regex
 from codeloupe.testing.http import HttpRequest
 from codeloupe.testing.replies import Json, Text
 
 _MASK = "[masked]"
 _CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
-_CREDENTIAL_IN_QUERY = re.compile(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
+_CREDENTIAL_IN_QUERY = regex(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
 _SAMPLES: dict[str, Any] = {"string": "ok", "integer": 1, "number": 1, "boolean": False, "array": [], "null": None}
 
 

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from codeloupe import errors
 from codeloupe.model.agent import TokenUsage
+from codeloupe.model.regex import regex
 
 _MAX_TEXT_CHARACTERS = 500
 _TAIL_CHARACTERS = 4000
 _MAX_SEARCHED_CHARACTERS = 20_000
 _SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_RETRY_AFTER = re.compile(
+_RETRY_AFTER = regex(
     r"(?:try again|retry(?:ing)?)\s(?:after|in)\s(\d{1,9}(?:\.\d{1,9})?)\s?(ms|s|m|h|d)", re.IGNORECASE
 )
 
@@ -86,7 +87,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 def patterns(*rows: tuple[str, Kind]) -> Patterns:
     """Which kind of failure some words tell of; the first that is found counts."""
-    return tuple((re.compile(words, re.IGNORECASE), kind) for words, kind in rows)
+    return tuple((regex(words, re.IGNORECASE), kind) for words, kind in rows)
 
 
 def kind_of_status(status: int | None) -> Kind | None:

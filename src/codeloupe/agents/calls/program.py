@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 import uuid
 from abc import ABC, abstractmethod
@@ -28,6 +27,7 @@ from codeloupe.model.agent import (
     full_prompt,
 )
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import NETWORK_NAMES, Command, Completed, find_program, inherited_environment, run
 from codeloupe.system.streaming import StreamTimedOut, stream
@@ -37,13 +37,13 @@ PERSON_NAMES = ("USER", "LOGNAME")
 
 _KEPT_OUTPUT_BYTES = 256 * 1024
 _VERSION_SECONDS = 20.0
-_VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
+_VERSION = regex(rb"\d+\.\d+[\w.+-]*")
 _DEAD_PROXY = "http://127.0.0.1:9"
 _QUIET = {"NO_COLOR": "1", "DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "DISABLE_AUTOUPDATER": "1"}
 _MAX_DETAIL_CHARACTERS = 80
 _LARGEST_COUNT = 10**15
-_SEPARATORS = re.compile(r"[-_.]+")
-_PACKAGE_FOLDER = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-[^-]+)?\.(?:dist|egg)-info")
+_SEPARATORS = regex(r"[-_.]+")
+_PACKAGE_FOLDER = regex(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-[^-]+)?\.(?:dist|egg)-info")
 _log = logging.getLogger(__name__)
 
 

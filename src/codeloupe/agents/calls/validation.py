@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 from codeloupe.agents.calls.schemas import SchemaError, check_schema
 from codeloupe.errors import InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
+from codeloupe.model.regex import regex
 
 # These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
-_TOOL = re.compile(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")
-_NAME = re.compile(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,199}")
+_TOOL = regex(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")
+_NAME = regex(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,199}")
 _TYPES: Mapping[str, Any] = {
     "prompt": str,
     "working_dir": Path,

@@ -7,7 +7,6 @@ Exit codes and `subtype` do not tell: a refused request is a "success" with exit
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping
 
@@ -19,6 +18,7 @@ from codeloupe.agents.calls.program import Message, Reading
 from codeloupe.errors import AgentError, BudgetExhausted, Crashed, InvalidRequest, OutputInvalid, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
 
 _TAIL_CHARACTERS = 4000
@@ -59,7 +59,7 @@ _BY_STDERR = kinds.patterns(
     ("not a valid json schema", _SCHEMA_REFUSED),
     ("exceeds 10mb", kinds.TOO_LONG),
 )
-_RESETS_AT = re.compile(r"limit reached\|(\d{9,11})\b")
+_RESETS_AT = regex(r"limit reached\|(\d{9,11})\b")
 # What a token costs beside one of the input, the same for all of the vendor's models, and what each sort of token is
 # called in the totals by model and in a message.
 _TOKENS: Mapping[str, tuple[float, str, str]] = {

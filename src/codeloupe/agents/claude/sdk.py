@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import os
-import re
 import secrets
 import signal
 import time
@@ -34,6 +33,7 @@ from codeloupe.agents.claude.output import ClaudeReading
 from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut, install_command
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.regex import regex
 from codeloupe.system.process import uninterrupted
 
 MARK = "CODELOUPE_CALL"
@@ -50,7 +50,7 @@ _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _LEFT_TO_THE_SDK = {"PWD", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDECODE"}
 # Without this the SDK sends an empty system prompt; with it the program's own, as the CLI does.
 _DEFAULT_PROMPT = {"type": "preset", "preset": "claude_code"}
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_NAME = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class AgentSdkAgent(ClaudeAgent):

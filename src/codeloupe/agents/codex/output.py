@@ -16,6 +16,7 @@ from codeloupe.agents.calls.schemas import strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.regex import regex
 from codeloupe.system.json_text import parsed
 from codeloupe.system.process import Completed
 
@@ -31,12 +32,12 @@ _BROKEN = kinds.Kind(Crashed, "failed inside", "try again; the raw output is kep
 _UNKNOWN_SESSION = kinds.Kind(
     InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or use another"
 )
-_STATUS = re.compile(r"(?:unexpected status|last status:) (\d{3})\b")
+_STATUS = regex(r"(?:unexpected status|last status:) (\d{3})\b")
 # Lines of the log that the program is told to keep, see LOG_FILTER.
-_LOGGED = re.compile(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
-_REPLIED = re.compile(r": Request completed method=POST .{0,2000}? status=(\d{3})\b")
-_RETRY_AFTER = re.compile(r'"retry-after": "(\d{1,7})"')
-_TRY_AGAIN_AT = re.compile(
+_LOGGED = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
+_REPLIED = regex(r": Request completed method=POST .{0,2000}? status=(\d{3})\b")
+_RETRY_AFTER = regex(r'"retry-after": "(\d{1,7})"')
+_TRY_AGAIN_AT = regex(
     r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)", re.IGNORECASE
 )
 # These words say more than a status does.

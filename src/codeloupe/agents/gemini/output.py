@@ -23,11 +23,12 @@ from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken, full_prompt
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
 
 JOINER = "\u2060"
-_MENTION = re.compile(r"@(?=\S)")
-_ESCAPED_JOINER = re.compile(r"@\\u2060", re.IGNORECASE)
+_MENTION = regex(r"@(?=\S)")
+_ESCAPED_JOINER = regex(r"@\\u2060", re.IGNORECASE)
 _WARNING = (
     "In this message an invisible character, a word joiner (U+2060), comes after each @ that is followed by a word."
     " It only keeps the @ from being taken for the mention of a file and is not part of the text: read a plain @"
@@ -50,9 +51,9 @@ _SETTINGS = kinds.Kind(
     "mend .gemini/settings.json there, or use another agent",
 )
 _BY_EXIT_CODE = {41: kinds.NOT_LOGGED_IN, 42: kinds.INVALID, 52: _SETTINGS, 53: _TURNS, 55: kinds.TOO_OLD}
-_STATUS_IN_TEXT = re.compile(r'"code":\s?([45]\d\d)\b')
-_STATUS_IN_STDERR = re.compile(r"^\s{0,4}(?:status|code): ([45]\d\d)\b", re.MULTILINE)
-_DELAY_MS = re.compile(r"^\s{0,4}retryDelayMs: (\d{1,12})", re.MULTILINE)
+_STATUS_IN_TEXT = regex(r'"code":\s?([45]\d\d)\b')
+_STATUS_IN_STDERR = regex(r"^\s{0,4}(?:status|code): ([45]\d\d)\b", re.MULTILINE)
+_DELAY_MS = regex(r"^\s{0,4}retryDelayMs: (\d{1,12})", re.MULTILINE)
 # These words say more than a status does.
 _ABOVE_STATUS = kinds.patterns(
     (r"max session turns", _TURNS),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +14,11 @@ from codeloupe.analysers import programs
 from codeloupe.analysers.dataflow import Answer
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
+from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
 
 # Without any of these there is nothing to find in a file, and no child is started for it.
-_WORTH_READING = re.compile(
+_WORTH_READING = regex(
     rb"request|environ|RequestHandler|\.recv|random|set_cookie|CERT_NONE|hashlib|hmac|execute|shell\s*=|os\.system|"
     rb"os\.popen|\beval\(|\bexec\(|@\w+\.(?:get|post|put|patch|delete|route|websocket)\(|"
     rb"assert .{0,200}\.(?:is_|has_|can_|check_)"

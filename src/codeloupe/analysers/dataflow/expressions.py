@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,16 +19,17 @@ from codeloupe.analysers.dataflow.values import (
     Value,
     fold,
 )
+from codeloupe.model.regex import regex
 
 REQUEST = "<request>"
 ENVIRONMENT = "<environ>"
-_NUMBER_FORMAT = re.compile(r"[^{}%]*[bcdoxXeEfFgGn%]")
-_ONLY_NUMBERS = re.compile(r"(?:[^%]|%%|%[-+ 0#]*\d*(?:\.\d+)?[diouxXeEfFgG])*")
+_NUMBER_FORMAT = regex(r"[^{}%]*[bcdoxXeEfFgGn%]")
+_ONLY_NUMBERS = regex(r"(?:[^%]|%%|%[-+ 0#]*\d*(?:\.\d+)?[diouxXeEfFgG])*")
 _WITHOUT_TEXT = frozenset(
     {"size", "content_length", "status_code", "method", "user", "session", "remote_addr", "scheme"}
 )
-_SERVER_SAYS = re.compile(r"REMOTE_ADDR|SERVER_\w+|REQUEST_METHOD|wsgi\.(?!input)\w+|CONTENT_LENGTH")
-_SENDER_SAYS = re.compile(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_TYPE|HTTP_\w+|wsgi\.input")
+_SERVER_SAYS = regex(r"REMOTE_ADDR|SERVER_\w+|REQUEST_METHOD|wsgi\.(?!input)\w+|CONTENT_LENGTH")
+_SENDER_SAYS = regex(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_TYPE|HTTP_\w+|wsgi\.input")
 
 
 def is_request(value: Value) -> bool:

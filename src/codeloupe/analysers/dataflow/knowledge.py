@@ -13,6 +13,8 @@ from typing import Any
 
 from msgspec import Struct, convert
 
+from codeloupe.model.regex import regex
+
 
 class Harm(StrEnum):
     """What outside text can do at a place; its value is the rule's name."""
@@ -55,7 +57,7 @@ class Meaning(Struct, frozen=True):
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 WORDS = SimpleNamespace(**{name: frozenset(text.split()) for name, text in _TABLE["words"].items()})
-PATTERNS = SimpleNamespace(**{name: re.compile(text, re.VERBOSE) for name, text in _TABLE["patterns"].items()})
+PATTERNS = SimpleNamespace(**{name: regex(text, re.VERBOSE) for name, text in _TABLE["patterns"].items()})
 MEANINGS = convert(_TABLE["harm"], dict[Harm, Meaning])
 SINKS: dict[str, tuple[Harm, list[int | str]]] = {
     f"{module}{name}": (Harm(sink["harm"]), sink["arguments"])
@@ -64,9 +66,9 @@ SINKS: dict[str, tuple[Harm, list[int | str]]] = {
     for name in sink["names"].split()
 }
 ESCAPERS: list[tuple[re.Pattern[str], Harms]] = [
-    (re.compile(escaper["pattern"]), frozenset(map(Harm, escaper["safe"]))) for escaper in _TABLE["escapers"]
+    (regex(escaper["pattern"]), frozenset(map(Harm, escaper["safe"]))) for escaper in _TABLE["escapers"]
 ]
-_WRAPPED = re.compile(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
+_WRAPPED = regex(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
 
 
 def is_plain(annotation: str) -> bool:
@@ -90,7 +92,7 @@ _WITHOUT: dict[object, Harms] = {
     "<": frozenset({Harm.HTML}),
 }
 _HOST_PARTS = frozenset({"netloc", "hostname", "host"})
-_PERMISSIVE = re.compile(r"(?<!\\)\.[*+]|\\S[*+]|\[\^[^\]]{1,3}\][*+]")
+_PERMISSIVE = regex(r"(?<!\\)\.[*+]|\\S[*+]|\[\^[^\]]{1,3}\][*+]")
 
 Settled = dict[str, Harms]
 

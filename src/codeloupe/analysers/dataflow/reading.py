@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,14 +20,15 @@ from codeloupe.analysers.dataflow.values import (
     Summary,
     Value,
 )
+from codeloupe.model.regex import regex
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Env = dict[str, Value]
-_NUMBERS_IN_ROUTE = re.compile(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
-_NUMBER = re.compile(r"(?:^|\[)(?:int|float|bool|(?:uuid\.)?UUID)\b")
+_NUMBERS_IN_ROUTE = regex(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
+_NUMBER = regex(r"(?:^|\[)(?:int|float|bool|(?:uuid\.)?UUID)\b")
 _ENDS = frozenset({"abort", "flask.abort", "sys.exit", "exit", "quit", "os._exit", "bottle.abort"})
-_ADDRESS = re.compile(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
-_VIEWS = re.compile(r"\b(?:MethodView|APIView|HTTPEndpoint|Resource)\b")
+_ADDRESS = regex(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
+_VIEWS = regex(r"\b(?:MethodView|APIView|HTTPEndpoint|Resource)\b")
 
 
 def _route_of(function: _Function) -> str | None:

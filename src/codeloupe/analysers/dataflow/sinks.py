@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,13 +19,14 @@ from codeloupe.analysers.dataflow.values import (
     ParameterSink,
     Value,
 )
+from codeloupe.model.regex import regex
 
 UNSAFE_PARSER = "<parser that resolves entities>"
 _SUBPROCESS = frozenset(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen"))
-_SHELLS = re.compile(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
-_FILTER_TEXT = re.compile(r"\([&|!]?\(?[\w-]*=|(?:^|,)\s*(?:ou|dc|cn|uid|o)=")
-_XPATH_TEXT = re.compile(r"//|\[@?|\./|/\w+/|::")
-_SIGNATURE = re.compile(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
+_SHELLS = regex(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
+_FILTER_TEXT = regex(r"\([&|!]?\(?[\w-]*=|(?:^|,)\s*(?:ou|dc|cn|uid|o)=")
+_XPATH_TEXT = regex(r"//|\[@?|\./|/\w+/|::")
+_SIGNATURE = regex(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
 _OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
 
 

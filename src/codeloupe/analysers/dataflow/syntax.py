@@ -11,25 +11,27 @@ import ast
 import re
 import warnings
 
+from codeloupe.model.regex import regex
+
 F_STRING = "__fstring__"
 """The name of the call that replaces an f-string."""
 
-_TOKEN = re.compile(
+_TOKEN = regex(
     r"""(?P<comment>\#[^\n]*)
     |(?P<prefix>\b(?:[rbuRBU]|[fFtT][rR]?|[rR][fFtT]|[bB][rR]|[rR][bB]))?(?P<quote>\"\"\"|'''|"|')
     |(?P<open>[\[({])|(?P<close>[\])}])|(?P<end>[!:=])""",
     re.VERBOSE,
 )
-_TYPE_PARAMETERS = re.compile(
+_TYPE_PARAMETERS = regex(
     r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.MULTILINE
 )
-_TYPE_STATEMENT = re.compile(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.MULTILINE)
+_TYPE_STATEMENT = regex(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.MULTILINE)
 # What may be between two literals that are one string.
-_GAP = re.compile(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
-_GAP_IN_LINE = re.compile(r"(?:[ \t]|\\\r?\n)*")
+_GAP = regex(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
+_GAP_IN_LINE = regex(r"(?:[ \t]|\\\r?\n)*")
 _ENDINGS = {
-    **{quote: re.compile(rf"[^\\{quote}]*(?:\\.[^\\{quote}]*)*{quote}", re.DOTALL) for quote in "'\""},
-    **{quote: re.compile(rf"(?:[^\\]|\\.)*?{quote}", re.DOTALL) for quote in ("'''", '"""')},
+    **{quote: regex(rf"[^\\{quote}]*(?:\\.[^\\{quote}]*)*{quote}", re.DOTALL) for quote in "'\""},
+    **{quote: regex(rf"(?:[^\\]|\\.)*?{quote}", re.DOTALL) for quote in ("'''", '"""')},
 }
 
 

@@ -39,6 +39,7 @@ from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.regex import regex
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, program_environment, run
@@ -47,7 +48,7 @@ PROGRAM = "review-gate"
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
 _STALE = "a review of another change was left active; codeloupe starts its own"
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
-_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SESSION_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # Its reviewers are the vendors' programs; their keys and where their logins are is all that they get.
 _LOGIN_NAMES = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"),

@@ -14,14 +14,15 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from codeloupe.errors import UsageError
+from codeloupe.model.regex import regex
 
 _DEFAULT_API = "https://api.github.com"
 _OWNER = r"[A-Za-z0-9_-]{1,100}"
 _NAME = r"[A-Za-z0-9._-]{1,100}"
-_FULL_NAME = re.compile(rf"({_OWNER})/({_NAME})")
-_NUMBER = re.compile(r"#?([1-9][0-9]{0,8})")
-_SHORT = re.compile(rf"({_OWNER})/({_NAME})#([1-9][0-9]{{0,8}})")
-_PAGE = re.compile(rf"/({_OWNER})/({_NAME})/pull/([1-9][0-9]{{0,8}})(?:/.*)?")
+_FULL_NAME = regex(rf"({_OWNER})/({_NAME})")
+_NUMBER = regex(r"#?([1-9][0-9]{0,8})")
+_SHORT = regex(rf"({_OWNER})/({_NAME})#([1-9][0-9]{{0,8}})")
+_PAGE = regex(rf"/({_OWNER})/({_NAME})/pull/([1-9][0-9]{{0,8}})(?:/.*)?")
 _HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
 
 
