@@ -22,9 +22,9 @@ from codeloupe.analysers import programs
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
-from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 _ROOT = Path(__file__).parent / "rules"
 _LANGUAGES = tomllib.loads((_ROOT / "languages.toml").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from codeloupe.model import Confidential
 from codeloupe.model.finding import Severity
 from codeloupe.model.ports import MomentOf
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 
 class Issue(Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Severity, Source
-from codeloupe.model.regex import regex
 from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
 
 _MAX_BYTES = 32 * 1024**2
 _REQUIREMENTS = regex(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", re.IGNORECASE)

@@ -23,9 +23,9 @@ from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue,
 from codeloupe.analysers.secret_detectors import speaks_about_secrets
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
-from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 _HINT = "run `codeloupe doctor` to see which ruff is used"
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 SECRETS_TABLE = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))

@@ -46,7 +46,7 @@ from codeloupe.analysers.secret_detectors import (
 from codeloupe.errors import AnalyserFailed, CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.token_forms import FORMS
 
 _NAME = "detect-secrets"

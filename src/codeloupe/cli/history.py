@@ -19,12 +19,12 @@ from codeloupe.errors import UsageError
 from codeloupe.git.identity import find_identity_now
 from codeloupe.model import history as model
 from codeloupe.model.finding import Severity
-from codeloupe.model.regex import regex
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
 from codeloupe.reports import history as report
 from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal, without_log_commands
 
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"

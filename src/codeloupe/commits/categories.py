@@ -15,8 +15,8 @@ from itertools import islice
 
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Commit
-from codeloupe.model.regex import regex
 from codeloupe.model.sweep import CommitCategory
+from codeloupe.system.regex import regex
 
 _WORD = regex(r"\.?\w[\w'’.+-]*")
 _VERSION = r"(?:v\d{1,8}|v?\d{1,8}(?:\.\d{1,8}){1,3}[\w.+-]{0,30})"

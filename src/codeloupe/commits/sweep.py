@@ -42,12 +42,12 @@ from codeloupe.model.change import Change, Commit, Expert, FileChange, GuidanceF
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
-from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.directories import remove_tree
+from codeloupe.system.regex import regex
 
 # Which experts look at commits of which category, unless the settings say otherwise.
 DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {

@@ -18,9 +18,9 @@ from msgspec.structs import asdict, replace
 from codeloupe.config.yaml import quote
 from codeloupe.model.change import PathInstruction
 from codeloupe.model.finding import Severity
-from codeloupe.model.regex import regex
 from codeloupe.model.scope import check_pattern
 from codeloupe.model.sweep import CommitCategory
+from codeloupe.system.regex import regex
 
 LARGEST_LIMIT = 1_000_000_000
 LONGEST_TEXT = 4_096

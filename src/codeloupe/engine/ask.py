@@ -21,8 +21,8 @@ from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentRe
 from codeloupe.model.change import Hunk
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
-from codeloupe.model.regex import regex
 from codeloupe.system.json_text import scan_json
+from codeloupe.system.regex import regex
 
 INVALID_ANSWER = "invalid_answer"
 # A service that gave no answer takes no money.

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 # Putting marks into their canonical order takes quadratic time in a run of them, so only short lines are composed.
 _LONGEST_COMPOSED = 500

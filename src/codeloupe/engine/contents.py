@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, Hunk
-from codeloupe.model.regex import regex
 from codeloupe.model.review import SkipReason
+from codeloupe.system.regex import regex
 
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32-le",

@@ -19,7 +19,7 @@ from codeloupe.config.yaml import ListNode, MapNode, Node, Refused, config_error
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Expert
 from codeloupe.model.finding import Severity
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 DEFAULT = "default"
 """A name for all experts of an ordinary review, each with its checklist in one line."""

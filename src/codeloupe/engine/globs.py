@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from codeloupe.errors import UsageError
-from codeloupe.model.regex import regex
 from codeloupe.model.review import NOT_INCLUDED
 from codeloupe.model.scope import OneOf, Wildcard, parse_pattern
+from codeloupe.system.regex import regex
 
 
 class Globs:

@@ -32,7 +32,7 @@ from codeloupe.engine.similarity import Profile, family, kinds_of, names, number
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, FindingStatus
 from codeloupe.model.ports import ReviewTask
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 ReadFile = Callable[[str], bytes | None]
 

@@ -21,8 +21,8 @@ from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.ports import ReviewTask
-from codeloupe.model.regex import regex
 from codeloupe.store.interface import History
+from codeloupe.system.regex import regex
 
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100

@@ -23,8 +23,8 @@ from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.git.diff import _LONGEST_SECTION, _Rows
 from codeloupe.model.change import Effort, Expert, FileChange, Hunk, Unit, UnitPart
-from codeloupe.model.regex import regex
 from codeloupe.model.scope import check_pattern
+from codeloupe.system.regex import regex
 
 _LETTERS = string.ascii_letters.encode()
 _ASCII = bytes(range(128))

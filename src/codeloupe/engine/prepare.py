@@ -34,9 +34,9 @@ from codeloupe.model import scope as scopes
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import MomentOf, ReviewTask
-from codeloupe.model.regex import regex
 from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
+from codeloupe.system.regex import regex
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2

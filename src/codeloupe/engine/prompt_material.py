@@ -16,7 +16,7 @@ from msgspec import Struct
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import Finding
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import one_line, visible
 
 

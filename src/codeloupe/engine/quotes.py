@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from codeloupe.engine.code_text import fold, has_letters
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import has_hidden, one_line
 
 # What redaction puts in the place of a secret.

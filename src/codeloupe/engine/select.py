@@ -24,8 +24,8 @@ from codeloupe.engine.contents import (
 )
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Change, FileChange, FileStatus
-from codeloupe.model.regex import regex
 from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
+from codeloupe.system.regex import regex
 
 # fmt: off
 _OTHER_LOCK_FILES = frozenset((

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import has_letters, tokens_of_code
 from codeloupe.model.finding import Finding
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _LONGEST_TEXT = 4_000
 _WORD = regex(r"[^\W_]{1,60}")

@@ -30,8 +30,8 @@ from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, B
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
-from codeloupe.model.regex import regex
 from codeloupe.model.review import ReviewError
+from codeloupe.system.regex import regex
 
 _MARK = regex(r"codeloupe:[ \t]{0,20}ignore(?![\w-])[ \t]{0,20}(?:\[([^\]]{0,400})(\]?))?", re.IGNORECASE)
 # What people call the family that has no words of its own.

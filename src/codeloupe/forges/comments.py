@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from codeloupe.forges.marker import Mark, Marker, MarkKind, key_of, word_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
-from codeloupe.model.regex import regex
 from codeloupe.model.review import FailedUnit, Review, ReviewError
 from codeloupe.reports.markdown import (
     SEVERITY_SIGNS,
@@ -31,6 +30,7 @@ from codeloupe.reports.markdown import (
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
 # GitHub counts characters. It cuts a status at 140, and refuses a longer one.

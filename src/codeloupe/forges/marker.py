@@ -12,7 +12,7 @@ from msgspec import Struct
 from codeloupe.errors import UsageError
 from codeloupe.model import Confidential
 from codeloupe.model.finding import Finding
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _PREFIX = "<!-- codeloupe:1 "
 _DIGITS = 32

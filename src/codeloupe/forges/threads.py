@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from codeloupe.forges.marker import Marker, MarkKind
 from codeloupe.model.publication import AnswerKind, Thread, ThreadComment
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 # Who may have the right to write. It is asked for before it is believed.
 _CLOSE = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})

@@ -36,7 +36,7 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import SUBMODULE_MODE, Change, FileChange, FileStatus
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 # List and patch at once: a NUL ends the list, and the patch follows.
 CHANGE_FLAGS = (*PATCH_FLAGS, "--raw", "--numstat", "-z", "--no-abbrev")

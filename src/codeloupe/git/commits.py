@@ -35,9 +35,9 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus
-from codeloupe.model.regex import regex
 from codeloupe.model.scope import CommitScope, PushedRange, PushedRef
 from codeloupe.model.sweep import CommitQuery
+from codeloupe.system.regex import regex
 
 _LINES_IN_BATCH = 50_000
 _COMMITS_IN_BATCH = 50

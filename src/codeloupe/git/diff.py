@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff_text import DiffText, quoted_length, read_hunks, unquote
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus, Hunk
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 # As much as git itself shows.
 _LONGEST_SECTION = 80

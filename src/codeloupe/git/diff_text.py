@@ -10,7 +10,7 @@ import re
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.model.change import Hunk
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _EXCERPT_BYTES = 60
 _BOUNDARY = regex(rb'boundary="([^"\n]{1,70})"')

@@ -30,7 +30,7 @@ from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
 from codeloupe.model.change import SYMLINK_MODE, Change, GuidanceFile, Intent, Moment, ScopeKind
 from codeloupe.model.ports import MomentOf
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
 # What else tells a review what to do: the configuration, and the list of findings that do not count.

@@ -19,7 +19,7 @@ from codeloupe.git.command import both, try_git
 from codeloupe.git.repository import OBJECT_NAME, Repository, open_repository, origin_url, read_head
 from codeloupe.model.change import Scope
 from codeloupe.model.history import RepositoryIdentity
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
 _SCHEME = regex(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)

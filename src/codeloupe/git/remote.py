@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, RevisionError, UsageError
 from codeloupe.git.command import Line, Place, failure, git_for_user, git_to_remote
-from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 Protocol = Literal["https", "ssh", "http", "file"]
 RefFamily = Literal["pull", "merge-requests"]

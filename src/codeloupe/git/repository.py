@@ -26,9 +26,9 @@ from msgspec import Struct, field
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 # For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
 DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"

@@ -40,8 +40,8 @@ from codeloupe.git.repository import (
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.regex import regex
 from codeloupe.system.directories import opened_file, opened_folder
+from codeloupe.system.regex import regex
 
 _FILES_BETWEEN_BREATHS = 50
 # Nobody reads such a file to judge a change.

@@ -27,12 +27,12 @@ from codeloupe.errors import CodeloupeError, RevisionError, UsageError
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, Verdict, claim_in_words
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.runtime import Runtime, configure
 from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
 
 ReviewFunction = Callable[..., Awaitable[Review]]
 """`codeloupe.review`, or anything that is called like it."""

@@ -9,8 +9,6 @@ from enum import Enum, StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.model.regex import regex
-
 
 class SuppressionKind(StrEnum):
     """Where a suppression is written."""
@@ -192,7 +190,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         return self.is_open and not self.anchored and self.severity.at_least(fail_on)
 
 
-_PRIORITIES = regex(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-3]:)){1,4}\s{0,8}(?=\S)", re.IGNORECASE)
+_PRIORITIES = re.compile(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-3]:)){1,4}\s{0,8}(?=\S)", re.IGNORECASE)
 
 
 class ClaimedFinding(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,6 @@ from enum import Enum
 
 from msgspec import Struct
 
-from codeloupe.model.regex import regex
-
 
 class DefaultScope(Struct, frozen=True):
     """The working tree against the merge base with the base branch; on the base branch, what is uncommitted."""
@@ -132,7 +130,7 @@ class OneOf(Struct, frozen=True):
 
 Piece = str | Wildcard | OneOf
 # Right behind the opening bracket, a closing one is a character like others.
-_PIECE = regex(r"(?:\A|(?<=/))\*\*/|\*\*|[*?]|\[[!^]?+[^/][^/\]]*+\]|.", re.DOTALL)
+_PIECE = re.compile(r"(?:\A|(?<=/))\*\*/|\*\*|[*?]|\[[!^]?+[^/][^/\]]*+\]|.", re.DOTALL)
 
 
 class PathPattern(Struct, frozen=True):

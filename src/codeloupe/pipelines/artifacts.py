@@ -25,9 +25,9 @@ from codeloupe.config.files import MAX_FILE_BYTES, read_config_file
 from codeloupe.config.yaml import Refused, escape, plain, read_document, repetitions
 from codeloupe.errors import ArtifactError, ConfigError
 from codeloupe.model.pipeline import ArtifactRule
-from codeloupe.model.regex import regex
 from codeloupe.store.records import replace_file
 from codeloupe.system.json_text import parsed
+from codeloupe.system.regex import regex
 
 MOST_ENTRIES = 500_000
 MOST_ARTIFACT_BYTES = 50 * 1024**2

@@ -33,7 +33,6 @@ from codeloupe.errors import (
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition, StageRequest, StageResult
 from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.model.regex import regex
 from codeloupe.pipelines.artifacts import (
     Collected,
     SchemaRefused,
@@ -49,6 +48,7 @@ from codeloupe.pipelines.artifacts import (
     save_answer,
     snapshot,
 )
+from codeloupe.system.regex import regex
 
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0

@@ -22,11 +22,11 @@ from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNo
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
-from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.pipelines.execution import read_text
 from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
 from codeloupe.system.streaming import StreamTimedOut, stream
 
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]

@@ -38,7 +38,7 @@ from codeloupe.model.pipeline import (
     StageDefinition,
     WorkspaceKind,
 )
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 MOST_STAGES = 100
 MOST_NAMES = 100

@@ -35,8 +35,8 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
-from codeloupe.model.regex import regex
 from codeloupe.pipelines.definition import input_values
+from codeloupe.system.regex import regex
 
 # What trying again cannot mend: it goes to a person at once.
 _HOPELESS = frozenset(

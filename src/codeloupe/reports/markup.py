@@ -8,7 +8,7 @@ from textwrap import dedent
 
 from msgspec import Struct
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})

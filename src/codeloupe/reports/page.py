@@ -13,7 +13,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
-from codeloupe.model.regex import regex
 from codeloupe.reports.history import moment
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
+from codeloupe.system.regex import regex
 
 Row = tuple[tuple[str, str], ...]
 

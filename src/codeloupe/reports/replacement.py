@@ -12,7 +12,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from codeloupe.model.finding import Finding
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import is_masked, terminal
 
 _LONGEST = 20_000

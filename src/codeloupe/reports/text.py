@@ -13,7 +13,6 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
-from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, SkippedFile
 from codeloupe.reports import asset
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, console_for, print_lines, prose
@@ -35,6 +34,7 @@ from codeloupe.reports.wording import (
     why_set_aside,
     worst_first,
 )
+from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 
 _SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))

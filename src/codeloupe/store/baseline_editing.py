@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
-from codeloupe.model.regex import regex
 from codeloupe.store.baseline import FIELDS, VERSION, parse_baseline
+from codeloupe.system.regex import regex
 
 _INDENT = 2
 _DASH = regex(r"( {0,40})- ")

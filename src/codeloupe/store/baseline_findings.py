@@ -17,10 +17,10 @@ from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import UNUSED, Baseline, BaselineEntry, EntryStanding, EntryState, shown_path
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
-from codeloupe.model.regex import regex
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
 
 SHORTEST_PREFIX = 6
 _MOST_LISTED = 10

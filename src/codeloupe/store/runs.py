@@ -22,7 +22,6 @@ import msgspec
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Moment, PipelineEvent, RunRecord
-from codeloupe.model.regex import regex
 from codeloupe.store.records import (
     FromNewerVersion,
     Unreadable,
@@ -33,6 +32,7 @@ from codeloupe.store.records import (
     to_json,
 )
 from codeloupe.system.directories import remove_tree
+from codeloupe.system.regex import regex
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import quote_from_bytes
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 _MASK = "[redacted]"

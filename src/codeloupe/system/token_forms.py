@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from codeloupe.model.finding import Severity
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 # Name, signs and pattern of each form, and what is unusual about it: its severity (usually high), that it counts in the
 # middle of a word too (`anywhere`), that the sign is not its beginning (`inside`). A backslash at the end of a line: it

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 
 @cache

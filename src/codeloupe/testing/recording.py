@@ -11,7 +11,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from codeloupe.model import Confidential
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 from codeloupe.testing.http import HttpRequest
 from codeloupe.testing.replies import Json, Text
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from codeloupe import errors
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _MAX_TEXT_CHARACTERS = 500
 _TAIL_CHARACTERS = 4000

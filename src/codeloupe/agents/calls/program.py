@@ -27,9 +27,9 @@ from codeloupe.model.agent import (
     full_prompt,
 )
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.regex import regex
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import NETWORK_NAMES, Command, Completed, find_program, inherited_environment, run
+from codeloupe.system.regex import regex
 from codeloupe.system.streaming import StreamTimedOut, stream
 
 PERSON_NAMES = ("USER", "LOGNAME")

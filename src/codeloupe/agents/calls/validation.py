@@ -10,7 +10,7 @@ from typing import Any
 from codeloupe.agents.calls.schemas import SchemaError, check_schema
 from codeloupe.errors import InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 # These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
 _TOOL = regex(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")

@@ -18,8 +18,8 @@ from codeloupe.agents.calls.program import Message, Reading
 from codeloupe.errors import AgentError, BudgetExhausted, Crashed, InvalidRequest, OutputInvalid, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 _TAIL_CHARACTERS = 4000
 _UNKNOWN_SESSION = kinds.Kind(

@@ -33,8 +33,8 @@ from codeloupe.agents.claude.output import ClaudeReading
 from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut, install_command
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.regex import regex
 from codeloupe.system.process import uninterrupted
+from codeloupe.system.regex import regex
 
 MARK = "CODELOUPE_CALL"
 _PROCESSES = Path("/proc")

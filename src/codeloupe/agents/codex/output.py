@@ -16,9 +16,9 @@ from codeloupe.agents.calls.schemas import strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.regex import regex
 from codeloupe.system.json_text import parsed
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 LOG_FILTER = "error,codex_http_client::client=debug"
 """What the program writes to its log: beside errors, a line for each reply, since it tells no status elsewhere."""

@@ -23,8 +23,8 @@ from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken, full_prompt
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 JOINER = "\u2060"
 _MENTION = regex(r"@(?=\S)")

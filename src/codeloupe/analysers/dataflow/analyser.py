@@ -14,8 +14,8 @@ from codeloupe.analysers import programs
 from codeloupe.analysers.dataflow import Answer
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
-from codeloupe.model.regex import regex
 from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
 # Without any of these there is nothing to find in a file, and no child is started for it.
 _WORTH_READING = regex(

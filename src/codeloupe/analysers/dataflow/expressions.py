@@ -19,7 +19,7 @@ from codeloupe.analysers.dataflow.values import (
     Value,
     fold,
 )
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 REQUEST = "<request>"
 ENVIRONMENT = "<environ>"

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, convert
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 
 class Harm(StrEnum):

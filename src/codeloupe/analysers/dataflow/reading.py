@@ -20,7 +20,7 @@ from codeloupe.analysers.dataflow.values import (
     Summary,
     Value,
 )
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Env = dict[str, Value]

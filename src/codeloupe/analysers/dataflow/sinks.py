@@ -19,7 +19,7 @@ from codeloupe.analysers.dataflow.values import (
     ParameterSink,
     Value,
 )
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 UNSAFE_PARSER = "<parser that resolves entities>"
 _SUBPROCESS = frozenset(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen"))

@@ -11,7 +11,7 @@ import ast
 import re
 import warnings
 
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 F_STRING = "__fstring__"
 """The name of the call that replaces an f-string."""

@@ -39,10 +39,10 @@ from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.regex import regex
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, program_environment, run
+from codeloupe.system.regex import regex
 
 PROGRAM = "review-gate"
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from codeloupe.errors import UsageError
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 _DEFAULT_API = "https://api.github.com"
 _OWNER = r"[A-Za-z0-9_-]{1,100}"

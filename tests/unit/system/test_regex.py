@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import codeloupe
-from codeloupe.model.regex import regex
+from codeloupe.system.regex import regex
 
 
 def test_it_is_compiled_at_its_first_use_and_does_what_a_pattern_does() -> None:
