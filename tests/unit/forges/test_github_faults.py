@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -23,6 +23,7 @@ CHECKS = "/repos/octo/demo/check-runs"
 SECONDARY = "You have exceeded a secondary rate limit."
 RATE_LIMITED = {"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}
 TOO_QUICKLY = {"message": "Validation Failed", "errors": [{"message": "was submitted too quickly"}]}
+WRONG_FORMS: list[Any] = ["no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}}]
 TWO = review(finding(4), finding(9))
 
 
@@ -333,10 +334,7 @@ def test_other_limits_are_waited_for(desk: Desk, fault: dict[str, Any], waits: l
     [
         ("GET", PULL, {"status": 301, "body": {"message": "Moved"}, "headers": {"location": "/"}}, "leads elsewhere"),
         ("GET", FILES_PATH, {"body": [], "headers": {"link": '<http://127.0.0.2:9/>; rel="next"'}}, "another host"),
-        *(
-            ("GET", PULL, {"body": body}, "another form")
-            for body in cast("list[object]", ["no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}}])
-        ),
+        *(("GET", PULL, {"body": body}, "another form") for body in WRONG_FORMS),
         *(
             ("POST", "/graphql", {"body": {"data": data}}, "another form")
             for data in (None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}})
