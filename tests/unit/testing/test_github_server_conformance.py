@@ -12,7 +12,6 @@ import pytest
 from graphql import parse, validate
 
 from codeloupe.forges.github import client as github_client
-from codeloupe.forges.github import client as github_reading
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_description import operation
 from tests.github_server_graph import schema
@@ -126,8 +125,9 @@ def test_a_wrong_answer_of_ours_is_found() -> None:
 
 
 def test_every_document_of_graphql_that_publishing_sends_is_valid() -> None:
-    modules = (github_client, github_reading)
+    modules = (github_client,)
     texts = {text for module in modules for text in vars(module).values() if isinstance(text, str) and "($" in text}
+    texts = {text for text in texts if "%s" not in text}  # one that others are made from is not sent itself
     assert len(texts) >= 6
     for text in texts:
         assert validate(schema(), parse(text)) == [], text
