@@ -6,17 +6,20 @@ import os
 import sys
 import sysconfig
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+# It works all paths out anew at each call.
+_path_of = cache(sysconfig.get_path)
 
 
 def find(name: str, package: str) -> str:
     """The program that is installed beside codeloupe, or else on the PATH. Raises ProgramNotFound."""
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
+    for folder in (Path(_path_of("scripts")), Path(sys.executable).parent):
         if os.access(folder / name, os.X_OK):
             return str(folder / name)
     if found := find_program(name):

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(list(argv))
     _open_standard_streams()
     # To load a verb makes tens of thousands of objects, and hardly any garbage that it would pay to look for.
-    gc.set_threshold(20_000)
+    gc.set_threshold(200_000)
     try:
         exit_code = _run(sys.argv[1:])
     except SystemExit as end:  # of argparse, when it has shown the help or what is wrong with the words

@@ -34,7 +34,7 @@ from codeloupe.engine.settings import configure
 from codeloupe.errors import CodeloupeError, RevisionError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import Repository, open_repository, read_blobs
+from codeloupe.git.repository import DIFF_ATTRIBUTES, Repository, open_repository, read_blobs, temporary_engine
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
@@ -199,7 +199,8 @@ class _Sweep:
         """Every commit with its outcome."""
         self._total = len(commits)
         await self._read_project(commits, query)
-        with empty_directory() as self.nowhere:
+        sources = self.repository.sources
+        with empty_directory() as self.nowhere, temporary_engine(sources, DIFF_ATTRIBUTES) as self._engine:
             self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
             # As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready.
             concurrency = self.settings.concurrency
@@ -278,7 +279,9 @@ class _Sweep:
         snapshot = self.nowhere.with_name(commit.sha)
         if by_content := any(not one.agents for one in self._chosen):
             snapshot.mkdir()
-            selection, beforehand = await lay_out(change, rules, repository=self.repository, root=snapshot)
+            selection, beforehand = await lay_out(
+                change, rules, repository=self.repository, root=snapshot, engine=self._engine
+            )
         else:
             # Agents get a diff. Nothing is in the snapshot yet, and for most commits nothing will be.
             selected = select_by_diff(change, rules)

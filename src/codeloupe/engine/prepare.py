@@ -227,12 +227,12 @@ def _without_missing(selection: Selection, missing: Mapping[str, str], rules: Se
 
 
 async def lay_out(
-    change: Change, rules: SelectionRules, *, repository: Repository, root: Path
+    change: Change, rules: SelectionRules, *, repository: Repository, root: Path, engine: Path
 ) -> tuple[Selection, tuple[Finding, ...]]:
     """Decide by content what is reviewed of a commit, and write that below `root`, straight from git's objects."""
     selection = select.select_by_diff(change, rules)
     wanted = {file.new_path or "": file.new_blob for file in selection.present if file.path in _existing(selection)}
-    blobs = await _blobs(repository, wanted.values())
+    blobs = await _blobs(repository, wanted.values(), engine)
     missing: dict[str, str] = {}
     for path, name in wanted.items():
         try:
@@ -292,11 +292,13 @@ async def settle(
     return await _with_lock_files(replace(selection, files=tuple(results)), rules, root, repository)
 
 
-async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> dict[str, bytes]:
+async def _blobs(
+    repository: Repository | None, names: Iterable[str | None], engine: Path | None = None
+) -> dict[str, bytes]:
     wanted = [name for name in dict.fromkeys(names) if name]
     if repository is None or not wanted:
         return {}
-    return await read_blobs(repository, wanted, max_bytes=2 * _MOST_CONTENT_BYTES)
+    return await read_blobs(repository, wanted, max_bytes=2 * _MOST_CONTENT_BYTES, engine=engine)
 
 
 def _content(root: Path, file: FileChange) -> FileContent | None:

@@ -16,14 +16,14 @@ import shutil
 import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from codeloupe.errors import NotARepository, RevisionError, UsageError
+from codeloupe.errors import NotARepository, OutputTooLarge, RevisionError, UsageError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.system.directories import temporary_directory
@@ -500,12 +500,19 @@ async def blob_sizes(place: Place, names: Iterable[str]) -> dict[str, int]:
     return {words[0]: int(words[2]) for words in facts if words[1:2] == ["blob"]}
 
 
-async def read_blobs(repository: Repository, names: Iterable[str], *, max_bytes: int) -> dict[str, bytes]:
-    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed."""
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+async def read_blobs(
+    repository: Repository, names: Iterable[str], *, max_bytes: int, engine: Path | None = None
+) -> dict[str, bytes]:
+    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed.
+
+    Whoever reads many times keeps an engine for it.
+    """
+    names, own = list(dict.fromkeys(names)), temporary_engine(repository.sources, DIFF_ATTRIBUTES)
+    with own if engine is None else nullcontext(engine) as git_dir:
+        with suppress(OutputTooLarge):
+            return await read_objects(in_engine(git_dir), names, max_bytes=max_bytes)
         wanted: list[str] = []
         left = max_bytes
-        # Asked for first, so that an enormous one is never read.
         for name, size in (await blob_sizes(in_engine(git_dir), names)).items():
             if size <= left:
                 wanted.append(name)
