@@ -24,9 +24,8 @@ settings.register_profile("soak", settings.get_profile("codeloupe"), derandomize
 settings.load_profile("codeloupe")
 
 
-# The folders whose tests are the unit tier: they start no program, open no socket and have no home to write to. In the
-# other folders tests may do all that, and so may a test here that is marked `program`.
-_PURE = ("unit/config/", "unit/engine/parse/", "unit/model/", "unit/reports/")
+# The tests of `unit/` are the unit tier: they start no program, open no socket and have no home to write to. Those of
+# the other folders may do all that, and so may one that is marked `program`, as whoever asks for a repository is.
 _OF_PROGRAMS = re.compile(r"::test_\w*(loads?_(no|none|only|the|without)_)")
 # Several programs start in one such test, on a machine that may be busy with other things.
 _PROGRAM_SECONDS = 180
@@ -43,8 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left: list[pytest.Item] = []
     for item in items:
         folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        is_pure = item.nodeid.removeprefix("tests/").startswith(_PURE)
-        if not is_pure or "repository" in item.fixturenames or _OF_PROGRAMS.search(item.nodeid):  # type: ignore[attr-defined]
+        if folder != "unit" or "repository" in item.fixturenames or _OF_PROGRAMS.search(item.nodeid):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.program)
         is_program = item.get_closest_marker("program") is not None
         if is_program:

@@ -98,6 +98,7 @@ def test_an_optional_part_is_added_by_what_installed_the_program(
     assert errors.install_command("api") == "pipx inject codeloupe 'codeloupe[api]'"
 
 
+@pytest.mark.program
 @pytest.mark.defect("L4")
 def test_a_hint_names_parameters_in_the_library_and_options_in_the_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import StageState
 from codeloupe.pipelines.run import Pipeline, RunOptions
@@ -26,6 +28,7 @@ def judged(folder: Path, state: Path, verdict: str) -> StageState:
     return asyncio.run(Pipeline.load(folder / "p.yaml").run(options=options)).state
 
 
+@pytest.mark.program
 def test_what_one_critic_said_there_is_not_heard_by_a_run_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(FILE)
     (tmp_path / "one.md").write_text("Do the work of one.")

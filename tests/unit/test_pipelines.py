@@ -42,6 +42,7 @@ def test_an_expert_that_nobody_knows_is_refused_before_anything_is_made(tmp_path
     assert open_run_store(tmp_path / "state").list() == ((), {})
 
 
+@pytest.mark.program
 def test_a_stage_and_a_critic_have_the_agents_and_models_that_they_name(tmp_path: Path) -> None:
     """An agent of the caller takes the place of the built-in one of that name."""
     passing = critique("PASS", 90)
@@ -104,6 +105,7 @@ def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
     assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None
 
 
+@pytest.mark.program
 def test_a_critics_answer_on_the_same_work_is_bought_once_for_several_runs(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
     cast = Cast({"write": [writing({"a.md": "the same"})]}, {"write": [critique("PASS", 90)]})
@@ -114,6 +116,7 @@ def test_a_critics_answer_on_the_same_work_is_bought_once_for_several_runs(tmp_p
     assert (critique_.usage.cached, critique_.usage.requests) == (1, 0)
 
 
+@pytest.mark.program
 def test_runs_lie_below_the_state_directory_for_their_user_alone(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write"})
     cast = Cast({"write": [Text("a")]})
@@ -127,6 +130,7 @@ def test_runs_lie_below_the_state_directory_for_their_user_alone(tmp_path: Path)
         assert file.stat().st_mode & 0o077 == 0, file
 
 
+@pytest.mark.program
 def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: Path) -> None:
     asked: list[tuple[str, str | None]] = []
 
@@ -155,6 +159,7 @@ def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: 
     assert (ended.agent, ended.model, ended.state) == ("second", None, StageState.COMPLETED)
 
 
+@pytest.mark.program
 @pytest.mark.defect("P8")
 def test_a_pipeline_file_can_name_any_agent_that_the_caller_brings(tmp_path: Path) -> None:
     """Two of them may have the same name of their own, and are still two."""

@@ -214,6 +214,7 @@ for name in (*names, *names):
 """
 
 
+@pytest.mark.program
 @pytest.mark.defect("L1")
 def test_every_public_name_works_twice_in_every_order_of_first_use(tmp_path: Path) -> None:
     names = [name for name in codeloupe.__all__ if name != "__version__"]

@@ -8,6 +8,7 @@ from codeloupe.system.directories import remove_tree
 from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 
 
+@pytest.mark.program
 def test_a_tree_goes_with_its_links_and_nothing_outside(tmp_path: Path) -> None:
     outside = fill(tmp_path / "outside", {"precious": "gold", "folder/too": "silver"})
     place = fill(tmp_path / "place", {"a": "1", "b/c/d": "2"})
@@ -30,6 +31,7 @@ def test_a_tree_deeper_than_any_recursion_goes(tmp_path: Path) -> None:
     assert not place.exists()
 
 
+@pytest.mark.program
 def test_folders_that_even_their_owner_may_not_enter_go(tmp_path: Path) -> None:
     place = fill(tmp_path / "place", {"a/b/c/d": "1", "a/e/f": "2"})
     for folder in ("a/b/c", "a/b", "a/e", "a", "."):

@@ -155,6 +155,7 @@ class TestLeaving:
 
         asyncio.run(run())
 
+    @pytest.mark.program
     def test_a_caller_that_is_cancelled_itself_hears_of_that_and_of_nothing_else(self, tmp_path: Path) -> None:
         agent = NeverAnswers(1)
 
@@ -239,6 +240,7 @@ def test_an_argument_of_a_wrong_type_is_refused_with_what_to_give_instead(reposi
 
 
 class TestSettings:
+    @pytest.mark.program
     @pytest.mark.defect("L2")
     def test_what_a_request_leaves_open_the_settings_say_and_what_it_says_counts(self, tmp_path: Path) -> None:
         agent = ScriptedAgent([Text("an answer")])
@@ -293,6 +295,7 @@ class TestSettings:
         assert waited == [1.0]
 
 
+@pytest.mark.program
 @pytest.mark.defect("L4")
 def test_a_scripted_agent_can_be_given_to_one_call(tmp_path: Path) -> None:
     agent = ScriptedAgent([Text("an answer")])

@@ -121,6 +121,7 @@ def started(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> dict
     return program.started
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R4")
 def test_the_sdk_starts_the_program_read_only_and_closed_to_the_repository(started: dict[str, Any], work: Path) -> None:
     arguments = started["argv"]
@@ -141,6 +142,7 @@ def test_the_sdk_starts_the_program_read_only_and_closed_to_the_repository(start
     assert started["cwd"] == str(work)
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R16")
 def test_what_must_not_pass_is_gone_from_the_environment(started: dict[str, Any]) -> None:
     seen = started["environment"]
@@ -167,6 +169,7 @@ def test_where_the_launcher_cannot_run_what_must_not_pass_is_blank(
     assert "CLAUDECODE" not in variables
 
 
+@pytest.mark.program
 def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> None:
     cases = (
         ("os.write(2, b\"error: unknown option '--restricted'\\n\"); sys.exit(1)", NotInstalled, "too old"),
@@ -184,6 +187,7 @@ def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> Non
         asyncio.run(AgentSdkAgent(environment=KEY).run(bypass, unheard))
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R11")
 def test_without_the_package_its_installation_is_told(tmp_path: Path) -> None:
     script = f"""
@@ -202,6 +206,7 @@ except NotInstalled as error:
     assert completed.stdout == "pip install 'codeloupe[claude]'\n"
 
 
+@pytest.mark.program
 def test_the_package_is_not_imported_before_it_is_needed() -> None:
     script = "import sys, codeloupe.agents.claude.sdk; print('claude_agent_sdk' in sys.modules)"
     completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
@@ -303,6 +308,7 @@ def start(token: str, script: str = SLEEP) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.program
 def test_only_processes_with_the_very_mark_are_signalled() -> None:
     # Every process of the machine is looked at, and another one may run these tests too.
     token = str(uuid.uuid4())
@@ -315,6 +321,7 @@ def test_only_processes_with_the_very_mark_are_signalled() -> None:
         other.kill()
 
 
+@pytest.mark.program
 def test_a_descendant_in_a_session_of_its_own_is_found() -> None:
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print('up', flush=True)\n    time.sleep(60)\n"
     token = str(uuid.uuid4())

@@ -44,7 +44,7 @@ from codeloupe.testing import (
 from tests.endings import FAR_TOO_LONG_SECONDS, with_enough_time
 from tests.unit.agents.call_samples import request
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.program, pytest.mark.timeout(120)]
 
 KEY = "made-up"
 KEYS = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY, "GEMINI_API_KEY": KEY}

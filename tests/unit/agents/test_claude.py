@@ -42,6 +42,7 @@ def environment(source: dict[str, str], asked: AgentRequest | None = None, **mor
     return ClaudeCliAgent(environment=source, **more).environment(asked or request(), PLACES)
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R2")
 @pytest.mark.requirement("R4")
 def test_a_plain_request_is_started_read_only_and_closed_to_the_repository(
@@ -63,6 +64,7 @@ def test_a_plain_request_is_started_read_only_and_closed_to_the_repository(
     }
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R5")
 @pytest.mark.requirement("R9")
 @pytest.mark.requirement("R15")
@@ -105,6 +107,7 @@ def test_everything_in_a_request_reaches_the_program(program: FakeProgram, tmp_p
     assert program.started["stdin"] == "Look.\n\n## More\n\ntext"
 
 
+@pytest.mark.program
 def test_tools_follow_the_permission_mode_unless_they_are_named(program: FakeProgram, tmp_path: Path) -> None:
     edits = tools_for(request(permission_mode=PermissionMode.ACCEPT_EDITS))[0]
     assert tools_for(request())[0] == tools_for(request(permission_mode=PermissionMode.PLAN))[0] == READ_ONLY_TOOLS
@@ -122,6 +125,7 @@ def test_a_bypass_that_is_allowed_still_loads_no_settings(program: FakeProgram, 
     assert "restricted" not in flags
 
 
+@pytest.mark.program
 def test_kept_sessions_are_written_to_the_users_home(program: FakeProgram, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -51,6 +51,7 @@ def flags_of(program: FakeProgram) -> list[str]:
     return [one for one in program.started["argv"] if not one.startswith("--config=")]
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R3")
 @pytest.mark.requirement("R4")
 @pytest.mark.requirement("R6")
@@ -76,6 +77,7 @@ def test_a_plain_request_is_started_read_only_and_closed_to_the_repository(progr
     assert (provider["request_max_retries"], provider["stream_max_retries"]) == (0, 0)
 
 
+@pytest.mark.program
 def test_key_and_address_come_from_the_environment_and_the_settings(program: FakeProgram, work: Path) -> None:
     own = "https://api.openai.com/v1"
     cases: list[tuple[dict[str, str], dict[str, str], str, str]] = [
@@ -90,6 +92,7 @@ def test_key_and_address_come_from_the_environment_and_the_settings(program: Fak
         assert (provider["base_url"], provider["env_key"]) == (address, key)
 
 
+@pytest.mark.program
 @pytest.mark.requirement("R5")
 @pytest.mark.requirement("R15")
 def test_everything_in_a_request_reaches_the_program(program: FakeProgram, work: Path) -> None:
@@ -115,6 +118,7 @@ def test_everything_in_a_request_reaches_the_program(program: FakeProgram, work:
     assert not any("kind" in argument for argument in program.started["argv"]), "arguments are seen by every user"
 
 
+@pytest.mark.program
 def test_a_schema_that_strict_mode_cannot_say_is_said_in_words(program: FakeProgram, work: Path) -> None:
     run(program, request("Look.", working_dir=work, output_schema={"type": "array"}))
     assert not any("schema" in flag for flag in flags_of(program))
@@ -122,6 +126,7 @@ def test_a_schema_that_strict_mode_cannot_say_is_said_in_words(program: FakeProg
     assert program.started["stdin"].endswith('{"type": "array"}\n')
 
 
+@pytest.mark.program
 def test_no_tools_leave_no_shell_and_a_bypass_has_no_sandbox(program: FakeProgram, work: Path) -> None:
     run(program, request(working_dir=work, tools=()))
     features = settings_of(program)["features"]
@@ -130,6 +135,7 @@ def test_no_tools_leave_no_shell_and_a_bypass_has_no_sandbox(program: FakeProgra
     assert settings_of(program)["sandbox_mode"] == "danger-full-access"
 
 
+@pytest.mark.program
 def test_without_a_key_the_login_of_the_program_is_used_and_nothing_else_of_its_settings(
     program: FakeProgram, tmp_path: Path, work: Path
 ) -> None:
@@ -147,6 +153,7 @@ def test_without_a_key_the_login_of_the_program_is_used_and_nothing_else_of_its_
     assert program.started["stdin"] == "Look."
 
 
+@pytest.mark.program
 def test_sessions_are_kept_where_the_user_keeps_them_and_resumed_by_their_name(tmp_path: Path, work: Path) -> None:
     whole, home = capture("codex", "answer"), tmp_path / "own"
     own = json.loads(whole.lines[0])["thread_id"]

@@ -17,6 +17,8 @@ from tests.unit.agents.call_samples import request
 from tests.unit.agents.captures import capture, unheard
 from tests.unit.agents.fake_program import FakeProgram, printing
 
+pytestmark = pytest.mark.program
+
 KEY = {"GEMINI_API_KEY": "made-up"}
 ANSWER = printing(capture("gemini", "answer").stdout)
 

@@ -33,6 +33,8 @@ from tests.unit.agents.call_samples import ended_in_silence, request
 from tests.unit.agents.captures import AGENTS, capture, unheard
 from tests.unit.agents.fake_program import FakeProgram, printing
 
+pytestmark = pytest.mark.program
+
 KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
 SESSIONS = {"claude": "session_id", "codex": "thread_id", "gemini": "session_id"}
 ANSWERS = {name: printing(capture(name, "answer").stdout + "\n") for name in AGENTS}

@@ -134,6 +134,7 @@ class TestStructuredAnswers:
         endless = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
         assert "refers to itself without end" in violation(result(structured={}), endless).message
 
+    @pytest.mark.program
     def test_a_reference_that_changes_its_meaning_inside_is_not_fetched_either(self) -> None:
         with listening() as (address, visits):
             inner = {"$id": f"{address}/inside/", "$ref": "root.json"}

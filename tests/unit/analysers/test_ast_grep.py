@@ -22,6 +22,8 @@ from tests.program import PYTHON_HEADER
 from tests.rows import each
 from tests.unit.analysers.written import Files, analyse
 
+pytestmark = pytest.mark.program
+
 EVAL = "eval(code);\n"
 RULE = "js-eval-dynamic"
 SUMMARY = "sg: summary|file: scannedFileCount={scanned},skippedFileCount={skipped}"

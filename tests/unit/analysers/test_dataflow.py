@@ -265,6 +265,7 @@ def test_every_harm_has_a_meaning_and_injections_block() -> None:
 VIEW = in_view("x = request.args['x']", "y = 'SELECT * FROM t WHERE a = ' + x", "z = 1", "db.execute(y)")
 
 
+@pytest.mark.program
 def test_a_flow_counts_when_the_change_touches_any_line_of_it(tmp_path: Path) -> None:
     places = {}
     for line in range(1, 9):
@@ -273,6 +274,7 @@ def test_a_flow_counts_when_the_change_touches_any_line_of_it(tmp_path: Path) ->
     assert places == {1: [], 2: [], 3: [], 4: [], 5: [(5, 5)], 6: [(6, 6)], 7: [], 8: [(8, 8)]}
 
 
+@pytest.mark.program
 def test_a_finding_names_where_the_text_comes_from_and_where_it_goes(tmp_path: Path) -> None:
     (issue,) = follow(tmp_path, {"a.py": VIEW}).issues
     assert issue.rule == "py-sql-injection"
@@ -342,6 +344,7 @@ def test_hostile_code_is_read_or_refused_within_the_time_limit_of_a_test(tmp_pat
         sys.setrecursionlimit(limit)
 
 
+@pytest.mark.program
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     deep = "request = " + "-" * 50_000 + "1\n"
     report = follow(tmp_path, {"a.py": deep, "b.py": VIEW})

@@ -151,6 +151,7 @@ def test_findings_are_sorted_by_file_line_and_severity(tmp_path: Path) -> None:
     assert order == [("a.py", 1, "medium"), ("a.py", 2, "medium"), ("b.py", 1, "high"), ("b.py", 1, "low")]
 
 
+@pytest.mark.program
 def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp_path: Path) -> None:
     secret = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
     swallowed = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
@@ -163,6 +164,7 @@ def test_reports_of_one_defect_are_one_finding_and_different_ones_stay_apart(tmp
     assert [found.rule for found in review(tmp_path, [two], RuffAnalyser()).findings] == ["F821", "F401"]
 
 
+@pytest.mark.program
 def test_a_secret_is_masked_in_every_finding_of_its_line(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", f'print(unknown, "{TOKEN}")\nx = 1\n')
     telling = reporting(issue(1, 2, file="src/a.py", title=f"About {TOKEN}"), name="telling")
@@ -173,6 +175,7 @@ def test_a_secret_is_masked_in_every_finding_of_its_line(tmp_path: Path) -> None
     assert "About ghp_********" in {found.title for found in outcome.findings}
 
 
+@pytest.mark.program
 def test_a_secret_across_the_cut_of_long_evidence_and_the_body_of_a_key_are_masked(tmp_path: Path) -> None:
     change = written(tmp_path, "src/a.py", " " * 980 + f'x = "{TOKEN}"\n')
     (finding,) = review(tmp_path, [change], SecretsAnalyser()).findings

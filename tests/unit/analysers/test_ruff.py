@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import AnalyserReport, Issue
 from codeloupe.analysers.ruff import RuffAnalyser, is_harmless_query, ruff_rules
@@ -14,6 +16,8 @@ from codeloupe.model.finding import Severity
 from tests.endings import with_enough_time
 from tests.rows import each
 from tests.unit.analysers.written import Files, analyse
+
+pytestmark = pytest.mark.program
 
 CATEGORIES = {"security", "correctness", "reliability", "concurrency", "resource", "performance", "hygiene"}
 

@@ -67,12 +67,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[Example, list[Issue]
     return {item: issues[name] for name, item in named.items()}
 
 
+@pytest.mark.program
 def test_a_bad_example_is_found_by_its_rule_alone_and_a_good_one_by_none(found: dict[Example, list[Issue]]) -> None:
     actual = {item: {issue.rule for issue in issues} for item, issues in found.items()}
     wrong = {item: rules for item, rules in actual.items() if rules != ({item.rule} if item.bad else set())}
     assert wrong == {}
 
 
+@pytest.mark.program
 def test_an_issue_carries_what_its_rule_file_says(found: dict[Example, list[Issue]]) -> None:
     for rule, path in RULES.items():
         document = load(path)

@@ -210,6 +210,7 @@ def test_a_private_key_is_critical_and_its_whole_body_is_sensitive(tmp_path: Pat
     }
 
 
+@pytest.mark.program
 def test_a_private_key_on_one_line_is_found(tmp_path: Path) -> None:
     text = json.dumps({"private_key": "\n".join(private_key())})
     report = search(tmp_path, {"account.json": text + "\n"})
@@ -238,6 +239,7 @@ def test_added_lines_of_a_bare_diff_are_searched_without_a_file(tmp_path: Path) 
     assert [issue.line_start for issue in report.issues] == [41]
 
 
+@pytest.mark.program
 def test_a_secret_is_found_in_bytes_that_are_not_utf8_and_anywhere_in_a_long_line(tmp_path: Path) -> None:
     distances = (0, 2990, 3980, 9_999, 250_000)
     files = {f"{distance}.js": "x," * (distance // 2) + TOKEN + ",y" * 5000 for distance in distances}
@@ -267,6 +269,7 @@ def test_a_file_that_lost_lines_or_vanished_is_not_clean(tmp_path: Path) -> None
     assert gone.failed == {"gone": "cannot be read: No such file or directory"}
 
 
+@pytest.mark.program
 def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_LINE_SECONDS", 0.2)  # the real one would make this test wait for long
     line = f'x = "{TOKEN}"\n'
@@ -279,6 +282,7 @@ def python(*words: str, stdin: bytes = b"") -> Completed:
     return asyncio.run(programs.execute(sys.executable, "-I", *words, seconds=50.0, stdin=stdin))
 
 
+@pytest.mark.program
 def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
     hostile = [[number, "password" * 4000] for number in range(1, 51)]
     files = {"a.py": [[1, f'x = "{TOKEN}"']], "b.py": hostile, "c.py": hostile}
@@ -294,6 +298,7 @@ def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
     assert answer["unfinished"] == ["b.py", "c.py"]
 
 
+@pytest.mark.program
 def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
     program = tmp_path / "python"
     answer = {"hits": [], "slow": [["a.py", 3]], "unfinished": ["b.py"]}
@@ -306,6 +311,7 @@ def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.program
 def test_the_child_can_open_no_socket_and_start_no_program() -> None:
     script = """
 import json, os, socket, subprocess, sys, urllib.request
@@ -336,6 +342,7 @@ print(json.dumps([before, [told(attempt) for attempt in attempts]]))
     assert len(refused) == 5
 
 
+@pytest.mark.program
 def test_the_child_never_loads_an_http_client_or_verifies_a_secret() -> None:
     script = """
 import io, json, sys

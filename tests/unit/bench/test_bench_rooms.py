@@ -57,6 +57,7 @@ def test_a_room_that_nobody_knows_is_refused_before_anything_is_measured(
     assert not results.exists()
 
 
+@pytest.mark.program
 def test_a_measured_review_is_complete_and_has_numbers(tmp_path: Path) -> None:
     make_lifelike_change(tmp_path / "repository", SMALL)
     measured = measure_review(tmp_path / "repository")

@@ -19,6 +19,8 @@ from tests.endings import PATIENCE_SECONDS
 from tests.unit.cli.run_terminal import Terminal
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
+pytestmark = pytest.mark.program
+
 PROMPTS = ("[l]ater: ", "do differently? ")
 DIFF = "diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1,2 +1,3 @@\n-old\n+new \x1b[2J\n+more\n+last\n"
 WAITS = stage(

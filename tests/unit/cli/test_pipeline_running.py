@@ -19,6 +19,8 @@ from codeloupe.testing.agent import AgentStep
 from tests.rows import each
 from tests.unit.cli.conftest import Call
 
+pytestmark = pytest.mark.program
+
 
 @pytest.fixture
 def steps() -> list[AgentStep]:

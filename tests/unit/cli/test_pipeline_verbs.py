@@ -22,6 +22,8 @@ from tests.rows import each
 from tests.unit.cli.conftest import Call
 from tests.unit.store.run_samples import attempt, critique, run, stage
 
+pytestmark = pytest.mark.program
+
 NAME = "00000001"
 
 

@@ -413,6 +413,7 @@ def test_on_a_terminal_the_environment_decides(
     assert choose_mode(stream=io.StringIO(), environment=environment) is ProgressMode.PLAIN
 
 
+@pytest.mark.program
 @each("mode", ["PLAIN", "SILENT"])
 def test_rich_is_not_loaded_without_a_live_line(mode: str) -> None:
     program = (

@@ -14,6 +14,8 @@ from codeloupe.model.agent import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http")
 
 

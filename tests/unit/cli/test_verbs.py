@@ -37,6 +37,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.program
 @each("handling", ["SIG_IGN", "default_int_handler"])
 def test_a_polite_end_cancels_the_work_and_a_background_job_does_not_hear_the_terminals_interrupt(
     handling: str,

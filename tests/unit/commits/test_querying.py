@@ -34,6 +34,7 @@ def test_a_day_that_no_calendar_has_is_refused(day: str) -> None:
         days(day, None)
 
 
+@pytest.mark.program
 @pytest.mark.requirement("D1")
 def test_the_commits_of_a_day_are_the_same_at_every_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")

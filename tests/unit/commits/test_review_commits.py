@@ -29,6 +29,8 @@ from tests.repository import GitRepository
 from tests.rows import each
 from tests.sweep_history import Made, claim, function, make_commits, many_commits, numbered_commits
 
+pytestmark = pytest.mark.program
+
 CLEAN = Json({"findings": []})
 ASKS_TO_REFUTE = "Try to refute the claim"
 

@@ -64,6 +64,7 @@ def test_every_agent_can_be_made_and_says_what_it_can_do(name: str) -> None:
         make_agent("nobody", Settings())
 
 
+@pytest.mark.program
 @pytest.mark.requirement("C3")
 @each("name", ["claude_cli", "codex", "gemini"])
 def test_the_program_and_the_model_of_the_settings_are_looked_for(name: str, tmp_path: Path) -> None:
@@ -77,6 +78,7 @@ def test_the_program_and_the_model_of_the_settings_are_looked_for(name: str, tmp
     assert asyncio.run(agent.check()).default_model == "openai:some-model"
 
 
+@pytest.mark.program
 def test_the_modules_of_an_agent_load_with_its_first_use() -> None:
     program = (
         "import sys\nfrom codeloupe.config.schema import Settings\n"
@@ -179,6 +181,7 @@ def call(agent: ScriptedAgent, *fences: str, **options: Any) -> list[tuple[str, 
     return [(result.output, result.from_ledger) for result in asyncio.run(calls())]
 
 
+@pytest.mark.program
 def test_what_one_run_bought_the_next_one_has_under_another_marker_and_the_database_is_let_go() -> None:
     agent = ScriptedAgent([Text("first"), Text("second")])
     assert call(agent, FENCE, FENCE, key_of=review_key) == [("first", False), ("first", True)]

@@ -81,6 +81,7 @@ def test_raw_output_is_kept_without_secrets(shop: GitRepository, history: Sqlite
     assert secret.encode() not in database_path(os.environ).read_bytes()
 
 
+@pytest.mark.program
 def test_a_review_outside_of_a_repository_is_kept(tmp_path: Path, history: SqliteHistory) -> None:
     asyncio.run(keep(made(), repo=tmp_path))
     found = history.last(identity(history, tmp_path).names)

@@ -25,6 +25,8 @@ from codeloupe.model.scope import (
 from tests.repository import GitRepository
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 DEFAULTS = Settings()
 
 

@@ -19,6 +19,8 @@ from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rounds_material import NO_TOOLS, Finder, Rounds, code, offline_seat, seat, states, the
 
+pytestmark = pytest.mark.program
+
 A, B, C = "Fault a", "Fault b", "Fault c"
 BOTH_OPEN = {A: "open", B: "open"}
 GUARDED = code("a").replace("    step_7 =", "    if not items:\n        return None\n    step_7 =")

@@ -14,6 +14,8 @@ from tests.github_server_world import changed_file
 from tests.publish_material import FILES, FIRST, ROWS, SECOND, Desk, Sleeper, finding, patch, review
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 REVIEWS = "/repos/octo/demo/pulls/1/reviews"
 COMMENTS = "/repos/octo/demo/issues/1/comments"
 PULL = "/repos/octo/demo/pulls/1"

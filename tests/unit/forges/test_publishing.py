@@ -36,6 +36,8 @@ from tests.publish_material import (
 from tests.rows import each
 from tests.unit.cli.test_start import loaded_by
 
+pytestmark = pytest.mark.program
+
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
 
 

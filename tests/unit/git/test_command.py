@@ -41,6 +41,7 @@ def _variables(program: Path) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 
+@pytest.mark.program
 @each("ask", [try_git, git_for_user])
 def test_no_variable_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Any) -> None:
     program = _stand_in(tmp_path / "bin")
@@ -60,6 +61,7 @@ def test_no_variable_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest
     assert seen.get("GIT_CONFIG_GLOBAL") == (None if ask is git_for_user else "/dev/null")
 
 
+@pytest.mark.program
 def test_git_is_told_its_place_and_the_settings_of_that_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = _stand_in(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")

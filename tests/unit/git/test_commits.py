@@ -20,6 +20,8 @@ from codeloupe.system.process import Command, Completed, run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
 
+pytestmark = pytest.mark.program
+
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
 
 

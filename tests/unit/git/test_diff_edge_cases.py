@@ -48,6 +48,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[_Written
     return {case.name: list(of_case) for case, of_case in zip(EDGE_CASES, zip(*styles, strict=True), strict=True)}
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("case", EDGE_CASES)
 def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, written: dict[str, list[_Written]]) -> None:
     for one in written[case.name]:
@@ -69,6 +70,7 @@ def _check_reconciled(one: _Written) -> None:
         assert file.binary or (file.added, file.deleted) == entry.counts
 
 
+@pytest.mark.program
 def test_a_type_change_that_keeps_lines_is_counted_as_git_counts_it_and_keeps_its_hunks(
     written: dict[str, list[_Written]],
 ) -> None:

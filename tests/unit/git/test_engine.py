@@ -53,6 +53,7 @@ def test_objects_are_read_and_nothing_of_the_configuration_is(repository: GitRep
     assert _ask(_sources(repository), "for-each-ref") == b""
 
 
+@pytest.mark.program
 @each("relative", [True, False])
 def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *, relative: bool) -> None:
     lender = GitRepository(tmp_path / "lender")

@@ -17,6 +17,8 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.repository import GitRepository
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 _LINE = st.sampled_from(
     [b"", b"a", b"b", b" a", b"+a", b"-a", b"-- a", b"\\ No newline", b"a\r", b"\r", b"@@", b"\0", b"\f\xe2\x80\xa8"]
 )

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.repository import GitRepository
 from tests.stage_workspaces import run_bound
 
@@ -77,6 +79,7 @@ def _closed(*places: Path) -> Iterator[None]:
             place.chmod(mode)
 
 
+@pytest.mark.program
 def test_the_child_process_is_bound_by_permissions(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     code = "import json, os, sys; print(json.dumps([os.geteuid(), os.access(sys.argv[1], os.R_OK)]))"
@@ -161,5 +164,6 @@ def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: G
     assert "git cannot read" in seen[3]["message"]
 
 
+@pytest.mark.program
 def test_a_snapshot_is_removed_even_with_folders_in_it_that_nobody_may_enter() -> None:
     assert json.loads(run_bound(_LEAVE_CLOSED_FOLDERS)) is False

@@ -22,6 +22,8 @@ from tests.pull_server import Instead, PullServer
 from tests.repository import GitRepository
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Forge:

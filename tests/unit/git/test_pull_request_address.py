@@ -212,6 +212,7 @@ def test_a_failure_is_told_in_words_with_a_way_out(
     assert "fsck" not in error.hint
 
 
+@pytest.mark.program
 @given(st.text(max_size=40))
 @settings(max_examples=25)
 def test_every_address_gives_a_branch_that_git_takes(text: str) -> None:

@@ -195,6 +195,7 @@ class TestScopes:
 
 
 class TestKindsOfRepositories:
+    @pytest.mark.program
     @each("option", ["sha256", "index-v4", "split-index", "stat-less"])
     def test_every_kind_of_repository_and_index_is_read(self, tmp_path: Path, option: str) -> None:
         repository = GitRepository(tmp_path / "repository")
@@ -289,6 +290,7 @@ class TestKindsOfRepositories:
         assert (file.path, file.status.value, file.is_submodule) == ("lib", "modified", True)
         assert file.hunks[0].body.decode() == f"-Subproject commit {old}\n+Subproject commit {new}\n"
 
+    @pytest.mark.program
     @each("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
     def test_a_checkout_with_crlf_shows_only_what_changed(self, tmp_path: Path, way: str) -> None:
         repository = GitRepository(tmp_path / "repository")

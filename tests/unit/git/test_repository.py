@@ -22,6 +22,8 @@ from codeloupe.git.repository import (
 from tests.repository import GitRepository
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 
 def _open(path: Path) -> Repository:
     return asyncio.run(open_repository(path))

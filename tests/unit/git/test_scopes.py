@@ -24,6 +24,8 @@ from codeloupe.model.scope import (
 from tests.repository import GitRepository
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 

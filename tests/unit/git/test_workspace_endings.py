@@ -12,11 +12,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.system.directories import remove_tree
 from tests.endings import comes_to_pass
 from tests.rows import each
 from tests.stage_workspaces import fill, held
+
+pytestmark = pytest.mark.program
 
 # Keeps and fills a workspace for ever; says when it has begun.
 WORKER = """

@@ -21,6 +21,8 @@ from tests.repository import GitRepository
 from tests.rows import each
 from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse, wait_a_tick
 
+pytestmark = pytest.mark.program
+
 LEAVES = "a link that leaves the workspace"
 LINES = "".join(f"line {number}\n" for number in range(30))
 Files = Mapping[str, str | bytes | None]

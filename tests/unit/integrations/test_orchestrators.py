@@ -376,6 +376,7 @@ def look(
     return asyncio.run(reviewer.review(repository.path, base)), warnings
 
 
+@pytest.mark.program
 @pytest.mark.requirement("C1")
 def test_a_work_directory_is_reviewed_from_its_merge_base_to_its_head(branch: GitRepository) -> None:
     script = Script(outcome())
@@ -396,6 +397,7 @@ def test_it_has_the_name_of_its_reviewer() -> None:
     assert WorkdirReviewer().name == "auto"
 
 
+@pytest.mark.program
 @pytest.mark.requirement("C2")
 @each(
     ("severity", "word"),
@@ -413,6 +415,7 @@ def test_findings_become_issues_of_three_severities(branch: GitRepository, sever
     assert (result.issues, result.passed) == ((issue,), word != "error")
 
 
+@pytest.mark.program
 @pytest.mark.requirement("C7")
 @each("policy", ["pass", "fail"])
 @each(
@@ -434,6 +437,7 @@ def test_an_answer_that_cannot_be_read_passes_or_fails_as_the_policy_says(
     assert warnings == [reason]
 
 
+@pytest.mark.program
 @each(("given", "passed"), [(None, True), ("fail", False)])
 def test_the_policy_of_the_settings_holds_unless_another_is_given(
     branch: GitRepository, given: Any, passed: bool
@@ -443,6 +447,7 @@ def test_the_policy_of_the_settings_holds_unless_another_is_given(
     assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
 
 
+@pytest.mark.program
 @each("reasons", [("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)])
 def test_that_policy_is_for_unreadable_answers_alone(branch: GitRepository, reasons: tuple[str, ...]) -> None:
     result, _ = look(Script(outcome(failed=reasons, units=len(reasons))), branch, on_parse_error="pass")
@@ -450,6 +455,7 @@ def test_that_policy_is_for_unreadable_answers_alone(branch: GitRepository, reas
     assert result.summary.endswith(f"could not review everything: {'; '.join(reasons)}")
 
 
+@pytest.mark.program
 def test_findings_of_the_readable_part_still_block(branch: GitRepository) -> None:
     result, _ = look(Script(outcome(FINDING, failed=("empty output",), units=2)), branch, on_parse_error="pass")
     assert not result.passed
@@ -457,6 +463,7 @@ def test_findings_of_the_readable_part_still_block(branch: GitRepository) -> Non
     assert result.summary.endswith("; No structured review output")
 
 
+@pytest.mark.program
 def test_a_work_directory_that_cannot_be_reviewed_is_not_passed(tmp_path: Path, branch: GitRepository) -> None:
     nothing, warnings = look(Script(), branch, "no-such-branch")
     assert not nothing.passed
@@ -473,6 +480,7 @@ def test_a_work_directory_without_commits_or_base_is_not_passed(repository: GitR
         look(Script(), repository, " ")
 
 
+@pytest.mark.program
 @pytest.mark.requirement("C8")
 def test_a_work_directory_has_a_time_limit_and_can_be_cancelled(branch: GitRepository) -> None:
     result, _ = look(Script(forever), branch, timeout_seconds=0.3)

@@ -86,6 +86,7 @@ class TestPatterns:
 
 
 class TestContainment:
+    @pytest.mark.program
     def test_what_leaves_the_workspace_or_is_no_file_is_left_out_with_a_note(self, work: Path, tmp_path: Path) -> None:
         outside = fill(tmp_path / "outside", {"secret.md": "s"})
 

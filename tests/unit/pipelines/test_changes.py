@@ -13,6 +13,8 @@ from codeloupe.testing import Text
 from tests.engine_pipelines import Cast, Ran, critique, resume, run, write_pipeline
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 PERSON = {"kind": "approval", "timeout": "1s"}
 
 

@@ -4,6 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from codeloupe.errors import NotLoggedIn
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
@@ -11,6 +13,8 @@ from codeloupe.model.ports import AgentEventSink
 from codeloupe.testing import Text
 from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, run, write_pipeline, writing
+
+pytestmark = pytest.mark.program
 
 S = StageState
 

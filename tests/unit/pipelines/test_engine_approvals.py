@@ -25,6 +25,8 @@ from tests.engine_pipelines import (
 )
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 S = StageState
 # Longer than any test: whoever is waited for comes, or is not waited for.
 APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": "10m"}

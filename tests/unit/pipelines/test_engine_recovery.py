@@ -13,6 +13,8 @@ from codeloupe.testing import Json, Text
 from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
 
+pytestmark = pytest.mark.program
+
 S = StageState
 
 

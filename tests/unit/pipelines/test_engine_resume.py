@@ -20,6 +20,8 @@ from codeloupe.testing import Hang, Text
 from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, options, resume, run, write_pipeline, writing
 
+pytestmark = pytest.mark.program
+
 S = StageState
 
 

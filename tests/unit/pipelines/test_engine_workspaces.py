@@ -150,6 +150,7 @@ def made_a_file(work: Path, _outside: Path) -> None:
     work.write_text("a file")
 
 
+@pytest.mark.program
 @each("replaced", [removed, made_a_link, made_a_file])
 def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_again(
     tmp_path: Path, replaced: Callable[[Path, Path], None]
@@ -173,6 +174,7 @@ def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_
     assert files_in(outside) == {"secret.md": "secret"}
 
 
+@pytest.mark.program
 def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

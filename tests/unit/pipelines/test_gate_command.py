@@ -36,6 +36,7 @@ def python(workspace: Path, code: str, *words: str, seconds: float = 20.0) -> Cr
     return judged(workspace, sys.executable, "-c", code, *words, seconds=seconds)
 
 
+@pytest.mark.program
 def test_exit_code_0_passes(tmp_path: Path) -> None:
     critique = python(tmp_path, "print('all well')")
     assert (critique.verdict, critique.gate, critique.score, critique.blockers) == (
@@ -46,6 +47,7 @@ def test_exit_code_0_passes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.program
 def test_any_other_exit_code_is_rework_with_the_last_output_of_both_outputs(tmp_path: Path) -> None:
     critique = python(tmp_path, "import sys; print('2 tests failed'); print('oh', file=sys.stderr); sys.exit(3)")
     assert critique.verdict is CriticVerdict.REWORK
@@ -54,6 +56,7 @@ def test_any_other_exit_code_is_rework_with_the_last_output_of_both_outputs(tmp_
     assert critique.fixes
 
 
+@pytest.mark.program
 def test_it_works_in_the_workspace_and_no_shell_reads_its_words(tmp_path: Path) -> None:
     code = "import os, sys; open('seen', 'w').write(os.getcwd() + sys.argv[1]); sys.exit(1)"
     python(tmp_path, code, "$(touch evil); *")
@@ -61,6 +64,7 @@ def test_it_works_in_the_workspace_and_no_shell_reads_its_words(tmp_path: Path) 
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["seen"]
 
 
+@pytest.mark.program
 def test_one_that_takes_too_long_is_rework_and_gone_with_all_it_started(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time;"
@@ -77,6 +81,7 @@ def test_one_that_takes_too_long_is_rework_and_gone_with_all_it_started(tmp_path
     assert comes_to_pass(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.program
 def test_one_that_is_killed_is_rework(tmp_path: Path) -> None:
     critique = python(tmp_path, "import os; os.kill(os.getpid(), 9)")
     assert (critique.verdict, critique.blockers) == (
@@ -92,6 +97,7 @@ def test_one_that_cannot_be_started_decides_nothing(tmp_path: Path, command: str
         judged(tmp_path, command)
 
 
+@pytest.mark.program
 def test_it_sees_none_of_our_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-" + "for-tests")
     monkeypatch.setenv("SOME_TOKEN", "made-up-" + "token-too")
@@ -103,6 +109,7 @@ def test_it_sees_none_of_our_credentials(tmp_path: Path, monkeypatch: pytest.Mon
         assert name not in critique.blockers[0]
 
 
+@pytest.mark.program
 def test_a_cancellation_ends_the_program(tmp_path: Path) -> None:
     gate = GateDefinition(
         kind=GateKind.COMMAND,

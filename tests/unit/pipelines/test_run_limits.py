@@ -16,6 +16,8 @@ from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
 from codeloupe.testing import AgentStep, Hang, Json, Text
 from tests.engine_pipelines import Cast, Ran, critique, failing, options, resume, run, write_pipeline
 
+pytestmark = pytest.mark.program
+
 S = StageState
 
 

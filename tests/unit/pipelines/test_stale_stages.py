@@ -19,6 +19,8 @@ from codeloupe.testing import Text
 from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, resume, run, write_pipeline, writing
 
+pytestmark = pytest.mark.program
+
 S = StageState
 PERSON = {"kind": "approval", "timeout": "1s"}
 Stages = Sequence[dict[str, Any]]

@@ -203,6 +203,7 @@ def read(repository: GitRepository, kind: ScopeKind, base: str | None, head: str
     return asyncio.run(read_baseline(scope, repo=repository.path, trusted=trusted))
 
 
+@pytest.mark.program
 def test_of_a_trusted_change_it_is_the_reviewed_trees_and_what_the_working_tree_says_holds(
     history: tuple[GitRepository, str, str],
 ) -> None:
@@ -226,6 +227,7 @@ def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: G
         assert [entry.reason for entry in found.also] == ["new"]
 
 
+@pytest.mark.program
 def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, str, str]) -> None:
     repository, base, head = history
     for kind in ScopeKind:

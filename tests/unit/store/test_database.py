@@ -184,6 +184,7 @@ database.close()
 """
 
 
+@pytest.mark.program
 def test_a_child_made_by_a_fork_is_refused_and_does_no_harm(path: Path) -> None:
     ended = subprocess.run((sys.executable, "-c", _FORKS, str(path)), capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == [
@@ -321,6 +322,7 @@ with Database(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
 """
 
 
+@pytest.mark.program
 @each(
     ("folder", "file", "modes", "words", "readable"),
     [

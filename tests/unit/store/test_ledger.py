@@ -97,6 +97,7 @@ class TestOwners:
         assert ledger.get("k") == result("later", from_ledger=True)
         assert not ledger.is_claimed("k")
 
+    @pytest.mark.program
     def test_a_claim_of_a_process_that_is_gone_is_had_at_once(self, database: Database, ledger: SqliteLedger) -> None:
         child = subprocess.Popen((sys.executable, "-S", "-c", ""))
         child.wait()
@@ -208,6 +209,7 @@ def test_an_owner_is_read_back_from_its_text(owner: Owner) -> None:
         assert Owner.parse(text) is None
 
 
+@pytest.mark.program
 def test_a_process_is_gone_once_it_ended_where_processes_can_be_told_apart() -> None:
     assert not HERE.is_gone()
     assert not replace(HERE, process_id=1).is_gone()

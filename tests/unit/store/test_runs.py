@@ -434,6 +434,7 @@ def line(child: subprocess.Popen[str]) -> str:
 
 
 class TestLock:
+    @pytest.mark.program
     def test_the_other_process_is_named_with_its_start(self, store: DirectoryRunStore, made: Path) -> None:
         before = datetime.now(UTC)
         assert store.holder(NAME) is None
@@ -452,6 +453,7 @@ class TestLock:
             other.communicate("\n")
         assert store.holder(NAME) is None
 
+    @pytest.mark.program
     @pytest.mark.requirement("S9")
     def test_whoever_is_killed_holds_nothing_any_more_nor_does_its_child(
         self, store: DirectoryRunStore, made: Path

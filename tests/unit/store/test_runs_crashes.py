@@ -18,6 +18,8 @@ import pytest
 from codeloupe.store.runs import DirectoryRunStore
 from tests.unit.store.run_samples import run
 
+pytestmark = pytest.mark.program
+
 # Loads everything once; then each line of its input makes a process that works until it is killed.
 _WORKER = """
 import os, sys

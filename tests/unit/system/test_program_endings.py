@@ -37,6 +37,8 @@ from tests.children import (
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, before_its_limit, comes_to_pass, ends_soon, timed_out
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 Call = Callable[[Command], Coroutine[Any, Any, Completed]]
 both = each("call", [run, stream])
 STUBBORN = "trap '' TERM; echo $$ >stubborn.pid; while :; do sleep 0.05; done"

@@ -27,6 +27,8 @@ from tests.children import (
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, timed_out
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 Call = Callable[[Command], Awaitable[Completed]]
 both = each("call", [run, stream])
 

@@ -14,6 +14,8 @@ from codeloupe.system.directories import remove_abandoned, temporary_directory
 from tests.rows import each
 from tests.stage_workspaces import make_deep
 
+pytestmark = pytest.mark.program
+
 MAKER = """
 import sys
 from codeloupe.system.directories import temporary_directory

@@ -18,6 +18,8 @@ from tests.github_server_graph import schema
 from tests.github_server_rest import HANDLERS, find
 from tests.github_server_world import PullRequest
 
+pytestmark = pytest.mark.program
+
 HEAD = "a" * 40
 PATCH = "@@ -1,2 +1,3 @@\n one\n+two\n three"
 REPO = "/repos/octo/demo"

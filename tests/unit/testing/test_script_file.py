@@ -96,6 +96,7 @@ def blocks(language: str) -> list[str]:
     return found
 
 
+@pytest.mark.program
 @each("source", blocks("python"))
 def test_the_examples_run(source: str, tmp_path: Path) -> None:
     command = (sys.executable, "-X", "dev", "-W", "error", "-c", source)

@@ -44,6 +44,8 @@ from codeloupe.testing.__main__ import main
 from tests.endings import PATIENCE_SECONDS, ends_soon, with_enough_time
 from tests.rows import each
 
+pytestmark = pytest.mark.program
+
 PATHS = {
     "anthropic": "/v1/messages",
     "responses": "/v1/responses",

@@ -27,6 +27,8 @@ from tests.rows import each
 from tests.unit.engine.external.fake_gate import FakeGate, ending
 from tests.unit.engine.external.review_tasks import review_now, reviewed, taken_in
 
+pytestmark = pytest.mark.program
+
 INFO = ReviewerInfo(type="cerberus", why="as requested")
 PLACE = {"reviewer": "codex", "file_path": "a.py", "line_start": 2, "line_end": 2}
 FINDING = {**PLACE, "priority": 1, "title": "[P1] Division by zero", "body": "It always fails."}

@@ -28,6 +28,8 @@ from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.engine.external.review_tasks import INFO, review_now, reviewed
 
+pytestmark = pytest.mark.program
+
 ITEM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] wrong", "body": "why"}
 ODD = {**ITEM, "title": "odd", "priority": "7"}
 
