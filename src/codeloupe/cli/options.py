@@ -14,8 +14,10 @@ from typing import Any, TypedDict
 
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.config.files import repository_root
+from codeloupe.config.kinds import in_words
 from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import REVIEWER_NAMES
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
@@ -32,7 +34,7 @@ _MAX_DIFF_BYTES = 1024**3
 
 
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline; or several: A,B"
+_REVIEWERS = f"{in_words(('auto', *REVIEWER_NAMES))}; or several: A,B"
 # What the help calls the value of an option, what it is for, and how argparse takes it.
 _SHARED: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "--repo": ("DIR", "work in this directory (default: here)", {"type": Path, "default": Path()}),

@@ -23,7 +23,8 @@ from codeloupe.commits.categories import categorise
 from codeloupe.commits.dispatch import AgentDispatcher, Assignment
 from codeloupe.commits.scoring import exit_code, overall_score, summarise, total_usage
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
+from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.keeping import SweepKeeper, keeping_sweep
 from codeloupe.engine.merge import joined_info

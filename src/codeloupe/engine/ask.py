@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
-from codeloupe.engine.calls import PROMPT_VERSION, Failure, failure_of
+from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import Failure, failure_of
 from codeloupe.engine.prompt import Prompt
 from codeloupe.engine.prompt_material import new_fence
 from codeloupe.model import agent as model

@@ -65,10 +65,6 @@ def shortened(text: str) -> str:
     return line if len(line) <= 600 else f"{line[:600]} ..."
 
 
-# Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
-PROMPT_VERSION = "2"
-
-
 async def _watch(directory: Path) -> ChangedFiles:
     repository = await open_repository(directory)
     before = await read_tree_state(repository)

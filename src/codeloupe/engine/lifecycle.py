@@ -384,7 +384,8 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return not now or now != before
         # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
         # does not repeat itself says nothing about code that is still there.
-        if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
+        analysers = ANALYSER_NAMES.union(*(one.reviewers for one in self.asked or () if one.on_added_lines))
+        if finding.source is Source.ANALYSER and who_saw(finding) <= analysers:
             return True
         unchanged = places.is_unchanged_around(finding)
         return False if (is_touched(finding, self.unchanged) if unchanged is None else unchanged) else None

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from codeloupe.engine.asked import ASKED
 from codeloupe.engine.prompt_material import PromptMaterial, cut, fenced, material_blocks
 from codeloupe.model.change import DiffLine, Expert, FileStatus, LineKind, Unit, UnitPart
 from codeloupe.model.finding import Finding
@@ -36,18 +37,8 @@ def _schema(**properties: Any) -> Mapping[str, Any]:
 
 
 _TEXT = {"type": "string"}
-_FINDING = _schema(
-    file=_TEXT,
-    line={"type": "integer"},
-    quote=_TEXT,
-    title=_TEXT,
-    body=_TEXT,
-    category=_TEXT,
-    severity={"type": "string", "enum": ["critical", "high", "medium", "low"]},
-    confidence_={"type": "number"},
-    suggestion_=_TEXT,
-    replacement_=_TEXT,
-)
+_FINDING = _schema(**{name: form for name, (form, _) in ASKED.items()})
+_FIELDS = "; ".join(words for _, words in ASKED.values() if words)
 FINDINGS_SCHEMA = _schema(findings={"type": "array", "items": _FINDING})
 # An answer that is no review must not come back from its repair as one that found nothing.
 REPAIR_SCHEMA = _schema(readable={"type": "boolean"}, **FINDINGS_SCHEMA["properties"])
@@ -113,7 +104,8 @@ def _of_data(material: PromptMaterial, *blocks: str) -> str:
 
 def _system(name: str, material: PromptMaterial) -> str:
     in_tree = "reading_part" if material.tree_is_partial else "reading_tree"
-    return _resource(name).replace("{reading}", _resource(in_tree if material.can_read_tree else "reading_diff"))
+    text = _resource(name).replace("{fields}", _FIELDS)
+    return text.replace("{reading}", _resource(in_tree if material.can_read_tree else "reading_diff"))
 
 
 @cache

@@ -20,7 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls, trust_of
+from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import AgentCalls, trust_of
 from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import OpenedHistory

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from codeloupe.analysers.secrets import search_commits
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
+from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.keeping import Answers, keep

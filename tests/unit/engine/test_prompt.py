@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.agents.calls.schemas import check_output, strict_schema, without_fillers
-from codeloupe.engine.calls import PROMPT_VERSION
+from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.experts import load_experts
 from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.prompt import (
@@ -162,8 +162,9 @@ def test_the_texts_and_schemas_belong_to_this_version() -> None:
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.md")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    digest.update(prompt_module._FIELDS.encode())
     digest.update(json.dumps([FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA]).encode())
-    assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("2", "67f399a70a7c79be")
+    assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("2", "d03d10cb1659af85")
 
 
 def test_the_light_form_of_a_diff_is_cheap() -> None:

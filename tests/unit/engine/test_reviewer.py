@@ -17,7 +17,8 @@ from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine import reviewer as engine_reviewer
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.ask import CallOptions
-from codeloupe.engine.calls import PROMPT_VERSION, review_key
+from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import review_key
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.errors import (
