@@ -36,7 +36,7 @@ BANNED = {
 }
 # What agents are asked is measured, and not changed for its style.
 PROMPTS = re.compile(
-    r"/(?:agents/gemini_prompt|engine/(?:prompt|verify|guidance|parse/sentences|checklists)|pipeline/stage_prompt|gates/|agents/conversation)"
+    r"/(?:agents/gemini_prompt|engine/(?:asked|prompt|verify|guidance|parse/sentences|checklists)|pipeline/stage_prompt|gates/|agents/conversation)"
 )
 
 

@@ -1,32 +1,127 @@
 """The page that text reports are laid out on: its width, its signs and the way from untrusted text to its lines.
 
-A line is a rich `Text` that holds no newline and is already fitted, so that printing never wraps or crops.
+A line is a `Text` that holds no newline and is already fitted, so that printing never wraps or crops. That of rich
+takes longer to load than most reports take to lay out, so it is used for colour alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from io import StringIO
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
-from rich.cells import cell_len, set_cell_size
-from rich.text import Text
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text as RichText
 
 NARROWEST = 20
 DIM = "dim"
 BOLD = "bold"
 _SIGNS_IN_ASCII = {"─": "-", "━": "=", "│": "|", "▸": ">", "·": "-", "✖": "x", "✔": "OK", "…": "..."}
-# rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
-# takes longer than to lay out a report.
-_NO_CONSOLE = cast("Console", None)
+_WORD = regex(r"\s*\S+\s*")
 _INLINE_CODE = regex(r"`[^`\n]+`")
+
+
+class Text:
+    """A text, and the styles of its parts by their first and last character."""
+
+    def __init__(self, plain: str = "", style: str = "") -> None:
+        self.plain = plain
+        self.spans = [(0, len(plain), style)] if style else []
+
+    @classmethod
+    def assemble(cls, *parts: str | tuple[str, str] | Text) -> Text:
+        """The parts one after the other, each with its style."""
+        made = cls()
+        for part in parts:
+            made.append_text(part if isinstance(part, Text) else cls(part) if isinstance(part, str) else cls(*part))
+        return made
+
+    @property
+    def cell_len(self) -> int:
+        """How many cells of a terminal it takes."""
+        return cell_len(self.plain)
+
+    def stylize(self, style: str, start: int, end: int) -> None:
+        """Give a part another style."""
+        self.spans.append((start, end, style))
+
+    def append(self, plain: str, style: str = "") -> Text:
+        """Add a text at the end, and give the whole back."""
+        return self.append_text(Text(plain, style))
+
+    def append_text(self, text: Text) -> Text:
+        """Add a text with its styles at the end, and give the whole back."""
+        before = len(self.plain)
+        self.plain += text.plain
+        self.spans += [(start + before, end + before, style) for start, end, style in text.spans]
+        return self
+
+    def join(self, parts: Iterable[Text]) -> Text:
+        """The parts with this text between them."""
+        return Text.assemble(*[piece for part in parts for piece in (self, part)][1:])
+
+    def wrap(self, width: int) -> Iterator[Text]:
+        """Lines of at most so many cells, broken between words where that is possible; a tab is a space."""
+        start = 0
+        for row in self.plain.replace("\t", " ").split("\n"):
+            for first, end in pairwise((0, *_breaks(row, width), len(row))):
+                # What is beyond the width can only be white space, or a wide character in a very narrow place.
+                line = self._part(start + first, start + end)
+                line.plain = line.plain.replace("\t", " ")
+                beyond = min(len(line.plain) - len(line.plain.rstrip()), max(len(line.plain) - width, 0))
+                line.plain = line.plain[: len(line.plain) - beyond]
+                if line.cell_len > width:
+                    line.plain = set_cell_size(line.plain, width)
+                yield line
+            start += len(row) + 1
+
+    def _part(self, start: int, end: int) -> Text:
+        made = Text(self.plain[start:end])
+        made.spans = [
+            (max(first - start, 0), min(last, end) - start, style)
+            for first, last, style in self.spans
+            if first < end and last > start
+        ]
+        return made
+
+    def for_rich(self) -> RichText:
+        """The same for rich to print."""
+        from rich.text import Text as Made  # noqa: PLC0415 - for colour alone
+
+        made = Made(self.plain)
+        for start, end, style in self.spans:
+            made.stylize(style, start, end)
+        return made
+
+
+def _breaks(row: str, width: int) -> Iterator[int]:
+    """Where a row is to be broken: before a word that has no room any more, and in one that has none on any line."""
+    used = 0
+    for match in _WORD.finditer(row):
+        word, place = match[0], match.start()
+        cells = cell_len(word.rstrip())
+        if cells <= width - used:
+            used += cell_len(word)
+        elif cells > width:
+            *pieces, last = chop_cells(word, width)
+            for piece in pieces:
+                if place:
+                    yield place
+                place += len(piece)
+            if place:
+                yield place
+            used = cell_len(last)
+        elif used and place:
+            yield place
+            used = cell_len(word)
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -62,8 +157,7 @@ class Page(Struct, frozen=True, kw_only=True):
         if text.cell_len <= room and "\n" not in text.plain and "\t" not in text.plain:
             return [Text.assemble(start, text)]
         prefixes = chain([start], repeat(Text(" " * (indent + hang))))
-        lines = text.wrap(_NO_CONSOLE, room, tab_size=1)
-        return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, lines, strict=False)]
+        return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, text.wrap(room), strict=False)]
 
     def item(self, sign: str, style: str, text: Text, *, hang: int = 2) -> list[Text]:
         """An item of a list, wrapped beside its sign."""
@@ -117,11 +211,11 @@ def console_for(page: Page, *, record: bool = False) -> Console:
 
 def print_lines(page: Page, lines: list[Text]) -> str:
     """The lines as one string; without colour there is no escape sequence in it."""
-    for line in lines:
-        line.rstrip()
     if not page.color:
-        return without_log_commands("".join(f"{line.plain}\n" for line in lines))
+        return without_log_commands("".join(f"{line.plain.rstrip()}\n" for line in lines))
     console = console_for(page)
     for line in lines:
-        console.print(line, soft_wrap=True)
+        shown = line.for_rich()
+        shown.rstrip()
+        console.print(shown, soft_wrap=True)
     return without_log_commands(cast("StringIO", console.file).getvalue())

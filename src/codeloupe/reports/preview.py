@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.text import Text
-
 from codeloupe.model.change import FileStatus
 from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
 from codeloupe.reports.wording import counted
 
 _LETTERS = {

@@ -11,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from msgspec.structs import replace
-from rich.text import Text
 
 from codeloupe import __version__
 from codeloupe.model.change import Commit
@@ -19,7 +18,7 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
 from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import TOOL, document, json_text
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first

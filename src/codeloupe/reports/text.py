@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from html import unescape
 
 from rich.cells import cell_len
-from rich.terminal_theme import TerminalTheme
-from rich.text import Text
 
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
 from codeloupe.reports import asset
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, console_for, print_lines, prose
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, console_for, print_lines, prose
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     NOTHING,
@@ -401,21 +399,21 @@ def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -
 _ASPECT = 0.6
 _TEXT_ELEMENT = regex(r'(?P<before><text [^<>]*?)textLength="[^"]*"(?P<after>[^<>]*>)(?P<content>[^<]*)</text>')
 _COLORS = (0x30363D, 0xDA3633, 0x3FB950, 0xD29922, 0x58A6FF, 0xBC8CFF, 0x39C5CF, 0xF0F6FC)
-_DARK = TerminalTheme(
-    (22, 27, 34), (230, 237, 243), [(color >> 16, color >> 8 & 255, color & 255) for color in _COLORS]
-)
 
 
 def svg(review: Review, *, title: str, width: int = 100) -> str:
     """The report as a picture of a terminal `width` cells wide; the same review always gives the same bytes."""
+    from rich.terminal_theme import TerminalTheme  # noqa: PLC0415 - for a picture alone
+
     page = Page(width=width, color=True)
+    colors = [(color >> 16, color >> 8 & 255, color & 255) for color in _COLORS]
     console = console_for(page, record=True)
     # The blank line at the end keeps the last one off the frame.
     for line in [*_report(page, review), Text(" ")]:
-        console.print(line, soft_wrap=True)
+        console.print(line.for_rich(), soft_wrap=True)
     picture = console.export_svg(
         title=terminal(title),
-        theme=_DARK,
+        theme=TerminalTheme((22, 27, 34), (230, 237, 243), colors),
         code_format=asset("terminal.svg"),
         unique_id="codeloupe",
         font_aspect_ratio=_ASPECT,
