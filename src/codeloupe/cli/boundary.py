@@ -14,7 +14,6 @@ from contextlib import suppress
 
 from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
-from codeloupe.store.database import state_directory
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import terminal, without_log_commands
 
@@ -56,6 +55,8 @@ def _report_crash(error: BaseException, words: list[str]) -> int:
     first_line = redact(str(error).split("\n", 1)[0])[:300]
     _print(f"codeloupe: internal error: {type(error).__name__}: {first_line}")
     try:
+        from codeloupe.store.database import state_directory
+
         folder = state_directory(os.environ) / "logs"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, name = tempfile.mkstemp(prefix="crash-", suffix=".log", dir=folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import errno
 import logging
 import os
@@ -225,6 +224,8 @@ def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
     So its children and temporary directories are gone. Where SIGINT is ignored, as in a job that a script put into the
     background, SIGTERM still ends it; a SIGHUP that is ignored, as by nohup, stays so.
     """
+    import asyncio
+
     task: asyncio.Task[Any] | None = None
     is_terminated = False
 
