@@ -12,28 +12,9 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from codeloupe.config import yaml as reader
 from codeloupe.config.files import read_config_file
 from codeloupe.config.kinds import Mistake, Place, Wrong, in_words
-from codeloupe.config.yaml import (
-    MOST_LISTED,
-    ListNode,
-    MapNode,
-    Node,
-    Problem,
-    Refused,
-    ScalarNode,
-    closest,
-    config_error,
-    describe,
-    escape,
-    part,
-    path_in_words,
-    plain,
-    plain_or_quoted,
-    quote,
-    read_document,
-    repetitions,
-)
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
@@ -82,14 +63,14 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
     try:
         text = read_config_file(path, name=str(path), follow_symlinks=True).text
         # Schemas may be inside the file, some levels below its own.
-        root = read_document(str(path), text, deepest_level=24)
+        root = reader.read_document(str(path), text, deepest_level=24)
     except ConfigError as error:
         is_missing = isinstance(error.__cause__, FileNotFoundError)
         raise ConfigError(error.message, hint=_FILE_HINT if is_missing else error.hint) from error
     except ValueError as error:  # a NUL byte
-        raise ConfigError(f"{escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
-    except Refused as refusal:
-        raise config_error([refusal.problem]) from refusal
+        raise ConfigError(f"{reader.escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
+    except reader.Refused as refusal:
+        raise reader.config_error([refusal.problem]) from refusal
     files = _NamedFiles(path.absolute().parent)
     values = _Checks(str(path), root, files).values(agents)
     defaults = values.get("defaults", {})
@@ -106,7 +87,7 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
     """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
     known = {each.name: each for each in definition.inputs}
-    mistakes = [f"there is no input {plain_or_quoted(name)}" for name in given if name not in known]
+    mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in given if name not in known]
     meant = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
     wanted = [name for name, each in known.items() if each.required and not given.get(name, "").strip()]
     mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
@@ -122,7 +103,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     if not isinstance(word, str):
         return ""
     words = tuple(known)
-    meant = synonym if (synonym := _SYNONYMS.get(word)) in words else closest(word, words)
+    meant = synonym if (synonym := _SYNONYMS.get(word)) in words else reader.closest(word, words)
     return f"did you mean `{meant}`?" if meant else ""
 
 
@@ -190,7 +171,7 @@ class _NamedFiles:
                 schema = parse_value(written, text)
                 check_schema(schema)
             except SchemaRefused as refused:
-                raise SchemaRefused(f"{escape(written)}: {refused}") from refused
+                raise SchemaRefused(f"{reader.escape(written)}: {refused}") from refused
             self._schemas[written] = schema
         return self._schemas[written]
 
@@ -206,13 +187,13 @@ class _Checks:
     the plain values and pass over what is not of its kind, so that they find their mistakes in a file that has others.
     """
 
-    def __init__(self, name: str, root: MapNode, files: _NamedFiles) -> None:
+    def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles) -> None:
         self._name = name
         self._root = root
         self._files = files
         # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
         self._complaints: dict[tuple[int, str], _Hint] = {}
-        document: Any = plain(root)
+        document: Any = reader.plain(root)
         self._document: Values = document
         stages = self._document.get("stages")
         listed = enumerate(stages[:MOST_STAGES]) if isinstance(stages, list) else ()
@@ -226,10 +207,10 @@ class _Checks:
 
     def values(self, agents: Collection[str] | None) -> Values:
         """The values of the file. Raises ConfigError with everything that is wrong, in the order of the file."""
-        for problem in repetitions(self._name, self._root):
+        for problem in reader.repetitions(self._name, self._root):
             self._complaints[problem.line, problem.what] = problem.hint
         for node in _numbers_with_colons(self._root):
-            what = f"{quote(node.text)} is read as the number {node.value:,}"
+            what = f"{reader.quote(node.text)} is read as the number {node.value:,}"
             self._complaints[node.line, what] = "write a duration as 1h30m, a text in quotes"
         values: Values = {}
         try:
@@ -239,7 +220,7 @@ class _Checks:
                 self._add_mistake(mistake)
         for place, name in self._named("agent"):
             if agents is not None and name not in agents:
-                what = f"expected {in_words(tuple(agents))}, found {quote(name)}"
+                what = f"expected {in_words(tuple(agents))}, found {reader.quote(name)}"
                 self._add(place, what, _nearest(name, agents, otherwise="name one of these"))
         self._check_names_and_needs()
         self._check_files()
@@ -248,12 +229,12 @@ class _Checks:
         ranked = sorted(self._complaints.items(), key=lambda each: each[0][0])
         problems = []
         for number, ((line, what), late) in enumerate(ranked):
-            hint = "" if number >= MOST_LISTED else late if isinstance(late, str) else late()
+            hint = "" if number >= reader.MOST_LISTED else late if isinstance(late, str) else late()
             # The one hint for all says the same once.
             hint = "" if hint == _SCHEMA_HINT and len(ranked) > 1 else hint
-            problems.append(Problem(f"{escape(self._name)}:{line}", what, hint, line))
+            problems.append(reader.Problem(f"{reader.escape(self._name)}:{line}", what, hint, line))
         if problems:
-            raise config_error(problems, subject="the pipeline", hint=_HINT)
+            raise reader.config_error(problems, subject="the pipeline", hint=_HINT)
         return values
 
     def _add(self, place: Place, what: str, hint: _Hint) -> None:
@@ -261,20 +242,21 @@ class _Checks:
         subject = ""
         if place[:1] == ("stages",) and len(place) > 1:
             name = next((stage.get("name") for number, stage in self._stages if number == place[1]), None)
-            subject = f"stage {plain_or_quoted(name)}" if name and isinstance(name, str) else f"stage {place[1] + 1}"  # type: ignore[operator]  # a position
+            shown = reader.plain_or_quoted(name) if isinstance(name, str) and name else int(place[1]) + 1
+            subject = f"stage {shown}"
             if len(place) > 2:
-                subject += f": {path_in_words(plain_or_quoted(str(place[2])), place[3:])}"
+                subject += f": {reader.path_in_words(reader.plain_or_quoted(str(place[2])), place[3:])}"
         elif place:
-            subject = path_in_words(plain_or_quoted(str(place[0])), place[1:])
-        _, line = part(self._root, place)
+            subject = reader.path_in_words(reader.plain_or_quoted(str(place[0])), place[1:])
+        _, line = reader.part(self._root, place)
         self._complaints[line, f"{subject}: {what}" if subject else what] = hint
 
     def _add_mistake(self, mistake: Mistake) -> None:
-        blamed, _ = part(self._root, mistake.place)
+        blamed, _ = reader.part(self._root, mistake.place)
 
         def hint() -> str:
             # What is wrong is either the value or, for an unknown key, the key itself.
-            value = plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
+            value = reader.plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
             if meant := did_you_mean(value, mistake.choices):
                 return meant
             if mistake.wants_text and isinstance(value, bool | int | float):
@@ -282,7 +264,7 @@ class _Checks:
             keys = mistake.choices and not mistake.found
             return f"the keys are {in_words(mistake.choices)}" if keys else _SCHEMA_HINT
 
-        what = f"{mistake.what}, found {describe(blamed)}" if mistake.found else mistake.what
+        what = f"{mistake.what}, found {reader.describe(blamed)}" if mistake.found else mistake.what
         self._add(mistake.place, what, hint)
 
     def _check_files(self) -> None:
@@ -307,7 +289,7 @@ class _Checks:
         for number, stage in self._stages:
             name = stage.get("name")
             if isinstance(name, str) and names.setdefault(name, number) != number:
-                what = f"stage {names[name] + 1} is called {quote(name)} too"
+                what = f"stage {names[name] + 1} is called {reader.quote(name)} too"
                 self._add(("stages", number, "name"), what, "give each stage its own name")
         needs: dict[str, list[str]] = {name: [] for name in names}
         for number, stage in self._stages:
@@ -318,9 +300,9 @@ class _Checks:
                     self._add(place, "a stage cannot need itself", "remove it")
                 elif needed not in names:
                     hint = _nearest(needed, names, otherwise="name a stage of this file")
-                    self._add(place, f"there is no stage {quote(needed)}", hint)
+                    self._add(place, f"there is no stage {reader.quote(needed)}", hint)
                 elif needed in seen:
-                    self._add(place, f"{quote(needed)} is given twice", "keep one of the two")
+                    self._add(place, f"{reader.quote(needed)} is given twice", "keep one of the two")
                 elif isinstance(own, str):
                     needs[own].append(needed)
                 seen.add(needed)
@@ -335,7 +317,9 @@ class _Checks:
         for inside, name in _words(stage.get("inputs")):
             if name not in known:
                 hint = _nearest(name, known, otherwise="add it to the pipeline's `inputs`")
-                self._add(("stages", number, "inputs", *inside), f"the pipeline has no input {quote(name)}", hint)
+                self._add(
+                    ("stages", number, "inputs", *inside), f"the pipeline has no input {reader.quote(name)}", hint
+                )
         if "gate" in stage and "gates" in stage:
             what = "a stage has `gate` for one, or `gates` for several"
             self._add(("stages", number, "gates"), what, "put all of them into `gates`")
@@ -345,7 +329,7 @@ class _Checks:
         answer = answer_name(named if isinstance(named, str) else "", structured="output_schema" in stage, taken=())
         for inside, required in _words(artifacts.get("required")):
             if not matches(answer, required, recursive=False):
-                what = f"a stage that does not write leaves {answer} and no {quote(required)}"
+                what = f"a stage that does not write leaves {answer} and no {reader.quote(required)}"
                 place = ("stages", number, "artifacts", "required", *inside)
                 self._add(place, what, "remove it, or let the stage write")
 
@@ -369,13 +353,13 @@ class _Checks:
                 yield (*place, "artifacts", "schemas", name), schema
 
 
-def _numbers_with_colons(node: Node) -> Iterator[ScalarNode]:
+def _numbers_with_colons(node: reader.Node) -> Iterator[reader.ScalarNode]:
     """Numbers such as 1:30, which YAML reads in base 60 and people as a time, each in a way of their own."""
-    if isinstance(node, ScalarNode):
+    if isinstance(node, reader.ScalarNode):
         if ":" in node.text and isinstance(node.value, int | float) and not isinstance(node.value, bool):
             yield node
         return
-    for inner in node.items if isinstance(node, ListNode) else (value for _, value in node.entries):
+    for inner in node.items if isinstance(node, reader.ListNode) else (value for _, value in node.entries):
         yield from _numbers_with_colons(inner)
 
 

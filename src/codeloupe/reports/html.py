@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from codeloupe import __version__
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review
-from codeloupe.reports import ShownDiff, asset
+from codeloupe.reports import ShownDiff, asset, wording
 from codeloupe.reports.html_code import Excerpts, highlighted
 from codeloupe.reports.markup import (
     Html,
@@ -27,25 +27,6 @@ from codeloupe.reports.markup import (
     prose,
 )
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import (
-    Standing,
-    by_file,
-    check_name,
-    counted,
-    counts_in_words,
-    duration,
-    errors_beside_gaps,
-    gaps_of,
-    origin_of,
-    outcome_of,
-    place_in_words,
-    reviewer_in_words,
-    spent_in_words,
-    standing_of,
-    standing_so,
-    why_not_counted,
-    worst_first,
-)
 from codeloupe.system.untrusted import is_masked
 
 _LONGEST_TITLE = 600
@@ -65,7 +46,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     A file in which something was masked is shown by its quotes alone, since other lines may hold the same secret.
     """
     # As many as a browser shows at ease, those that count before the others, the worst first.
-    ordered = [finding for standing in Standing for finding in standing_so(review.findings, standing)]
+    ordered = [finding for standing in wording.Standing for finding in wording.standing_so(review.findings, standing)]
     shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
     if diff is not None:
         masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
@@ -75,10 +56,10 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    counting = [finding for finding in shown.findings if standing_of(finding) is Standing.OPEN]
+    counting = [finding for finding in shown.findings if wording.standing_of(finding) is wording.Standing.OPEN]
     parts = {
         "policy": joined([policy]),
-        "title": joined([f"{outcome_of(review).word}: {review.scope.description[:200]} | codeloupe"]),
+        "title": joined([f"{wording.outcome_of(review).word}: {review.scope.description[:200]} | codeloupe"]),
         "icon": joined([_ICON]),
         "hidden": Html("" if shown.findings else " hidden"),
         "shown": joined([f"{len(counting)} of {len(counting)}"]),
@@ -99,18 +80,18 @@ def _digest(content: str) -> str:
 def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
     found = review.findings
     cards = _Cards(diff, folded=len(found) > _MOST_UNFOLDED)
-    opened, unplaced, refuted, closed = (standing_so(found, standing) for standing in Standing)
+    opened, unplaced, refuted, closed = (wording.standing_so(found, standing) for standing in wording.Standing)
     more = f"{left_out:,} more findings are left out here; the JSON report has them all."
     return joined(
         [
             _verdict_section(review),
             _numbers(review),
-            element("p", f"Findings: {counts_in_words(review)}.", class_="note counts"),
+            element("p", f"Findings: {wording.counts_in_words(review)}.", class_="note counts"),
             _gaps_section(review),
             element("p", more, class_="gaps") if left_out else None,
             element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
             element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
-            *(cards.of_file(path, findings) for path, findings in by_file(opened).items()),
+            *(cards.of_file(path, findings) for path, findings in wording.by_file(opened).items()),
             cards.of_kind("Without a place", "Their quotes are not in the code, so no line is known.", unplaced),
             cards.of_kind("Refuted", "Shown to be wrong; not counted.", refuted),
             cards.of_kind("Set aside", "Suppressed, dismissed or fixed; not counted.", closed),
@@ -140,7 +121,9 @@ class _Cards:
             for step in Severity
             if counts[step]
         ]
-        return self._section([heading, element("span", *dots, class_="dots")], worst_first(findings), kind="file")
+        return self._section(
+            [heading, element("span", *dots, class_="dots")], wording.worst_first(findings), kind="file"
+        )
 
     def of_kind(self, title: str, note: str, findings: Sequence[Finding]) -> Html | None:
         """Findings of a kind that is listed apart, with a word on why; None without any."""
@@ -168,10 +151,10 @@ def _expert_of(finding: Finding) -> str:
 
 
 def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
-    counts, severity, standing = finding.is_open, finding.severity, standing_of(finding)
+    counts, severity, standing = finding.is_open, finding.severity, wording.standing_of(finding)
     title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
     has_more = finding.anchored and finding.last_line > finding.first_line > 0
-    tags = [*origin_of(finding), *(["without a place"] if standing is Standing.UNPLACED else [])]
+    tags = [*wording.origin_of(finding), *(["without a place"] if standing is wording.Standing.UNPLACED else [])]
     proof = prose(finding.verification.strip(": \n")) if counts else None
     is_sure = finding.verification.startswith(Proof.CONFIRMED)
     verified = element("h4", "Verified" if is_sure else "Verification")
@@ -180,17 +163,17 @@ def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
         element(
             "header",
             element("span", severity.label, element("b", f"P{severity.priority}"), class_=f"badge {severity.label}"),
-            element("h3", inline(" ".join(title.split()) or check_name(finding))),
+            element("h3", inline(" ".join(title.split()) or wording.check_name(finding))),
             element("a", "#", class_="permalink", href=f"#{name}", aria_label="Link to this finding"),
         ),
         element(
             "p",
-            element("span", place_in_words(finding), class_="path"),
+            element("span", wording.place_in_words(finding), class_="path"),
             element("span", f" to {finding.last_line}", class_="to") if has_more else None,
             _copy_button("Copy the path"),
             class_="place",
         ),
-        None if counts else element("p", inline(why_not_counted(finding)), class_="aside"),
+        None if counts else element("p", inline(wording.why_not_counted(finding)), class_="aside"),
         excerpts.table(finding),
         element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
         _fix(finding),
@@ -230,8 +213,8 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
     """Severities, experts and files, with the number of open findings of each; then what is listed apart."""
     severities = Counter(finding.severity for finding in counting)
     experts = sorted(Counter(map(_expert_of, counting)).items(), key=lambda one: (-one[1], one[0]))
-    standings = Counter(map(standing_of, findings))
-    paths = sorted(by_file(counting).items())
+    standings = Counter(map(wording.standing_of, findings))
+    paths = sorted(wording.by_file(counting).items())
 
     def choice(kind: str, value: str, count: int, *, dot: str = "count", label: str = "") -> Html:
         return element(
@@ -253,8 +236,10 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
         return element("div", element("h2", title), element("div", *choices, class_="choices"), class_="group")
 
     severity = [choice("severity", s.label, severities[s], label=s.label) for s in Severity if severities[s]]
-    standing = [choice("standing", s.value, standings[s]) for s in Standing if standings[s]]
-    file = [choice("file", p, len(found), dot=f"dot {worst_first(found)[0].severity.label}") for p, found in paths]
+    standing = [choice("standing", s.value, standings[s]) for s in wording.Standing if standings[s]]
+    file = [
+        choice("file", p, len(found), dot=f"dot {wording.worst_first(found)[0].severity.label}") for p, found in paths
+    ]
     return joined(
         [
             group("Severity", severity),
@@ -267,7 +252,7 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> Html:
 
 def _verdict_section(review: Review) -> Html:
     """The word, why, what was reviewed and by whom."""
-    outcome = outcome_of(review)
+    outcome = wording.outcome_of(review)
     scope = review.scope
     shas = [sha for sha in (scope.base, scope.head) if sha]
     # Many descriptions name them already.
@@ -283,7 +268,7 @@ def _verdict_section(review: Review) -> Html:
             element("code", ends) if ends else None,
             class_="scope",
         ),
-        element("p", reviewer_in_words(review.reviewer), class_="reviewer"),
+        element("p", wording.reviewer_in_words(review.reviewer), class_="reviewer"),
         class_=f"verdict {outcome.tone.value}",
         aria_label="Verdict",
     )
@@ -296,12 +281,12 @@ def _numbers(review: Review) -> Html:
         shown = element("dd", element("span", value, class_="value"), *more)
         return element("div", element("dt", name), shown, class_=f"number {kind}")
 
-    counts = Counter(f.severity for f in review.findings if standing_of(f) is Standing.OPEN)
-    coverage, spent = review.coverage, spent_in_words(review.usage)
+    counts = Counter(f.severity for f in review.findings if wording.standing_of(f) is wording.Standing.OPEN)
+    coverage, spent = review.coverage, wording.spent_in_words(review.usage)
     total = max(coverage.files_total, 1)
     done = coverage.files_reviewed if coverage.files_total else total
-    words = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')}"
-    failed = f"{counted(len(coverage.units_failed), 'unit', 'units')} failed" if coverage.units_failed else ""
+    words = f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')}"
+    failed = f"{wording.counted(len(coverage.units_failed), 'unit', 'units')} failed" if coverage.units_failed else ""
     return element(
         "dl",
         *(number(s.label, f"{counts[s]:,}", kind=f"{s.label}{'' if counts[s] else ' none'}") for s in Severity),
@@ -314,7 +299,7 @@ def _numbers(review: Review) -> Html:
         ),
         number(
             "took",
-            duration(review.usage.duration_seconds),
+            wording.duration(review.usage.duration_seconds),
             element("p", spent, class_="note") if spent else None,
             kind="wide",
         ),
@@ -325,7 +310,7 @@ def _numbers(review: Review) -> Html:
 def _gaps_section(review: Review) -> Html | None:
     """What an incomplete review could not look at; before everything else, since no finding says as much."""
     items = []
-    for gap in gaps_of(review):
+    for gap in wording.gaps_of(review):
         others = [file for file in gap.files if file != gap.name and not gap.name.startswith(file)]
         named = ", ".join(others[:12]) + (f" and {len(others) - 12:,} more" if len(others) > 12 else "")
         items.append(
@@ -353,7 +338,7 @@ def _remarks(review: Review) -> Html | None:
     """What else went wrong, what was left out on purpose, and how many findings are not shown."""
     problems = [
         element("li", element("code", error.kind), element("span", error.message))
-        for error in errors_beside_gaps(review)
+        for error in wording.errors_beside_gaps(review)
     ]
     left_out = [
         element("li", element("code", skip.file), element("span", skip.in_words()))
@@ -361,8 +346,8 @@ def _remarks(review: Review) -> Html | None:
         if not skip.is_gap
     ]
     parts = [
-        _folded(counted(len(problems), "problem", "problems"), problems, is_open=True),
-        _folded(f"{counted(len(left_out), 'file', 'files')} left out on purpose", left_out),
+        _folded(wording.counted(len(problems), "problem", "problems"), problems, is_open=True),
+        _folded(f"{wording.counted(len(left_out), 'file', 'files')} left out on purpose", left_out),
     ]
     return element("section", *parts, class_="remarks", aria_label="Remarks") if problems or left_out else None
 
