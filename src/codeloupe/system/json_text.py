@@ -12,32 +12,17 @@ import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
+
+from codeloupe.system.regex import regex
 
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_CHARACTERS = 10 * 1024 * 1024
 MAX_DEPTH = 100
 TRUNCATED = "truncated"
 FENCES = ("```", "~~~")
-
-
-class LatePattern:
-    """A pattern that is compiled when it is first used: most answers are sound and need hardly any."""
-
-    def __init__(self, text: str, flags: int) -> None:
-        self._arguments = (text, flags)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(re.compile(*self._arguments), name)
-        setattr(self, name, value)  # From now on the method is found at once.
-        return value
-
-
-def late(text: str, flags: int = 0) -> re.Pattern[str]:
-    """A pattern that is compiled when it is first used; a mistake in it shows only then, so each needs a test."""
-    return cast("re.Pattern[str]", LatePattern(text, flags))
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -55,23 +40,23 @@ _QUOTED_KEY = (
 _KEY_TEXT = rf"({_QUOTED_KEY}|[A-Za-z_$][\w$.-]{{0,200}})\s*+:"
 _COMMENT_START = r"//|/\*|\#"
 _COMMENT = r"(?:(?://|\#)[^\n]{0,300}\n|/\*[^*]{0,300}\*/)"
-_OPENER = late(
+_OPENER = regex(
     rf"""\{{ (?=\s*+(?:{_COMMENT}\s*+)?(?: \}} | {_KEY_TEXT} ))
     | \[ (?=\s*+(?:{_COMMENT}\s*+)?(?: [\[{{\]"'“\d-] | (?:[Tt]rue|[Ff]alse|null|None)\b ))""",
     re.VERBOSE,
 )
 # A text that ends in the first key of an object.
-_DANGLING = late(r"\{\s*+(?:\"[^\"\n]{0,200}+\"?)?\Z")
-_KEY = late(_KEY_TEXT)
+_DANGLING = regex(r"\{\s*+(?:\"[^\"\n]{0,200}+\"?)?\Z")
+_KEY = regex(_KEY_TEXT)
 # A key that lacks a quote or its colon, with a value after it.
-_POOR_KEY = late(
+_POOR_KEY = regex(
     rf"""({_QUOTED_KEY})\s*+(?:=>?|:=)?\s*+(?=["'“‘{{\[\d-]|true\b|false\b|null\b)
     | (["'“‘]?[A-Za-z_][\w-]{{0,60}}["'”’]?)\s*+[:=]>?\s*+(?=["'“‘{{\[\d-]|true\b|false\b|null\b)""",
     re.VERBOSE,
 )
 # What may follow a value in an object. Without a comma, a comment must lead to the end or to a key, since code that is
 # quoted has comments too. The last alternative is a text that ends in the next key.
-_AFTER_MEMBER = late(
+_AFTER_MEMBER = regex(
     rf"""\s*+(?:
         {_COMMENT}? \s*+ (?: [}}\]] | (?:{_QUOTED_KEY})\s*+: ) | ``` | ~~~ | \Z
         | ,\s*+(?: {_KEY_TEXT} | [}}\]] | {_COMMENT_START} | ``` | ~~~ | (?:["'“][^"'”\n]{{0,200}}["'”]?\s*+)?\Z )
@@ -79,40 +64,40 @@ _AFTER_MEMBER = late(
     re.VERBOSE,
 )
 # A text without its first quote, which ends before the next key or the end of the object.
-_BARE_TEXT = late(
+_BARE_TEXT = regex(
     rf"""([^\s"'“”‘’{{}}\[\],:][^"'“”‘’{{}}\[\]\n]{{0,500}}+)["'”’](?=\s*+(?:[}}\]]|[,;]\s*+(?:{_QUOTED_KEY})\s*+:|\Z))"""
 )
-_AFTER_WORD = late(rf"\s*+(?:[,}}\]]|(?:{_QUOTED_KEY})\s*+:|{_COMMENT_START}|```|~~~|\Z)")
+_AFTER_WORD = regex(rf"\s*+(?:[,}}\]]|(?:{_QUOTED_KEY})\s*+:|{_COMMENT_START}|```|~~~|\Z)")
 _CLOSING = {'"': '["]', "'": "[']", "“": '[“”"]', "”": '[“”"]', "‘": "[‘’']", "’": "[‘’']"}
-_CLOSERS = {quote: late(rf"{closing}|\\.?", re.DOTALL) for quote, closing in _CLOSING.items()}
-_CLOSERS_ON_LINE = {quote: late(rf"{closing}|\n|\\.?") for quote, closing in _CLOSING.items()}
+_CLOSERS = {quote: regex(rf"{closing}|\\.?", re.DOTALL) for quote, closing in _CLOSING.items()}
+_CLOSERS_ON_LINE = {quote: regex(rf"{closing}|\n|\\.?") for quote, closing in _CLOSING.items()}
 # Where a string with quotes in it that nobody escaped does not go on: at a fence and at a new document.
-_NEW_START = late(r"\n(?:\{|```|~~~)")
+_NEW_START = regex(r"\n(?:\{|```|~~~)")
 # What follows the last value of an object, when that is one in a list or at the end of all.
-_AFTER_LAST = late(r"""\s*+\}\s*+(?:,\s*+(?:\{|"[^"\n]{0,60}"\s*+:)|,?\s*+\]|\{|\}|```|~~~|\Z)""")
-_AFTER_ALL = late(r"""\s*+(?:```|~~~|,?\s*+(?:["'“][^"'”\n]{0,200}["'”]?\s*+)?\Z)""")
-_NEXT_KEY = late(
+_AFTER_LAST = regex(r"""\s*+\}\s*+(?:,\s*+(?:\{|"[^"\n]{0,60}"\s*+:)|,?\s*+\]|\{|\}|```|~~~|\Z)""")
+_AFTER_ALL = regex(r"""\s*+(?:```|~~~|,?\s*+(?:["'“][^"'”\n]{0,200}["'”]?\s*+)?\Z)""")
+_NEXT_KEY = regex(
     rf"""\s*+[,;]?\s*+{_COMMENT}?\s*+(?:
         ["'“‘]([A-Za-z][\w-]{{0,40}})(?:["'”’]\s*+(?:[:=]|(?=["'“‘\[{{\d]))|\s*+:\s*+["'“‘])
         | ([A-Za-z][\w-]{{0,40}})["'”’]\s*+: )""",
     re.VERBOSE,
 )
 # A key between two quotes of one string: then it is two strings.
-_INNER_KEY = late(
+_INNER_KEY = regex(
     r"""[,;\n]\s*+(?:(["'“‘])([^"'“”‘’\n]{0,60})["'”’]\s*+(?::|=|(?=["'“‘]))|["'“‘]?([A-Za-z][\w-]{0,40})["'”’]?\s*+:)"""
 )
-_BRACKET = late(r"[{}\[\]]")
-_WORD_CHARACTER = late(r"\w")
-_NEXT_IN_OBJECT = late(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
-_STRING_STOP = late(r'["\n]|\\.?')
-_AFTER_STRING = late(r"[\s,:}\]]|\Z")
-_ESCAPE = late(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
-_WORD = late(r"[^\s,:{}\[\]\"'“”‘’`]++")
-_NUMBER = late(r"[-+]?(?:\d{1,18}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?")
-_BLANK = late(r"[\s\ufeff\u200b]*+(?:(//|#)[^\n]*+|(/\*))?")
+_BRACKET = regex(r"[{}\[\]]")
+_WORD_CHARACTER = regex(r"\w")
+_NEXT_IN_OBJECT = regex(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
+_STRING_STOP = regex(r'["\n]|\\.?')
+_AFTER_STRING = regex(r"[\s,:}\]]|\Z")
+_ESCAPE = regex(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
+_WORD = regex(r"[^\s,:{}\[\]\"'“”‘’`]++")
+_NUMBER = regex(r"[-+]?(?:\d{1,18}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?")
+_BLANK = regex(r"[\s\ufeff\u200b]*+(?:(//|#)[^\n]*+|(/\*))?")
 # JSON whose quotes are escaped, as in a string.
-_ESCAPED = late(r'"?(?:```(?:json)?)?(?:\s|\\[nrt]){0,50}[\[{](?:[\s\[{]|\\[nrt]){0,50}\\"')
-_REASONING = late(r"[\s\ufeff]*+<(think|thinking|thoughts?|reasoning)>", re.IGNORECASE)
+_ESCAPED = regex(r'"?(?:```(?:json)?)?(?:\s|\\[nrt]){0,50}[\[{](?:[\s\[{]|\\[nrt]){0,50}\\"')
+_REASONING = regex(r"[\s\ufeff]*+<(think|thinking|thoughts?|reasoning)>", re.IGNORECASE)
 _LITERALS: dict[str, Any] = {
     **dict.fromkeys(words("null none undefined nan infinity -infinity +infinity inf -inf")),
     "true": True,

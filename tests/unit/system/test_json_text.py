@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
 from contextlib import suppress
 from typing import Any
 
@@ -10,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import codeloupe.engine.parse
-from codeloupe.system import json_text
 from codeloupe.system.json_text import (
     MAX_CHARACTERS,
     MAX_DEPTH,
@@ -29,16 +25,6 @@ from tests.rows import each
 
 VALUE = {"findings": [{"file": "a[1].py", "title": 'says "{" and \\'}], "summary": "two\nlines"}
 TEXT = json.dumps(VALUE)
-
-
-def test_every_pattern_that_is_compiled_late_can_be_compiled() -> None:
-    modules = [module.name for module in pkgutil.iter_modules(codeloupe.engine.parse.__path__)]
-    rooms = [json_text, *(importlib.import_module(f"codeloupe.engine.parse.{name}") for name in modules)]
-    values = [value for room in rooms for value in vars(room).values()]
-    patterns = [each for value in values for each in (value.values() if isinstance(value, dict) else [value])]
-    late = [pattern for pattern in patterns if isinstance(pattern, json_text.LatePattern)]
-    assert len(late) > 30
-    assert all(pattern.groups >= 0 for pattern in late)
 
 
 class TestStrictJson:

@@ -39,7 +39,8 @@ from codeloupe.engine.parse.statements import (
 )
 from codeloupe.model.finding import Proof, Verification
 from codeloupe.model.pipeline import CriticVerdict
-from codeloupe.system.json_text import after_reasoning, flaw_of, late, scan_json, text_in_text, words
+from codeloupe.system.json_text import after_reasoning, flaw_of, scan_json, text_in_text, words
+from codeloupe.system.regex import regex
 
 T = TypeVar("T")
 _DECORATION = "#>*_`~- \t\r\n\ufeff"
@@ -166,7 +167,7 @@ _FLAGS = {
 # Flags that say, when they are on, that the defect is there; and states that say nothing of it.
 _REAL = frozenset(words("real valid exploitable vulnerable genuine reproducible reproduced"))
 _ENDED = words("completed complete done ok success finished final pass passed verified")
-_SPOKEN = late(
+_SPOKEN = regex(
     r"(?:(?:proof|verdict|conclusion|result)[ *_`]{0,6}[:=][ *_`]{0,6})?(refuted|confirmed|unproven)[*_`.!]{0,6}"
     r"(?:[ ]{0,2}[:–—-] (.*))?",
     re.IGNORECASE,
@@ -245,12 +246,12 @@ _VERDICTS = {
     **dict.fromkeys(words("fail failed reject rejected"), CriticVerdict.FAIL),
 }
 _NOTHING = {"", "none", "n/a", "na", "nothing", "null", "-", "no blockers", "no fixes", "no fixes needed"}
-_SCORE = late(r"(?i)\s*(\d{1,3}(?:\.\d{1,9})?)\s*(%|/\s*100|out of 100)?\s*")
+_SCORE = regex(r"(?i)\s*(\d{1,3}(?:\.\d{1,9})?)\s*(%|/\s*100|out of 100)?\s*")
 # `**Verdict:** PASS`, `## Blockers:` and the like, at the beginning of a line.
-_LABEL = late(
+_LABEL = regex(
     r"(?i)^[#>*_ \t-]{0,12}(verdict|score|summary|blockers|fixes|confidence)[*_ \t]{0,6}[:=][*_ \t]{0,6}(.*)$"
 )
-_BULLET = late(r"^\s{0,20}(?:[-*+•]|\d{1,3}[.)])\s{1,4}")
+_BULLET = regex(r"^\s{0,20}(?:[-*+•]|\d{1,3}[.)])\s{1,4}")
 _MAX_LABELLED_CHARACTERS = 200_000
 _MAX_ITEMS = 100
 _MAX_ITEM_CHARACTERS = 2_000

@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
-from codeloupe.system.json_text import flaw_of, late, other_values, words
+from codeloupe.system.json_text import flaw_of, other_values, words
+from codeloupe.system.regex import regex
 
 EMPTY_OUTPUT = "empty output"
 NO_JSON = "invalid json: no JSON found"
@@ -38,14 +39,14 @@ _FILE_NAMES = words("file file_path filepath path filename file_name absolute_fi
 _LOCATION_NAMES = ("code_location", "location", "position", "place")
 _START_NAMES = words("line_start start_line line lines line_number line_numbers line_range range start")
 _QUOTE_NAMES = words("quote evidence code snippet code_snippet existing_code")
-_PRIORITY_IN_TITLE = late(r"\s*\[(P[0-3])\]")
-_SEVERITY_IN_TITLE = late(r"(?i)\s*(?:\[(P[0-3])\]|[*_\[(]{0,3}(critical|blocker|P0|P1)(?:[*_\])]{1,3}:?|:)\s)")
-_WORD_START = late(r"(?<=[a-z0-9])(?=[A-Z])")
-_SHARE = late(r"\s*(\d{1,3}(?:\.\d{1,20})?|\.\d{1,20})\s*(%?)\s*")
-_LINES = late(
+_PRIORITY_IN_TITLE = regex(r"\s*\[(P[0-3])\]")
+_SEVERITY_IN_TITLE = regex(r"(?i)\s*(?:\[(P[0-3])\]|[*_\[(]{0,3}(critical|blocker|P0|P1)(?:[*_\])]{1,3}:?|:)\s)")
+_WORD_START = regex(r"(?<=[a-z0-9])(?=[A-Z])")
+_SHARE = regex(r"\s*(\d{1,3}(?:\.\d{1,20})?|\.\d{1,20})\s*(%?)\s*")
+_LINES = regex(
     r"\s*(?:[Ll]ines?\s{0,3})?[Ll]?(\d{1,9})(?::\d{1,9})?(?:\s{0,3}(?:-|–|to|\.\.|,)\s{0,3}[Ll]?(\d{1,9}))?\s*"
 )
-_PATH_AND_LINE = late(
+_PATH_AND_LINE = regex(
     r"\s*+`?((?:[A-Za-z]:)?[^\s:`]{1,1024}):L?(\d{1,9})(?:[-–]L?(\d{1,9})|:\d{1,9})?`?(?:\s*+(?:[-–—:|]\s++|\Z)|(?=\s))"
 )
 # Letters of other scripts that look like those of ours.
@@ -54,7 +55,7 @@ _LOOK_ALIKES = str.maketrans(
     "\u0501\u04bb\u04cf\u03bd\u03bf\u03b9\u03b1\u03b5\u03c1\u03ba",
     "aeopcxyisjdhlvoiaepk",
 )
-_SEVERITY_WORD = late(r"[^\W\d_]+[0-9]?|[0-9]+")
+_SEVERITY_WORD = regex(r"[^\W\d_]+[0-9]?|[0-9]+")
 _SEVERITIES = {
     **dict.fromkeys(words("blocker blocking fatal crit"), Severity.CRITICAL),
     **dict.fromkeys(words("major severe err"), Severity.HIGH),
@@ -345,7 +346,9 @@ def _severity(item: Mapping[str, Any], title: str) -> Severity:
         has_form = Fields(item).has_any(("file_path", "line_start", "code_location"))
         raise UnreadableItem(f"missing field: {'priority' if has_form else 'severity'}")
     also = [in_title[1] or in_title[2]] if in_title else []
-    known = [severity for value in (*stated, *also) if (severity := known_severity(value)) is not None]
+    # A mistyped key after it leaves the rest of a broken object in the text: `high", "confiden'e": 0.8`.
+    run_on = [value.partition('"')[0] for value in stated if isinstance(value, str) and '"' in value]
+    known = [severity for value in (*stated, *run_on, *also) if (severity := known_severity(value)) is not None]
     if not known:
         raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
     return min(known, key=lambda each: each.priority)

@@ -25,7 +25,8 @@ from codeloupe.engine.parse.items import (
     written_place,
 )
 from codeloupe.model.finding import ReviewAnswer
-from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject, late, words
+from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject, words
+from codeloupe.system.regex import regex
 
 _Item = dict[str, object]
 
@@ -47,18 +48,18 @@ _NAME = "|".join(sorted(_BULLET_NAMES, key=len, reverse=True))
 _BOLD = rf"(?:\*\*|__)\s?({_NAME})\s?(?::\s?(?:\*\*|__)|(?:\*\*|__)\s?:)"
 _BARE = rf"^[ \t]{{0,20}}(?:[-*+•][ \t]{{1,4}}|\d{{1,3}}[.)][ \t]{{1,4}})?({_NAME})[ \t]{{0,2}}:"
 # A name in bold anywhere in a line, or any name at its beginning.
-_BULLET_FIELD = late(f"{_BOLD}|{_BARE}", re.IGNORECASE | re.MULTILINE)
-_BOLD_FIELD = late(f"{_BOLD}()", re.IGNORECASE)
-_SECTION_END = late(r"\n[ \t]*+(?=#{1,6} |-{3,}\s|\*{3,}\s|={3,}\s)")
+_BULLET_FIELD = regex(f"{_BOLD}|{_BARE}", re.IGNORECASE | re.MULTILINE)
+_BOLD_FIELD = regex(f"{_BOLD}()", re.IGNORECASE)
+_SECTION_END = regex(r"\n[ \t]*+(?=#{1,6} |-{3,}\s|\*{3,}\s|={3,}\s)")
 # A quote of several lines is seldom meant, and a line like these begins something else.
-_PARAGRAPH_END = late(r"\n[ \t]*+(?=\n|[-*+•#_]|\d{1,3}[.)])")
-_LINE_END = late(r"\n")
+_PARAGRAPH_END = regex(r"\n[ \t]*+(?=\n|[-*+•#_]|\d{1,3}[.)])")
+_LINE_END = regex(r"\n")
 # A last line that is only the beginning of the next field.
-_BEGUN = late(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
-_CORE = late(r"\w(?:.*\w)?", re.DOTALL)
+_BEGUN = regex(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
+_CORE = regex(r"\w(?:.*\w)?", re.DOTALL)
 
-_COMMENT = late(r"^[ \t]{0,3}[-*][ \t]{1,4}(?=\[P[0-3]\] )", re.MULTILINE)
-_COMMENT_END = late(r"\n(?=[^\s])")
+_COMMENT = regex(r"^[ \t]{0,3}[-*][ \t]{1,4}(?=\[P[0-3]\] )", re.MULTILINE)
+_COMMENT_END = regex(r"\n(?=[^\s])")
 
 _COLUMNS = {
     **dict.fromkeys(words("severity priority level risk impact"), "severity"),
@@ -72,46 +73,46 @@ _COLUMNS = {
     **dict.fromkeys(words("details explanation body comment why"), "body"),
 }
 _ITEM_TAGS = words("finding issue problem bug defect vulnerability comment item violation")
-_TAG = late(r"<(/?)([A-Za-z][\w.-]{0,40})((?:\s[^<>]{0,1000})?)(/?)>")
-_ATTRIBUTE = late(r"""([A-Za-z][\w.-]{0,40})\s{0,3}=\s{0,3}(?:"([^"]{0,1000})"|'([^']{0,1000})')""")
-_RULE = late(r"\s{0,3}\|?\s{0,3}:?-{1,200}:?\s{0,3}(?:\|\s{0,3}:?-{0,200}:?\s{0,3}){0,30}")
-_CELL_END = late(r"(?<!\\)\|")
+_TAG = regex(r"<(/?)([A-Za-z][\w.-]{0,40})((?:\s[^<>]{0,1000})?)(/?)>")
+_ATTRIBUTE = regex(r"""([A-Za-z][\w.-]{0,40})\s{0,3}=\s{0,3}(?:"([^"]{0,1000})"|'([^']{0,1000})')""")
+_RULE = regex(r"\s{0,3}\|?\s{0,3}:?-{1,200}:?\s{0,3}(?:\|\s{0,3}:?-{0,200}:?\s{0,3}){0,30}")
+_CELL_END = regex(r"(?<!\\)\|")
 _GRADE = r"critical|high|medium|moderate|low|blocker|major|minor|severe|warning|error|nit|info|p[0-3]"
-_MARK = late(
+_MARK = regex(
     rf"(?:^|[\s\[(*_`{{|–—-])(?:[\[(*_`{{]{{1,3}})?\s?({_GRADE})(?:[ -](?:severity|priority|risk))?\s?"
     rf"(?:[\])*_`}}]{{1,3}}:?|:|\s[-–—|]\s)",
     re.IGNORECASE,
 )
-_SECTION = late(
+_SECTION = regex(
     rf"\W{{0,12}}({_GRADE})(?:[ -](?:severity|priority|risk))?(?: (?:issues?|findings?|problems?|bugs?|defects?))?"
     r"\W{0,6}(?:\(?\d{1,4}\)?)?\W{0,6}",
     re.IGNORECASE,
 )
-_HEADING = late(r"\s{0,3}#{1,6}\s{1,4}(\S.*)")
-_LISTED = late(r"\s{0,3}(?:\d{1,3}[.)]|[-*+•])\s{1,4}(\S.*)")
-_FIELD = late(
+_HEADING = regex(r"\s{0,3}#{1,6}\s{1,4}(\S.*)")
+_LISTED = regex(r"\s{0,3}(?:\d{1,3}[.)]|[-*+•])\s{1,4}(\S.*)")
+_FIELD = regex(
     r"\W{0,8}(severity|priority|file|path|location|lines?|category|description|evidence|fix|suggestion|code|quote|issue"
     r"|title|details)\W{0,4}:\W{0,4}(.*)",
     re.IGNORECASE,
 )
 # It begins where no other could have begun before, so that each run of such characters is tried once.
 _PATH = r"(?<![\w.+@/-])(?:[\w.+@-]{1,100}/){0,20}[\w.+@-]{1,100}\.[A-Za-z]\w{0,9}"
-_PLACE = late(rf"`?({_PATH})(?::L?(\d{{1,9}})(?:[-–:]L?\d{{1,9}})?|#L(\d{{1,9}}))`?")
-_FILE = late(rf"`?({_PATH})`?")
-_LINE = late(r"\blines?\W{0,4}(\d{1,9})", re.IGNORECASE)
-_CODE = late(r"`([^`\n]{3,500})`")
+_PLACE = regex(rf"`?({_PATH})(?::L?(\d{{1,9}})(?:[-–:]L?\d{{1,9}})?|#L(\d{{1,9}}))`?")
+_FILE = regex(rf"`?({_PATH})`?")
+_LINE = regex(r"\blines?\W{0,4}(\d{1,9})", re.IGNORECASE)
+_CODE = regex(r"`([^`\n]{3,500})`")
 _EDGES = " \t*_`:–—-|,.()[]"
 
 _MESSAGE_SEVERITIES = (
     *words("critical high medium low error warning suggestion info p0 p1 p2 p3"),
     *("fatal error", "fatal", "note", "hint"),
 )
-_MESSAGE = late(
+_MESSAGE = regex(
     r"^(?P<path>(?:[A-Za-z]:)?[^:\s][^:\n]{0,1000}):(?P<start>\d{1,9})(?:-(?P<end>\d{1,9}))?(?::\d{1,9})?:[ \t]{1,4}"
     r"(?P<message>\S[^\n]*+)",
     re.MULTILINE,
 )
-_MESSAGE_SEVERITY = late(
+_MESSAGE_SEVERITY = regex(
     rf"\[?({'|'.join(_MESSAGE_SEVERITIES)})\]?(?::[ \t]{{0,4}}|[ \t]{{1,4}}-[ \t]{{1,4}})(?=\S)", re.IGNORECASE
 )
 

@@ -58,18 +58,18 @@ from codeloupe.system.json_text import (
     JsonValue,
     after_reasoning,
     flaw_of,
-    late,
     other_values,
     parsed,
     scan_json,
     text_in_text,
 )
+from codeloupe.system.regex import regex
 
 # JSON whose quotes were written as entities.
-_ENTITIES = late(r"[\[{]\s{0,20}&(?:quot|#34|#x22);")
-_COMMENT = late(r"//|/\*|#|\.\.\.|…")
-_TEXT = late(r'"(?:[^"\\\n]|\\.){0,1000}+"')
-_FENCE = late(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
+_ENTITIES = regex(r"[\[{]\s{0,20}&(?:quot|#34|#x22);")
+_COMMENT = regex(r"//|/\*|#|\.\.\.|…")
+_TEXT = regex(r'"(?:[^"\\\n]|\\.){0,1000}+"')
+_FENCE = regex(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
 # The worst comes last.
 _VERDICTS = ("PASS", "NEEDS_WORK", "FAIL")
 _VERDICT_WORDS = {word: word for word in _VERDICTS}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from codeloupe.engine.parse.items import folded
-from codeloupe.system.json_text import late
+from codeloupe.system.regex import regex
 
 _MAX_CHARACTERS = 20_000
 _MAX_CLEAN_CHARACTERS = 500
@@ -26,7 +26,7 @@ _OTHER_DENIALS = (
     r"keine?[rns]?|nicht|ohne|aucune?|pas de|sans|ning[úu]na?|sin|nenhuma?|sem|nessuna?|senza|нет|не|без|geen|inga"
     r"|ingen|brak|yok"
 )
-_ALARM = late(
+_ALARM = regex(
     rf"\b(?:{_SERIOUS}(?: [\w-]{{1,30}}){{0,3}} {_DEFECT}\b"
     rf"|{_DEFECT} (?:is|are|was|were) (?:{_SERIOUS})\b"
     r"|(?:is|are|be) vulnerable to\b|(?:must|should|do|can) ?not be merged\b|do not merge\b|don't merge\b"
@@ -38,7 +38,7 @@ _ALARM = late(
     re.IGNORECASE,
 )
 # Before such words, or after them, these say that it is not there, was looked for, or is what the change mends.
-_DENIAL = late(
+_DENIAL = regex(
     r"\b(?:no|not|none|never|without|zero|0(?!\.)|nothing|neither|nor|free of|isn't|aren't|don't see|didn't|doesn't|"
     r"wasn't|couldn't|can't|cannot|unlikely|absence|absent|avoid\w*|prevent\w*|fix(?:es|ed|ing)|(?:this|the|a) fix|"
     r"resolv\w+|address\w*|mitigat\w+|"
@@ -48,23 +48,23 @@ _DENIAL = late(
     rf"|{_OTHER_DENIALS})\b|没有|沒有|未发现|未發現|无|なし|ありません|ません|없",
     re.IGNORECASE,
 )
-_DENIAL_AFTER = late(
+_DENIAL_AFTER = regex(
     r"(?:\b(?:none|not (?:found|present|detected|seen|introduced|applicable|possible|an issue)|absent|n/a|zero|nothing"
     r"|(?:is|are|was|were|been|now) (?:fixed|resolved|removed|addressed|mitigated|avoided|prevented|gone))\b"
     r"|[:|=*] ?0(?![\w.])|没有|нет\b|なし|ありません|없)",
     re.IGNORECASE,
 )
 # What denies something else: these still alarm.
-_ORDERS = late(r"\b(?:do not merge|don't merge|(?:must|should|can) ?not be merged|must be fixed)\b", re.IGNORECASE)
+_ORDERS = regex(r"\b(?:do not merge|don't merge|(?:must|should|can) ?not be merged|must be fixed)\b", re.IGNORECASE)
 # In a sentence with one of these the words for defects are about what is well.
-_REASSURANCE = late(
+_REASSURANCE = regex(
     r"\b(?:safe(?:ly)?|fine|correct(?:ly)?|properly|sound|valid(?:ates?|ated|ation)?|escap(?:es|ed|ing)|sanitiz\w+|"
     r"sanitis\w+|handl(?:es|ed|ing)|reject(?:s|ing)|catch(?:es|ing)|hardens?|tests? (?:for|of|cover)|covers?|good|"
     r"well|clean|low|minimal|acceptable|unchanged|unaffected|looks)\b",
     re.IGNORECASE,
 )
 # What may tell of a defect, or that something was not read; asking what was meant costs less than missing it.
-_DOUBT = late(
+_DOUBT = regex(
     r"\battackers?\b|\bmalicious|\bexploit|\bvulnerab|\binsecure\b|\bunsafe\b|\bdangerous|\brce\b|\barbitrary\b"
     r"|\binjection\b|\bleaks?\b|\bcrash(?:es)?\b|\bcorrupt|\bbypass|\bdeadlock|\brace condition|\bdata loss\b"
     r"|\boverflow|\btraversal\b|\bxss\b|\bcsrf\b|\bssrf\b|\bhard-?coded\b|\bbroken\b|\bregression|\bbugs?\b"
@@ -81,7 +81,7 @@ _DOUBT = late(
     re.IGNORECASE | re.MULTILINE,
 )
 # What has the form of a finding, or tells that there was nothing to read, whatever the sentence around it says.
-_MARK = late(
+_MARK = regex(
     r"[❌🔴🚨⛔🛑‼💀]|^::(?:error|warning)|\[!(?:caution|warning|important)\]|```suggestion"
     r"|^[^\w\n]{0,20}(?:\d{1,3}[.)][^\w\n]{1,5})?[\w./-]{1,200}\.\w{1,8}`?(?::|,? lines? )\d"
     r"|\|\s{0,20}(?:issue|finding|problem|bug|defect|vulnerability)s?\s{0,20}\||[A-Za-z0-9+/=_-]{120}"
@@ -89,9 +89,9 @@ _MARK = late(
     re.IGNORECASE | re.MULTILINE,
 )
 # A heading, and under it that there is none.
-_NONE_BELOW = late(r"\n\s{0,20}(?=[^\w\n]{0,6}(?:none|nothing|n/a)\b)", re.IGNORECASE)
+_NONE_BELOW = regex(r"\n\s{0,20}(?=[^\w\n]{0,6}(?:none|nothing|n/a)\b)", re.IGNORECASE)
 # What a refutation cannot say: that the defect is there, or that nobody could look.
-_UPHELD = late(
+_UPHELD = regex(
     r"\b(?:finding|claim|report|issue|defect|vulnerability|bug|it|this) (?:is|was|remains|stands) (?:indeed |in fact )?"
     r"(?:a )?(?:real|valid|correct|confirmed|true|genuine|exploitable)\b|\b(?:is|remains) exploitable\b"
     r"|\b(?:code|change|function|line|it) is vulnerable\b|\b(?:cannot|can't|could not|couldn't) (?:confirm|verify"
@@ -99,8 +99,8 @@ _UPHELD = late(
     r"|^\W{0,20}(?:no ?[-,.–—]|not at all)",
     re.IGNORECASE,
 )
-_COLOUR = late(r"\x1b\[[0-9;]{0,20}m")
-_UNFINISHED = late(
+_COLOUR = regex(r"\x1b\[[0-9;]{0,20}m")
+_UNFINISHED = regex(
     r"\bto be continued\b|\bcontinued (?:in|below|next)\b|"
     r"\b(?:output|response|answer|review|analysis) (?:was |is |has been )?"
     r"(?:truncated|cut off|incomplete|unfinished|interrupted)\b|\[(?:truncated|cut|continued|\.\.\.|…)\]"
@@ -113,7 +113,7 @@ _UNFINISHED = late(
     re.IGNORECASE,
 )
 # Also where a sentence turns: "no bugs, but …" denies only what comes before.
-_CLAUSE_END = late(r"[!?;\n。]|\.(?=\s|\Z)|\b(?:but|however|although|though|nevertheless|except)\b", re.IGNORECASE)
+_CLAUSE_END = regex(r"[!?;\n。]|\.(?=\s|\Z)|\b(?:but|however|although|though|nevertheless|except)\b", re.IGNORECASE)
 _NAMED = r"(?:issues?|problems?|findings?|bugs?|defects?|concerns?)"
 _NO_DEFECT = rf"no {_NAMED}(?:(?: or |, | and ){_NAMED}){{0,3}}"
 _SEEN = r"(?: (?:(?:were|was|have been) )?(?:found|detected|identified|spotted|reported))?"
@@ -121,20 +121,20 @@ _WHERE = (
     r"(?: (?:in|with|for) (?:(?:the|this|these) (?:(?:provided|given|reviewed|code|whole) ){0,2}"
     r"(?:changes?|diffs?|code|commits?|patch|pull request|files?|hunks?)|\d{1,9} (?:source )?files?))?"
 )
-_CLEAN = late(
+_CLEAN = regex(
     rf"(?:(?:there (?:are|were) )?{_NO_DEFECT}{_SEEN}(?: to report)?{_WHERE}"
     rf"|(?:i|we) (?:have )?(?:found|see|saw|identified|detected|spotted) {_NO_DEFECT}{_WHERE}"
     rf"|(?:i|we) (?:did not|didn't|could not|couldn't) (?:find|identify|detect|spot) any {_NAMED}{_WHERE}"
     rf"|nothing (?:was found|found|to report){_WHERE}|all checks passed)"
 )
-_PRAISE = late(
+_PRAISE = regex(
     r"(?:lgtm|all good|(?:it |this |everything |(?:the|these) (?:changes?|code|diff|patch) )?"
     r"(?:looks?|seems?) (?:good|fine|correct|ok|okay|sound|clean)(?: to me)?)"
 )
-_LABEL = late(
+_LABEL = regex(
     r"(?:code )?(?:review|results?|summary|verdict|findings|issues|conclusion|success)(?: results?| summary)?\s?: "
 )
-_SENTENCE_END = late(r"[.!\n]")
+_SENTENCE_END = regex(r"[.!\n]")
 _EDGES = "\"'`~*_#>-–—•✅👍🎉✔\ufe0f\ufeff \t\r\n"
 
 

@@ -29,7 +29,8 @@ from codeloupe.engine.parse.items import (
 )
 from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_reassuring, is_unfinished
 from codeloupe.model.finding import ClaimedFinding, Severity
-from codeloupe.system.json_text import FlawedObject, flaw_of, late, other_values, words
+from codeloupe.system.json_text import FlawedObject, flaw_of, other_values, words
+from codeloupe.system.regex import regex
 
 
 def _set(text: str) -> frozenset[str]:
@@ -109,13 +110,13 @@ _BAD_WORDS = _set(
     "fail fails failed failing failure reject rejected block blocked blocking unsafe vulnerable broken deny denied "
     "incorrect no-go closed critical severe nack insecure"
 )
-_BAD_PHRASES = late(
+_BAD_PHRASES = regex(
     "request changes|changes requested|needs work|do not merge|not approve|not safe|not merge|high risk|high severity"
 )
 _SCORES = _set("score rating grade quality")
 _DANGERS = _set("risk severity danger vulnerability threat")
 _NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
-_LEADING_NUMBER = late(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
+_LEADING_NUMBER = regex(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 
 
 def walk(value: Any, understood: Callable[[Any], bool]) -> str:

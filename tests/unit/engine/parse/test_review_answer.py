@@ -220,6 +220,13 @@ class TestSeverities:
         assert answer.lost
 
 
+@each("key", ['"confiden\'e": 0.8', '"conf 0.8', 'onfidence": 0.8'])
+def test_a_severity_is_read_though_the_key_after_it_is_mistyped(key: str) -> None:
+    finding = '"file": "a.py", "line": 3, "title": "It fails", "body": "It does.", "category": "c", "severity": "high"'
+    answer = read_review_answer(f'{{"findings": [{{{finding}, {key}, "suggestion": "mend it"}}]}}')
+    assert [(one.title, one.severity) for one in answer.findings] == [("It fails", Severity.HIGH)]
+
+
 def test_one_bad_item_costs_that_item() -> None:
     answer = read(
         {"findings": [ITEM, {**ITEM, "severity": "banana"}, {"severity": "low"}, "text", {**ITEM, "title": "B"}]}
