@@ -81,7 +81,7 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
             limits += [] if query.max_count is None else [f"--max-count={query.max_count}"]
             return await _log(place, *limits, "--end-of-options", revision, "--")
         # Each commit is looked at: to git's own limit a commit with an old date, which its author is free to give it,
-        # is the end of all that lies behind it.
+        # is the end of all that comes after it.
         limit = await git(place, "rev-parse", f"--since={since}")
         first = int(limit.strip().removeprefix(b"--max-age="))
         listed = await git(place, "rev-list", "--timestamp", *limits, "--end-of-options", revision, "--")

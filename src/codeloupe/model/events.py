@@ -65,7 +65,7 @@ class UnitFinished(Struct, frozen=True):
 
 
 class FindingVerified(Struct, frozen=True):
-    """One finding was tried to be refuted; `finding` is what became of it."""
+    """An agent tried to refute one finding; `finding` is the outcome."""
 
     finding: Finding
     proof: str

@@ -1,7 +1,7 @@
 """Secrets out of text, before it reaches a log, an error, a prompt or a report.
 
 Every search takes time linear in the text, whatever the text is, and masks the secret alone: no text can make
-the mask reach over what stands behind it.
+the mask reach over what comes after it.
 """
 
 from __future__ import annotations
