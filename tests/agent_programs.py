@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 from pathlib import Path
 
+from codeloupe.testing import StandInServer
+
+KEY = "made-up-" + "for-tests"
 PROJECT = Path(__file__).resolve().parent.parent
 
 
@@ -22,3 +27,20 @@ def _claude() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return Path(spec.origin).parent / "_bundled" / "claude"
+
+
+def agents_at(server: StandInServer, *names: str) -> dict[str, str]:
+    """The environment in which these agents, or all of them, are logged in to the stand-in."""
+    anthropic = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url}
+    claude = anthropic | {"CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+    path = {"PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}
+    openai = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1", "CODELOUPE_CODEX_PATH": str(find("codex"))}
+    google = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": server.url}
+    known = {
+        "agent_sdk": claude,
+        "claude_cli": claude,
+        "codex": openai | path,
+        "gemini": google | path | {"CODELOUPE_GEMINI_PATH": str(find("gemini"))},
+        "api": anthropic | {"CODELOUPE_API_MODEL": "anthropic:claude-stand-in", "CODELOUPE_API_BASE_URL": server.url},
+    }
+    return {name: value for agent in names or known for name, value in known[agent].items()}

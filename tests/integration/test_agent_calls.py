@@ -16,12 +16,11 @@ import pytest
 
 import codeloupe as codeloupe_library
 from codeloupe.testing import Hang, Json, StandInServer, Status, Text, ToolUse
-from tests.agent_programs import find
+from tests.agent_programs import KEY, agents_at
 from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 FINDING = {
     "file": "average.py",
     "line": 2,
@@ -44,28 +43,13 @@ def project(repository: GitRepository) -> GitRepository:
 
 def run(server: StandInServer, project: Path, *words: str, more: Mapping[str, str] | None = None) -> Ended:
     """The program, with the api agent and the stand-in as its service."""
-    variables = {
-        "ANTHROPIC_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": server.url,
-        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-        "CODELOUPE_KEEP_HISTORY": "false",
-    }
-    return codeloupe(*words, cwd=project, environment={**variables, **(more or {})})
+    variables = agents_at(server, "api") | {"CODELOUPE_KEEP_HISTORY": "false"} | dict(more or {})
+    return codeloupe(*words, cwd=project, environment=variables)
 
 
 def programs(server: StandInServer) -> dict[str, str]:
     """What the agents that are programs need beside that."""
-    return {
-        "OPENAI_API_KEY": KEY,
-        "OPENAI_BASE_URL": f"{server.url}/v1",
-        "GEMINI_API_KEY": KEY,
-        "GOOGLE_GEMINI_BASE_URL": server.url,
-        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-        "CODELOUPE_CODEX_PATH": str(find("codex")),
-        "CODELOUPE_GEMINI_PATH": str(find("gemini")),
-        "CODELOUPE_ALLOW_BYPASS": "true",
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-    }
+    return agents_at(server, "claude_cli", "codex", "gemini") | {"CODELOUPE_ALLOW_BYPASS": "true"}
 
 
 @pytest.mark.defect("L2")

@@ -16,13 +16,12 @@ import pytest
 
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
-from tests.agent_programs import find
+from tests.agent_programs import KEY, agents_at, find
 from tests.endings import PATIENCE_SECONDS
 from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-KEY = "sk-ant-" + "stand-in-0123456789"
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 
 
@@ -33,18 +32,11 @@ def project(repository: GitRepository) -> GitRepository:
     return repository
 
 
-def environment(server: StandInServer, agent: str = "claude_cli") -> dict[str, str]:
-    if agent == "codex":
-        codex = {"OPENAI_BASE_URL": f"{server.url}/v1", "CODELOUPE_CODEX_PATH": str(find("codex"))}
-        return {"OPENAI_API_KEY": KEY, **codex}
-    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
-
-
 def ask(
     server: StandInServer, project: GitRepository, *words: str, agent: str = "claude_cli", stdin: bytes = b""
 ) -> Ended:
     flags = ("--agent", agent, *words)
-    return codeloupe("agent", "run", *flags, cwd=project.path, stdin=stdin, environment=environment(server, agent))
+    return codeloupe("agent", "run", *flags, cwd=project.path, stdin=stdin, environment=agents_at(server, agent))
 
 
 @pytest.fixture
@@ -108,7 +100,7 @@ def test_a_failure_that_is_not_the_agents_is_told_in_json_too(
 ) -> None:
     (tmp_path / "state").write_text("no directory")
     words = ("agent", "run", "--agent", "claude_cli", "--tools", "none", "--json", "Hi")
-    variables = {**environment(server), "CODELOUPE_HOME": str(tmp_path / "state")}
+    variables = {**agents_at(server, "claude_cli"), "CODELOUPE_HOME": str(tmp_path / "state")}
     ended = codeloupe(*words, cwd=project.path, environment=variables)
     assert ended.exit_code == 3
     assert (ended.json()["success"], ended.json()["error_kind"], ended.json()["attempts"]) == (False, "StoreError", 0)
@@ -161,7 +153,7 @@ def test_bad_input_is_refused_before_anything_starts(
 def test_a_chain_goes_on_to_the_next_agent_and_says_so(
     server: StandInServer, project: GitRepository, tmp_path: Path
 ) -> None:
-    variables = {**environment(server), "CODELOUPE_CODEX_PATH": str(tmp_path / "no-codex")}
+    variables = {**agents_at(server, "claude_cli"), "CODELOUPE_CODEX_PATH": str(tmp_path / "no-codex")}
     ended = codeloupe(
         "agent",
         "run",
@@ -230,7 +222,7 @@ def test_killed_in_the_middle_of_ten_calls_it_leaves_no_orphan_and_no_file_and_b
     command = [sys.executable, "-c", TEN_CALLS, str(find("claude")), str(project.path)]
     (temporary := tmp_path / "temporary").mkdir()
     with StandInServer(reply=reply) as server:
-        variables = {**os.environ, **environment(server), "TMPDIR": str(temporary)}
+        variables = {**os.environ, **agents_at(server, "claude_cli"), "TMPDIR": str(temporary)}
         with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, cwd=project.path, text=True) as process:
             try:
                 assert process.stdout
@@ -252,7 +244,7 @@ def test_killed_in_the_middle_of_ten_calls_it_leaves_no_orphan_and_no_file_and_b
 @pytest.mark.defect("U7")
 def test_an_interrupted_call_says_what_is_kept_and_how_to_go_on(project: GitRepository) -> None:
     with StandInServer([Hang()]) as server:
-        variables = {**os.environ, **environment(server)}
+        variables = {**os.environ, **agents_at(server, "claude_cli")}
         words = (str(PROGRAM), "agent", "run", "-q", "--agent", "claude_cli", "Say it's done.")
         with subprocess.Popen(words, cwd=project.path, env=variables, stdout=-1, stderr=-1) as running:
             try:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ from codeloupe.model.agent import TokenUsage
 from codeloupe.store.database import Database, database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
-from tests.agent_programs import find
+from tests.agent_programs import KEY, agents_at
 from tests.endings import PATIENCE_SECONDS, comes_to_pass, with_enough_time
 from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 BEFORE = "def total(prices):\n    return sum(prices)\n"
 AFTER = "def total(prices):\n    return sum(prices)\n\n\ndef average(prices):\n    return total(prices) / len(prices)\n"
 FINDING = {
@@ -39,18 +37,6 @@ FINDING = {
 ASKS_TO_REFUTE = "Try to refute the claim"
 
 
-def environment(agent: str, server: StandInServer) -> dict[str, str]:
-    if agent == "codex":
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        return {
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": f"{server.url}/v1",
-            "CODELOUPE_CODEX_PATH": str(find("codex")),
-            "PATH": path,
-        }
-    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
-
-
 def review(
     server: StandInServer,
     project: GitRepository,
@@ -59,7 +45,7 @@ def review(
     more: Mapping[str, str] | None = None,
 ) -> Ended:
     flags = ("review", "--reviewer", agent, "--format", "json", *words)
-    return codeloupe(*flags, cwd=project.path, environment={**environment(agent, server), **(more or {})})
+    return codeloupe(*flags, cwd=project.path, environment={**agents_at(server, agent), **(more or {})})
 
 
 @pytest.fixture
@@ -269,7 +255,7 @@ def test_an_empty_change_passes_at_once_without_any_call(project: GitRepository)
 def test_findings_are_shown_as_their_units_end(four_units: GitRepository) -> None:
     with StandInServer(reply=lambda _request: Json({"findings": [found_in(2, "low")]})) as server:
         flags = ("review", "--reviewer", "codex", "--effort", "high")
-        ended = codeloupe(*flags, cwd=four_units.path, environment=environment("codex", server))
+        ended = codeloupe(*flags, cwd=four_units.path, environment=agents_at(server, "codex"))
     assert ended.exit_code == 0, ended.stderr
     assert "Fault 2" in ended.stderr
     assert "part2/module2.py" in ended.stdout
@@ -278,7 +264,7 @@ def test_findings_are_shown_as_their_units_end(four_units: GitRepository) -> Non
 def test_the_default_reviewer_is_the_agent_that_is_here_and_logged_in(project: GitRepository) -> None:
     with StandInServer(reply=answering()) as server:
         logged_in = codeloupe(
-            "review", "--format", "json", cwd=project.path, environment=environment("claude_cli", server)
+            "review", "--format", "json", cwd=project.path, environment=agents_at(server, "claude_cli")
         ).json()
     without = codeloupe("review", "--format", "json", cwd=project.path).json()
     assert logged_in["reviewer"]["type"] == "agent_sdk"
@@ -290,7 +276,7 @@ def test_the_default_reviewer_is_the_agent_that_is_here_and_logged_in(project: G
 
 def test_two_agents_at_once_agree_on_one_finding(project: GitRepository) -> None:
     with StandInServer(reply=answering(FINDING)) as server:
-        both = {**environment("claude_cli", server), **environment("codex", server)}
+        both = {**agents_at(server, "claude_cli"), **agents_at(server, "codex")}
         flags = ("review", "--reviewer", "claude_cli,codex", "--format", "json", "--no-verify")
         document = codeloupe(*flags, cwd=project.path, environment=both).json()
     [finding] = document["findings"]
@@ -347,7 +333,7 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
     with StandInServer(reply=half) as server:
         # Who is killed outright cannot clean up.
         (left := tmp_path / "left").mkdir()
-        variables = {**os.environ, **environment(agent, server), "TMPDIR": str(left)}
+        variables = {**os.environ, **agents_at(server, agent), "TMPDIR": str(left)}
         with subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=-1, stderr=-1) as running:
             try:
                 assert server.wait_for(4, timeout_seconds=PATIENCE_SECONDS)

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
-from tests.agent_programs import find
+from tests.agent_programs import agents_at
 from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 ASKS_TO_REFUTE = "Try to refute the claim"
 FILE = "jobs/backup.py"
 CALL = '    subprocess.run("tar cf " + target + " " + folders[number], shell=True)'
@@ -80,22 +79,12 @@ def offline(project: GitRepository, *words: str, home: Path | None = None) -> En
 
 def asked(server: StandInServer, project: GitRepository, *words: str, home: Path | None = None) -> Ended:
     flags = ("review", "--reviewer", "api", "--no-verify", "--format", "json", *words)
-    variables = {
-        "ANTHROPIC_API_KEY": KEY,
-        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-        "CODELOUPE_API_BASE_URL": server.url,
-    }
-    return run(project, *flags, home=home, **variables)
+    return run(project, *flags, home=home, **agents_at(server, "api"))
 
 
 def by_claude(server: StandInServer, project: GitRepository, *words: str) -> Ended:
     flags = ("review", "--reviewer", "claude_cli", "--format", "json", *words)
-    variables = {
-        "ANTHROPIC_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": server.url,
-        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-    }
-    return codeloupe(*flags, cwd=project.path, environment=variables)
+    return codeloupe(*flags, cwd=project.path, environment=agents_at(server, "claude_cli"))
 
 
 def shown(ended: Ended) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codeloupe.testing import Json, RecordedRequest, StandInServer
-from tests.agent_programs import find
+from tests.agent_programs import agents_at
 from tests.program import Ended
 from tests.pull_fork import (
     BASE_GUIDANCE,
@@ -107,13 +107,8 @@ def test_reports_for_people_tell_of_the_changed_rules(forge: Forge, url: str, tm
 
 
 def agent_review(forge: Forge, way: str, place: Path, url: str, server: StandInServer) -> Ended:
-    variables = {
-        "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
-        "ANTHROPIC_BASE_URL": server.url,
-        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-    }
     words = ("--reviewer", "claude_cli", "--no-verify", "--format", "json")
-    return review_of_fork(forge, way, place, url, *words, more=variables)
+    return review_of_fork(forge, way, place, url, *words, more=agents_at(server, "claude_cli"))
 
 
 def block_of(request: RecordedRequest, label: str) -> list[str]:

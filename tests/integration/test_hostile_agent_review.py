@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
-from tests.agent_programs import find
+from tests.agent_programs import KEY, agents_at
 from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 SECRET = "AKIA" + "QYLPMN5HFIQR7XYA"
 ESCAPES = "\x1b]0;pwned\x07\x1b[2J\x1b[31m"
 BIDI = "\u202e\u2066"
@@ -54,15 +53,8 @@ def project(repository: GitRepository) -> GitRepository:
 def review(
     server: StandInServer, project: GitRepository, *words: str, agent: str = "api", style: str = "json"
 ) -> Ended:
-    variables = {
-        "ANTHROPIC_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": server.url,
-        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-        "CODELOUPE_API_BASE_URL": server.url,
-    }
-    if agent == "claude_cli":
-        variables["CODELOUPE_CLAUDE_PATH"] = str(find("claude"))
-    ended = codeloupe("review", "--reviewer", agent, "--format", style, *words, cwd=project.path, environment=variables)
+    flags = ("review", "--reviewer", agent, "--format", style, *words)
+    ended = codeloupe(*flags, cwd=project.path, environment=agents_at(server, agent))
     assert_clean(ended)
     return ended
 

@@ -14,13 +14,13 @@ from bench.prompt_tokens import tokens_sent
 from codeloupe.config.schema import Settings
 from codeloupe.integrations import make_reviewer, make_workdir_reviewer
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
+from tests.agent_programs import KEY, agents_at
 from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
 MOST_AGAIN = 0.05
 SIXTY = ChangeSize(files=60, changed_lines=900)
-KEY = {"ANTHROPIC_API_KEY": "made-up-" + "for-tests"}
 FAULT = "def mean(prices):\n    return sum(prices) / len(prices)\n"
 TITLE = "Division by zero for no prices"
 
@@ -57,12 +57,7 @@ def commit_one_line(project: GitRepository) -> None:
 
 
 def review(server: StandInServer, place: Path, *words: str, state: Path | None = None) -> Ended:
-    variables = {
-        **KEY,
-        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-        "CODELOUPE_API_BASE_URL": server.url,
-        **({} if state is None else {"CODELOUPE_HOME": str(state)}),
-    }
+    variables = agents_at(server, "api") | ({} if state is None else {"CODELOUPE_HOME": str(state)})
     flags = ("review", "--reviewer", "api", "--format", "json", "--no-verify")
     return codeloupe(*flags, *words, cwd=place, environment=variables)
 
@@ -169,8 +164,7 @@ def test_a_ci_job_with_a_fresh_checkout_goes_on_from_the_kept_state(
 def test_the_reviewers_of_orchestrators_send_a_twentieth_too(
     server: StandInServer, project: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in KEY.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     settings = Settings(
         reviewer_type="api", api_model="anthropic:claude-stand-in", api_base_url=server.url, verify=False
     )

@@ -11,6 +11,7 @@ import pytest
 
 from bench.lifelike import LARGE, make_lifelike_change
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
+from tests.agent_programs import agents_at
 from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -51,12 +52,8 @@ def server() -> Iterator[StandInServer]:
 
 
 def review(server: StandInServer, project: GitRepository, *words: str) -> Ended:
-    variables = {
-        "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
-        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-        "CODELOUPE_API_BASE_URL": server.url,
-    }
-    return codeloupe("review", "--reviewer", "api", "--format", "json", *words, cwd=project.path, environment=variables)
+    flags = ("review", "--reviewer", "api", "--format", "json", *words)
+    return codeloupe(*flags, cwd=project.path, environment=agents_at(server, "api"))
 
 
 def states(document: Mapping[str, Any]) -> dict[str, str]:

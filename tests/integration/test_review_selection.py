@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from codeloupe.testing import Json, StandInServer
+from tests.agent_programs import agents_at
 from tests.hidden_material import LINE, SCRIPT, npm_lock, png, zipped
 from tests.program import Ended
 from tests.repository import GitRepository
@@ -168,13 +169,8 @@ def test_a_lock_file_counts_as_reviewed_when_it_was_read(repository: GitReposito
 def _asked(project: GitRepository, *words: str) -> tuple[Ended, str]:
     """A review by a model that finds nothing, and all that it was sent."""
     with StandInServer([Json({"findings": []})]) as server:
-        environment = {
-            "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-            "CODELOUPE_API_BASE_URL": server.url,
-            "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
-        }
         flags = ("review", "--reviewer", "api", "--fresh", "--format", "json", *words)
-        ended = codeloupe(*flags, cwd=project.path, environment=environment)
+        ended = codeloupe(*flags, cwd=project.path, environment=agents_at(server, "api"))
         return ended, "\n".join(text for request in server.requests for text in request.strings())
 
 

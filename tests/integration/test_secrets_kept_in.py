@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 
 from codeloupe.system.redaction import redact
 from codeloupe.testing import Json, StandInServer
-from tests.agent_programs import find
+from tests.agent_programs import agents_at
 from tests.repository import GitRepository
 from tests.secret_material import LAYOUTS, body_rows, look_alikes, private_keys, vendor_tokens
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 AGENTS = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
 # The forms of 66 vendors are what was asked for; of these two may be missed.
 MISSED_AT_MOST = 2
-
-
-def variables(agent: str, server: StandInServer) -> Mapping[str, str]:
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    match agent:
-        case "codex":
-            return {
-                "OPENAI_API_KEY": KEY,
-                "OPENAI_BASE_URL": f"{server.url}/v1",
-                "CODELOUPE_CODEX_PATH": str(find("codex")),
-                "PATH": path,
-            }
-        case "gemini":
-            return {
-                "GEMINI_API_KEY": KEY,
-                "GOOGLE_GEMINI_BASE_URL": server.url,
-                "CODELOUPE_GEMINI_PATH": str(find("gemini")),
-                "PATH": path,
-            }
-        case _:
-            return {
-                "ANTHROPIC_API_KEY": KEY,
-                "ANTHROPIC_BASE_URL": server.url,
-                "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-                "CODELOUPE_API_BASE_URL": server.url,
-                "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-            }
 
 
 @pytest.mark.defect("X2")
@@ -97,7 +64,7 @@ def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -
         ended = codeloupe(
             *("review", "--reviewer", agent, "--format", "json"),
             cwd=repository.path,
-            environment=variables(agent, server),
+            environment=agents_at(server, agent),
         )
         sent = "\n".join(text for request in server.requests for text in request.strings())
     assert "shop/pgp.py" in sent, ended.stderr
@@ -113,7 +80,7 @@ def test_what_is_masked_for_an_agent_alone_is_reported_until_it_is_gone(reposito
         ended = codeloupe(
             *("review", "--reviewer", "api", "--format", "json"),
             cwd=repository.path,
-            environment=variables("api", server),
+            environment=agents_at(server, "api"),
         )
         found = ended.json()["findings"]
         return ended.exit_code, {finding["rule"]: finding["status"] for finding in found}
