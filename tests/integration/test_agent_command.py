@@ -189,18 +189,18 @@ def test_a_kept_session_can_be_gone_on_with(server: StandInServer, project: GitR
     assert server.requests[-1].mentions("Remember the word loupe.")
 
 
-TEN_CALLS = """
+FIVE_CALLS = """
 import asyncio, sys
 from pathlib import Path
 import codeloupe
 from codeloupe.config.schema import Settings
 
 async def main():
-    settings = Settings(agents=("claude_cli",), concurrency=10, claude_path=sys.argv[1])
+    settings = Settings(agents=("claude_cli",), concurrency=5, claude_path=sys.argv[1])
     work = Path(sys.argv[2])
     calls = [
         codeloupe.run_agent(codeloupe.AgentRequest(prompt=f"Question {n}", working_dir=work), settings=settings)
-        for n in range(10)
+        for n in range(5)
     ]
     for answer in asyncio.as_completed(calls):
         print((await answer).output, flush=True)
@@ -210,34 +210,34 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("R1")
-def test_killed_in_the_middle_of_ten_calls_it_leaves_no_orphan_and_no_file_and_buys_only_the_rest(
+def test_killed_in_the_middle_of_five_calls_it_leaves_no_orphan_and_no_file_and_buys_only_the_rest(
     project: GitRepository, tmp_path: Path
 ) -> None:
     killed = threading.Event()
 
     def reply(request: RecordedRequest) -> Reply:
-        quick = any(request.mentions(f"Question {number}") for number in range(3))
+        quick = any(request.mentions(f"Question {number}") for number in range(2))
         return Text("second") if killed.is_set() else Text("done") if quick else Hang()
 
-    command = [sys.executable, "-c", TEN_CALLS, str(find("claude")), str(project.path)]
+    command = [sys.executable, "-c", FIVE_CALLS, str(find("claude")), str(project.path)]
     (temporary := tmp_path / "temporary").mkdir()
     with StandInServer(reply=reply) as server:
         variables = {**os.environ, **agents_at(server, "claude_cli"), "TMPDIR": str(temporary)}
         with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, cwd=project.path, text=True) as process:
             try:
                 assert process.stdout
-                assert [process.stdout.readline() for _ in range(3)] == ["done\n"] * 3
-                assert server.wait_for(10, timeout_seconds=3 * PATIENCE_SECONDS)
+                assert [process.stdout.readline() for _ in range(2)] == ["done\n"] * 2
+                assert server.wait_for(5, timeout_seconds=3 * PATIENCE_SECONDS)
             finally:
                 process.kill()
-        assert server.count(auxiliary=False) == 10
+        assert server.count(auxiliary=False) == 5
         assert_nothing_runs_in(project.path)
         # The same server again: what another address answered would not count.
         killed.set()
         again = subprocess.run(command, env=variables, cwd=project.path, capture_output=True, text=True, check=False)
         assert again.returncode == 0, again.stderr
-        assert server.count(auxiliary=False) == 10 + 7
-        assert sorted(again.stdout.split()) == ["done"] * 3 + ["second"] * 7
+        assert server.count(auxiliary=False) == 5 + 3
+        assert sorted(again.stdout.split()) == ["done"] * 2 + ["second"] * 3
     assert list(temporary.iterdir()) == []
 
 
