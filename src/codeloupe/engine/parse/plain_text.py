@@ -1,17 +1,15 @@
 """Findings in text without JSON.
 
-Bullets with named fields, `codex review` comments, tables, CSV, tags, headings and lists with a severity, and the lines
-that compilers and linters print. Prose has headings and lists too, so an item there counts only where it states a
-severity and names a file.
+Bullets with named fields, tables, tags, headings and lists with a severity, and the lines that linters print. Prose has
+headings and lists too, so an item there counts only where it states a severity and names a file.
 """
 
 from __future__ import annotations
 
-import csv
 import html
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, dropwhile, islice
+from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
@@ -22,7 +20,6 @@ from codeloupe.engine.parse.items import (
     answer_of,
     known_severity,
     plain_name,
-    written_place,
 )
 from codeloupe.model.finding import ReviewAnswer
 from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject, words
@@ -57,9 +54,6 @@ _LINE_END = regex(r"\n")
 # A last line that is only the beginning of the next field.
 _BEGUN = regex(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
 _CORE = regex(r"\w(?:.*\w)?", re.DOTALL)
-
-_COMMENT = regex(r"^[ \t]{0,3}[-*][ \t]{1,4}(?=\[P[0-3]\] )", re.MULTILINE)
-_COMMENT_END = regex(r"\n(?=[^\s])")
 
 _COLUMNS = {
     **dict.fromkeys(words("severity priority level risk impact"), "severity"),
@@ -96,24 +90,18 @@ _FIELD = regex(
     re.IGNORECASE,
 )
 # It begins where no other could have begun before, so that each run of such characters is tried once.
-_PATH = r"(?<![\w.+@/-])(?:[\w.+@-]{1,100}/){0,20}[\w.+@-]{1,100}\.[A-Za-z]\w{0,9}"
-_PLACE = regex(rf"`?({_PATH})(?::L?(\d{{1,9}})(?:[-–:]L?\d{{1,9}})?|#L(\d{{1,9}}))`?")
+_PATH = r"(?<![\w.+@/-])/?(?:[\w.+@-]{1,100}/){0,20}[\w.+@-]{1,100}\.[A-Za-z]\w{0,9}"
+_PLACE = regex(rf"`?({_PATH})(?::L?|#L)(\d{{1,9}}(?:[-–]L?\d{{1,9}})?)(?::\d{{1,9}})?`?")
 _FILE = regex(rf"`?({_PATH})`?")
 _LINE = regex(r"\blines?\W{0,4}(\d{1,9})", re.IGNORECASE)
 _CODE = regex(r"`([^`\n]{3,500})`")
 _EDGES = " \t*_`:–—-|,.()[]"
 
-_MESSAGE_SEVERITIES = (
-    *words("critical high medium low error warning suggestion info p0 p1 p2 p3"),
-    *("fatal error", "fatal", "note", "hint"),
-)
 _MESSAGE = regex(
     r"^(?P<path>(?:[A-Za-z]:)?[^:\s][^:\n]{0,1000}):(?P<start>\d{1,9})(?:-(?P<end>\d{1,9}))?(?::\d{1,9})?:[ \t]{1,4}"
-    r"(?P<message>\S[^\n]*+)",
-    re.MULTILINE,
-)
-_MESSAGE_SEVERITY = regex(
-    rf"\[?({'|'.join(_MESSAGE_SEVERITIES)})\]?(?::[ \t]{{0,4}}|[ \t]{{1,4}}-[ \t]{{1,4}})(?=\S)", re.IGNORECASE
+    r"(?:\[?(?P<grade>critical|high|medium|low|(?:fatal )?error|warning|suggestion|info|p[0-3]|fatal|note|hint)\]?"
+    r"(?::[ \t]{0,4}|[ \t]{1,4}-[ \t]{1,4})(?=\S))?(?P<message>\S[^\n]*+)",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -169,42 +157,26 @@ def _bullet_value(name: str, raw: str) -> str:
     return value[1:-1] if is_quoted and value.count(value[0]) == 2 else value
 
 
-def read_review_comments(text: str) -> ReviewAnswer:
-    """Findings as `codex review` prints them: `- [P1] Title — path/file.py:3-5`, and indented lines as the body.
-
-    One at the very end without a place or a body is cut.
-    """
-    items, is_cut = [], False
-    marks = list(_COMMENT.finditer(text))
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    for mark, end in zip(marks, ends, strict=False):
-        body_end = _COMMENT_END.search(text, mark.end(), end)
-        heading, _, body = text[mark.end() : body_end.start() if body_end else end].partition("\n")
-        title, place = heading, written_place("")
-        for dash in (" — ", " – ", " - "):
-            before, found, after = heading.rpartition(dash)
-            if found and (place := written_place(after)).file:
-                title = before
-                break
-        body = "\n".join(line.strip() for line in body.split("\n")).strip()
-        is_open = mark is marks[-1] and body_end is None and not text.endswith("\n")
-        is_cut = is_open and not (place.file and body)
-        if not is_cut:
-            lines = {"line_start": place.line_start, "line_end": place.line_end}
-            items.append({"title": title.strip(), "body": body, "file": place.file, **lines})
-    return answer_of(items, problem=TRUNCATED_JSON if is_cut else None)
-
-
-def read_listed(text: str) -> ReviewAnswer:
-    """The findings in tags, a table, CSV, or headings and lists with a severity."""
+def read_listed(text: str, *, from_program: bool = False) -> ReviewAnswer:
+    """The findings in tags, a table, headings and lists with a severity, or the lines that linters print."""
     shorter = text[:300_000]
-    for items in (_tagged, _tabled, _separated, _in_blocks):
+    for items in (*((_messages,) if from_program else ()), _tagged, _tabled, _in_blocks):
         answer = answer_of(islice(items(shorter), 2_000))
         if answer.findings or answer.dropped:
             unplaced = ["missing field: file"] if any(not each.file for each in answer.findings) else []
             problem = TRUNCATED_JSON if shorter != text else answer.problem
             return replace(answer, dropped=(*answer.dropped, *unplaced), problem=problem)
     return ReviewAnswer()
+
+
+def _messages(text: str) -> Iterator[_Item]:
+    """`path:line:col: severity: message`, among other lines; without a severity it is a warning."""
+    for match in _MESSAGE.finditer(text):
+        # A name with blanks in it may be prose.
+        if match["grade"] or not any(char.isspace() for char in match["path"]):
+            lines = {"line": match["start"], "line_end": match["end"]}
+            said = {"severity": match["grade"] or "warning", "message": match["message"].rstrip()}
+            yield {"file": match["path"], **lines, **said}
 
 
 def _tagged(text: str) -> Iterator[_Item]:
@@ -270,21 +242,6 @@ def _row(columns: Sequence[str], cells: Sequence[str]) -> Iterator[_Item]:
         yield item
 
 
-def _separated(text: str) -> Iterator[_Item]:
-    """Lines of CSV under a line of names."""
-    lines = [line for line in text.split("\n") if not line.startswith(FENCES)]
-    lines = list(dropwhile(lambda line: not line.strip(), lines))
-    if not lines or lines[0].count(",") < 2:
-        return
-    try:
-        rows = csv.reader(lines, strict=False)
-        columns = _columns(next(rows))
-        for row in rows if columns else ():
-            yield from _row(columns, [cell.strip() for cell in row])
-    except csv.Error:
-        return
-
-
 def _in_blocks(text: str) -> Iterator[_Item]:
     """Headings and items of lists with a severity of their own, or under a heading that is one."""
     items = [item for block, grade in _blocks(text) if (item := _block_item(block, grade))]
@@ -328,8 +285,7 @@ def _block_item(block: Sequence[str], grade: str) -> _Item | None:
     if not stated and place is None:
         return None
     there = place[0] if place else ""
-    line = (place[2] or place[3]) if place and place.re.groups > 1 else None
-    line = line or fields.get("line") or fields.get("lines")
+    line = place[2] if place and place.re.groups > 1 else fields.get("line") or fields.get("lines")
     if not line and (number := _LINE.search(whole)):
         line = number[1]
     title = _MARK.sub(" ", block[0], count=1).replace(there, " ").replace("**", "").replace("__", "")
@@ -342,38 +298,3 @@ def _block_item(block: Sequence[str], grade: str) -> _Item | None:
     span = next((span for span in spans if span not in there and there.strip("`") not in span), "")
     said = {"title": title or body, "body": body if title else "", "line": line, "quote": "\n".join(code) or span}
     return {**said, **stated, **({"file": place[1]} if place else {})}
-
-
-def read_message_lines(text: str, *, from_program: bool) -> ReviewAnswer:
-    """Findings as compilers and linters print them: `path:line:col: severity: message`.
-
-    A model that writes such lines must write nothing else, and a severity in each, for prose may quote them. A last
-    line that is none may have become one. A program may print other lines too, and leave out the severity.
-    """
-    items, is_cut, position = [], False, 0
-    for match in _MESSAGE.finditer(text):
-        message = match["message"].rstrip()
-        grade = _MESSAGE_SEVERITY.match(message)
-        # A name with blanks in it may be prose.
-        if grade is None and (not from_program or any(char.isspace() for char in match["path"])):
-            continue
-        if not from_program and _says_more(text[position : match.start()]):
-            return ReviewAnswer()
-        position = match.end()
-        word = message.rstrip(":").lower()
-        is_cut = position == len(text) and any(severity.startswith(word) for severity in _MESSAGE_SEVERITIES)
-        if not is_cut:
-            lines = {"line": match["start"], "line_end": match["end"]}
-            said = {"severity": grade[1] if grade else "warning", "message": message[grade.end() if grade else 0 :]}
-            items.append({"file": match["path"], **lines, **said})
-    rest = text[position:].lstrip()
-    if not from_program and _says_more(rest):
-        if not items or "\n" in rest:
-            return ReviewAnswer()
-        is_cut = True
-    return answer_of(items, problem=TRUNCATED_JSON if is_cut else None)
-
-
-def _says_more(between: str) -> bool:
-    """Whether there is more than blank lines and fences."""
-    return any(line.strip() and not line.lstrip().startswith(FENCES) for line in between.split("\n"))

@@ -145,8 +145,6 @@ TEXTS = {
     "close bullets": "".join(
         BULLETS.format(name=name).replace("\n- ", "\n  ").removesuffix("\n") for name in ("one", "two")
     ),
-    "comments": "".join(f"- [P1] It {name} fails — {name}.py:12-13\n  body {name}\n\n" for name in ("one", "two")),
-    "messages": "".join(f"{name}.py:12:3: error: It {name} fails\n" for name in ("one", "two")),
 }
 
 
@@ -159,7 +157,7 @@ def test_plain_text_cut_anywhere_keeps_what_was_whole_and_shortens_at_most_the_l
     text = TEXTS[form]
     whole = read_review_answer(text, from_program=from_program)
     assert (len(whole.findings), whole.problem) == (2, None)
-    second = text.index("two") if form == "messages" else text.index("\n- ", text.index("one.py"))
+    second = text.index("\n- ", text.index("one.py"))
     ends = [len(text[:second].rstrip()) + 1, len(text)]
     for length in range(len(text)):
         answer = read_review_answer(text[:length], from_program=from_program)
@@ -180,12 +178,18 @@ PIECES = [
     *("[", "{", '{"', '"', "'", "`", "~", '\\"', '"\\', "\\", "[]", "{}", "{]", "[{", "{/*", "{//", '{"a":', '{"a":['),
     *('{"a":"b"c', '["a",', "[1],", "“"),
     *(" ", "\n", "\ud800", "\0", "```json\n", "```\n```json\n[", '{"a":1 ', '{"a":1,/*', '{"a": "x" j, ', '{"a":1}\n'),
-    *("**Severity:** ", "**Severity:** high\n**Title:** x\n", "Severity: high\nFile: ", "- [P1] x — a:1\n", "- [P1] "),
+    *(
+        "**Severity:** ",
+        "**Severity:** high\n**Title:** x\n",
+        "Severity: high\nFile: ",
+        "- [P1] x — a.py:1\n",
+        "- [P1] ",
+    ),
     *("a:1: error: x\n", "a:1: x\n", "a:1", "no issues found. ", '{"findings":[', '{"findings":[]}', '{"result":"'),
     "{'a': 'it's",
 ]
 # One finding, told over and over.
-FINDING_PIECES = ["**Severity:** high\n**Title:** x\n", "- [P1] x — a:1\n", "a:1: error: x\n", "a:1: x\n"]
+FINDING_PIECES = ["**Severity:** high\n**Title:** x\n", "- [P1] x — a.py:1\n", "a:1: error: x\n", "a:1: x\n"]
 CHARACTERS = 200_000
 
 
