@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from codeloupe.engine.parse.items import (
     SEVERITY_NAMES,
+    TITLE_NAMES,
     TRUNCATED_JSON,
+    WORDS_NAMES,
     Fields,
     answer_of,
     known_severity,
@@ -55,19 +57,12 @@ _LINE_END = regex(r"\n")
 _BEGUN = regex(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
 _CORE = regex(r"\w(?:.*\w)?", re.DOTALL)
 
-_COLUMNS = {
-    **dict.fromkeys(words("severity priority level risk impact"), "severity"),
-    **dict.fromkeys(words("file path filename location where place file_path"), "file"),
-    **dict.fromkeys(words("line lines line_number line(s)"), "line"),
-    **dict.fromkeys(words("code quote evidence snippet"), "quote"),
-    **dict.fromkeys(words("fix suggestion recommendation suggested_fix"), "suggestion"),
-    **dict.fromkeys(words("category type kind"), "category"),
-    "rule": "rule",
-    **dict.fromkeys(words("title issue finding problem bug vulnerability defect summary message description"), "title"),
-    **dict.fromkeys(words("details explanation body comment why"), "body"),
-}
-_ITEM_TAGS = words("finding issue problem bug defect vulnerability comment item violation")
-_TAG = regex(r"<(/?)([A-Za-z][\w.-]{0,40})((?:\s[^<>]{0,1000})?)(/?)>")
+# A field, or the beginning of an item, whose own fields may be attributes.
+_TAG = regex(
+    r"<(?P<name>[A-Za-z][\w.-]{0,40})>(?P<value>[^<]{0,10000})</(?P=name)>"
+    r"|<(?P<item>finding|issue|problem|bug|defect|vulnerability|comment|item|violation)\b(?P<more>[^<>]{0,1000})>",
+    re.IGNORECASE,
+)
 _ATTRIBUTE = regex(r"""([A-Za-z][\w.-]{0,40})\s{0,3}=\s{0,3}(?:"([^"]{0,1000})"|'([^']{0,1000})')""")
 _RULE = regex(r"\s{0,3}\|?\s{0,3}:?-{1,200}:?\s{0,3}(?:\|\s{0,3}:?-{0,200}:?\s{0,3}){0,30}")
 _CELL_END = regex(r"(?<!\\)\|")
@@ -84,11 +79,6 @@ _SECTION = regex(
 )
 _HEADING = regex(r"\s{0,3}#{1,6}\s{1,4}(\S.*)")
 _LISTED = regex(r"\s{0,3}(?:\d{1,3}[.)]|[-*+•])\s{1,4}(\S.*)")
-_FIELD = regex(
-    r"\W{0,8}(severity|priority|file|path|location|lines?|category|description|evidence|fix|suggestion|code|quote|issue"
-    r"|title|details)\W{0,4}:\W{0,4}(.*)",
-    re.IGNORECASE,
-)
 # It begins where no other could have begun before, so that each run of such characters is tried once.
 _PATH = r"(?<![\w.+@/-])/?(?:[\w.+@-]{1,100}/){0,20}[\w.+@-]{1,100}\.[A-Za-z]\w{0,9}"
 _PLACE = regex(rf"`?({_PATH})(?::L?|#L)(\d{{1,9}}(?:[-–]L?\d{{1,9}})?)(?::\d{{1,9}})?`?")
@@ -181,65 +171,37 @@ def _messages(text: str) -> Iterator[_Item]:
 
 def _tagged(text: str) -> Iterator[_Item]:
     """`<finding severity="high"><title>…</title></finding>`, with fields as tags or attributes."""
-    item: _Item | None = None
-    name = field = ""
-    start = 0
+    items: list[_Item] = []
     for tag in _TAG.finditer(text):
-        closing, word, attributes, ends = tag[1], tag[2].lower(), tag[3], tag[4]
-        if item is None:
-            if not closing and word in _ITEM_TAGS:
-                item = {each[1]: html.unescape(each[2] or each[3] or "") for each in _ATTRIBUTE.finditer(attributes)}
-                name, field = word, ""
-        elif not closing and not field and not ends:
-            field, start = word, tag.end()
-        elif closing and word == field:
-            item[field] = html.unescape(text[start : tag.start()]).replace("<![CDATA[", "").replace("]]>", "").strip()
-            field = ""
-        if item is not None and (closing or ends) and word == name:
-            yield from [item] if Fields(item).has_any(SEVERITY_NAMES) else []
-            item = None
-    if item is not None and Fields(item).has_any(SEVERITY_NAMES):
-        yield FlawedObject(item, TRUNCATED)
+        if tag["item"]:
+            items.append(
+                {each[1]: html.unescape(each[2] or each[3] or "") for each in _ATTRIBUTE.finditer(tag["more"])}
+            )
+        elif items:
+            items[-1].setdefault(tag["name"], html.unescape(tag["value"]).strip())
+    if items and not text.rstrip().endswith((">", *FENCES)):
+        items[-1] = FlawedObject(items[-1], TRUNCATED)
+    return (item for item in items if Fields(item).has_any(SEVERITY_NAMES))
 
 
 def _tabled(text: str) -> Iterator[_Item]:
     """The rows of Markdown tables with a column for the severity and one for words."""
     lines = text.split("\n")
-    columns: list[str] = []
+    names: list[str] = []
     for above, line in zip(["", *lines], lines, strict=False):
         if "|" in above and _RULE.fullmatch(line.rstrip()):
-            columns = _columns(_cells(above))
+            names = [plain_name(name).split("/")[0].strip("_") for name in _cells(above)]
+            names = names if {*SEVERITY_NAMES} & {*names} and {*TITLE_NAMES, *WORDS_NAMES} & {*names} else []
         elif "|" not in line:
-            columns = []
-        elif columns:
-            yield from _row(columns, _cells(line))
+            names = []
+        elif names:
+            yield {name: cell for name, cell in zip(names, _cells(line), strict=False) if name and cell}
 
 
 def _cells(line: str) -> list[str]:
     row = line.strip().removeprefix("|")
     row = row.removesuffix("|") if not row.endswith("\\|") else row
-    return [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(row)[:30]]
-
-
-def _columns(heads: Sequence[str]) -> list[str]:
-    """What the columns are, or nothing where the table is none of findings."""
-    names: list[str] = []
-    for head in heads:
-        name = _COLUMNS.get(plain_name(head.strip(_EDGES)).split("/")[0].strip("_"), "")
-        # The second column of words has the body.
-        name = "body" if name == "title" and name in names else name
-        names.append(name if name not in names else "")
-    return names if {"severity", "title"} <= set(names) else []
-
-
-def _row(columns: Sequence[str], cells: Sequence[str]) -> Iterator[_Item]:
-    item: _Item = {
-        name: cell.strip("`* ") if name in ("file", "quote", "line") else cell
-        for name, cell in zip(columns, cells, strict=False)
-        if name and cell
-    }
-    if "title" in item:
-        yield item
+    return [cell.strip("`* ").replace("\\|", "|") for cell in _CELL_END.split(row)[:30]]
 
 
 def _in_blocks(text: str) -> Iterator[_Item]:
@@ -257,7 +219,7 @@ def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
         fenced ^= is_fence
         heading = None if fenced or is_fence else _HEADING.fullmatch(line)
         start = heading or (None if fenced or is_fence else _LISTED.fullmatch(line))
-        if start is None or _FIELD.fullmatch(start[1]):
+        if start is None or _BULLET_FIELD.match(start[1]):
             block.append(line)
             continue
         if block:
@@ -275,8 +237,11 @@ def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
 
 
 def _block_item(block: Sequence[str], grade: str) -> _Item | None:
-    fields = {found[1].lower(): found[2].strip(_EDGES) for line in block[1:] if (found := _FIELD.fullmatch(line))}
-    grade = fields.get("severity") or fields.get("priority") or grade
+    rows = [(row, _BULLET_FIELD.match(row)) for row in block[1:]]
+    fields = {
+        _BULLET_NAMES[(mark[1] or mark[2]).lower()]: row[mark.end() :].strip(_EDGES) for row, mark in rows if mark
+    }
+    grade = fields.get("severity") or grade
     whole = "\n".join(block)
     stated = {"severity": grade} if known_severity(grade) is not None else {}
     place = _PLACE.search(whole)
@@ -285,12 +250,12 @@ def _block_item(block: Sequence[str], grade: str) -> _Item | None:
     if not stated and place is None:
         return None
     there = place[0] if place else ""
-    line = place[2] if place and place.re.groups > 1 else fields.get("line") or fields.get("lines")
+    line = place[2] if place and place.re.groups > 1 else fields.get("line")
     if not line and (number := _LINE.search(whole)):
         line = number[1]
     title = _MARK.sub(" ", block[0], count=1).replace(there, " ").replace("**", "").replace("__", "")
     title = " ".join(title.split()).strip(_EDGES)
-    body = "\n".join(row.strip() for row in block[1:] if not _FIELD.fullmatch(row)).strip()
+    body = "\n".join(row.strip() for row, mark in rows if not mark).strip()
     # The code in a fence, or between backticks.
     fences = [row.lstrip().startswith(FENCES) for row in block]
     code = [block[number] for number, count in enumerate(accumulate(fences)) if count % 2 and not fences[number]]

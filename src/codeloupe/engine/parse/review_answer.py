@@ -104,8 +104,8 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     # Nothing serious was found, unless the text beside it tells of more.
     if beside.findings and (_is_serious([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
-    if claims_defects(beside.problem):
-        return replace(first, problem=beside.problem)
+    if claims_defects(beside.problem) or (beside.dropped and not beside.findings):
+        return replace(first, problem=beside.problem or beside.lost)
     return replace(first, problem=_said_beside(output, is_clean=not first.findings) or None)
 
 
