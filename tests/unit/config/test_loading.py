@@ -137,8 +137,16 @@ _TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_time
         (r'"\e[31mred\u202e\n": 1', rf"{_FILE}:1: '\x1b[31mred\u202e\n': unknown key", "`codeloupe config show`"),
         ("fail_on: low\nuntrusted: true\nfail_on: low", f"{_FILE}:3: fail_on: already given on line 1", "keep one"),
         ("<<: {fail_on: low}", f"{_FILE}:1: '<<': unknown key", "`codeloupe config show`"),
-        ({f"{_ENV}FAIL_ON": "worst"}, f"{_ENV}FAIL_ON: expected critical, high, medium or low", "change or leave out COD"),
-        ({f"{_ENV}UNTRUSTED": "ja"}, f"{_ENV}UNTRUSTED: expected true or false, found 'ja'", "change or leave out CODEL"),
+        (
+            {f"{_ENV}FAIL_ON": "worst"},
+            f"{_ENV}FAIL_ON: expected critical, high, medium or low",
+            "change or leave out",
+        ),
+        (
+            {f"{_ENV}UNTRUSTED": "ja"},
+            f"{_ENV}UNTRUSTED: expected true or false, found 'ja'",
+            "change or leave",
+        ),
         ({f"{_ENV}MAX_FILE_BYTES": "9" * 5000}, f"{_ENV}MAX_FILE_BYTES: expected a whole number from 1", "change or"),
         ({f"{_ENV}TIMEOUT_SECONDS": "nan"}, f"{_ENV}TIMEOUT_SECONDS: expected a number of seconds above 0", "change"),
         (

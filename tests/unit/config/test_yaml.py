@@ -132,12 +132,10 @@ def test_no_line_break_hides_a_directive(separator: str) -> None:
 def test_the_key_that_was_probably_meant_is_found() -> None:
     meant = {
         **dict.fromkeys(("failOn", "FailOn", "fail-on", "FAIL ON", "fail.on", "fial_on", f"{'fail on':60}"), "fail_on"),
-
-            "skipLockFiles": "skip_lock_files",
-            "excludes": "exclude",
-            "timeout": "timeout_seconds",
-            "ignore": "exclude"
-        ,
+        "skipLockFiles": "skip_lock_files",
+        "excludes": "exclude",
+        "timeout": "timeout_seconds",
+        "ignore": "exclude",
         **dict.fromkeys(("colour", "", "---", f"{'fail on':61}")),
     }
     assert {word: closest_key(word, KEYS) for word in meant} == meant
