@@ -409,7 +409,7 @@ def pull_request(head: Any, base: Any = OURS) -> dict[str, Any]:
         # A project that is itself a fork of another has branches of its own.
         ("pull_request", pull_request({**OURS, "fork": True}), None),
         ("pull_request", pull_request({"full_name": "ada/shop"}, {"full_name": "owner/shop"}), FORK),
-        *[("pull_request", odd, UNKNOWN) for odd in ([], "{broken", "[" * 100_000, {"pull_request": "odd"}, {})],
+        *[("pull_request", odd, UNKNOWN) for odd in ("[]", "{broken", "[" * 100_000, {"pull_request": "odd"}, "{}")],
         ("workflow_run", {"workflow_run": {"head_repository": THEIRS}, "repository": OURS}, FORK),
         ("workflow_run", {"workflow_run": {"head_repository": OURS}, "repository": OURS}, None),
         ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "repository": OURS}, UNKNOWN),
