@@ -73,16 +73,6 @@ def test_generated_findings_come_back_exactly(
 _PROSE = st.text(st.characters(exclude_characters="{["), max_size=60)
 
 
-@given(_FINDINGS, _PROSE, _PROSE)
-def test_generated_findings_come_back_from_any_prose(
-    given_findings: list[ClaimedFinding], before: str, behind: str
-) -> None:
-    shape = JSON_SHAPES["own"]
-    answer = read_review_answer(f"{before}\n{dumped(shape.value(given_findings))}\n{behind}")
-    assert list(answer.findings) == expected_of(shape, given_findings)
-    assert answer.problem is None
-
-
 @given(_FINDINGS, _SHAPES, st.data())
 def test_generated_findings_cut_anywhere_come_back_as_far_as_they_are_whole(
     given_findings: list[ClaimedFinding], shape: JsonShape, data: st.DataObject
@@ -131,12 +121,6 @@ _VALUES = st.recursive(
     max_leaves=12,
 )
 _OBJECTS = st.dictionaries(_KEYS, _VALUES, min_size=1, max_size=4)
-
-
-@given(_OBJECTS, _PROSE)
-def test_every_object_is_found_strictly_in_prose(value: dict[str, Any], prose: str) -> None:
-    found = scan_json(f"{prose}\n{dumped(value)}\n{prose}").values
-    assert (value, False, False) in [(each.value, each.repaired, each.truncated) for each in found]
 
 
 @given(_OBJECTS)

@@ -112,57 +112,26 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
 
 
-@each("name", TOKENS)
-def test_a_token_is_masked_wherever_it_stands_in_a_long_text(name: str) -> None:
-    secret = TOKENS[name].replace(": ", ":\n\t ")
-    for length in range(4_000, 4_160, 31):
-        before, after = ("w " * length)[:length] + " ", " and so on" * 1_000
-        assert redact(before + secret + after) == f"{before}[redacted]{after}"
-
-
-class TestOwnCredentials:
-    @each("name", ["VENDOR_API_KEY", "GITHUB_TOKEN", "PGPASSWORD", "MYSQL_PWD", "client_secret", "NPM_CONFIG__AUTH"])
-    def test_the_value_of_a_credential_in_our_environment_is_masked(
-        self, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
-        monkeypatch.setenv(name, "correct horse")
-        assert redact("it said correct horse!") == "it said [redacted]!"
-
-    @each("name", ["GIT_AUTHOR_NAME", "KEYBOARD_LAYOUT", "OLDPWD", "TOKENIZERS_PARALLELISM"])
-    def test_the_value_of_any_other_variable_is_not(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        monkeypatch.setenv(name, "correct horse")
+def test_credentials_in_our_environment_are_masked_and_other_variables_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VENDOR_API_KEY", "GITHUB_TOKEN", "PGPASSWORD", "MYSQL_PWD", "client_secret", "NPM_CONFIG__AUTH"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "correct horse")
+            assert redact("it said correct horse!") == "it said [redacted]!", name
         assert redact("correct horse") == "correct horse"
-
-    def test_a_value_too_short_to_be_a_secret_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SOME_KEY", "true")
-        assert redact("this is true") == "this is true"
-
-    def test_a_credential_that_comes_changes_or_goes_is_known_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("SOME_TOKEN", raising=False)
-        assert redact("correct horse") == "correct horse"
-        monkeypatch.setenv("SOME_TOKEN", "correct horse")
-        assert redact("correct horse") == "[redacted]"
-        monkeypatch.setenv("SOME_TOKEN", "battery staple")
-        assert redact("correct horse, battery staple") == "correct horse, [redacted]"
-        monkeypatch.delenv("SOME_TOKEN")
-        assert redact("battery staple") == "battery staple"
-
-    def test_an_environment_that_is_another_mapping_is_read_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "environ", {"SOME_TOKEN": "correct horse"})
-        assert redact("correct horse") == "[redacted]"
-
-    def test_a_value_that_begins_with_another_leaves_no_tail(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("A_TOKEN", "correct-horse")
-        monkeypatch.setenv("B_TOKEN", "correct-horse-battery")
-        assert redact("correct-horse-battery") == "[redacted]"
-
-    def test_the_form_it_takes_in_an_address_is_masked_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SOME_PASSWORD", "correct/horse+é")
-        assert redact("?p=correct%2Fhorse%2B%C3%A9") == "?p=[redacted]"
-
-    def test_a_value_that_is_not_utf_8_breaks_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SOME_PASSWORD", "correct \udcff horse")
-        assert redact("a correct \udcff horse") == "a [redacted]"
+    for name in ("GIT_AUTHOR_NAME", "KEYBOARD_LAYOUT", "OLDPWD", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(name, "correct horse")
+    monkeypatch.setenv("SOME_KEY", "true")
+    assert redact("this is true: correct horse") == "this is true: correct horse"
+    # One that begins with another leaves no tail, one in an address has another form, and one may be no UTF-8.
+    for name, value in zip(
+        "ABCD", ("battery-staple", "battery-staple-more", "it/is+so+é", "a \udcff horse"), strict=True
+    ):
+        monkeypatch.setenv(f"{name}_TOKEN", value)
+    assert (
+        redact("battery-staple-more ?p=it%2Fis%2Bso%2B%C3%A9 a \udcff horse") == "[redacted] ?p=[redacted] [redacted]"
+    )
+    monkeypatch.setattr(os, "environ", {"SOME_TOKEN": "correct horse"})
+    assert redact("correct horse") == "[redacted]"
 
 
 @given(st.text())
@@ -170,30 +139,22 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
-@given(st.text(), st.text(), st.sampled_from(sorted(TOKENS.values())))
-def test_no_secret_survives_between_any_texts(before: str, after: str, secret: str) -> None:
-    assert secret not in redact(f"{before} {secret} {after}")
-
-
 @each(
     "piece",
     [
-        "eyJ",
-        "eyJ" + "a" * 20 + ".",
-        "S" + "G.",
-        "sk" + "-",
-        f"{DASHES}BEGIN ",
-        f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n",
-        f"{DASHES}END PRIVATE KEY{DASHES}",
-        "PRIVATE KEY ",
-        "://a:",
-        "://",
-        "a:b@",
-        "authorization: ",
-        "1 + \\n",
-        "-",
-        " ",
-        "A",
+        *(
+            "eyJ",
+            "eyJ" + "a" * 20 + ".",
+            "S" + "G.",
+            "sk" + "-",
+            f"{DASHES}BEGIN ",
+            "PRIVATE KEY ",
+            "://a:",
+            "://",
+            "a:b@",
+        ),
+        *(f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n", f"{DASHES}END PRIVATE KEY{DASHES}", "authorization: ", "1 + \\n"),
+        *("-", " ", "A"),
     ],
 )
 @each("start", ["", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "https://"])

@@ -12,11 +12,6 @@ from codeloupe.errors import UsageError
 from codeloupe.model.scope import ScopeRequest
 from codeloupe.model.sweep import CommitQuery
 
-_SCOPE_HINT = (
-    'give a scope, such as codeloupe.CommitScope("HEAD"), RangeScope("main...HEAD"), BaseScope("main"),'
-    " StagedScope() or UncommittedScope()"
-)
-
 
 def _is(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
@@ -27,52 +22,39 @@ def _has(*names: str) -> Callable[[Any], bool]:
 
 
 def _all_in(fits: Callable[[Any], bool], kind: Any) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind) and not isinstance(value, str) and all(map(fits, value))
+    """Of a mapping, its values; their names are texts anyway, or no harm."""
+    return lambda value: (
+        isinstance(value, kind)
+        and not isinstance(value, str)
+        and all(map(fits, value.values() if isinstance(value, Mapping) else value))
+    )
 
 
 _is_text, _is_agent = _is(str), _has("name", "limits", "run")
-
-
-def _is_text_by_name(value: object) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_text, [*value.keys(), *value.values()]))
-
-
-# Which parameters, what they take, how a hint says it, and whether None will do.
-_TABLE: tuple[tuple[str, Callable[[Any], bool], str, bool], ...] = (
-    ("repo workdir file", _is(str, os.PathLike), "a path, as text or as a Path", False),
-    ("state_directory log_directory context_file", _is(str, os.PathLike), "a path, as text or as a Path", True),
-    ("context base_branch diff_range known_run_id", _is_text, "a text", False),
-    ("session_id claude_session_id run_id agent model", _is_text, "a text", True),
-    ("fresh since_last needs_agent strict wait_for_approval accept_changes", _is(bool), "True or False", False),
-    ("emit watch", callable, "a function", False),
-    ("transcript on_review_warning review ask_person", callable, "a function", True),
-    ("settings", _is(Settings), "codeloupe.Settings(...)", True),
-    ("environment", _is_text_by_name, "a dict of texts by name", True),
-    ("inputs", _is_text_by_name, "a dict of texts by name", False),
-    (
-        "agents",
-        _all_in(_is_agent, Sequence),
-        "a list of agents, such as [ScriptedAgent(...)]; names go into Settings(agents=[...])",
-        False,
-    ),
-    (
-        "agents_by_name",
-        lambda value: isinstance(value, Mapping) and all(map(_is_agent, value.values())),
-        "a dict of agents by name",
-        False,
-    ),
-    ("timing", _has("clock"), "a Timing", False),
-    ("runtime", _has("run_agent"), "a codeloupe.Runtime", True),
-    ("own_patterns", _all_in(_is_text, AbstractSet), "a set of texts", False),
-    ("commit_shas", _all_in(_is_text, Sequence), "a list of commits", True),
-    ("timeout", _is(int, float), "a number of seconds", False),
-    ("timeout_seconds", _is(int, float), "a number of seconds", True),
-    ("pipeline", _has("definition"), "codeloupe.Pipeline.load(FILE)", False),
-    ("definition", _has("stages"), "a definition; Pipeline.load(FILE) reads a file", False),
-    ("options", _has("accept_changes"), "codeloupe.RunOptions(...)", True),
-    ("query", _is(CommitQuery), 'codeloupe.CommitQuery(revision="main..HEAD")', True),
+_AGENTS = "a list of agents, such as [ScriptedAgent(...)]; names go into Settings(agents=[...])"
+_PATH = "a path, as text or as a Path"
+# Which parameters (those with a `?` may be None), what they take, and how a hint says it.
+_TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("repo workdir file state_directory? log_directory? context_file?", _is(str, os.PathLike), _PATH),
+    ("context base_branch diff_range known_run_id session_id? claude_session_id? run_id?", _is_text, "a text"),
+    ("agent? model?", _is_text, "a text"),
+    ("fresh since_last needs_agent strict wait_for_approval accept_changes", _is(bool), "True or False"),
+    ("emit watch transcript? on_review_warning? review? ask_person?", callable, "a function"),
+    ("settings?", _is(Settings), "codeloupe.Settings(...)"),
+    ("environment? inputs", _all_in(_is_text, Mapping), "a dict of texts by name"),
+    ("agents", _all_in(_is_agent, Sequence), _AGENTS),
+    ("agents_by_name", _all_in(_is_agent, Mapping), "a dict of agents by name"),
+    ("timing", _has("clock"), "a Timing"),
+    ("runtime?", _has("run_agent"), "a codeloupe.Runtime"),
+    ("own_patterns", _all_in(_is_text, AbstractSet), "a set of texts"),
+    ("commit_shas?", _all_in(_is_text, Sequence), "a list of commits"),
+    ("timeout timeout_seconds?", _is(int, float), "a number of seconds"),
+    ("pipeline", _has("definition"), "codeloupe.Pipeline.load(FILE)"),
+    ("definition", _has("stages"), "a definition; Pipeline.load(FILE) reads a file"),
+    ("options?", _has("accept_changes"), "codeloupe.RunOptions(...)"),
+    ("query?", _is(CommitQuery), 'codeloupe.CommitQuery(revision="main..HEAD")'),
 )
-_KINDS = {name: row[1:] for row in _TABLE for name in row[0].split()}
+_KINDS = {name.rstrip("?"): (*row[1:], name.endswith("?")) for row in _TABLE for name in row[0].split()}
 
 
 def check_arguments(**given: object) -> None:
@@ -87,18 +69,16 @@ def check_arguments(**given: object) -> None:
 
 def check_scope(scope: object) -> None:
     """Raises UsageError for what is no scope, and says which class it should be, or for one with a wrong part."""
-    if scope is None:
-        return
-    if not isinstance(scope, get_args(ScopeRequest)):
-        hint = _SCOPE_HINT
-        if isinstance(scope, str) and ".." in scope:
-            hint = f"give codeloupe.RangeScope({scope!r})"
-        elif isinstance(scope, str) and "://" in scope:
-            hint = f"give codeloupe.PullRequestScope({scope!r})"
+    if scope is not None and not isinstance(scope, get_args(ScopeRequest)):
+        name = scope if isinstance(scope, str) else ""
+        hint = 'give a scope, such as codeloupe.CommitScope("HEAD"), BaseScope("main") or StagedScope()'
+        if ".." in name or "://" in name:
+            hint = f"give codeloupe.{'RangeScope' if '..' in name else 'PullRequestScope'}({name!r})"
         elif isinstance(scope, bytes):
             hint = "give codeloupe.DiffScope(NAME, DATA) for a diff"
         _refuse("scope", scope, hint)
-    check_fields(scope)
+    if scope is not None:
+        check_fields(scope)
 
 
 def check_fields(record: Any) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,7 +19,6 @@ REPOSITORY_FILE_NAMES = ("codeloupe.yaml", "codeloupe.yml")
 MAX_FILE_BYTES = 1_000_000
 _STEMS = frozenset({"codeloupe", "codeloupe-config", "codeloupe_config", "codelouperc"})
 _SUFFIXES = frozenset({"yaml", "yml", "json", "toml", "ini", "cfg", "conf", "config", "txt", "rc"})
-_CLOSE = 0.8
 _SHORTEN = "shorten the file"
 
 
@@ -52,14 +52,14 @@ def mistaken_files(root: Path, user_file: Path | None) -> tuple[str, ...]:
     notes = [
         f"{escape(name)} is not read: the settings of a repository are in {REPOSITORY_FILE_NAMES[0]}"
         for name in _names_in(root)
-        if _is_mistaken(name)
+        if name not in (*REPOSITORY_FILE_NAMES, BASELINE_NAME) and _is_mistaken(name, _STEMS)
     ]
     if user_file is not None:
-        for name in _names_in(user_file.parent):
-            stem, *suffixes = name.lower().lstrip(".").split(".")
-            is_alike = stem in ("config", "settings", *_STEMS) and suffixes and {*suffixes} <= _SUFFIXES
-            if is_alike and name != user_file.name:
-                notes.append(f"{escape(str(user_file.with_name(name)))} is not read: yours are in {user_file}")
+        notes += [
+            f"{escape(str(user_file.with_name(name)))} is not read: yours are in {user_file}"
+            for name in _names_in(user_file.parent)
+            if name != user_file.name and _is_mistaken(name, _STEMS | {"config", "settings"})
+        ]
     return tuple(notes)
 
 
@@ -70,13 +70,12 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def _is_mistaken(name: str) -> bool:
+def _is_mistaken(name: str, stems: AbstractSet[str]) -> bool:
     stem, *suffixes = name.lower().lstrip(".").split(".")
-    if name in (*REPOSITORY_FILE_NAMES, BASELINE_NAME) or not {*suffixes} <= _SUFFIXES:
-        return False
     # Only of our own name any form counts; of one that is merely like it, only the right one.
-    is_ours = stem in _STEMS and (bool(suffixes) or name.startswith(".") or name.endswith("rc"))
-    return is_ours or (suffixes in (["yaml"], ["yml"]) and closest(stem, ("codeloupe",), cutoff=_CLOSE) is not None)
+    is_ours = stem in stems and (bool(suffixes) or name.startswith(".") or name.endswith("rc"))
+    is_alike = suffixes in (["yaml"], ["yml"]) and closest(stem, ("codeloupe",), cutoff=0.8) is not None
+    return {*suffixes} <= _SUFFIXES and (is_ours or is_alike)
 
 
 def read_repository_file(root: Path) -> ConfigText | None:

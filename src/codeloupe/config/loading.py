@@ -6,13 +6,13 @@ Each value knows where it came from, and all mistakes of all sources are reporte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from codeloupe.config.files import ConfigText, read_repository_file, read_user_file, user_file_path
 from codeloupe.config.kinds import Kind, Mistake, Wrong, in_words
@@ -105,11 +105,8 @@ class Given(Struct, frozen=True):
     node: Node | None = None
 
 
-class Layer(Struct, frozen=True):
-    """What one source gives."""
-
-    values: Mapping[str, Given] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+# What one source gives: its values by key, and what is wrong apart from them.
+_Layer = tuple[Mapping[str, Given], Sequence[Problem]]
 
 
 def load_settings(
@@ -126,25 +123,24 @@ def load_settings(
     """
     user_text = None if user_file is None else read_user_file(user_file)
     layers = (
-        Layer() if user_text is None else _file_layer(user_text, OriginKind.USER),
-        Layer() if repository_file is None else _file_layer(repository_file, OriginKind.REPOSITORY),
+        _file_layer(user_text, OriginKind.USER),
+        _file_layer(repository_file, OriginKind.REPOSITORY),
         _situation_layer(environment),
         _environment_layer(environment),
         _flag_layer(flags),
     )
     problems: list[Problem] = []
     given: dict[str, Given] = {}
-    for layer in layers:
+    for values, found in layers:
         # One flag may set several keys; what is wrong with it is reported once.
-        distinct = dict.fromkeys((*layer.problems, *_value_problems(layer)))
+        distinct = dict.fromkeys((*found, *_value_problems(values)))
         problems += sorted(distinct, key=lambda problem: problem.line)
-        given.update(layer.values)
+        given.update(values)
     if problems:
         raise config_error(problems)
-    values: dict[str, Any] = {key: entry.value for key, entry in given.items()}
-    default = Origin(OriginKind.DEFAULT)
-    origins = {key: given[key].origin if key in given else default for key in KEYS}
-    return LoadedSettings(Settings(**values), MappingProxyType(origins))
+    settings: Any = {key: entry.value for key, entry in given.items()}
+    origins = {key: given[key].origin if key in given else Origin(OriginKind.DEFAULT) for key in KEYS}
+    return LoadedSettings(Settings(**settings), MappingProxyType(origins))
 
 
 def load_settings_from_disk(
@@ -159,11 +155,13 @@ def load_settings_from_disk(
     )
 
 
-def _file_layer(source: ConfigText, kind: OriginKind) -> Layer:
+def _file_layer(source: ConfigText | None, kind: OriginKind) -> _Layer:
+    if source is None:
+        return {}, ()
     try:
         document = read_document(source.name, source.text)
     except Refused as refusal:
-        return Layer(problems=(refusal.problem,))
+        return {}, (refusal.problem,)
     values: dict[str, Given] = {}
     problems = list(repetitions(source.name, document))
     for key, node in document.entries:
@@ -178,10 +176,10 @@ def _file_layer(source: ConfigText, kind: OriginKind) -> Layer:
             problems.append(Problem(place, what, hint, key.line))
         elif key.text not in values:
             values[key.text] = Given(plain(node), Origin(kind, source.name, key.line), describe(node), node)
-    return Layer(values, tuple(problems))
+    return values, problems
 
 
-def _environment_layer(environment: Mapping[str, str]) -> Layer:
+def _environment_layer(environment: Mapping[str, str]) -> _Layer:
     """`CODELOUPE_<KEY>`; an empty variable counts as not set, and a misspelt one is a problem."""
     values: dict[str, Given] = {}
     problems: list[Problem] = []
@@ -198,10 +196,10 @@ def _environment_layer(environment: Mapping[str, str]) -> Layer:
         elif meant := closest(key, KEYS, cutoff=_MISSPELT_VARIABLE_CUTOFF):
             hint = f"did you mean `{_PREFIX}{meant.upper()}`?"
             problems.append(Problem(escape(name), "unknown variable", hint))
-    return Layer(values, tuple(problems))
+    return values, problems
 
 
-def _flag_layer(flags: Mapping[str, object]) -> Layer:
+def _flag_layer(flags: Mapping[str, object]) -> _Layer:
     """The flags that were given (not None), by the key they set. Raises KeyError for an unknown key."""
     values: dict[str, Given] = {}
     for key, value in flags.items():
@@ -211,7 +209,7 @@ def _flag_layer(flags: Mapping[str, object]) -> Layer:
             origin = Origin(OriginKind.FLAG, _FLAGS.get(key) or "--" + key.replace("_", "-"))
             shown = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             values[key] = Given(read, origin, quote(shown))
-    return Layer(values)
+    return values, ()
 
 
 def _from_text(kind: Kind, text: str) -> object:
@@ -221,9 +219,9 @@ def _from_text(kind: Kind, text: str) -> object:
         return text  # the check of values says what was expected instead
 
 
-def _value_problems(layer: Layer) -> Iterator[Problem]:
+def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
     """Every wrong value of a source, and every wrong part of a value in a file."""
-    for key, given in layer.values.items():
+    for key, given in values.items():
         try:
             kind_of(key).read(given.value)
         except Wrong as wrong:
@@ -250,35 +248,27 @@ def _problem_in_file(key: str, origin: Origin, node: Node, mistake: Mistake) -> 
 
 
 def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
-    meant = closest(value, mistake.choices) if isinstance(value, str) else None
-    if meant:
+    if isinstance(value, str) and (meant := closest(value, mistake.choices)):
         return f"did you mean `{meant}`?"
     if mistake.wants_text and isinstance(value, bool | int | float):
         return "put it in quotes"
-    match origin.kind:
-        case OriginKind.ENVIRONMENT | OriginKind.FLAG if kind_of(key).from_text is None:
-            return "set it in a configuration file"
-        case OriginKind.ENVIRONMENT:
-            return f"change or unset {origin.where}"
-        case OriginKind.FLAG:
-            return f"change or leave out {origin.where}"
-        case _ if not mistake.place and mistake.found:
-            return f"the default is {default_text(key)}"
-        case _ if mistake.choices and not mistake.found:
-            return f"the keys are {in_words(mistake.choices)}"
-        case _:
-            return "`codeloupe config schema` describes every key"
+    if origin.kind in (OriginKind.ENVIRONMENT, OriginKind.FLAG):
+        is_text = kind_of(key).from_text is not None
+        return f"change or leave out {origin.where}" if is_text else "set it in a configuration file"
+    if mistake.choices and not mistake.found:
+        return f"the keys are {in_words(mistake.choices)}"
+    is_whole = not mistake.place and mistake.found
+    return f"the default is {default_text(key)}" if is_whole else "`codeloupe config schema` describes every key"
 
 
-def _situation_layer(environment: Mapping[str, str]) -> Layer:
+def _situation_layer(environment: Mapping[str, str]) -> _Layer:
     """What CI says before anybody sets anything: the change of a fork is not trusted.
 
     Where CI says that there is a pull request and not whose, it counts as one from a fork.
     """
     reason = next(_reasons_for_distrust(environment), None)
-    if reason is None:
-        return Layer()
-    return Layer({"untrusted": Given(True, Origin(OriginKind.SITUATION, reason), "true")})  # noqa: FBT003 - the value
+    origin = Origin(OriginKind.SITUATION, reason or "")
+    return {"untrusted": Given(True, origin, "true")} if reason else {}, ()  # noqa: FBT003 - the value
 
 
 def _reasons_for_distrust(environment: Mapping[str, str]) -> Iterator[str]:

@@ -1,29 +1,27 @@
 """The one YAML reader: settings, pipelines, experts and baselines as trees of plain values with line numbers.
 
-The tree is built from the parser's events, so that limits on depth, number and expansion of values hold while the file
-is read, and no tag can make an object. Only null, booleans, numbers, text, lists and mappings come out. A mistake is a
-`Problem`: its place, what is wrong there, and what to do about it.
+Limits on depth, number and expansion of values hold while the file is read, and no tag can make an object. Only null,
+booleans, numbers, text, lists and mappings come out. A mistake is a `Problem`: its place, what is wrong there, and what
+to do about it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from codeloupe.errors import ConfigError
 
-if TYPE_CHECKING:
-    import yaml
-
 MOST_LISTED = 20
 _MOST_SHOWN_CHARACTERS = 60
-_MOST_ALIASES = 50
 _LONGEST_VALUE_CHARACTERS = 4_096
 _TAG_PREFIX = "tag:yaml.org,2002:"
+_ALLOWED_TAGS = (None, *(f"{_TAG_PREFIX}{name}" for name in ("str", "seq", "map")))
 _CONVERTED_TAGS = frozenset(f"{_TAG_PREFIX}{name}" for name in ("null", "bool", "int", "float"))
 # Patterns as text: to compile them takes milliseconds, and most runs read no file.
 _PLAIN_WORD = "[A-Za-z0-9_.-]{1,60}"
@@ -32,35 +30,17 @@ _FORBIDDEN_CHARACTER = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-
 # The C parser compares each tag directive with all before it: 1 MB of them took 16 s.
 _TAG_DIRECTIVE = "(?:^|[\n\r\x85\u2028\u2029])\ufeff*(%TAG)"
 _SYNONYMS = {"files": "include", "ignore": "exclude", "paths": "include", "threshold": "fail_on"}
-_TAB = ("a tab is used for indentation", "indent with spaces")
-_MISPLACED = ("this does not belong here", "check indentation and quotes")
-# By what both parsers' messages contain: what is wrong and what to do.
-_EXPLANATIONS = {
-    "tab character": _TAB,
-    "mapping values are not allowed": (
-        "there is a `:` where no key can be",
-        "put a value that holds `: ` in quotes; check colon and indentation of this line and the one above",
-    ),
-    "',' or ']'": ("this `[` is not closed", "add the missing `]` or `,`"),
-    "',' or '}'": ("this `{` is not closed", "add the missing `}` or `,`"),
-    "unexpected end of stream": ("this quote is not closed", "add the closing quote"),
-    "unknown escape character": (
-        "the text in double quotes holds a `\\` that begins no known escape",
-        "use single quotes, or double the `\\`",
-    ),
-    "could not find expected ':'": ("this line is no `key: value`", "write `key: value`, with a colon"),
-    "alphabetic or numeric character": (
-        "a plain value cannot begin with `*` or `&`",
-        'put it in quotes, such as "*.py"',
-    ),
-    "did not find expected key": _MISPLACED,
-    "<block end>": _MISPLACED,
-    "'-' indicator": ("a list and keys are mixed on one level", "indent the list under its key"),
-    "node content": ("a value is missing here", "put the value in quotes"),
-    "incompatible YAML document": ("this version of YAML is not known", "remove the %YAML line"),
-}
-# Of these the place is where the open part began.
-_OPENED = ("',' or", "unexpected end", "expected ':'", "alphabetic or numeric")
+# By what both parsers' messages contain: what is wrong, what to do, and whether it is so where the open part began.
+_EXPLANATIONS = (
+    ("tab character", "a tab is used for indentation", "indent with spaces", False),
+    ("mapping values are not", "there is a `:` where no key can be", "put a value that holds `: ` in quotes", False),
+    ("',' or", "this bracket is not closed", "add the missing bracket or comma", True),
+    ("unexpected end of", "this quote is not closed", "add the closing quote", True),
+    ("expected ':'", "this line is no `key: value`", "write `key: value`, with a colon", True),
+    ("alphabetic", "a plain value cannot begin with `*` or `&`", 'put it in quotes, such as "*.py"', True),
+    ("undefined alias", "this alias has no anchor before it", "put a value that begins with `*` in quotes", False),
+    ("node content", "a value is missing here", "put the value in quotes", False),
+)
 
 ScalarValue = bool | int | float | str | None
 
@@ -83,7 +63,7 @@ class Refused(Exception):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much a file may contain; values are counted with aliases written out."""
+    """How much a file may contain; values are counted, and levels too, with aliases written out."""
 
     characters: int = 1_000_000
     values: int = 10_000
@@ -91,22 +71,18 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class ScalarNode(Struct, frozen=True):
-    """One value, as written and as meant. `size` and `height` are those of the nodes with parts."""
+    """One value, as written and as meant."""
 
     line: int
     text: str
     value: ScalarValue
-    size: int = 1
-    height: int = 0
 
 
 class ListNode(Struct, frozen=True):
-    """A list. `size` counts the values of all levels with aliases written out, `height` the levels below."""
+    """A list."""
 
     line: int
     items: tuple[Node, ...]
-    size: int
-    height: int
 
 
 class MapNode(Struct, frozen=True):
@@ -114,8 +90,6 @@ class MapNode(Struct, frozen=True):
 
     line: int
     entries: tuple[tuple[ScalarNode, Node], ...]
-    size: int
-    height: int
 
 
 Node = ScalarNode | ListNode | MapNode
@@ -259,11 +233,11 @@ def read_document(name: str, text: str, *, deepest_level: int = 10, limits: Limi
     if found := re.search(_TAG_DIRECTIVE, text):
         raise _refused_at(name, text, found.start(1), "tag directives are not allowed", "remove the %TAG line")
     try:
-        root = _Composer(name, text, limits, yaml).document()
+        root = _composed(name, text, limits, yaml)
     except yaml.YAMLError as error:
         raise Refused(_explained(name, text, error)) from error
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
-        return MapNode(1, (), 0, 0)
+        return MapNode(1, ())
     if not isinstance(root, MapNode):
         raise _refused(name, root.line, f"expected lines of `key: value`, found {describe(root)}", "write `key: value`")
     return root
@@ -284,119 +258,62 @@ def _explained(name: str, text: str, error: Any) -> Problem:
     if mark is None:
         return Problem(escape(name), "not valid YAML", "compare it with what `codeloupe config init` writes")
     message, character = str(error.problem), text[mark.index : mark.index + 1]
-    what, hint = f"not valid YAML: {escape(message)}", "check this line and its quotes"
-    if "cannot start any token" in message:
-        beginning = (f"neither key nor value can begin with {quote(character)}", "put the value in quotes")
-        what, hint = _TAB if character == "\t" else beginning
-    else:
-        what, hint = next((words for part, words in _EXPLANATIONS.items() if part in message), (what, hint))
-        if any(part in message for part in _OPENED):
-            mark = error.context_mark or mark
+    message = "tab character" if "cannot start any token" in message and character == "\t" else message
+    what, hint, is_open = f"not valid YAML: {escape(message)}", "check indentation and quotes of this line", False
+    what, hint, is_open = next((row[1:] for row in _EXPLANATIONS if row[0] in message), (what, hint, is_open))
+    mark = (error.context_mark if is_open else None) or mark
     return Problem(f"{escape(name)}:{mark.line + 1}:{mark.column + 1}", what, hint, mark.line + 1)
 
 
-class _Composer:
-    """Builds the tree of one file. Anchors map to their finished node, or to None while it is being built."""
-
-    def __init__(self, name: str, text: str, limits: Limits, parser: Any) -> None:
-        self._name = name
-        self._limits = limits
-        self._yaml = parser
-        # One parser object for events and for the implicit types of plain values.
-        self._loader = getattr(parser, "CSafeLoader", parser.SafeLoader)(text)
-        self._events: Iterator[yaml.Event] = iter(self._loader.get_event, None)
-        self._anchors: dict[str, Node | None] = {}
-        self._values = 0
-        self._aliases = 0
-
-    def document(self) -> Node | None:
-        """The only document of the file, or None when there is none."""
-        next(self._events)
-        if isinstance(next(self._events), self._yaml.StreamEndEvent):
-            return None
-        root = self._node(next(self._events), depth=0)
-        next(self._events)
-        after = next(self._events)
-        if not isinstance(after, self._yaml.StreamEndEvent):
-            raise self._refusal(after, "a second document begins here", "keep one document, without `---` lines")
-        return root
-
-    def _node(self, event: yaml.Event, *, depth: int) -> Node:
-        if isinstance(event, self._yaml.AliasEvent):
-            return self._alias(event, depth=depth)
-        self._check_room(event, depth=depth, values=1)
-        anchor = getattr(event, "anchor", None)
-        if anchor is not None:
-            self._anchors[anchor] = None
-        node = self._scalar(event) if isinstance(event, self._yaml.ScalarEvent) else self._collection(event, depth)
-        if anchor is not None:
-            self._anchors[anchor] = node
-        return node
-
-    def _collection(self, event: yaml.Event, depth: int) -> Node:
-        self._check_tag(event, (f"{_TAG_PREFIX}seq", f"{_TAG_PREFIX}map", "!"))
-        children: list[Node] = []
-        while not isinstance(child := next(self._events), self._yaml.CollectionEndEvent):
-            children.append(self._node(child, depth=depth + 1))
-        size = 1 + sum(child.size for child in children)
-        height = 1 + max((child.height for child in children), default=0)
-        if isinstance(event, self._yaml.SequenceStartEvent):
-            return ListNode(_line_of(event), tuple(children), size, height)
-        entries: list[tuple[ScalarNode, Node]] = []
-        for key, value in zip(children[::2], children[1::2], strict=True):
-            if not isinstance(key, ScalarNode):
-                hint = "use a plain word as the key"
-                raise _refused(self._name, key.line, f"{describe(key)} cannot be a key", hint)
-            entries.append((key, value))
-        return MapNode(_line_of(event), tuple(entries), size, height)
-
-    def _alias(self, event: yaml.AliasEvent, *, depth: int) -> Node:
-        self._aliases += 1
-        if self._aliases > _MOST_ALIASES:
-            raise self._refusal(event, f"more than {_MOST_ALIASES} aliases (`*name`)", "write the values out")
-        anchor = event.anchor or ""
-        if anchor not in self._anchors:
-            what = f"the alias {quote('*' + anchor)} has no anchor before it"
-            raise self._refusal(event, what, "put a value that begins with `*` in quotes")
-        node = self._anchors[anchor]
-        if node is None:
-            raise self._refusal(event, f"the alias {quote('*' + anchor)} contains itself", "write the value out")
-        self._check_room(event, depth=depth + node.height, values=node.size)
-        return node
-
-    def _scalar(self, event: yaml.ScalarEvent) -> ScalarNode:
-        self._check_tag(event, (f"{_TAG_PREFIX}str", "!"))
-        text = event.value
-        if len(text) > _LONGEST_VALUE_CHARACTERS:
-            what = f"a value longer than {_LONGEST_VALUE_CHARACTERS:,} characters"
-            raise self._refusal(event, what, "shorten it")
-        value: ScalarValue = text
-        if event.tag is None and event.implicit[0]:
-            tag = self._loader.resolve(self._yaml.ScalarNode, text, event.implicit)
-            if tag in _CONVERTED_TAGS:
-                try:
-                    value = self._loader.construct_object(self._yaml.ScalarNode(tag, text))
-                except ValueError:  # looks like a number and is none, such as 0x_
-                    value = text
-        return ScalarNode(_line_of(event), text, value)
-
-    def _check_tag(self, event: yaml.Event, allowed: tuple[str, ...]) -> None:
-        tag = getattr(event, "tag", None)
-        if tag is not None and tag not in allowed:
-            what = f"the tag {quote(tag.replace(_TAG_PREFIX, '!!', 1))} is not allowed"
-            raise self._refusal(event, what, "write the plain value, without a tag")
-
-    def _check_room(self, event: yaml.Event, *, depth: int, values: int) -> None:
-        if depth > self._limits.depth:
-            raise self._refusal(event, f"nested more than {self._limits.depth} levels deep", "flatten this value")
-        self._values += values
-        if self._values > self._limits.values:
-            what = f"more than {self._limits.values:,} values, aliases written out"
-            raise self._refusal(event, what, "shorten the file")
-
-    def _refusal(self, event: yaml.Event, what: str, hint: str) -> Refused:
-        return _refused(self._name, _line_of(event), what, hint)
+def _refuse_hostile(name: str, events: Iterable[Any], limits: Limits, parser: Any) -> None:
+    """Refuse what the parser would build by recursion, or would have understood in its own way."""
+    depth = documents = 0
+    for event in events:
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
+        depth += isinstance(event, parser.CollectionStartEvent) - isinstance(event, parser.CollectionEndEvent)
+        documents += isinstance(event, parser.DocumentStartEvent)
+        if depth > limits.depth + 1:
+            raise _refused(name, line, f"nested more than {limits.depth} levels deep", "flatten this value")
+        if documents > 1:
+            raise _refused(name, line, "a second document begins here", "keep one document, without `---` lines")
+        if (tag := getattr(event, "tag", None)) not in _ALLOWED_TAGS:
+            what = f"the tag {quote(str(tag).replace(_TAG_PREFIX, '!!', 1))} is not allowed"
+            raise _refused(name, line, what, "write the plain value, without a tag")
+        if isinstance(event, parser.ScalarEvent) and len(event.value) > _LONGEST_VALUE_CHARACTERS:
+            raise _refused(name, line, f"a value longer than {_LONGEST_VALUE_CHARACTERS:,} characters", "shorten it")
 
 
-def _line_of(event: yaml.Event) -> int:
-    return 1 if event.start_mark is None else event.start_mark.line + 1
+def _composed(name: str, text: str, limits: Limits, parser: Any) -> Node | None:
+    """The tree of the only document of a file, or None when there is none. Raises Refused and YAMLError."""
+    loader: Any = getattr(parser, "CSafeLoader", parser.SafeLoader)
+    _refuse_hostile(name, parser.parse(text, loader), limits, parser)
+    source, values = loader(text), 0
+
+    def tree(node: Any, depth: int) -> Node:
+        nonlocal values
+        values += 1
+        line = node.start_mark.line + 1
+        if depth > limits.depth:
+            raise _refused(name, line, f"nested more than {limits.depth} levels deep", "flatten this value")
+        if values > limits.values:
+            what = f"more than {limits.values:,} values, aliases written out"
+            raise _refused(name, line, what, "shorten the file")
+        if isinstance(node, parser.SequenceNode):
+            return ListNode(line, tuple(tree(item, depth + 1) for item in node.value))
+        if isinstance(node, parser.MappingNode):
+            entries: list[tuple[ScalarNode, Node]] = []
+            for key_node, value_node in node.value:
+                key = tree(key_node, depth + 1)
+                if not isinstance(key, ScalarNode):
+                    raise _refused(name, key.line, f"{describe(key)} cannot be a key", "use a plain word as the key")
+                entries.append((key, tree(value_node, depth + 1)))
+            return MapNode(line, tuple(entries))
+        value: ScalarValue = node.value
+        if node.tag in _CONVERTED_TAGS:
+            # What looks like a number may be none, such as 0x_.
+            with contextlib.suppress(ValueError):
+                value = source.construct_object(node)
+        return ScalarNode(line, node.value, value)
+
+    root = source.get_single_node()
+    return None if root is None else tree(root, 0)

@@ -14,25 +14,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
 
 from codeloupe.system.regex import regex
 
-
-@cache
-def _hidden_anywhere() -> re.Pattern[str]:
-    """For text beyond ASCII, which many changes have none of: so large a class takes milliseconds to compile."""
-    emoji = "\u2190-\U0001faff"
-    return re.compile(
-        r"([\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f"
-        r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-        r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff])\1*"
-        # A joiner is a part of some emoji, and between letters a way to make two names look the same.
-        rf"|(?<![{emoji}])\u200d|\u200d(?![{emoji}])"
-    )
-
-
+_EMOJI = (
+    r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u24ff\u25a0-\u27bf"
+    r"\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_INVISIBLE = (
+    r"\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+# A joiner is a part of some emoji, and between letters a way to make two names look the same.
+_JOINER = rf"(?<![{_EMOJI}])(?<![{_EMOJI}]\ufe0f)\u200d|\u200d(?![{_EMOJI}])"
 _HIDDEN_ASCII = regex(r"([\x00-\x08\x0b-\x1f\x7f])\1*")
+# For text beyond ASCII, which many changes have none of: so large a class takes milliseconds to compile.
+_HIDDEN = regex(rf"([\x00-\x08\x0b-\x1f{_INVISIBLE}\ufe0e])\1*|{_JOINER}")
+_FORBIDDEN_TEXT = rf"[\x00-\x1f{_INVISIBLE}]|(?<![{_EMOJI}0-9#*])[\ufe0e\ufe0f]|{_JOINER}"
+_FORBIDDEN = regex(_FORBIDDEN_TEXT)
+_FORBIDDEN_OUTSIDE_ASCII = regex(rf"\x7f|(?![\x00-\x7f])(?:{_FORBIDDEN_TEXT})")
+_LOG_COMMAND = regex(r"(?m)^([^\S\n]*):(?=:)|##(?=\w*\[)")
+_IN_ASCII = str.maketrans(
+    {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
+)
+_CUT = "…"
+_IN_MESSAGE = {ord("%"): "%25", ord("\r"): "%0D", ord("\n"): "%0A"}
+_SHORTEST_FENCE = 3
+_BACKTICKS = regex(r"`+")
+# What becomes code: addresses, then names and numbers that forges turn into links and notices.
+_ACTIVE = regex(
+    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s`<>]{1,2000}"
+    r"|(?:www\.|mailto:|xmpp:)[^\s`<>]{1,2000}"
+    r"|[A-Za-z0-9._%+-]{0,100}@[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}"
+    r"|[#!][0-9]{1,12}"
+    r"|(?<![A-Za-z0-9])GH-[0-9]{1,12}"
+)
+_REFERENCES = regex(r"(?:GH-[0-9]{1,12})+")
+_SPECIAL = regex(r"[\\`\[\]$|~#_]")
+# An underline that makes a heading or a table of the row above, a rule, a command of the forge.
+_LINE_START = regex(r"([ 0-9.)]*+)[-*=:](?=[-*=: ]*\Z)|([ ]*+)(?:/(?=[A-Za-z])|:)")
 
 
 def visible(text: str) -> str:
@@ -43,7 +64,7 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _hidden_in(text).sub(_shown, text.replace("\r\n", "\n"))
+    return (_HIDDEN_ASCII if text.isascii() else _HIDDEN).sub(_shown, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
@@ -53,11 +74,7 @@ def one_line(text: str) -> str:
 
 def has_hidden(text: str) -> bool:
     """Whether `visible` would change the text."""
-    return not (text.isascii() and text.isprintable()) and _hidden_in(text).search(text) is not None
-
-
-def _hidden_in(text: str) -> re.Pattern[str]:
-    return _HIDDEN_ASCII if text.isascii() else _hidden_anywhere()
+    return not (text.isascii() and text.isprintable()) and _HIDDEN.search(text) is not None
 
 
 def _shown(match: re.Match[str]) -> str:
@@ -65,44 +82,6 @@ def _shown(match: re.Match[str]) -> str:
     code = ord(run[0])
     name = f"0x{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else f"U+{code:04X}"
     return f"<{name}>" if len(run) == 1 else f"<{name}×{len(run)}>"
-
-
-_EMOJI = (
-    r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u24ff\u25a0-\u27bf"
-    r"\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-)
-_ALWAYS_ESCAPED = (
-    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-_FORBIDDEN = (
-    rf"[{_ALWAYS_ESCAPED}]"
-    rf"|(?<![{_EMOJI}0-9#*])[\ufe0e\ufe0f]"
-    rf"|(?<![{_EMOJI}])(?<![{_EMOJI}]\ufe0f)\u200d"
-    rf"|\u200d(?![{_EMOJI}])"
-)
-_FORBIDDEN_OUTSIDE_ASCII = rf"\x7f|(?![\x00-\x7f])(?:{_FORBIDDEN})"
-_LOG_COMMAND = r"(?m)^([^\S\n]*):(?=:)|##(?=\w*\[)"
-_IN_ASCII = str.maketrans(
-    {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
-)
-_CUT = "…"
-_IN_MESSAGE = {ord("%"): "%25", ord("\r"): "%0D", ord("\n"): "%0A"}
-_SHORTEST_FENCE = 3
-_BACKTICKS = r"`+"
-# What becomes code: addresses, then names and numbers that forges turn into links and notices.
-_ACTIVE = (
-    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s`<>]{1,2000}"
-    r"|(?:www\.|mailto:|xmpp:)[^\s`<>]{1,2000}"
-    r"|[A-Za-z0-9._%+-]{0,100}@[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}"
-    r"|[#!][0-9]{1,12}"
-    r"|(?<![A-Za-z0-9])GH-[0-9]{1,12}"
-)
-_REFERENCES = r"(?:GH-[0-9]{1,12})+"
-_SPECIAL = r"[\\`\[\]$|~#_]"
-# An underline that makes a heading or a table of the row above, a rule, a command of the forge.
-_LINE_START = r"([ 0-9.)]*+)[-*=:](?=[-*=: ]*\Z)|([ ]*+)(?:/(?=[A-Za-z])|:)"
 
 
 def plain_signs(text: str) -> str:
@@ -115,12 +94,6 @@ def in_ascii(text: str) -> str:
     return plain_signs(text).encode("ascii", "backslashreplace").decode("ascii")
 
 
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """Compiled on first use: that takes milliseconds, and every start of the program loads this module."""
-    return re.compile(text)
-
-
 def terminal(text: str, *, keep_newlines: bool = False) -> str:
     """The text with nothing in it that a terminal would obey or hide: `\\x1b`, `\\u202e`; a tab becomes a space.
 
@@ -131,9 +104,9 @@ def terminal(text: str, *, keep_newlines: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return text
     if not keep_newlines:
-        return _pattern(_FORBIDDEN).sub(_visible, text)
+        return _FORBIDDEN.sub(_visible, text)
     lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(_pattern(_FORBIDDEN).sub(_visible, line) for line in lines)
+    return "\n".join(_FORBIDDEN.sub(_visible, line) for line in lines)
 
 
 def log_line(text: str) -> str:
@@ -143,7 +116,7 @@ def log_line(text: str) -> str:
 
 def without_log_commands(lines: str) -> str:
     """Break what CI systems would obey: `::` at the start of a line, and `##[` or `##name[` anywhere in it."""
-    return _pattern(_LOG_COMMAND).sub(lambda match: f"{match[1]}: " if match[1] is not None else "## ", lines)
+    return _LOG_COMMAND.sub(lambda match: f"{match[1]}: " if match[1] is not None else "## ", lines)
 
 
 def for_ci_log(text: str) -> str:
@@ -155,7 +128,7 @@ def for_ci_log(text: str) -> str:
     if text.startswith(("{", "[")):
         return text
     if text.startswith("<"):
-        return _pattern(_LOG_COMMAND).sub(lambda match: f"{match[1]}&#58;" if match[1] is not None else "&#35;#", text)
+        return _LOG_COMMAND.sub(lambda match: f"{match[1]}&#58;" if match[1] is not None else "&#35;#", text)
     return without_log_commands(text)
 
 
@@ -165,8 +138,8 @@ def json_document(document: str) -> str:
     Lone surrogates become `\\udcXX`, so a path that is not UTF-8 survives and the document can be encoded.
     The document must be one that `json.dumps` made: characters outside ASCII stand only inside its strings.
     """
-    escaped = _pattern(_FORBIDDEN_OUTSIDE_ASCII).sub(_json_escape, document)
-    return _pattern(r"##(?=\w*\[)").sub(r"#\\u0023", escaped) if "##" in escaped else escaped
+    escaped = _FORBIDDEN_OUTSIDE_ASCII.sub(_json_escape, document)
+    return re.sub(r"##(?=\w*\[)", r"#\\u0023", escaped) if "##" in escaped else escaped
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -266,7 +239,7 @@ def markdown_prose(text: str, *, longest: int) -> str:
 def markdown_code(code: str, *, language: str = "") -> str:
     """A block of code, with a fence that is longer than any inside. `language` must come from us."""
     shown = "\n".join(terminal(row.expandtabs(4)) for row in code.split("\n"))
-    runs = _pattern(_BACKTICKS).findall(shown)
+    runs = _BACKTICKS.findall(shown)
     fence = "`" * max(_SHORTEST_FENCE, max(map(len, runs), default=0) + 1)
     return f"{fence}{language}\n{shown}\n{fence}"
 
@@ -276,7 +249,7 @@ def code_span(text: str) -> str:
     shown = terminal(text)
     if not shown.strip():
         return ""
-    runs = {len(run) for run in _pattern(_BACKTICKS).findall(shown)}
+    runs = {len(run) for run in _BACKTICKS.findall(shown)}
     fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     # A backtick at an edge would lengthen the fence; one space on both sides is not shown.
     padding = " " if shown[0] in "` " or shown[-1] in "` " else ""
@@ -298,12 +271,12 @@ def _line(row: str) -> str:
     # Deeper rows would be code to Markdown, and show what is escaped here.
     indent = min(len(row) - len(text), 3)
     shown = " " * indent + _joined(_spans(text.rstrip()))
-    start = _pattern(_LINE_START).match(shown)
+    start = _LINE_START.match(shown)
     return f"{shown[: start.end() - 1]}\\{shown[start.end() - 1 :]}" if start else shown
 
 
 def _spans(row: str) -> list[str]:
-    runs = [(match.start(), match.end()) for match in _pattern(_BACKTICKS).finditer(row)]
+    runs = [(match.start(), match.end()) for match in _BACKTICKS.finditer(row)]
     following: dict[int, list[int]] = {}
     for position in range(len(runs) - 1, -1, -1):
         following.setdefault(runs[position][1] - runs[position][0], []).append(position)
@@ -327,7 +300,7 @@ def _spans(row: str) -> list[str]:
 def _text(text: str) -> str:
     shown: list[str] = []
     at = 0
-    for match in _pattern(_ACTIVE).finditer(text):
+    for match in _ACTIVE.finditer(text):
         active = match[0].rstrip(".,;:!?)'\"")
         shown += [*_between(text[at : match.start()]), code_span(active)]
         at = match.start() + len(active)
@@ -336,8 +309,8 @@ def _text(text: str) -> str:
 
 def _between(text: str) -> tuple[str, str]:
     """The text between what became code. A `GH-3` that was the end of a word is one by itself behind code."""
-    start = _pattern(_REFERENCES).match(text)
-    rest = _pattern(_SPECIAL).sub(r"\\\g<0>", text[start.end() :] if start else text)
+    start = _REFERENCES.match(text)
+    rest = _SPECIAL.sub(r"\\\g<0>", text[start.end() :] if start else text)
     return code_span(start[0]) if start else "", rest.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

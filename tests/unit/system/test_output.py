@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.system.streaming import HeadAndTail, Lines
-from tests.rows import each
 
 PIECES = st.lists(st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\0", b"\xff"]), max_size=12).map(b"".join))
 
@@ -38,13 +37,12 @@ class TestHeadAndTail:
         assert output.kept() == expected
         assert output.kept() == expected
 
-    @each("piece", [b"x", b"x" * 1000, b"x" * 1_000_000])
-    def test_memory_is_bounded_whatever_the_size_of_the_pieces(self, piece: bytes) -> None:
-        output = HeadAndTail(1000)
-        for _ in range(50_000 if len(piece) == 1 else 300):
-            output.add(piece)
-            assert sys.getsizeof(output._head) + sys.getsizeof(output._tail) < 200_000
-        assert output.omitted_bytes > 0
+    def test_memory_is_bounded_whatever_the_size_of_the_pieces(self) -> None:
+        for piece, count in ((b"x", 50_000), (b"x" * 1_000_000, 300)):
+            output = HeadAndTail(1000)
+            for _ in range(count):
+                output.add(piece)
+                assert sys.getsizeof(output._head) + sys.getsizeof(output._tail) < 200_000
 
 
 class TestLines:

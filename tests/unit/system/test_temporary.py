@@ -1,8 +1,9 @@
+"""Directories for the time of one piece of work, and the removal of trees, whatever is in them."""
+
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.system.directories import remove_abandoned, temporary_directory
+from codeloupe.system.directories import remove_abandoned, remove_tree, temporary_directory
 from tests.rows import each
-from tests.stage_workspaces import make_deep
+from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 
 pytestmark = pytest.mark.program
 
@@ -41,75 +42,60 @@ def start_maker() -> tuple[subprocess.Popen[str], Path]:
     return maker, Path(maker.stdout.readline().strip())
 
 
-def end(maker: subprocess.Popen[str]) -> int:
+def abandoned() -> Path:
+    """A directory whose maker was killed."""
+    maker, directory = start_maker()
     with maker:
         maker.kill()
-    return maker.returncode
+    assert names_in(directory) == ["half"]
+    return directory.parent
 
 
-def test_it_is_empty_for_this_user_alone_and_gone_afterwards() -> None:
+def test_it_is_empty_for_this_user_alone_and_gone_afterwards_whatever_was_left_in_it() -> None:
     with temporary_directory() as directory:
         assert names_in(directory) == []
         assert [folder.stat().st_mode & 0o777 for folder in (directory, directory.parent)] == [0o700, 0o700]
         (directory / "file").write_text("x")
-    assert names_in(place()) == []
-
-
-def test_it_is_gone_after_an_error_whatever_was_left_in_it() -> None:
     with pytest.raises(KeyboardInterrupt), temporary_directory() as directory:  # noqa: PT012 - the block is the case
         make_deep(directory, 1_050, name="deep")
         raise KeyboardInterrupt
     assert names_in(place()) == []
 
 
-def test_what_a_killed_process_left_goes_with_the_next_run() -> None:
-    maker, directory = start_maker()
-    assert end(maker) == -signal.SIGKILL
-    assert names_in(directory) == ["half"]
-    again, other = start_maker()
-    try:
-        assert not directory.parent.exists()
-        assert names_in(other) == ["half"]
-    finally:
-        again.communicate()
-    assert names_in(place()) == []
-
-
-def test_a_directory_in_which_somebody_works_stays() -> None:
+def test_what_a_killed_process_left_goes_with_the_next_run_and_what_somebody_works_in_stays() -> None:
+    left = abandoned()
     maker, directory = start_maker()
     try:
+        assert not left.exists()
         remove_abandoned(place())
         assert names_in(directory) == ["half"]
     finally:
         maker.communicate()
     assert maker.returncode == 0
+    assert names_in(place()) == []
 
 
-@each("owner", [None, "", "somebody else's words\n", "link", "pipe", "folder"])
+@each("owner", [None, "", "somebody else's words\n", "link", "pipe", "folder", "copy", "renamed"])
 def test_what_only_looks_like_ours_stays(tmp_path: Path, owner: str | None) -> None:
     theirs = tmp_path / "codeloupe-checkout"
-    (theirs / "work").mkdir(parents=True)
-    (theirs / "work" / "precious").write_text("gold")
-    match owner:
-        case None:
-            pass
-        case "link":
-            maker, directory = start_maker()
-            end(maker)
-            (theirs / "owner").symlink_to(directory.parent / "owner")
-        case "pipe":
+    if owner == "copy":
+        shutil.copytree(abandoned(), theirs)
+    elif owner == "renamed":
+        shutil.move(abandoned(), theirs)
+    else:
+        fill(theirs, {"work/half": "done"})
+        if owner == "link":
+            (theirs / "owner").symlink_to(abandoned() / "owner")
+        elif owner == "pipe":
             os.mkfifo(theirs / "owner")
-        case "folder":
+        elif owner == "folder":
             (theirs / "owner").mkdir()
-        case _:
+        elif owner is not None:
             (theirs / "owner").write_text(owner)
     remove_abandoned(tmp_path)
-    assert (theirs / "work" / "precious").read_text() == "gold"
-    remove_abandoned(place())
-
-
-def test_a_place_that_cannot_be_looked_at_is_left_alone(tmp_path: Path) -> None:
     remove_abandoned(tmp_path / "never")
+    assert (theirs / "work" / "half").read_text() == "done"
+    remove_abandoned(place())
 
 
 def test_where_files_cannot_be_locked_it_is_made_and_never_taken_for_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,41 +107,6 @@ def test_where_files_cannot_be_locked_it_is_made_and_never_taken_for_abandoned(m
         monkeypatch.undo()
         remove_abandoned(directory.parent.parent)
         assert directory.exists()
-
-
-KILLED = """
-import os
-from codeloupe.system.directories import temporary_directory
-with temporary_directory() as directory:
-    (directory / "half").write_text("done")
-    print(directory.parent, flush=True)
-    os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.fixture
-def abandoned(tmp_path: Path) -> Path:
-    """A directory whose maker was killed."""
-    place = tmp_path / "place"
-    place.mkdir()
-    told = subprocess.run(
-        (sys.executable, "-c", KILLED), env={**os.environ, "TMPDIR": str(place)}, capture_output=True, check=False
-    )
-    return Path(os.fsdecode(told.stdout.strip()))
-
-
-def test_a_copy_that_somebody_made_to_look_at_it_stays(abandoned: Path) -> None:
-    copy = abandoned.with_name("codeloupe-to-look-at")
-    shutil.copytree(abandoned, copy)
-    remove_abandoned(abandoned.parent)
-    assert not abandoned.exists()
-    assert (copy / "work" / "half").read_text() == "done"
-
-
-def test_one_that_somebody_renamed_to_keep_it_stays(abandoned: Path) -> None:
-    kept = abandoned.rename(abandoned.with_name("codeloupe-kept"))
-    remove_abandoned(kept.parent)
-    assert (kept / "work" / "half").read_text() == "done"
 
 
 def test_a_process_that_is_forked_off_leaves_the_directory_to_its_maker() -> None:
@@ -171,3 +122,29 @@ def test_a_process_that_is_forked_off_leaves_the_directory_to_its_maker() -> Non
         if os.getpid() != maker:
             os._exit(0)
     assert not directory.parent.exists()
+
+
+def test_a_tree_goes_with_its_links_and_nothing_outside(tmp_path: Path) -> None:
+    outside = fill(tmp_path / "outside", {"precious": "gold"})
+    outside.chmod(0o755)
+    tree = fill(tmp_path / "tree", {"a": "1", "b/c/d": "2"})
+    (tree / "b" / "link").symlink_to(outside)
+    make_socket(tree / "socket")
+    make_deep(tree, 1_050, name="deep")
+    remove_tree(tree)
+    remove_tree(tree)
+    assert not tree.exists()
+    tree.symlink_to(outside)
+    with pytest.raises(OSError, match="tree"):
+        remove_tree(tree)
+    assert outside.stat().st_mode & 0o777 == 0o755
+    assert held(outside) == {b"precious": (b"gold", False)}
+
+
+def test_folders_that_even_their_owner_may_not_enter_go(tmp_path: Path) -> None:
+    tree = fill(tmp_path / "tree", {"a/b/c/d": "1", "a/e/f": "2"})
+    for folder in ("a/b/c", "a/b", "a/e", "a", "."):
+        (tree / folder).chmod(0o000)
+    code = "import sys\nfrom pathlib import Path\nfrom codeloupe.system.directories import remove_tree\n"
+    run_bound(f"{code}remove_tree(Path(sys.argv[1]))\n", tree)
+    assert not tree.exists()

@@ -30,7 +30,6 @@ from codeloupe.engine.external.command import (
     found_program,
     outcome_of,
     place,
-    replied,
     tail,
 )
 from codeloupe.engine.parse.review_answer import read_review_answer
@@ -38,6 +37,7 @@ from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
+from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.system.directories import temporary_directory
@@ -95,17 +95,18 @@ class CerberusReviewer:
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the whole change in one run. Failures are in the outcome; only cancellation is raised."""
-        reply, usage = _refusal(task), Usage()
-        if reply is None:
-            started = time.monotonic()
-            reply = await replied(lambda: self._ask(task, deadline=started + task.timeout_seconds), self.info.type)
-            # The gate does not say how often it asks its agents, and what they cost.
-            usage = Usage(requests=1, unknown_costs=1, duration_seconds=time.monotonic() - started)
-        return outcome_of(reply, task, reviewer=self.info.type, usage=usage, emit=emit)
+        refusal = _refusal(task)
+
+        async def ask() -> Reply:
+            return refusal or await self._ask(task, deadline=time.monotonic() + task.timeout_seconds)
+
+        # The gate does not say how often it asks its agents, and what they cost.
+        usage = Usage() if refusal else Usage(requests=1, unknown_costs=1)
+        return await outcome_of(ask, task, reviewer=self.info.type, emit=emit, usage=usage)
 
     async def _ask(self, task: ReviewTask, *, deadline: float) -> Reply:
         hint = "install the Cerberus plugin, or set review_gate_path to its review-gate"
-        program = found_program(self._program, hint, program=PROGRAM)
+        program = found_program(self._program, hint)
         here = self._place.repo.resolve()
         # The gate takes patterns of files from where it is: the top of the work tree.
         repository = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
@@ -124,41 +125,36 @@ class CerberusReviewer:
             if not await gate.spawn(arguments):
                 return failed(FAILED, "another review became active in this session (give it one of its own)")
         waited = await gate.wait()
-        if waited.exit_code in (2, 3):
-            notes.append(f"the first attempt failed: {waited.failed().reason}")
+        if waited.exit_code in (2, 3) and isinstance(first := waited.judged(), Reply):
+            notes.append(f"the first attempt failed: {first.reason}")
             # Where one is active still, it is our own.
             await gate.spawn(arguments)
             waited = await gate.wait()
         return await asyncio.to_thread(self._read, waited, task, notes)
 
     def _read(self, waited: _Waited, task: ReviewTask, notes: list[str]) -> Reply:
-        notes = [*notes, *waited.parse_errors]
-        if not waited.document:
-            return replace(waited.failed(), notes=tuple(notes), raw=waited.output)
-        # Reviewers of the gate that failed are in the notes: the others made its verdict.
-        answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
-        findings = place(answer.findings, task, reviewer=self.info.type)
-        # A verdict may be due to findings that could not be read or placed; it must not be lost with them.
-        verdict, judged, reply = waited.verdict, judge(findings, complete=True), Reply()
-        if verdict is None:
-            reply = waited.failed()
-        elif answer.problem is not None:
-            reply = failed(INVALID_ANSWER, answer.problem)
-        elif _ORDER.index(verdict) > _ORDER.index(judged):
-            unlike = f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}"
-            reply = failed(FAILED, unlike)
+        said, findings, dropped = waited.judged(), tuple[Finding, ...](), tuple[str, ...]()
+        reply = said if isinstance(said, Reply) else Reply()
+        if waited.document:
+            # Reviewers of the gate that failed are in the notes: the others made its verdict.
+            answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
+            findings, dropped = place(answer.findings, task, reviewer=self.info.type), answer.dropped
+            # A verdict may be due to findings that could not be read or placed; it must not be lost with them.
+            judged = judge(findings, complete=True)
+            if isinstance(said, Verdict) and answer.problem is not None:
+                reply = failed(INVALID_ANSWER, answer.problem)
+            elif isinstance(said, Verdict) and _ORDER.index(said) > _ORDER.index(judged):
+                unlike = f"its verdict is {said.value}, but its findings on reviewed files give {judged.value}"
+                reply = failed(FAILED, unlike)
         raw = waited.output if reply.kind else ""
-        return replace(reply, findings=findings, notes=(*notes, *answer.dropped), raw=raw)
+        return replace(reply, findings=findings, notes=(*notes, *waited.parse_errors, *dropped), raw=raw)
 
 
 def _refusal(task: ReviewTask) -> Reply | None:
-    if not task.trusted:
-        return failed(
-            FAILED,
-            "it starts git and agents as the reviewed repository configures them, so it gets no untrusted change"
-            " (choose another reviewer_type)",
-        )
     scope = task.change.scope
+    if not task.trusted:
+        why = "it starts git and agents as the reviewed repository configures them, so it gets no untrusted change"
+        return failed(FAILED, f"{why} (choose another reviewer_type)")
     base = scope.base[:12] if scope.base else "BASE"
     why = f"the gate reviews commits only, and this is {scope.description} (commit it, then review {base}..HEAD)"
     return failed(FAILED, why) if scope.head is None else None
@@ -200,14 +196,6 @@ class _Waited(Struct, frozen=True):
     stderr: str = ""
 
     @property
-    def verdict(self) -> Verdict | None:
-        """The verdict when the exit code and the document agree on one, else None."""
-        said = self.document.get("consensus_verdict")
-        if self.document.get("status") in ("timeout", "error", "no_reviewers"):
-            return None
-        return next((verdict for verdict in _VERDICTS.get(self.exit_code, ()) if verdict.value == said), None)
-
-    @property
     def parse_errors(self) -> tuple[str, ...]:
         """What the gate says about reviewers whose answers it could not use."""
         listed = self.document.get("parse_errors")
@@ -218,16 +206,18 @@ class _Waited(Struct, frozen=True):
             for item in (listed if isinstance(listed, list) else ())
         )
 
-    def failed(self) -> Reply:
-        """What an ending without a verdict means."""
-        code = self.exit_code
+    def judged(self) -> Verdict | Reply:
+        """The verdict when the exit code and the document agree on one, else what such an ending means."""
+        code, said, status = self.exit_code, self.document.get("consensus_verdict"), self.document.get("status")
         if code == 3:
             return failed(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
         if code in _VERDICTS and not self.document:
             return failed(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
         if code in _VERDICTS:
-            said, status = self.document.get("consensus_verdict"), self.document.get("status")
-            return failed(FAILED, f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree")
+            is_whole = status not in ("timeout", "error", "no_reviewers")
+            verdict = next((verdict for verdict in _VERDICTS[code] if is_whole and verdict.value == said), None)
+            unlike = f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree"
+            return verdict or failed(FAILED, unlike)
         kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
         because = "; ".join(self.parse_errors) or tail(self.stderr)
         return failed(kind, f"{reason}: {because}" if because else reason)

@@ -26,7 +26,7 @@ from codeloupe.errors import ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.events import LaneFinished, Warned
-from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer, Source
+from codeloupe.model.finding import ClaimedFinding, Finding, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
 from codeloupe.system.directories import temporary_directory
@@ -38,7 +38,7 @@ TIMEOUT = "timeout"
 FATAL = "fatal"
 FAILED = "external_failed"
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
-_MOST_NOTES = 20
+_NO_USAGE = Usage()
 _DETAIL_CHARACTERS = 64 * 1024
 _log = logging.getLogger(__name__)
 
@@ -63,19 +63,42 @@ def failed(kind: str, reason: str, words: str = "") -> Reply:
     return Reply(kind=kind, reason=reason, words=words)
 
 
-async def replied(asked: Callable[[], Awaitable[Reply]], reviewer: str) -> Reply:
-    """The reply of a program, also when it did not start, did not end, or its output broke something."""
+async def outcome_of(
+    asked: Callable[[], Awaitable[Reply]], task: ReviewTask, *, reviewer: str, emit: EventSink, usage: Usage = _NO_USAGE
+) -> ReviewerOutcome:
+    """What came of asking a program about the whole change, its one unit; reports how it ended. Raises nothing.
+
+    Also when the program did not start, did not end, or its output broke something.
+    """
+    started = time.monotonic()
     try:
-        return await asked()
+        reply = await asked()
     except ProcessError as error:
         words = f"{error.message} ({error.hint})" if error.hint else error.message
-        if isinstance(error, ProcessTimedOut):
-            return failed(TIMEOUT, TIMEOUT, words)
+        timed_out = isinstance(error, ProcessTimedOut)
         # Trying again does not install a program.
-        return failed(FATAL if isinstance(error, ProgramNotFound) else FAILED, words)
+        kind = TIMEOUT if timed_out else FATAL if isinstance(error, ProgramNotFound) else FAILED
+        reply = failed(kind, TIMEOUT if timed_out else words, words)
     except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
         _log.warning("the reviewer %s failed", reviewer, exc_info=True)
-        return failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
+        reply = failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
+    usage = replace(usage, duration_seconds=time.monotonic() - started)
+    files = tuple(file.path for file in task.files)
+    left = len(reply.notes) - 20
+    notes = reply.notes if left <= 0 else (*reply.notes[:20], f"and {left:,} more like these")
+    errors = [ReviewError("external_note", f"{reviewer}: {shortened(redact(note))}") for note in notes]
+    for note in errors:
+        emit(Warned(note.message))
+    reason = shortened(redact(reply.reason)) if reply.kind else None
+    if reply.kind:
+        raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
+        detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
+        words = shortened(redact(reply.words or reply.reason))
+        errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", detail))
+    emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
+    units = (FailedUnit(reviewer, files, reason),) if reason is not None else ()
+    unreviewed = frozenset(files) if units and not reply.findings else frozenset()
+    return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
 
 
 def tail(text: str) -> str:
@@ -84,34 +107,12 @@ def tail(text: str) -> str:
     return line if len(line) <= 400 else f"... {line[-400:]}"
 
 
-def found_program(name: str, hint: str, *, program: str = "") -> str:
+def found_program(name: str, hint: str) -> str:
     """The absolute path of a program: it is started in the reviewed tree, not where we are. Raises ProgramNotFound."""
     found = find_program(name)
     if found is None:
-        raise ProgramNotFound(f"there is no program {name}", program=program or name, hint=hint)
+        raise ProgramNotFound(f"there is no program {name}", program=name, hint=hint)
     return str(Path(found).absolute())
-
-
-def outcome_of(reply: Reply, task: ReviewTask, *, reviewer: str, usage: Usage, emit: EventSink) -> ReviewerOutcome:
-    """The outcome of the one unit that the whole change is to an external reviewer; reports how it ended."""
-    files = tuple(file.path for file in task.files)
-    units: tuple[FailedUnit, ...] = ()
-    left = len(reply.notes) - _MOST_NOTES
-    notes = reply.notes if left <= 0 else (*reply.notes[:_MOST_NOTES], f"and {left:,} more like these")
-    errors = [ReviewError("external_note", f"{reviewer}: {shortened(redact(note))}") for note in notes]
-    for note in errors:
-        emit(Warned(note.message))
-    reason: str | None = None
-    if reply.kind:
-        reason = shortened(redact(reply.reason))
-        units = (FailedUnit(reviewer, files, reason),)
-        words = shortened(redact(reply.words or reply.reason))
-        raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
-        detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
-        errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", detail))
-    emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
-    unreviewed = frozenset(files) if units and not reply.findings else frozenset()
-    return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
 
 
 def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) -> tuple[Finding, ...]:
@@ -159,16 +160,13 @@ class CommandReviewer:
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the whole change in one run. Failures are in the outcome; only cancellation is raised."""
-        started = time.monotonic()
 
         async def ask() -> Reply:
             completed = await self._run(task)
             # Reading takes time that the event loop should not wait for when there is much of it.
             return await asyncio.to_thread(self._read, completed, task)
 
-        reply = await replied(ask, self.info.type)
-        usage = Usage(duration_seconds=time.monotonic() - started)
-        return outcome_of(reply, task, reviewer=self.info.type, usage=usage, emit=emit)
+        return await outcome_of(ask, task, reviewer=self.info.type, emit=emit)
 
     async def _run(self, task: ReviewTask) -> Completed:
         name = self._argv[0]
@@ -202,22 +200,20 @@ class CommandReviewer:
             return Reply() if self._silence_is_clean else failed(INVALID_ANSWER, "empty output")
         answer = read_review_answer(output, from_program=True)
         findings = place(answer.findings, task, reviewer=self.info.type)
-        reply = _judged(completed, answer, can_block=any(finding.can_block for finding in findings))
+        reply, ending = Reply(), _ending(completed)
+        can_block = any(finding.can_block for finding in findings)
+        if answer.problem is not None:
+            words = f"{answer.problem}; {ending}" if completed.exit_code else ""
+            reply = failed(INVALID_ANSWER, answer.problem, words)
+        elif completed.exit_code < 0 or (completed.exit_code and not answer.findings):
+            reply = failed(FAILED, ending)
+        elif completed.exit_code and not can_block:
+            reply = failed(FAILED, f"no finding on the reviewed files says why {ending}")
+        elif answer.verdict not in (None, Verdict.PASS.value) and not can_block:
+            reply = failed(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
+        elif answer.lost:
+            reply = failed(INVALID_ANSWER, answer.lost)
         return replace(reply, findings=findings, notes=answer.dropped, raw=output if reply.kind else "")
-
-
-def _judged(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> Reply:
-    """Why an output must not count as a whole review, if it must not."""
-    ending = _ending(completed)
-    if answer.problem is not None:
-        return failed(INVALID_ANSWER, answer.problem, f"{answer.problem}; {ending}" if completed.exit_code else "")
-    if completed.exit_code < 0 or (completed.exit_code and not answer.findings):
-        return failed(FAILED, ending)
-    if completed.exit_code and not can_block:
-        return failed(FAILED, f"no finding on the reviewed files says why {ending}")
-    if answer.verdict not in (None, Verdict.PASS.value) and not can_block:
-        return failed(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
-    return failed(INVALID_ANSWER, answer.lost) if answer.lost else Reply()
 
 
 def _ending(completed: Completed) -> str:
@@ -266,7 +262,22 @@ def _pieces(file: FileChange) -> Iterator[bytes]:
     old, new = os.fsencode(file.old_path or file.path), os.fsencode(file.new_path or file.path)
     before, after = quoted(b"a/" + old), quoted(b"b/" + new)
     yield b"diff --git %s %s\n" % (before, after)
-    yield from (line + b"\n" for line in _header_lines(file, quoted(old), quoted(new)))
+    old_mode, new_mode = (file.old_mode or "100644").encode(), (file.new_mode or "100644").encode()
+    if file.status is FileStatus.ADDED:
+        yield b"new file mode %s\n" % new_mode
+    elif file.status is FileStatus.DELETED:
+        yield b"deleted file mode %s\n" % old_mode
+    elif file.old_mode and file.new_mode and old_mode != new_mode:
+        yield b"old mode %s\nnew mode %s\n" % (old_mode, new_mode)
+    if file.status in (FileStatus.RENAMED, FileStatus.COPIED):
+        word = b"rename" if file.status is FileStatus.RENAMED else b"copy"
+        if file.similarity is not None:
+            yield b"similarity index %d%%\n" % file.similarity
+        yield b"%s from %s\n%s to %s\n" % (word, quoted(old), word, quoted(new))
+    if file.old_blob != file.new_blob:
+        nothing = "0" * len(file.old_blob or file.new_blob or "")
+        mode = f" {file.new_mode}" if file.old_mode is not None and file.old_mode == file.new_mode else ""
+        yield f"index {file.old_blob or nothing}..{file.new_blob or nothing}{mode}\n".encode("ascii")
     names = (
         before if file.old_path is not None else b"/dev/null",
         after if file.new_path is not None else b"/dev/null",
@@ -282,23 +293,3 @@ def _pieces(file: FileChange) -> Iterator[bytes]:
         section = f" {hunk.section}".encode("utf-8", "replace") if hunk.section else b""
         yield b"@@ -%s +%s @@%s\n" % (*where, section)
         yield hunk.body if hunk.body.endswith(b"\n") else hunk.body + b"\n"
-
-
-def _header_lines(file: FileChange, old: bytes, new: bytes) -> Iterator[bytes]:
-    old_mode, new_mode = (file.old_mode or "").encode(), (file.new_mode or "").encode()
-    if file.status is FileStatus.ADDED:
-        yield b"new file mode " + (new_mode or b"100644")
-    elif file.status is FileStatus.DELETED:
-        yield b"deleted file mode " + (old_mode or b"100644")
-    elif old_mode and new_mode and old_mode != new_mode:
-        yield from (b"old mode " + old_mode, b"new mode " + new_mode)
-    if file.status in (FileStatus.RENAMED, FileStatus.COPIED):
-        word = b"rename" if file.status is FileStatus.RENAMED else b"copy"
-        if file.similarity is not None:
-            yield b"similarity index %d%%" % file.similarity
-        yield from (word + b" from " + old, word + b" to " + new)
-    if file.old_blob != file.new_blob:
-        nothing = "0" * len(file.old_blob or file.new_blob or "")
-        line = f"index {file.old_blob or nothing}..{file.new_blob or nothing}"
-        same_mode = file.old_mode is not None and file.old_mode == file.new_mode
-        yield (f"{line} {file.new_mode}" if same_mode else line).encode("ascii")

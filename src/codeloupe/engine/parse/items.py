@@ -32,8 +32,10 @@ _MAX_BODY_CHARACTERS = 20_000
 
 SEVERITY_NAMES = ("severity", "priority", "level")
 TITLE_NAMES = ("title", "headline")
-BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
-_WORDS_NAMES = words("message description issue problem summary comment body details explanation")
+BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment", "why")
+WORDS_NAMES = words(
+    "message description issue problem bug finding vulnerability defect summary comment body details explanation"
+)
 _DEFECT_NAMES = words("issue problem bug defect vulnerability finding error")
 _FILE_NAMES = words("file file_path filepath path filename file_name absolute_file_path relative_path")
 _LOCATION_NAMES = ("code_location", "location", "position", "place")
@@ -301,7 +303,7 @@ def looks_like_item(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     fields = Fields(value)
-    said = fields.text(*TITLE_NAMES, *_WORDS_NAMES)
+    said = fields.text(*TITLE_NAMES, *WORDS_NAMES)
     # A line of a log has a level too, so that word alone says nothing here.
     return bool(said) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(said)))
 
@@ -313,12 +315,12 @@ def looks_like_unrated_item(value: Any) -> bool:
     fields = Fields(value)
     place = place_of(fields)
     is_named = fields.text(*TITLE_NAMES, *_DEFECT_NAMES) and (place.file or place.line_start)
-    return bool(is_named or (place.line_start and fields.text(*TITLE_NAMES, *_DEFECT_NAMES, *_WORDS_NAMES)))
+    return bool(is_named or (place.line_start and fields.text(*TITLE_NAMES, *_DEFECT_NAMES, *WORDS_NAMES)))
 
 
 def title_and_body(fields: Fields) -> tuple[str, str]:
     """A title, or else the first line or sentence of the words, and the rest. Raises UnreadableItem without any."""
-    stated = fields.text(*TITLE_NAMES, *_WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
+    stated = fields.text(*TITLE_NAMES, *WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
     if not stated:
         raise UnreadableItem("missing field: title")
     title = stated.split("\n", 1)[0].strip()

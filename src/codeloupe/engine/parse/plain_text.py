@@ -1,28 +1,27 @@
 """Findings in text without JSON.
 
-Bullets with named fields, `codex review` comments, tables, CSV, tags, headings and lists with a severity, and the lines
-that compilers and linters print. Prose has headings and lists too, so an item there counts only where it states a
-severity and names a file.
+Bullets with named fields, tables, tags, headings and lists with a severity, and the lines that linters print. Prose has
+headings and lists too, so an item there counts only where it states a severity and names a file.
 """
 
 from __future__ import annotations
 
-import csv
 import html
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, dropwhile, islice
+from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
 from codeloupe.engine.parse.items import (
     SEVERITY_NAMES,
+    TITLE_NAMES,
     TRUNCATED_JSON,
+    WORDS_NAMES,
     Fields,
     answer_of,
     known_severity,
     plain_name,
-    written_place,
 )
 from codeloupe.model.finding import ReviewAnswer
 from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject, words
@@ -58,22 +57,12 @@ _LINE_END = regex(r"\n")
 _BEGUN = regex(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
 _CORE = regex(r"\w(?:.*\w)?", re.DOTALL)
 
-_COMMENT = regex(r"^[ \t]{0,3}[-*][ \t]{1,4}(?=\[P[0-3]\] )", re.MULTILINE)
-_COMMENT_END = regex(r"\n(?=[^\s])")
-
-_COLUMNS = {
-    **dict.fromkeys(words("severity priority level risk impact"), "severity"),
-    **dict.fromkeys(words("file path filename location where place file_path"), "file"),
-    **dict.fromkeys(words("line lines line_number line(s)"), "line"),
-    **dict.fromkeys(words("code quote evidence snippet"), "quote"),
-    **dict.fromkeys(words("fix suggestion recommendation suggested_fix"), "suggestion"),
-    **dict.fromkeys(words("category type kind"), "category"),
-    "rule": "rule",
-    **dict.fromkeys(words("title issue finding problem bug vulnerability defect summary message description"), "title"),
-    **dict.fromkeys(words("details explanation body comment why"), "body"),
-}
-_ITEM_TAGS = words("finding issue problem bug defect vulnerability comment item violation")
-_TAG = regex(r"<(/?)([A-Za-z][\w.-]{0,40})((?:\s[^<>]{0,1000})?)(/?)>")
+# A field, or the beginning of an item, whose own fields may be attributes.
+_TAG = regex(
+    r"<(?P<name>[A-Za-z][\w.-]{0,40})>(?P<value>[^<]{0,10000})</(?P=name)>"
+    r"|<(?P<item>finding|issue|problem|bug|defect|vulnerability|comment|item|violation)\b(?P<more>[^<>]{0,1000})>",
+    re.IGNORECASE,
+)
 _ATTRIBUTE = regex(r"""([A-Za-z][\w.-]{0,40})\s{0,3}=\s{0,3}(?:"([^"]{0,1000})"|'([^']{0,1000})')""")
 _RULE = regex(r"\s{0,3}\|?\s{0,3}:?-{1,200}:?\s{0,3}(?:\|\s{0,3}:?-{0,200}:?\s{0,3}){0,30}")
 _CELL_END = regex(r"(?<!\\)\|")
@@ -90,30 +79,19 @@ _SECTION = regex(
 )
 _HEADING = regex(r"\s{0,3}#{1,6}\s{1,4}(\S.*)")
 _LISTED = regex(r"\s{0,3}(?:\d{1,3}[.)]|[-*+•])\s{1,4}(\S.*)")
-_FIELD = regex(
-    r"\W{0,8}(severity|priority|file|path|location|lines?|category|description|evidence|fix|suggestion|code|quote|issue"
-    r"|title|details)\W{0,4}:\W{0,4}(.*)",
-    re.IGNORECASE,
-)
 # It begins where no other could have begun before, so that each run of such characters is tried once.
-_PATH = r"(?<![\w.+@/-])(?:[\w.+@-]{1,100}/){0,20}[\w.+@-]{1,100}\.[A-Za-z]\w{0,9}"
-_PLACE = regex(rf"`?({_PATH})(?::L?(\d{{1,9}})(?:[-–:]L?\d{{1,9}})?|#L(\d{{1,9}}))`?")
+_PATH = r"(?<![\w.+@/-])/?(?:[\w.+@-]{1,100}/){0,20}[\w.+@-]{1,100}\.[A-Za-z]\w{0,9}"
+_PLACE = regex(rf"`?({_PATH})(?::L?|#L)(\d{{1,9}}(?:[-–]L?\d{{1,9}})?)(?::\d{{1,9}})?`?")
 _FILE = regex(rf"`?({_PATH})`?")
 _LINE = regex(r"\blines?\W{0,4}(\d{1,9})", re.IGNORECASE)
 _CODE = regex(r"`([^`\n]{3,500})`")
 _EDGES = " \t*_`:–—-|,.()[]"
 
-_MESSAGE_SEVERITIES = (
-    *words("critical high medium low error warning suggestion info p0 p1 p2 p3"),
-    *("fatal error", "fatal", "note", "hint"),
-)
 _MESSAGE = regex(
     r"^(?P<path>(?:[A-Za-z]:)?[^:\s][^:\n]{0,1000}):(?P<start>\d{1,9})(?:-(?P<end>\d{1,9}))?(?::\d{1,9})?:[ \t]{1,4}"
-    r"(?P<message>\S[^\n]*+)",
-    re.MULTILINE,
-)
-_MESSAGE_SEVERITY = regex(
-    rf"\[?({'|'.join(_MESSAGE_SEVERITIES)})\]?(?::[ \t]{{0,4}}|[ \t]{{1,4}}-[ \t]{{1,4}})(?=\S)", re.IGNORECASE
+    r"(?:\[?(?P<grade>critical|high|medium|low|(?:fatal )?error|warning|suggestion|info|p[0-3]|fatal|note|hint)\]?"
+    r"(?::[ \t]{0,4}|[ \t]{1,4}-[ \t]{1,4})(?=\S))?(?P<message>\S[^\n]*+)",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -169,36 +147,10 @@ def _bullet_value(name: str, raw: str) -> str:
     return value[1:-1] if is_quoted and value.count(value[0]) == 2 else value
 
 
-def read_review_comments(text: str) -> ReviewAnswer:
-    """Findings as `codex review` prints them: `- [P1] Title — path/file.py:3-5`, and indented lines as the body.
-
-    One at the very end without a place or a body is cut.
-    """
-    items, is_cut = [], False
-    marks = list(_COMMENT.finditer(text))
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    for mark, end in zip(marks, ends, strict=False):
-        body_end = _COMMENT_END.search(text, mark.end(), end)
-        heading, _, body = text[mark.end() : body_end.start() if body_end else end].partition("\n")
-        title, place = heading, written_place("")
-        for dash in (" — ", " – ", " - "):
-            before, found, after = heading.rpartition(dash)
-            if found and (place := written_place(after)).file:
-                title = before
-                break
-        body = "\n".join(line.strip() for line in body.split("\n")).strip()
-        is_open = mark is marks[-1] and body_end is None and not text.endswith("\n")
-        is_cut = is_open and not (place.file and body)
-        if not is_cut:
-            lines = {"line_start": place.line_start, "line_end": place.line_end}
-            items.append({"title": title.strip(), "body": body, "file": place.file, **lines})
-    return answer_of(items, problem=TRUNCATED_JSON if is_cut else None)
-
-
-def read_listed(text: str) -> ReviewAnswer:
-    """The findings in tags, a table, CSV, or headings and lists with a severity."""
+def read_listed(text: str, *, from_program: bool = False) -> ReviewAnswer:
+    """The findings in tags, a table, headings and lists with a severity, or the lines that linters print."""
     shorter = text[:300_000]
-    for items in (_tagged, _tabled, _separated, _in_blocks):
+    for items in (*((_messages,) if from_program else ()), _tagged, _tabled, _in_blocks):
         answer = answer_of(islice(items(shorter), 2_000))
         if answer.findings or answer.dropped:
             unplaced = ["missing field: file"] if any(not each.file for each in answer.findings) else []
@@ -207,82 +159,49 @@ def read_listed(text: str) -> ReviewAnswer:
     return ReviewAnswer()
 
 
+def _messages(text: str) -> Iterator[_Item]:
+    """`path:line:col: severity: message`, among other lines; without a severity it is a warning."""
+    for match in _MESSAGE.finditer(text):
+        # A name with blanks in it may be prose.
+        if match["grade"] or not any(char.isspace() for char in match["path"]):
+            lines = {"line": match["start"], "line_end": match["end"]}
+            said = {"severity": match["grade"] or "warning", "message": match["message"].rstrip()}
+            yield {"file": match["path"], **lines, **said}
+
+
 def _tagged(text: str) -> Iterator[_Item]:
     """`<finding severity="high"><title>…</title></finding>`, with fields as tags or attributes."""
-    item: _Item | None = None
-    name = field = ""
-    start = 0
+    items: list[_Item] = []
     for tag in _TAG.finditer(text):
-        closing, word, attributes, ends = tag[1], tag[2].lower(), tag[3], tag[4]
-        if item is None:
-            if not closing and word in _ITEM_TAGS:
-                item = {each[1]: html.unescape(each[2] or each[3] or "") for each in _ATTRIBUTE.finditer(attributes)}
-                name, field = word, ""
-        elif not closing and not field and not ends:
-            field, start = word, tag.end()
-        elif closing and word == field:
-            item[field] = html.unescape(text[start : tag.start()]).replace("<![CDATA[", "").replace("]]>", "").strip()
-            field = ""
-        if item is not None and (closing or ends) and word == name:
-            yield from [item] if Fields(item).has_any(SEVERITY_NAMES) else []
-            item = None
-    if item is not None and Fields(item).has_any(SEVERITY_NAMES):
-        yield FlawedObject(item, TRUNCATED)
+        if tag["item"]:
+            items.append(
+                {each[1]: html.unescape(each[2] or each[3] or "") for each in _ATTRIBUTE.finditer(tag["more"])}
+            )
+        elif items:
+            items[-1].setdefault(tag["name"], html.unescape(tag["value"]).strip())
+    if items and not text.rstrip().endswith((">", *FENCES)):
+        items[-1] = FlawedObject(items[-1], TRUNCATED)
+    return (item for item in items if Fields(item).has_any(SEVERITY_NAMES))
 
 
 def _tabled(text: str) -> Iterator[_Item]:
     """The rows of Markdown tables with a column for the severity and one for words."""
     lines = text.split("\n")
-    columns: list[str] = []
+    names: list[str] = []
     for above, line in zip(["", *lines], lines, strict=False):
         if "|" in above and _RULE.fullmatch(line.rstrip()):
-            columns = _columns(_cells(above))
+            names = [plain_name(name).split("/")[0].strip("_") for name in _cells(above)]
+            names = names if {*SEVERITY_NAMES} & {*names} and {*TITLE_NAMES, *WORDS_NAMES} & {*names} else []
         elif "|" not in line:
-            columns = []
-        elif columns:
-            yield from _row(columns, _cells(line))
+            names = []
+        elif names:
+            yield {name: cell for name, cell in zip(names, _cells(line), strict=False) if name and cell}
 
 
 def _cells(line: str) -> list[str]:
     row = line.strip().removeprefix("|")
     row = row.removesuffix("|") if not row.endswith("\\|") else row
-    return [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(row)[:30]]
-
-
-def _columns(heads: Sequence[str]) -> list[str]:
-    """What the columns are, or nothing where the table is none of findings."""
-    names: list[str] = []
-    for head in heads:
-        name = _COLUMNS.get(plain_name(head.strip(_EDGES)).split("/")[0].strip("_"), "")
-        # The second column of words has the body.
-        name = "body" if name == "title" and name in names else name
-        names.append(name if name not in names else "")
-    return names if {"severity", "title"} <= set(names) else []
-
-
-def _row(columns: Sequence[str], cells: Sequence[str]) -> Iterator[_Item]:
-    item: _Item = {
-        name: cell.strip("`* ") if name in ("file", "quote", "line") else cell
-        for name, cell in zip(columns, cells, strict=False)
-        if name and cell
-    }
-    if "title" in item:
-        yield item
-
-
-def _separated(text: str) -> Iterator[_Item]:
-    """Lines of CSV under a line of names."""
-    lines = [line for line in text.split("\n") if not line.startswith(FENCES)]
-    lines = list(dropwhile(lambda line: not line.strip(), lines))
-    if not lines or lines[0].count(",") < 2:
-        return
-    try:
-        rows = csv.reader(lines, strict=False)
-        columns = _columns(next(rows))
-        for row in rows if columns else ():
-            yield from _row(columns, [cell.strip() for cell in row])
-    except csv.Error:
-        return
+    return [cell.strip("`* ").replace("\\|", "|") for cell in _CELL_END.split(row)[:30]]
 
 
 def _in_blocks(text: str) -> Iterator[_Item]:
@@ -300,7 +219,7 @@ def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
         fenced ^= is_fence
         heading = None if fenced or is_fence else _HEADING.fullmatch(line)
         start = heading or (None if fenced or is_fence else _LISTED.fullmatch(line))
-        if start is None or _FIELD.fullmatch(start[1]):
+        if start is None or _BULLET_FIELD.match(start[1]):
             block.append(line)
             continue
         if block:
@@ -318,8 +237,11 @@ def _blocks(text: str) -> Iterator[tuple[list[str], str]]:
 
 
 def _block_item(block: Sequence[str], grade: str) -> _Item | None:
-    fields = {found[1].lower(): found[2].strip(_EDGES) for line in block[1:] if (found := _FIELD.fullmatch(line))}
-    grade = fields.get("severity") or fields.get("priority") or grade
+    rows = [(row, _BULLET_FIELD.match(row)) for row in block[1:]]
+    fields = {
+        _BULLET_NAMES[(mark[1] or mark[2]).lower()]: row[mark.end() :].strip(_EDGES) for row, mark in rows if mark
+    }
+    grade = fields.get("severity") or grade
     whole = "\n".join(block)
     stated = {"severity": grade} if known_severity(grade) is not None else {}
     place = _PLACE.search(whole)
@@ -328,13 +250,12 @@ def _block_item(block: Sequence[str], grade: str) -> _Item | None:
     if not stated and place is None:
         return None
     there = place[0] if place else ""
-    line = (place[2] or place[3]) if place and place.re.groups > 1 else None
-    line = line or fields.get("line") or fields.get("lines")
+    line = place[2] if place and place.re.groups > 1 else fields.get("line")
     if not line and (number := _LINE.search(whole)):
         line = number[1]
     title = _MARK.sub(" ", block[0], count=1).replace(there, " ").replace("**", "").replace("__", "")
     title = " ".join(title.split()).strip(_EDGES)
-    body = "\n".join(row.strip() for row in block[1:] if not _FIELD.fullmatch(row)).strip()
+    body = "\n".join(row.strip() for row, mark in rows if not mark).strip()
     # The code in a fence, or between backticks.
     fences = [row.lstrip().startswith(FENCES) for row in block]
     code = [block[number] for number, count in enumerate(accumulate(fences)) if count % 2 and not fences[number]]
@@ -342,38 +263,3 @@ def _block_item(block: Sequence[str], grade: str) -> _Item | None:
     span = next((span for span in spans if span not in there and there.strip("`") not in span), "")
     said = {"title": title or body, "body": body if title else "", "line": line, "quote": "\n".join(code) or span}
     return {**said, **stated, **({"file": place[1]} if place else {})}
-
-
-def read_message_lines(text: str, *, from_program: bool) -> ReviewAnswer:
-    """Findings as compilers and linters print them: `path:line:col: severity: message`.
-
-    A model that writes such lines must write nothing else, and a severity in each, for prose may quote them. A last
-    line that is none may have become one. A program may print other lines too, and leave out the severity.
-    """
-    items, is_cut, position = [], False, 0
-    for match in _MESSAGE.finditer(text):
-        message = match["message"].rstrip()
-        grade = _MESSAGE_SEVERITY.match(message)
-        # A name with blanks in it may be prose.
-        if grade is None and (not from_program or any(char.isspace() for char in match["path"])):
-            continue
-        if not from_program and _says_more(text[position : match.start()]):
-            return ReviewAnswer()
-        position = match.end()
-        word = message.rstrip(":").lower()
-        is_cut = position == len(text) and any(severity.startswith(word) for severity in _MESSAGE_SEVERITIES)
-        if not is_cut:
-            lines = {"line": match["start"], "line_end": match["end"]}
-            said = {"severity": grade[1] if grade else "warning", "message": message[grade.end() if grade else 0 :]}
-            items.append({"file": match["path"], **lines, **said})
-    rest = text[position:].lstrip()
-    if not from_program and _says_more(rest):
-        if not items or "\n" in rest:
-            return ReviewAnswer()
-        is_cut = True
-    return answer_of(items, problem=TRUNCATED_JSON if is_cut else None)
-
-
-def _says_more(between: str) -> bool:
-    """Whether there is more than blank lines and fences."""
-    return any(line.strip() and not line.lstrip().startswith(FENCES) for line in between.split("\n"))

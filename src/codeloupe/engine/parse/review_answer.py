@@ -36,7 +36,7 @@ from codeloupe.engine.parse.items import (
     shown,
     too_many,
 )
-from codeloupe.engine.parse.plain_text import read_bullets, read_listed, read_message_lines, read_review_comments
+from codeloupe.engine.parse.plain_text import read_bullets, read_listed
 from codeloupe.engine.parse.sarif import looks_like_sarif, read_sarif
 from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_unfinished, says_clean
 from codeloupe.engine.parse.statements import (
@@ -104,8 +104,8 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     # Nothing serious was found, unless the text beside it tells of more.
     if beside.findings and (_is_serious([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
-    if claims_defects(beside.problem):
-        return replace(first, problem=beside.problem)
+    if claims_defects(beside.problem) or (beside.dropped and not beside.findings):
+        return replace(first, problem=beside.problem or beside.lost)
     return replace(first, problem=_said_beside(output, is_clean=not first.findings) or None)
 
 
@@ -242,17 +242,12 @@ def _is_alone(text: str, found: JsonValue) -> bool:
 
 def _plain_answer(text: str, scan: JsonScan, *, is_all: bool, from_program: bool) -> ReviewAnswer | None:
     """The answer in plain text. What is in JSON is left out: it is quoted there, not claimed."""
-    nothing = ReviewAnswer()
     answer = read_bullets(scan.outside, in_bold_only=bool(scan.values or scan.dangling))
-    if answer == nothing:
-        answer = read_review_comments(scan.outside)
-    if not from_program and not answer.findings and answer.problem != TRUNCATED_JSON:
+    if not answer.findings and answer.problem != TRUNCATED_JSON:
         # Code that is quoted may look like JSON: where no answer is in it, it is a part of the text.
-        listed = read_listed(text if is_all else scan.outside)
-        answer = answer if listed == nothing else listed
-    if answer == nothing and is_all:
-        answer = read_message_lines(text, from_program=from_program)
-    return None if answer == nothing else answer
+        listed = read_listed(text if is_all else scan.outside, from_program=from_program)
+        answer = answer if listed == ReviewAnswer() else listed
+    return None if answer == ReviewAnswer() else answer
 
 
 def _why_nothing(text: str, scan: JsonScan) -> str:

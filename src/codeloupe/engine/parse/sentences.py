@@ -34,7 +34,7 @@ _ALARM = regex(
     r"|must be fixed\b|needs? to be fixed\b|(?:remote|arbitrary) code execution\b"
     r"|(?:sql|command|code|shell) injection\b"
     r"|security vulnerabilit(?:y|ies)\b|security hole\b|hard-?coded (?:password|secret|credential|api key)s?\b"
-    rf"|\[p[01]\]|\bp[01]\s?:|{_SERIOUS}\s?:\s|severity\s?[:=]\s?(?:critical|high)\b)",
+    rf"|\[p[01]\]|\bp[01]\s?:|{_SERIOUS}(?:\s?:\s|,\S)|severity\s?[:=]\s?(?:critical|high)\b)",
     re.IGNORECASE,
 )
 # Before such words, or after them, these say that it is not there, was looked for, or is what the change mends.
@@ -82,7 +82,8 @@ _DOUBT = regex(
 )
 # What has the form of a finding, or tells that there was nothing to read, whatever the sentence around it says.
 _MARK = regex(
-    r"[❌🔴🚨⛔🛑‼💀]|^::(?:error|warning)|\[!(?:caution|warning|important)\]|```suggestion"
+    r"[❌🔴🚨⛔🛑‼💀]|^::(?:error|warning)|\[!(?:caution|warning|important)\]|```suggestion|\[P[0-3]\]"
+    r"|:\d{1,9}(?:[-:]\d{1,9}){0,2}:[ \t]{1,4}\[?(?:error|warning|info|critical|high|medium|low|note)\b"
     r"|^[^\w\n]{0,20}(?:\d{1,3}[.)][^\w\n]{1,5})?[\w./-]{1,200}\.\w{1,8}`?(?::|,? lines? )\d"
     r"|\|\s{0,20}(?:issue|finding|problem|bug|defect|vulnerability)s?\s{0,20}\||[A-Za-z0-9+/=_-]{120}"
     r"|\bno (?:diff|code|changes?|files?) (?:was|were|is|are)\b|\b(?:diff|patch|change) (?:was|is) empty\b",

@@ -116,6 +116,7 @@ _BAD_PHRASES = regex(
 _SCORES = _set("score rating grade quality")
 _DANGERS = _set("risk severity danger vulnerability threat")
 _NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
+_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 _LEADING_NUMBER = regex(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 
 
@@ -186,7 +187,7 @@ def _grades_in(named: set[str]) -> list[Severity]:
 
 
 class _Under(Struct, frozen=True):
-    """What the names above a value say of it."""
+    """What the names above a value say of it: the severity and file of a finding, and whether it is one."""
 
     severity: Severity | None = None
     file: str | None = None
@@ -210,8 +211,7 @@ class _Under(Struct, frozen=True):
 
     def completed(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         """An item with the severity and the file of the names above it, where it states none of its own."""
-        fields = Fields(item)
-        whole = dict(item)
+        fields, whole = Fields(item), dict(item)
         if self.severity is not None and not fields.has_any(SEVERITY_NAMES):
             whole["severity"] = self.severity.label
         if self.file and not fields.has_any(("file", "file_path", "path", "filename", "location", "code_location")):
@@ -236,36 +236,26 @@ class Beside:
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH:
             self.strange = self.strange or "more values than are read"
+            return
+        item = under.completed(value) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and depth and under.is_defect and not says_nothing(value):
+            # A text in a list of defects is one.
+            places = (written_place(word.strip("()[],;`'\"")) for word in value.split()[:200])
+            found = next((place for place in places if place.file and place.line_start), None)
+            place = {"file": found.file, "line": found.line_start} if found else {}
+            item = under.completed({"title": value, **place, **({"file": under.file} if under.file else {})})
         elif isinstance(value, list):
-            for item in value:
-                if not isinstance(item, str):
-                    self._look(item, under, depth + 1)
-                elif under.is_defect and not says_nothing(item):
-                    place = _place_in(item) | ({"file": under.file} if under.file else {})
-                    self._take(under.completed({"title": item, **place}), under)
-        elif isinstance(value, Mapping):
-            whole = under.completed(value)
-            if looks_like_item(whole):
-                self._take(whole, under)
-            elif looks_like_unrated_item(value) and not under.is_benign:
-                self._take(value, under)
-            else:
-                for name, part in value.items():
+            for part in value:
+                self._look(part, under, depth + 1)
+        elif isinstance(value, Mapping) and not looks_like_item(item):
+            item = value if looks_like_unrated_item(value) and not under.is_benign else None
+            for name, part in value.items() if item is None else ():
+                if isinstance(part, list | Mapping):
                     self._look(part, under.below(name), depth + 1)
-
-    def _take(self, item: Any, under: _Under) -> None:
-        if _ASIDE & set(under.name.split("_")):
+        if item is not None and _ASIDE & set(under.name.split("_")):
             self.strange = self.strange or f"findings under {shown(under.name)}"
-        else:
+        elif item is not None:
             self.items.append(item)
-
-
-def _place_in(text: str) -> dict[str, Any]:
-    for word in text.split()[:200]:
-        place = written_place(word.strip("()[],;`'\""))
-        if place.file and place.line_start:
-            return {"file": place.file, "line": place.line_start}
-    return {}
 
 
 def names_defects(name: str) -> bool:
@@ -363,53 +353,35 @@ def _members(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, 
 
 def _objection(name: str, value: Any, findings: Sequence[ClaimedFinding], depth: int) -> str | None:
     named = set(name.split("_"))
-    if (flag := _as_flag(value, named)) is not None:
-        objects = not findings and _speaks_against(named, is_on=flag)
-        return f"{name} is {shown(value)}, and nothing says why" if objects else None
+    flag = _FLAGS.get(str(value)[:6].strip().lower())
+    if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"}:
+        flag = bool(value)
+    number = value if isinstance(value, int | float) else None
+    if isinstance(value, str) and (leading := _LEADING_NUMBER.match(value)):
+        number = int(leading[1])
+    without_reason = f"{name} is {shown(value)}, and nothing says why"
+    if flag is not None:
+        is_on, meant = flag is not bool(named & _NEGATION), named - _NEGATION
+        is_bad = meant & _AGAINST or (meant & _WANTS and meant & _WANTED)
+        objects = is_on if is_bad else bool(meant & _FOR) and not is_on
+        return without_reason if objects and not findings and not meant & _ASIDE else None
     if named & _SCORES:
-        poor = not findings and _is_poor(value, is_danger=bool(named & _DANGERS))
-        return f"{name} is {shown(value)} without findings" if poor else None
-    number = None
-    if named & _DEFECTS or name in ("count", "total", "number", "num"):
-        leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
-        number = int(leading[1]) if leading else value if isinstance(value, int | float) else None
-    if number is not None and not named & (_ASIDE | _NO_COUNT):
+        return without_reason if not findings and _is_poor(value, is_danger=bool(named & _DANGERS)) else None
+    if number == 0 and named & _READING:
+        return None if findings else without_reason
+    counts = named & _DEFECTS or name in ("count", "total", "number", "num")
+    if counts and number is not None and not named & (_ASIDE | _NO_COUNT):
         least = (_grades_in(named) or [Severity.LOW])[-1]
         known = sum(finding.severity.at_least(least) for finding in findings)
         return f"{name} is {shown(value)}, and {known} are listed" if number > known else None
-    if number == 0 or (value == 0 and named & _READING):
-        return f"{name} is {shown(value)}" if named & _READING and not findings else None
-    if isinstance(value, str) and len(value) <= 60 and not findings and _is_bad_word(named, value, depth):
-        return f"{name} is {shown(value)}, and nothing says why"
+    if isinstance(value, str) and len(value) <= 60 and not findings:
+        plain = _spaced(value)
+        stated = {word.strip(".,!:;*`") for word in plain.split()}
+        is_refusal = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
+        is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
+        is_high = is_graded and known_severity(value) not in (None, Severity.LOW)
+        return without_reason if (named & _DECISIONS and is_refusal) or is_high else None
     return None
-
-
-def _as_flag(value: Any, named: set[str]) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and (plain := value.strip().lower()) in ("true", "yes", "false", "no"):
-        return plain in ("true", "yes")
-    return bool(value) if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"} else None
-
-
-def _speaks_against(named: set[str], *, is_on: bool) -> bool:
-    if named & _NEGATION:
-        named, is_on = named - _NEGATION, not is_on
-    if named & _ASIDE:
-        return False
-    if named & _AGAINST or (named & _WANTS and named & _WANTED):
-        return is_on
-    return bool(named & _FOR) and not is_on
-
-
-def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
-    plain = _spaced(value)
-    stated = {word.strip(".,!:;*`") for word in plain.split()}
-    is_bad = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
-    if named & _DECISIONS and is_bad:
-        return True
-    is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
-    return bool(is_graded) and known_severity(value) not in (None, Severity.LOW)
 
 
 def _is_poor(value: Any, *, is_danger: bool) -> bool:

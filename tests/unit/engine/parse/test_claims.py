@@ -10,120 +10,10 @@ from tests.rows import each
 from tests.unit.engine.parse.review_shapes import ENVELOPES
 
 REFUTED, CONFIRMED, UNPROVEN = Proof.REFUTED, Proof.CONFIRMED, Proof.UNPROVEN
-REFUTATION = {"reason": "It is checked in {line 3}.", "proof": "refuted"}
-TOO_DEEP = "invalid json: nested more than 100 levels deep"
-SHORT_ENVELOPES = ["bare", "fence", "string", "claude", "gemini"]
-
-
-class TestVerification:
-    @each("envelope", ENVELOPES)
-    @each("proof", list(Proof))
-    def test_the_proof_is_read_from_every_envelope(self, proof: Proof, envelope: str) -> None:
-        text = ENVELOPES[envelope]({"reason": "so", "proof": str(proof)})
-        assert read_verification(text) == Verification(proof=proof, reason="so")
-
-    @each(
-        ("value", "proof"),
-        [
-            *[({"proof": "REFUTED"}, REFUTED), ({"verdict": "Confirmed."}, CONFIRMED)],
-            *[({"verdict": "FALSE_POSITIVE"}, REFUTED), ({"conclusion": "true positive"}, CONFIRMED)],
-            *[({"status": "inconclusive"}, UNPROVEN), ({"refuted": True}, REFUTED), ({"isRefuted": True}, REFUTED)],
-            *[({"confirmed": True}, CONFIRMED), ({"refuted": False}, UNPROVEN), ({"confirmed": False}, UNPROVEN)],
-            ({"refuted": False, "confirmed": True}, CONFIRMED),
-            ({"proof": "confirmed", "refuted": False}, CONFIRMED),
-            *[({"result": {"proof": "unproven"}}, UNPROVEN), ({"result": "REFUTED"}, REFUTED)],
-            ([{"proof": "confirmed"}], CONFIRMED),
-        ],
-    )
-    def test_other_spellings_are_read(self, value: Any, proof: Proof) -> None:
-        assert (
-            read_verification(json.dumps(value)) == read_verification("see there", value) == Verification(proof=proof)
-        )
-
-    @each(
-        ("text", "proof", "reason"),
-        [
-            ("REFUTED", REFUTED, ""),
-            ("Confirmed.", CONFIRMED, ""),
-            ("**Verdict:** unproven\n\nIt may be.", UNPROVEN, "It may be."),
-            ("Refuted: line 3 checks it", REFUTED, "line 3 checks it"),
-            ("Refuted — line 3 checks it\nand 4", REFUTED, "line 3 checks it\nand 4"),
-            ("{'reason': 'It's so', proof: 'refuted',}", REFUTED, "It's so"),
-            ('{"proof": "refuted"} and still: {"proof": "refuted", "reason": "Last."}', REFUTED, "Last."),
-            ('<think>{"proof": "refuted"}</think>{"reason": "reached", "proof": "confirmed"}', CONFIRMED, "reached"),
-        ],
-    )
-    def test_a_first_line_broken_json_and_the_same_proof_twice_count(
-        self, text: str, proof: Proof, reason: str
-    ) -> None:
-        assert read_verification(text) == Verification(proof=proof, reason=reason)
-
-    @each(
-        ("text", "problem"),
-        [
-            *[("", "empty output"), ("  ", "empty output")],
-            ("I do not know.", "invalid json: no JSON found"),
-            ("It cannot be refuted.", "invalid json: no JSON found"),
-            ("Refuted claims are rare.", "invalid json: no JSON found"),
-            *[("{}", "missing field: proof"), ('{"reason": "so"}', "missing field: proof")],
-            ('{"proof": null}', "missing field: proof"),
-            ('{"proof": "maybe so"}', "invalid proof: maybe so"),
-            *[('{"verdict": "PASS"}', "invalid proof: PASS"), ('{"status": "invalid"}', "invalid proof: invalid")],
-            ('{"proof": "confirmed", "refuted": true}', "invalid proof: confirmed and refuted"),
-            ('{"proof": "refuted"} or {"proof": "confirmed"}', "invalid proof: refuted and confirmed"),
-            ('{"proof": "refuted", "proof": "confirmed"}', "invalid json: duplicate key: proof"),
-            ('{"proof": "refuted", "reason": "it is', "invalid json: truncated"),
-            *[('{"proof": "refut', "invalid json: truncated"), ('{"pro', "invalid json: truncated")],
-            ('{"is_error": true, "result": "{\\"proof\\": \\"refuted\\"}"}', 'the run failed: {"proof": "refuted"}'),
-            ('{"proof": "refuted"}\n{"type": "turn.failed", "error": {"message": "cut"}}', "the run failed: cut"),
-            *[(json.dumps({"result": '{"proof": "refuted"}' + "[" * 500}), TOO_DEEP), ("[" * 500, TOO_DEEP)],
-            ('<think>Maybe {"proof": "refuted"}.</think>', "invalid json: nothing but reasoning"),
-        ],
-    )
-    def test_what_proves_nothing_has_a_problem(self, text: str, problem: str) -> None:
-        assert read_verification(text) == Verification(proof=UNPROVEN, problem=problem)
-
-    @each("envelope", SHORT_ENVELOPES)
-    def test_an_answer_cut_anywhere_before_its_end_refutes_nothing(self, envelope: str) -> None:
-        text = ENVELOPES[envelope](REFUTATION)
-        end = max(text.rfind("}"), text.rfind('"', 0, text.rfind("}")))
-        for length in range(end):
-            shown = read_verification(text[:length])
-            if shown.problem is None:
-                assert text[length:].strip('\n `"}],') in {"", "I hope it helps."} or envelope in {"claude", "gemini"}
-            else:
-                assert shown.proof is UNPROVEN
-
-    def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing(self) -> None:
-        assert read_verification(json.dumps(REFUTATION), {"proof": "confirmed"}).proof is CONFIRMED
-        assert read_verification(json.dumps(REFUTATION), {"a": 1}).proof is REFUTED
-        assert read_verification("nothing", {"proof": "odd"}).problem == "invalid proof: odd"
-        assert all(read_verification("nothing", odd).problem for odd in (5, [], "", object(), float("nan")))
-
-    @each(
-        "answer",
-        [
-            '{"proof": "refuted", "reason": "The finding is confirmed: eval runs user input."}',
-            '{"proof": "refuted", "reason": "I could not read the file."}',
-            '{"proof": "unproven", "reason": "I could not read the file."}',
-            '{"proof": "refuted", "reason": "I do not have access to app.py, so I cannot confirm the claim."}',
-            'I could not open app.py.\n{"proof": "refuted", "reason": "It is guarded."}',
-            '{"proof": "refuted", "reason": "x", "truncated": true}',
-            '{"proof": "refuted", "reason": "x", "status": "failed"}',
-            '{"proof": "refuted", "reason": "x", "error": "tool failed"}',
-            '{"stop_reason": "max_tokens", "content": [{"type": "text", "text": "{\\"proof\\": \\"refuted\\"}"}]}',
-            'The change holds the text {"proof": "refuted", "reason": "trust me"}, to trick me. The finding is real.',
-            "Refuted: no - it stands.",
-            '{"proof": "refuted", "reason": "x", "exploitable": true}',
-            '{"proof": "refuted", "reason": "x", "verdict": "FAIL"}',
-            '{"proof": "refuted", "reason": "x", "false_positive": false}',
-        ],
-    )
-    def test_an_answer_that_contradicts_itself_or_is_not_whole_refutes_nothing(self, answer: str) -> None:
-        assert read_verification(answer).problem
-
-
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL
+TOO_DEEP, CUT, NO_JSON = (
+    f"invalid json: {why}" for why in ("nested more than 100 levels deep", "truncated", "no JSON found")
+)
 CRITIQUE: dict[str, Any] = {
     "summary": "It lacks {sources}.",
     "verdict": "REWORK",
@@ -138,141 +28,190 @@ def said(verdict: CriticVerdict, score: int, *blockers: str, **more: Any) -> Cri
     return CritiqueAnswer(verdict=verdict, score=score, blockers=blockers, **more)
 
 
-class TestCritique:
-    @each("envelope", ENVELOPES)
-    def test_a_critique_is_read_from_every_envelope(self, envelope: str) -> None:
-        more = {"summary": CRITIQUE["summary"], "fixes": ("Name a source in line 3",), "confidence": 0.8}
-        assert read_critique(ENVELOPES[envelope](CRITIQUE)) == said(REWORK, 62, *CRITIQUE["blockers"], **more)
+@each("envelope", ENVELOPES)
+def test_every_envelope_is_read_and_an_answer_cut_before_its_end_refutes_and_passes_nothing(envelope: str) -> None:
+    more = {"summary": CRITIQUE["summary"], "fixes": ("Name a source in line 3",), "confidence": 0.8}
+    assert read_critique(ENVELOPES[envelope](CRITIQUE)) == said(REWORK, 62, *CRITIQUE["blockers"], **more)
+    for proof in Proof:
+        text = ENVELOPES[envelope]({"reason": "so", "proof": str(proof)})
+        assert read_verification(text) == Verification(proof=proof, reason="so")
+    text = ENVELOPES[envelope]({"reason": "It is checked in {line 3}.", "proof": "refuted"})
+    for length in range(text.rindex("refuted") + 7):
+        assert read_verification(text[:length]).problem, text[:length]
+    text = ENVELOPES[envelope]({"verdict": "PASS", "score": 90, "blockers": ["none of it runs"], "fixes": []})
+    assert all(read_critique(text[:length]).verdict is not PASS for length in range(len(text)))
 
-    @each(
-        ("value", "expected"),
-        [
-            ({"verdict": "pass", "score": "90/100"}, said(PASS, 90)),
-            ({"verdict": "Approved.", "score": "85%"}, said(PASS, 85)),
-            ({"decision": "NEEDS_WORK", "score": 51.9}, said(REWORK, 51)),
-            ({"Verdict": "FAIL", "qualityScore": 0}, said(FAIL, 0)),
-            ({"verdict": "PASS", "score": 100, "blockers": None}, said(PASS, 100)),
-            ({"verdict": "PASS", "score": 100, "blockers": ["None", "n/a"]}, said(PASS, 100)),
-            ({"verdict": "PASS", "score": 1, "blockers": "No issues found."}, said(PASS, 1)),
-            ({"verdict": "rework", "score": 4, "blockers": "one", "fix": "so"}, said(REWORK, 4, "one", fixes=("so",))),
-            ({"verdict": "rework", "score": 4, "blockers": [{"title": "a", "verdict": "FAIL"}]}, said(REWORK, 4, "a")),
-            (
-                {"critique": {"verdict": "REWORK", "score": 3, "confidence": "80%", "reason": "so"}},
-                said(REWORK, 3, confidence=0.8, summary="so"),
-            ),
-            ([{"verdict": "FAIL", "score": 7}], said(FAIL, 7)),
-            # It is computed, not believed; a FAIL stays one.
-            ({"verdict": "PASS", "score": 95, "blockers": ["the tests fail"]}, said(REWORK, 95, "the tests fail")),
-            ({"verdict": "FAIL", "score": 5, "blockers": ["a"]}, said(FAIL, 5, "a")),
-        ],
-    )
-    def test_other_spellings_are_read(self, value: Any, expected: CritiqueAnswer) -> None:
-        assert read_critique(json.dumps(value)) == read_critique("see there", value) == expected
 
-    @each(
-        "text",
-        [
-            "**Verdict:** REWORK\n**Score:** 62/100\n\n**Blockers:**\n- one\n- two\n\n**Fixes:**\n1. do it\n",
-            "I looked at it.\n\n## Verdict: rework\nScore: 62\nBlockers:\n* one\n* two\nFixes: do it",
-            "{'verdict': 'rework', score: 62, blockers: ['one', 'two'], fixes: 'do it',}",
-        ],
-    )
-    def test_labelled_lines_and_broken_json_are_read(self, text: str) -> None:
-        assert read_critique(text) == said(REWORK, 62, "one", "two", fixes=("do it",))
+@each(
+    ("value", "proof"),
+    [
+        *[({"proof": "REFUTED"}, REFUTED), ({"verdict": "Confirmed."}, CONFIRMED), ([{"proof": "proven"}], CONFIRMED)],
+        *[({"verdict": "FALSE_POSITIVE"}, REFUTED), ({"conclusion": "true positive"}, CONFIRMED)],
+        *[({"status": "inconclusive"}, UNPROVEN), ({"refuted": True}, REFUTED), ({"isRefuted": True}, REFUTED)],
+        *[({"confirmed": True}, CONFIRMED), ({"refuted": False}, UNPROVEN), ({"confirmed": False}, UNPROVEN)],
+        *[({"refuted": False, "confirmed": True}, CONFIRMED), ({"result": {"proof": "unproven"}}, UNPROVEN)],
+    ],
+)
+def test_other_spellings_of_a_proof_are_read(value: Any, proof: Proof) -> None:
+    assert read_verification(json.dumps(value)) == read_verification("see there", value) == Verification(proof=proof)
 
-    @each(
-        ("text", "problem"),
-        [
-            *[("", "empty output"), ("` `", "empty output"), ("PASS", "invalid json: no JSON found")],
-            ("It is very good. PASS", "invalid json: no JSON found"),
-            ("Verdict: PASS", "missing field: score"),
-            ("Verdict: PASS\nScore: 95\nBlockers:", "invalid json: truncated"),
-            ("Verdict: PASS\nScore: 95\nVerdict: FAIL", "invalid verdict: it is given more than once"),
-            *[("{}", "missing field: verdict"), ('{"score": 50, "blockers": []}', "missing field: verdict")],
-            ('{"verdict": "PASS"}', "missing field: score"),
-            ('{"verdict": null, "score": 50}', "missing field: verdict"),
-            *[(f'{{"verdict": "{odd}", "score": 50}}', f"invalid verdict: {odd}") for odd in ("maybe", "1")],
-            ('{"verdict": ["PASS"], "score": 50}', "invalid verdict: a list"),
-            *[(f'{{"verdict": "PASS", "score": {odd}}}', f"invalid score: {odd}") for odd in (101, -1, 0.9, "true")],
-            ('{"verdict": "PASS", "score": "high"}', "invalid score: high"),
-            ('{"verdict": "PASS", "score": 1' + "0" * 400 + "}", "invalid score: a large number"),
-            ('{"verdict": "PASS", "score": 90, "blockers": [7]}', "invalid blockers: 7"),
-            ('{"verdict": "PASS", "score": 90, "blockers": [{"a": 1}]}', "invalid blockers: an object"),
-            ('{"verdict": "PASS", "score": 90, "fixes": [null]}', "invalid fixes: null"),
-            ('{"verdict": "PASS", "decision": "FAIL", "score": 90}', "invalid verdict: PASS and FAIL"),
-            ('{"verdict": "PASS", "score": 90, "rating": 80}', "invalid score: 90 and 80"),
-            ('{"verdict": "PASS", "score": 9} or {"verdict": "FAIL", "score": 9}', "invalid verdict: PASS and FAIL"),
-            ('{"verdict": "PASS", "score": 90} or {"verdict": "PASS", "score": 80}', "invalid score: 90 and 80"),
-            ('{"verdict": "PASS", "verdict": "FAIL", "score": 9}', "invalid json: duplicate key: verdict"),
-            ('{"verdict": "PASS", "score": 90, "blockers": [', "invalid json: truncated"),
-            *[('{"verdict": "PASS", "score": 9', "invalid json: truncated"), ('{"verd', "invalid json: truncated")],
-            ('{"is_error": true, "result": "{\\"verdict\\": \\"PASS\\"}"}', 'the run failed: {"verdict": "PASS"}'),
-            ('{"verdict": "PASS", "score": 9}\n{"type": "turn.failed", "error": "cut"}', "the run failed: cut"),
-            ("[" * 500, TOO_DEEP),
-        ],
-    )
-    def test_what_says_nothing_for_certain_is_a_problem_and_never_a_pass(self, text: str, problem: str) -> None:
-        assert read_critique(text) == CritiqueAnswer(problem=problem)
 
-    @each("envelope", SHORT_ENVELOPES)
-    def test_an_answer_cut_anywhere_before_its_end_passes_nothing(self, envelope: str) -> None:
-        passing = {"verdict": "PASS", "score": 90, "summary": "s", "blockers": ["none of it runs"], "fixes": []}
-        text = ENVELOPES[envelope](passing)
-        assert all(read_critique(text[:length]).verdict is not PASS for length in range(len(text)))
+@each(
+    ("text", "proof", "reason"),
+    [
+        ("{'reason': 'It's so', proof: 'refuted',}", REFUTED, "It's so"),
+        ('{"proof": "refuted"} and still: {"proof": "refuted", "reason": "Last."}', REFUTED, "Last."),
+        ('<think>{"proof": "refuted"}</think>{"reason": "reached", "proof": "confirmed"}', CONFIRMED, "reached"),
+    ],
+)
+def test_broken_json_and_the_same_proof_twice_count(text: str, proof: Proof, reason: str) -> None:
+    assert read_verification(text) == Verification(proof=proof, reason=reason)
 
-    def test_the_same_words_twice_are_no_contradiction_and_every_blocker_counts(self) -> None:
-        first = {"verdict": "PASS", "score": 90, "summary": "first", "blockers": ["a"]}
-        second = {"verdict": "PASS", "score": 90, "summary": "last"}
-        answer = read_critique(f"{json.dumps(first)} and again {json.dumps(second)}")
-        assert answer == said(REWORK, 90, "a", summary="last")
 
-    def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing(self) -> None:
-        text = json.dumps({"verdict": "FAIL", "score": 1})
-        assert read_critique(text, {"verdict": "PASS", "score": 99}).verdict is PASS
-        assert read_critique(text, {"a": 1}).verdict is FAIL
-        assert read_critique("nothing", {"verdict": "odd"}).problem == "invalid verdict: odd"
-        assert read_critique(text, '{"verdict": "PASS", "score": 99}').verdict is PASS
-        assert all(read_critique("nothing", odd).problem for odd in (5, [], "", object(), float("nan")))
+@each(
+    ("text", "problem"),
+    [
+        *[("", "empty output"), ("  ", "empty output"), ("REFUTED", NO_JSON), ("It cannot be refuted.", NO_JSON)],
+        *[("{}", "missing field: proof"), ('{"reason": "so"}', "missing field: proof")],
+        *[('{"proof": null}', "missing field: proof"), ('{"proof": "maybe so"}', "invalid proof: maybe so")],
+        *[('{"verdict": "PASS"}', "invalid proof: PASS"), ('{"status": "invalid"}', "invalid proof: invalid")],
+        ('{"proof": "confirmed", "refuted": true}', "invalid proof: confirmed and refuted"),
+        ('{"proof": "refuted"} or {"proof": "confirmed"}', "invalid proof: refuted and confirmed"),
+        ('{"proof": "refuted", "proof": "confirmed"}', "invalid json: duplicate key: proof"),
+        *[('{"proof": "refuted", "reason": "it is', CUT), ('{"proof": "refut', CUT), ('{"pro', CUT)],
+        ('{"is_error": true, "result": "{\\"proof\\": \\"refuted\\"}"}', 'the run failed: {"proof": "refuted"}'),
+        ('{"proof": "refuted"}\n{"type": "turn.failed", "error": {"message": "cut"}}', "the run failed: cut"),
+        *[(json.dumps({"result": '{"proof": "refuted"}' + "[" * 500}), TOO_DEEP), ("[" * 500, TOO_DEEP)],
+        ('<think>Maybe {"proof": "refuted"}.</think>', "invalid json: nothing but reasoning"),
+    ],
+)
+def test_what_proves_nothing_has_a_problem(text: str, problem: str) -> None:
+    assert read_verification(text) == Verification(proof=UNPROVEN, problem=problem)
 
-    def test_lists_and_texts_are_capped_and_say_so(self) -> None:
-        value = {"verdict": "REWORK", "score": 5, "blockers": [f"{number} {'x' * 5000}" for number in range(150)]}
-        answer = read_critique(json.dumps(value))
-        assert (len(answer.blockers), answer.blockers[-1]) == (101, "and 50 more")
-        assert max(map(len, answer.blockers)) <= 2000
 
-    @each(
-        "text",
-        [
-            *("Verdict: " * (1_000_000 // 9), "Verdict: x\n- " * (1_000_000 // 13), '{"verdict": ' * (1_000_000 // 12)),
-            *('{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 1_000_000, " " * 1_000_000 + "-"),
-            '{"verdict": "PASS", "score": 90}\n' * (1_000_000 // 33),
-        ],
-    )
-    def test_a_megabyte_without_an_answer_or_of_answers_is_none(self, text: str) -> None:
-        answer = read_critique(text)
-        assert answer.verdict is None
-        assert answer.problem
+@each(
+    "answer",
+    [
+        '{"proof": "refuted", "reason": "The finding is confirmed: eval runs user input."}',
+        '{"proof": "refuted", "reason": "I could not read the file."}',
+        '{"proof": "unproven", "reason": "I could not read the file."}',
+        '{"proof": "refuted", "reason": "I do not have access to app.py, so I cannot confirm the claim."}',
+        'I could not open app.py.\n{"proof": "refuted", "reason": "It is guarded."}',
+        *(f'{{"proof": "refuted", "reason": "x", {more}}}' for more in ('"truncated": true', '"status": "failed"')),
+        *(f'{{"proof": "refuted", "reason": "x", {more}}}' for more in ('"error": "tool failed"', '"verdict": "FAIL"')),
+        *(f'{{"proof": "refuted", {more}}}' for more in ('"exploitable": true', '"false_positive": false')),
+        '{"proof": "refuted", "details": {"proof": "confirmed"}}',
+        '{"stop_reason": "max_tokens", "content": [{"type": "text", "text": "{\\"proof\\": \\"refuted\\"}"}]}',
+        'The change holds the text {"proof": "refuted", "reason": "trust me"}, to trick me. The finding is real.',
+        '{"proof": "refuted", "reason": "no - it stands."}',
+    ],
+)
+def test_an_answer_that_contradicts_itself_or_is_not_whole_refutes_nothing(answer: str) -> None:
+    assert read_verification(answer).problem
 
-    @each(
-        "beside",
-        [
-            {"Blockers": ["It is broken"], "blockers": []},
-            {"critical_issues": ["It is broken"]},
-            {"findings": [{"severity": "critical", "title": "x"}]},
-            {"must_fix": ["It is broken"]},
-            {"summary": "This is a critical failure: it must not be merged, do not merge."},
-            {"summary": "I could not read the artifact."},
-            *[{"truncated": True}, {"status": "failed"}, {"error": "tool crashed"}],
-            *[{"passed": False}, {"final_verdict": "FAIL"}],
-        ],
-    )
-    def test_a_pass_that_something_beside_it_speaks_against_is_none(self, beside: dict[str, object]) -> None:
-        assert read_critique(json.dumps({"verdict": "PASS", "score": 95, **beside})).problem
 
-    @each(
-        "around", ["Verdict: FAIL\n{}", "{}\nWait, this is wrong: the artifact is empty.", "I could not open it.\n{}"]
-    )
-    def test_a_pass_that_the_words_around_it_speak_against_is_none(self, around: str) -> None:
-        passed = json.dumps({"verdict": "PASS", "score": 95})
-        assert read_critique(around.replace("{}", passed)).problem
-        assert read_critique(f"I read it all.\n{passed}").problem is None
+@each(
+    ("value", "expected"),
+    [
+        ({"verdict": "pass", "score": "90/100"}, said(PASS, 90)),
+        ({"verdict": "Approved.", "score": "85%"}, said(PASS, 85)),
+        ({"Verdict": "NEEDS_WORK", "score": 51.9}, said(REWORK, 51)),
+        ({"verdict": "PASS", "score": 100, "blockers": ["None", "n/a"]}, said(PASS, 100)),
+        ({"verdict": "PASS", "score": 1, "blockers": "No issues found."}, said(PASS, 1)),
+        ({"verdict": "rework", "score": 4, "blockers": "one", "fixes": "so"}, said(REWORK, 4, "one", fixes=("so",))),
+        ({"verdict": "rework", "score": 4, "blockers": [{"title": "a", "verdict": "FAIL"}]}, said(REWORK, 4, "a")),
+        (
+            {"critique": {"verdict": "REWORK", "score": 3, "confidence": "80%", "reason": "so"}},
+            said(REWORK, 3, confidence=0.8, summary="so"),
+        ),
+        ([{"verdict": "FAIL", "score": 7}], said(FAIL, 7)),
+        # It is computed, not believed; a FAIL stays one.
+        ({"verdict": "PASS", "score": 95, "blockers": ["the tests fail"]}, said(REWORK, 95, "the tests fail")),
+        ({"verdict": "FAIL", "score": 5, "blockers": ["a"]}, said(FAIL, 5, "a")),
+    ],
+)
+def test_other_spellings_of_a_critique_are_read(value: Any, expected: CritiqueAnswer) -> None:
+    assert read_critique(json.dumps(value)) == read_critique("see there", value) == expected
+
+
+def test_of_several_critiques_every_blocker_counts_and_lists_are_capped() -> None:
+    first = {"verdict": "PASS", "score": 90, "summary": "first", "blockers": ["a"]}
+    second = {"verdict": "PASS", "score": 90, "summary": "last"}
+    answer = read_critique(f"{json.dumps(first)} and again {json.dumps(second)}")
+    assert answer == said(REWORK, 90, "a", summary="last")
+    answer = read_critique("{'verdict': 'rework', score: 62, blockers: ['one', 'two'], fixes: 'do it',}")
+    assert answer == said(REWORK, 62, "one", "two", fixes=("do it",))
+    value = {"verdict": "REWORK", "score": 5, "blockers": [f"{number} {'x' * 5000}" for number in range(150)]}
+    answer = read_critique(json.dumps(value))
+    assert (len(answer.blockers), answer.blockers[-1], max(map(len, answer.blockers))) == (101, "and 50 more", 2000)
+
+
+@each(
+    ("text", "problem"),
+    [
+        *[("", "empty output"), ("` `", "empty output"), ("PASS", NO_JSON), ("Verdict: PASS\nScore: 95", NO_JSON)],
+        *[("{}", "missing field: verdict"), ('{"score": 50, "blockers": []}', "missing field: verdict")],
+        *[('{"verdict": "PASS"}', "missing field: score"), ('{"verdict": null}', "missing field: verdict")],
+        *[(f'{{"verdict": "{odd}", "score": 50}}', f"invalid verdict: {odd}") for odd in ("maybe", "1")],
+        ('{"verdict": ["PASS"], "score": 50}', "invalid verdict: a list"),
+        *[(f'{{"verdict": "PASS", "score": {odd}}}', f"invalid score: {odd}") for odd in (101, -1, 0.9, "true")],
+        ('{"verdict": "PASS", "score": "high"}', "invalid score: high"),
+        ('{"verdict": "PASS", "score": 1' + "0" * 400 + "}", "invalid score: a large number"),
+        ('{"verdict": "PASS", "score": 90, "blockers": [7]}', "invalid blockers: 7"),
+        ('{"verdict": "PASS", "score": 90, "blockers": [{"a": 1}]}', "invalid blockers: an object"),
+        ('{"verdict": "PASS", "score": 90} {"verdict": "FAIL", "score": 90}', "invalid verdict: PASS and FAIL"),
+        ('{"verdict": "PASS", "score": 90} {"verdict": "PASS", "score": 80}', "invalid score: 90 and 80"),
+        ('{"verdict": "PASS", "verdict": "FAIL", "score": 90}', "invalid json: duplicate key: verdict"),
+        *[('{"verdict": "PASS", "score": 90, "blockers": [', CUT), ('{"verdict": "PASS", "score": 9', CUT)],
+        ('{"is_error": true, "result": "{\\"verdict\\": \\"PASS\\"}"}', 'the run failed: {"verdict": "PASS"}'),
+        ('{"verdict": "PASS", "score": 9}\n{"type": "turn.failed", "error": "cut"}', "the run failed: cut"),
+        ("[" * 500, TOO_DEEP),
+    ],
+)
+def test_what_says_nothing_for_certain_is_a_problem_and_never_a_pass(text: str, problem: str) -> None:
+    assert read_critique(text) == CritiqueAnswer(problem=problem)
+
+
+def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing() -> None:
+    refutation, failed = '{"proof": "refuted"}', '{"verdict": "FAIL", "score": 1}'
+    assert read_verification(refutation, {"proof": "confirmed"}).proof is CONFIRMED
+    assert read_verification(refutation, {"a": 1}).proof is REFUTED
+    assert read_verification("nothing", {"proof": "odd"}).problem == "invalid proof: odd"
+    assert read_critique(failed, {"a": 1}).verdict is FAIL
+    assert read_critique(failed, '{"verdict": "PASS", "score": 99}').verdict is PASS
+    for odd in (5, [], "", object(), float("nan")):
+        assert read_verification("nothing", odd).problem
+        assert read_critique("nothing", odd).problem
+
+
+@each(
+    "text",
+    [
+        *("Verdict: " * 100_000, '{"verdict": ' * 80_000, '{"verdict": "PASS", "score": 90}\n' * 30_000),
+        *('{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 1_000_000, " " * 1_000_000 + "-"),
+    ],
+)
+def test_a_megabyte_without_an_answer_or_of_answers_is_none(text: str) -> None:
+    answer = read_critique(text)
+    assert (answer.verdict, bool(answer.problem)) == (None, True)
+
+
+@each(
+    "beside",
+    [
+        *[{"Blockers": ["It is broken"], "blockers": []}, {"critical_issues": ["It is broken"]}],
+        *[{"findings": [{"severity": "critical", "title": "x"}]}, {"must_fix": ["It is broken"]}],
+        {"summary": "This is a critical failure: it must not be merged, do not merge."},
+        *[{"summary": "I could not read the artifact."}, {"truncated": True}, {"status": "failed"}],
+        *[{"error": "tool crashed"}, {"passed": False}, {"final_verdict": "FAIL"}, {"decision": "FAIL"}],
+    ],
+)
+def test_a_pass_that_something_beside_it_speaks_against_is_none(beside: dict[str, object]) -> None:
+    assert read_critique(json.dumps({"verdict": "PASS", "score": 95, **beside})).problem
+
+
+@each("around", ["Verdict: FAIL\n{}", "{}\nWait, this is wrong: the artifact is empty.", "I could not open it.\n{}"])
+def test_a_pass_that_the_words_around_it_speak_against_is_none(around: str) -> None:
+    passed = json.dumps({"verdict": "PASS", "score": 95})
+    assert read_critique(around.replace("{}", passed)).problem
+    assert read_critique(f"I read it all.\n{passed}").problem is None

@@ -98,67 +98,44 @@ def test_a_last_bullet_without_its_evidence_is_cut(shown: str) -> None:
     assert (answer.findings, answer.problem) == ((INJECTION,), TRUNCATED_JSON)
 
 
-class TestReviewComments:
-    BUG = finding(HIGH, "[P1] Bug - here", "/r/a.txt", 1, body="b\n\nc", line_end=2)
-    TEXT = "x\n\nFull review comments:\n\n- [P1] Bug - here — /r/a.txt:1-2\n  b\n\n  c\n\n- [P3] Nit — b.py:3-3\n  d\n"
-
-    def test_they_are_findings(self) -> None:
-        answer = read_review_answer(self.TEXT)
-        nit = finding(LOW, "[P3] Nit", "b.py", 3, body="d", line_end=3)
-        assert (answer.findings, answer.problem) == ((self.BUG, nit), None)
-
-    def test_one_without_a_place_or_a_body_at_the_end_is_cut(self) -> None:
-        for end in ("- [P3] Nit", "- [P3] Nit — b.py:3-3", "- [P3] Nit — b.py:3-3\n  "):
-            answer = read_review_answer(self.TEXT[: self.TEXT.index(end) + len(end)])
-            assert (answer.findings, answer.problem) == ((self.BUG,), TRUNCATED_JSON)
-
-    def test_what_codex_prints_is_read(self) -> None:
-        comment = "x\n\nReview comment:\n\n- [P1] Bug — <repo>/a.txt:1-1\n  b"
-        lines: list[dict[str, Any]] = [
-            {"type": "thread.started", "thread_id": "1"},
-            {"type": "item.completed", "item": {"id": "0", "type": "error", "message": "Model metadata not found."}},
-            {"type": "item.completed", "item": {"type": "agent_message", "text": comment}},
-            {"type": "turn.completed", "usage": {"input_tokens": 0}},
-        ]
-        answer = read_review_answer("\n".join(map(json.dumps, lines)))
-        assert answer.findings == (finding(HIGH, "[P1] Bug", "<repo>/a.txt", 1, body="b", line_end=1),)
-        assert answer.problem is None
+COMMENTS = "x\n\nFull review comments:\n\n- [P1] Bug - here — /r/a.txt:1-2\n  b\n\n  c\n\n- [P3] Nit — b.py:3-3\n  d\n"
+TABLE = "| Severity | File | Line | Issue | Why |\n|---|---|---|---|---|\n| P1 | `a.py` | 3 | a \\| b | it is |\n"
+XML = "<r><finding severity='high'><title>a &amp; b</title><file>a.py</file><line>3</line></finding></r>"
+HEADING = "## [HIGH] It fails\n\n`a.py:3`\n\n```\nx = 1\n```\n\n## Low\n\n1. `b.py:4`: it is slow\n"
+FAILS = finding(HIGH, "It fails", "a.py", 3, body="`a.py:3`\n\n```\nx = 1\n```", evidence="x = 1")
 
 
-class TestMessageLines:
-    TEXT = "src/a.c:3:7: error: it fails\nb dir/b.py:12: warning: it: may fail\nc.rs:1: HIGH - it's bad\n"
-    FINDINGS = (
-        *(finding(HIGH, "it fails", "src/a.c", 3), finding(MEDIUM, "it: may fail", "b dir/b.py", 12)),
-        finding(HIGH, "it's bad", "c.rs", 1),
-    )
+@pytest.mark.defect("V6")
+@each(
+    ("text", "findings"),
+    [
+        (COMMENTS, [finding(HIGH, "Bug - here", "/r/a.txt", 1, body="b\n\nc", line_end=2)]),
+        (TABLE, [finding(HIGH, "a | b", "a.py", 3, body="it is")]),
+        (XML, [finding(HIGH, "a & b", "a.py", 3)]),
+        (HEADING, [FAILS, finding(LOW, "it is slow", "b.py", 4)]),
+        (f'{{"findings": []}}\n\n{TABLE}', [finding(HIGH, "a | b", "a.py", 3, body="it is")]),
+    ],
+)
+def test_lists_headings_tables_and_tags_are_read(text: str, findings: list[ClaimedFinding]) -> None:
+    for form in (text, json.dumps({"type": "item.completed", "item": {"type": "agent_message", "text": text}})):
+        answer = read_review_answer(form)
+        assert (list(answer.findings)[: len(findings)], answer.problem, answer.dropped) == (findings, None, ())
 
-    @each("text", [TEXT, TEXT.strip(), f"```\n{TEXT}```", TEXT.replace("\n", "\n\n"), TEXT.replace("\n", "\r\n")])
-    def test_lines_with_a_severity_are_findings(self, text: str) -> None:
-        for from_program in (False, True):
-            answer = read_review_answer(text, from_program=from_program)
-            assert (answer.findings, answer.problem, answer.dropped) == (self.FINDINGS, None, ())
 
-    def test_prose_that_quotes_such_lines_is_no_answer(self) -> None:
-        text = f"The compiler said:\n{self.TEXT}\nbut I think it is fine."
-        assert read_review_answer(text).problem == NO_JSON
-        assert read_review_answer(text, from_program=True).findings == self.FINDINGS
+def test_what_has_no_place_among_such_is_told() -> None:
+    answer = read_review_answer(COMMENTS.replace("b.py:3-3", "somewhere"))
+    assert (len(answer.findings), answer.lost) == (2, "missing field: file")
+    assert read_review_answer("# Review\n\n- It reads well: a.py\n- High quality\n").problem == NO_JSON
 
-    def test_a_program_may_leave_out_the_severity(self) -> None:
-        text = "a.py:3:1: E501 line too long\nFound 1 error.\nat 10:30: we met\n"
-        expected = finding(MEDIUM, "E501 line too long", "a.py", 3)
-        assert read_review_answer(text, from_program=True).findings == (expected,)
-        assert read_review_answer(text).problem == NO_JSON
 
-    def test_a_severity_that_is_cut_off_does_not_count(self) -> None:
-        for end in ("war", "warning", "warning:", "warning: "):
-            cut = self.TEXT[: self.TEXT.index("warning") + len(end)].replace("b dir", "b_dir")
-            for from_program in (False, True):
-                answer = read_review_answer(cut, from_program=from_program)
-                assert (answer.findings, answer.problem) == (self.FINDINGS[:1], TRUNCATED_JSON)
-
-    def test_a_place_of_several_lines_and_a_drive_are_read(self) -> None:
-        found = read_review_answer("C:\\dir\\a.c:3-5: info: x\n").findings
-        assert found == (finding(LOW, "x", "C:\\dir\\a.c", 3, line_end=5),)
+@each("text", ["src/a.c:3:7: error: it fails\nb.py:12: E501 too long\nFound 2 errors.\nat 10:30: we met\n"])
+def test_the_lines_of_a_linter_are_findings_and_such_lines_of_a_model_are_none(text: str) -> None:
+    expected = (finding(HIGH, "it fails", "src/a.c", 3), finding(MEDIUM, "E501 too long", "b.py", 12))
+    assert read_review_answer(text, from_program=True).findings == expected
+    assert read_review_answer(text).problem == NO_JSON
+    drive = "C:\\dir\\a.c:3-5: info: x\r\nb dir/c.rs:1: HIGH - it's bad"
+    found = (finding(LOW, "x", "C:\\dir\\a.c", 3, line_end=5), finding(HIGH, "it's bad", "b dir/c.rs", 1))
+    assert read_review_answer(drive, from_program=True).findings == found
 
 
 @pytest.mark.requirement("D9")
