@@ -1,8 +1,7 @@
 """From a claim to a finding with a place: the quote decides where it is, and without one there is no place here.
 
 What is on the line that the reviewer named counts before everything else. A quote that is not there is not found:
-nothing is matched by likeness. Every way to look for it takes time linear in the text. A line that a claim names
-without quoting anything is believed where the diff shows it.
+nothing is matched by likeness. Every way to look for it takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,17 +27,13 @@ from codeloupe.engine.quotes import (
     readings_of,
     replacement_of,
 )
-from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side, TextReader, WholeLines
+from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ClaimedFinding, Finding, Source
-from codeloupe.model.ports import ReviewTask
 
-_EVIDENCE_LINES = 40
 _EVIDENCE_CHARACTERS = 4_000
-_LARGEST_WHOLE_FILE = 32 * 1024 * 1024
 _CACHE_BYTES = 256 * 1024 * 1024
 _MOST_HUNKS = 300
-_MOST_FILES = 200
 _CHANGED, _SHOWN, _ELSEWHERE = range(3)
 # Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning is.
 _LONGEST_PATTERN = 1000
@@ -56,11 +51,7 @@ class _Ground:
     """A side of a file to find quotes in, and the line that was named there; with `only_stated` no other counts."""
 
     def __init__(self, file: ReviewedFile, side: Side, stated: int | None, *, only_stated: bool = False) -> None:
-        self.file = file
-        self.side = side
-        self.text = side.text
-        self.stated = stated
-        self.only_stated = only_stated
+        self.file, self.side, self.text, self.stated, self.only_stated = file, side, side.text, stated, only_stated
         near = [] if stated is None else [(stated - lines, stated + lines) for lines in (40, 400)]
         nearest = max(0, bisect_left(file.shown, (stated or 0, 0)) - _MOST_HUNKS // 2)
         windows = [(stated or 0,) * 2] if only_stated else [*near, *file.shown[nearest:][:_MOST_HUNKS]]
@@ -108,15 +99,13 @@ class _Ground:
                 start = find(text.find("\n", start + 1), high)
 
 
-def _whole_lines(lines: Sequence[str], ground: _Ground) -> _Places:
-    pattern = "\n".join(lines)
+def _whole_lines(pattern: str, ground: _Ground) -> _Places:
     places = ((start + 1, end - 1) for start, end in ground.literal(f"\n{pattern}\n"))
     return places if len(pattern) >= _SHORTEST_LINE and has_letters(pattern) else ground.stated_ones(places)
 
 
-def _parts_of_lines(lines: Sequence[str], ground: _Ground) -> _Places:
+def _parts_of_lines(pattern: str, ground: _Ground) -> _Places:
     """Where a quote is in a part of a line; a short one neither begins nor ends within a word."""
-    pattern = "\n".join(lines)
     if len(pattern) < 3 or not has_letters(pattern):
         return ()
     if len(pattern) >= _SHORTEST_LOOSE_PART:
@@ -133,44 +122,43 @@ def _parts_of_lines(lines: Sequence[str], ground: _Ground) -> _Places:
     return places if len(pattern) >= _SHORTEST_PART else ground.stated_ones(places)
 
 
-def _run_together(lines: Sequence[str], ground: _Ground) -> _Places:
-    pattern = fold(" ".join(lines))
-    if not _SHORTEST_LOOSE_PART <= len(pattern) <= _LONGEST_PATTERN or not has_letters(pattern):
+def _run_together(pattern: str, ground: _Ground) -> _Places:
+    joined = fold(pattern.replace("\n", " "))
+    if not _SHORTEST_LOOSE_PART <= len(joined) <= _LONGEST_PATTERN or not has_letters(joined):
         return ()
-    return ground.text.places_run_together(pattern, _MOST_PLACES)
+    return ground.text.places_run_together(joined, _MOST_PLACES)
 
 
-def _with_gaps(lines: Sequence[str], ground: _Ground) -> _Places:
-    return places_with_gaps(lines, ground.text, ground.literal)
+def _with_gaps(pattern: str, ground: _Ground) -> _Places:
+    return places_with_gaps(pattern.split("\n"), ground.text, ground.literal)
 
 
-def _cut_anywhere(lines: Sequence[str], ground: _Ground) -> _Places:
-    pattern = "\n".join(lines)
+def _cut_anywhere(pattern: str, ground: _Ground) -> _Places:
     return ground.literal(pattern) if len(pattern) >= 4 and has_letters(pattern) else ()
 
 
-def _cut_at_end(lines: Sequence[str], ground: _Ground) -> _Places:
+def _cut_at_end(pattern: str, ground: _Ground) -> _Places:
     """Where a quote is that begins with a word and is cut within one."""
-    pattern = "\n".join(lines)
     if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
         return ()
     inside = re.compile(r"(?<=\w)(?=\w)")
     return (place for place in ground.literal(pattern) if not inside.match(ground.text.text, place[0]))
 
 
-def _lines_apart(lines: Sequence[str], ground: _Ground) -> _Places:
+def _lines_apart(pattern: str, ground: _Ground) -> _Places:
     """The place of one line of a quote whose lines are there, but not together: the named line, or else the first."""
+    lines = pattern.split("\n")
     telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
     # Each is looked for by itself, in so much text altogether.
     if not 1 < len(telling) <= 40 or len(ground.text.text) * len(telling) > 50_000_000 or pieces_of(lines):
         return ()
-    places = [list(_whole_lines([line], ground)) or list(_cut_at_end([line], ground)) for line in telling]
+    places = [list(_whole_lines(line, ground)) or list(_cut_at_end(line, ground)) for line in telling]
     if not all(places):
         return ()
     return list(ground.stated_ones(place for found in places for place in found)) or places[0]
 
 
-_Way = Callable[[Sequence[str], _Ground], _Places]
+_Way = Callable[[str, _Ground], _Places]
 # How a quote is looked for, the strictest way first: on the line that was named, and then anywhere.
 _AS_QUOTED: tuple[tuple[_Way, ...], ...] = (
     (_whole_lines, _parts_of_lines),
@@ -202,7 +190,7 @@ def _found(
             for reading in readings:
                 if reading.of_deletion and not deleted:
                     continue
-                places = way(reading.folded, here)
+                places = way("\n".join(reading.folded), here)
                 rows = (here.text.rows(*one) for one in (here.stated_ones(places) if here.only_stated else places))
                 found = min(((here.rank(*pair), pair) for pair in rows), default=None)
                 if found is not None:
@@ -222,8 +210,10 @@ class Origin(Struct, frozen=True, kw_only=True):
 class Anchorer:
     """Places the claims of one review. It keeps the files that it has read, within a limit of memory.
 
-    `read` gives the new content of a file, or None; it must not follow links, and is asked only for paths inside of the
-    tree. `mask` takes secrets out of evidence. Nothing that a claim holds makes it raise or read outside of the tree.
+    `read` gives the new content of a file, or None; it must not follow links or lead out of the tree. `mask` takes
+    secrets out of evidence. Where a claim quotes nothing, the line that it names is believed if the diff shows it
+    (`shown`: a model may know the number of a line that it saw, and guesses any other), or in `any` known place.
+    Nothing that a claim holds makes it raise.
     """
 
     def __init__(
@@ -231,11 +221,11 @@ class Anchorer:
         files: Sequence[FileChange],
         read: Callable[[str], bytes | None],
         *,
-        mask: Callable[[str], str] | None = None,
+        mask: Callable[[str], str] = str,
+        believes: Literal["none", "shown", "any"] = "none",
     ) -> None:
         self._changes = {file.path: file for file in reversed(files)}
-        self._read = read
-        self._mask = mask or str
+        self._read, self._mask, self._believes = read, mask, believes
         self._files: dict[str, ReviewedFile] = {}
         self._kept_bytes = 0
         self._paths = ClaimedPaths(files, lambda path: self._content(path) is not None)
@@ -247,7 +237,6 @@ class Anchorer:
         """
         claimed = (claim.file or "").strip()
         paths = self._paths.candidates(claimed, unit_files) if claimed else ()
-        readings = readings_of(claim.evidence)
         path = paths[0] if paths else ClaimedPaths.plain(claimed)
         confidence = claim.confidence if claim.confidence is not None and math.isfinite(claim.confidence) else None
         unplaced = Finding(
@@ -269,16 +258,39 @@ class Anchorer:
             outside_change=bool(paths) and path not in self._changes,
             seen_by=(origin.label or origin.reviewer,),
         )
+        if not claim.evidence.strip():
+            return unplaced if self._believes == "none" or not claim.line_start else self._believed(claim, unplaced)
+        readings = readings_of(claim.evidence)
         # A quote that is in exactly one changed file needs no path.
         changed = [path for path in unit_files if path in self._changes] or list(self._changes)
-        tried = paths if claimed else changed if len(changed) <= _MOST_FILES else ()
+        tried = paths if claimed else changed if len(changed) <= 200 else ()
         places = (one for path in dict.fromkeys(tried) if (one := self._find(path, readings, claim, unplaced)))
         found = list(islice(places, 1 if claimed else 2))
         return found[0] if len(found) == 1 else unplaced
 
+    def _believed(self, claim: ClaimedFinding, finding: Finding) -> Finding:
+        file, start = self._file(finding.file), claim.line_start or 0
+        lines = file.new.lines
+
+        def line(number: int) -> bytes | None:
+            if isinstance(lines, DiffRows):
+                row = lines.row(number)
+                return lines.text(row) if lines.rows and lines.number(row) == number else None
+            return lines.text(number - 1) if 1 <= number <= lines.count else None
+
+        if line(start) is None:
+            return finding
+        end, stated = start, min(claim.line_end or start, start + 1_000)
+        while end < stated and line(end + 1) is not None:
+            end += 1
+        hunks = file.change.hunks if file.change else ()
+        is_shown = any(hunk.new_start <= end and start < hunk.new_start + hunk.new_lines for hunk in hunks)
+        if self._believes == "shown" and not is_shown:
+            return finding
+        quote = self._mask(_verbatim(line(number) or b"" for number in range(start, min(end, start + 9) + 1)))
+        return _at(finding, start, end, quote, outside_change=not is_shown)
+
     def _find(self, path: str, readings: Sequence[Reading], claim: ClaimedFinding, finding: Finding) -> Finding | None:
-        if not readings:
-            return None
         file = self._file(path)
         in_margin = next((reading.first_line for reading in readings if reading.first_line), None)
         stated = _stated_line(claim.line_start) or in_margin
@@ -302,13 +314,12 @@ class Anchorer:
         start = lines.number(match.first_row)
         end = max(start, lines.number(match.last_row))
         inside = _touches(file.shown, start, end) or ground.is_deletion(match.first_row, match.last_row)
-        last = min(match.last_row, match.first_row + _EVIDENCE_LINES - 1)
-        evidence = self._mask(_verbatim(lines.text(row) for row in range(match.first_row, last + 1)))
+        rows = range(match.first_row, min(match.last_row, match.first_row + 39) + 1)
+        evidence = self._mask(_verbatim(lines.text(row) for row in rows))
         is_gapped = match.way is _with_gaps
         if is_gapped and MASK not in evidence and any(MASK in line for line in match.reading.lines):
             # What was masked for the reviewer must not come to light here.
             evidence = "\n".join(match.reading.lines)
-        evidence = evidence[:_EVIDENCE_CHARACTERS]
         code = None
         if ground.side is file.new:
             # The end that the reviewer named, where it named the beginning rightly and the end is within reason.
@@ -316,18 +327,10 @@ class Anchorer:
             is_known = file.last_line is not None and stated <= file.last_line
             if claim.line_start == start and stated - start < 50 and is_known:
                 end = max(end, stated)
-            if not is_gapped and evidence.count("\n") == end - start:
-                code = replacement_of(claim.replacement, quote=claim.evidence, lines=evidence, path=file.path)
-        return replace(
-            finding,
-            file=file.path,
-            line_start=start,
-            line_end=end,
-            evidence=evidence,
-            replacement=code,
-            anchored=True,
-            outside_change=not inside,
-        )
+            quoted = evidence[:_EVIDENCE_CHARACTERS]
+            if not is_gapped and quoted.count("\n") == end - start:
+                code = replacement_of(claim.replacement, quote=claim.evidence, lines=quoted, path=file.path)
+        return replace(_at(finding, start, end, evidence, outside_change=not inside), file=file.path, replacement=code)
 
     def _file(self, path: str) -> ReviewedFile:
         if path not in self._files:
@@ -347,7 +350,13 @@ class Anchorer:
         except (OSError, ValueError):
             # A name that the file system does not take is a file that is not there.
             return None
-        return content if content is None or len(content) <= _LARGEST_WHOLE_FILE else None
+        return content if content is None or len(content) <= 32 * 1024 * 1024 else None
+
+
+def _at(finding: Finding, start: int, end: int, quote: str, *, outside_change: bool) -> Finding:
+    evidence = quote[:_EVIDENCE_CHARACTERS]
+    placed = replace(finding, anchored=True, outside_change=outside_change)
+    return replace(placed, line_start=start, line_end=end, evidence=evidence)
 
 
 def _verbatim(lines: Iterable[bytes]) -> str:
@@ -362,55 +371,3 @@ def _touches(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 
 def _stated_line(number: int | None) -> int | None:
     return number if number is not None and 1 <= number <= 10_000_000 else None
-
-
-class StatedLines:
-    """The lines of the reviewed files by their numbers, as far as they are known.
-
-    `mask` takes secrets out of evidence. With `only_shown` a line counts where the diff shows it and nowhere else: a
-    model that quotes nothing may know the number of a line that it saw, and guesses any other.
-    """
-
-    def __init__(self, task: ReviewTask, text: TextReader, *, mask: Callable[[str], str], only_shown: bool) -> None:
-        self._changes = {file.path: file for file in task.files}
-        self._text = text
-        self._mask = mask
-        self._only_shown = only_shown
-        # Few are kept, since a claim can name any file of the tree, and one may be large.
-        self._of = lru_cache(maxsize=4)(self._read)
-
-    def believe(self, claim: ClaimedFinding, finding: Finding) -> Finding:
-        """The finding on the line that the claim names, when nothing but a quote is missing for that."""
-        if finding.anchored or claim.evidence.strip() or claim.line_start is None:
-            return finding
-        line, start = self._of(finding.file), claim.line_start
-        if line(start) is None:
-            return finding
-        end, stated = start, min(claim.line_end or start, start + 1_000)
-        while end < stated and line(end + 1) is not None:
-            end += 1
-        change = self._changes.get(finding.file)
-        hunks = change.hunks if change is not None else ()
-        is_shown = any(hunk.new_start <= end and start < hunk.new_start + hunk.new_lines for hunk in hunks)
-        if self._only_shown and not is_shown:
-            return finding
-        quote = _verbatim(line(number) or b"" for number in range(start, min(end, start + 9) + 1))
-        return replace(
-            finding,
-            line_start=start,
-            line_end=end,
-            evidence=self._mask(quote)[:_EVIDENCE_CHARACTERS],
-            anchored=True,
-            outside_change=not is_shown,
-        )
-
-    def _read(self, path: str) -> Callable[[int], bytes | None]:
-        """What gives a line of a file by its number, or None where there is none."""
-        content = self._text.read(path)
-        if content is not None:
-            lines = WholeLines(content)
-            return lambda number: lines.text(number - 1) if 1 <= number <= lines.count else None
-        change = self._changes.get(path)
-        hunks = change.hunks if change is not None and change.new_path is not None else ()
-        shown = (line for hunk in hunks for line in hunk.lines())
-        return {line.new_number: line.text for line in shown if line.new_number is not None}.get

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from msgspec.structs import replace
 
-from codeloupe.engine.verdict import BLOCKED, INCOMPLETE, PASSED, exit_code, judge, summarise
+from codeloupe.engine.verdict import BLOCKED, INCOMPLETE, PASSED, conclude, judge
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.finding import Severity
 from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, RepositoryIdentity, ReviewRecord, SweepRecord
-from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
+from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.store.database import Database, database_path
 from codeloupe.store.history import SqliteHistory
@@ -25,7 +25,6 @@ Here = Callable[[], RepositoryIdentity]
 
 LAST = "last"
 SHORT_ID = 12
-_SHORTEST_PREFIX = 4
 _CANDIDATES = 8
 _FIRST_STEP = "`codeloupe review` makes the first entry"
 _LIST = "`codeloupe history list` shows what there is"
@@ -48,32 +47,27 @@ def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
     prefix = word.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
         raise UsageError(f"{word!r} is no id of the history: ids have digits and the letters a to f", hint=_LIST)
-    if len(prefix) < _SHORTEST_PREFIX:
-        raise UsageError(f"{word!r} is too short: give at least {_SHORTEST_PREFIX} characters of the id", hint=_LIST)
+    if len(prefix) < 4:
+        raise UsageError(f"{word!r} is too short: give at least 4 characters of the id", hint=_LIST)
     found = history.matching(prefix, limit=_CANDIDATES + 1)
     exact = [entry for entry in found.entries if entry.entry_id == prefix]
     if exact or len(found.entries) == 1:
         return (*exact, *found.entries)[0]
     if found.entries:
         more = "\n  and more" if len(found.entries) > _CANDIDATES else ""
-        lines = "\n".join(f"  {_in_short(entry, len(word))}" for entry in found.entries[:_CANDIDATES])
-        raise UsageError(
-            f"{word!r} is the beginning of several ids:\n{lines}{more}", hint="give more characters of one"
-        )
+        lines = _in_short(found.entries[:_CANDIDATES], len(word))
+        raise UsageError(f"{word!r} is the beginning of several ids:{lines}{more}", hint="give more characters of one")
     if found.problems:
         raise StoreError(found.problems[0], hint=_LIST)
     known = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES)).entries
     if not known:
         raise UsageError(f"no entry {word!r} is in the history, nor any of this repository", hint=_FIRST_STEP)
-    lines = "\n".join(f"  {_in_short(entry)}" for entry in known)
-    raise UsageError(f"no entry of the history begins with {word!r}; the newest here are:\n{lines}", hint=_LIST)
+    here_are = f"the newest here are:{_in_short(known)}"
+    raise UsageError(f"no entry of the history begins with {word!r}; {here_are}", hint=_LIST)
 
 
 def find_review(history: History, word: str, *, here: Here) -> ReviewRecord:
-    """The review that a word names; `last` is the newest one of this repository that is not part of a sweep.
-
-    Raises UsageError when there is none, more than one, or when it is a sweep.
-    """
+    """The review that a word names; `last` is the newest here that is not part of a sweep. Raises UsageError."""
     if word == LAST:
         newest = history.last(here().names)
         if newest is None:
@@ -100,11 +94,13 @@ def nothing_saved(identity: RepositoryIdentity) -> UsageError:
     return UsageError(f"no review of {identity.label or 'this directory'} is saved yet", hint=_FIRST_STEP)
 
 
-def _in_short(entry: HistoryEntry, given: int = 0) -> str:
-    shown = entry.entry_id[: max(SHORT_ID, given + 4)]
+def _in_short(entries: Sequence[HistoryEntry], given: int = 0) -> str:
     # Each on one line, whatever a description holds: this text goes out with its line ends kept.
-    description = " ".join(entry.description.split())[:80]
-    return f"{shown}  {entry.saved_at.astimezone():%Y-%m-%d %H:%M}  {description}"
+    return "".join(
+        f"\n  {entry.entry_id[: max(SHORT_ID, given + 4)]}  {entry.saved_at.astimezone():%Y-%m-%d %H:%M}"
+        f"  {' '.join(entry.description.split())[:80]}"
+        for entry in entries
+    )
 
 
 def judged(record: ReviewRecord, policy: Policy) -> Review:
@@ -119,10 +115,10 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
     is_sound = sound is review.complete and verdict is review.verdict
     if policy == review.policy and not record.problems and is_sound:
         return review
-    unknown = review.hidden_findings - len(review.hidden)
+    unknown = max(review.hidden_findings - len(review.hidden), 0)
     # What was hidden and not kept is below both limits of the old policy; a new one must not reach down there.
     kept_down_to = max(review.policy.fail_on.value, review.policy.min_severity.value)
-    if unknown > 0 and policy.fail_on.value > kept_down_to:
+    if unknown and policy.fail_on.value > kept_down_to:
         lowest = Severity(kept_down_to).label
         raise UsageError(
             f"{unknown} findings below {lowest} were not kept with this review,"
@@ -132,24 +128,11 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
     everything = review.findings
     if review.hidden:
         everything = tuple(sorted(record.findings, key=lambda one: (one.file, one.first_line, one.last_line)))
-    findings = tuple(finding for finding in everything if policy.shows(finding.severity))
-    hidden = tuple(finding for finding in everything if not policy.shows(finding.severity))
-    unsettled = unsettled_claims(findings, policy)
     # Whether claims are settled is a matter of the policy; what was reviewed is not.
-    saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled))
-    complete = saw_everything and not record.problems and not unsettled
-    return replace(
-        review,
-        policy=policy,
-        findings=findings,
-        hidden=hidden,
-        hidden_findings=len(hidden) + max(unknown, 0),
-        complete=complete,
-        verdict=judge(findings, complete=complete, fail_on=policy.fail_on),
-        exit_code=exit_code(findings, policy, complete=complete),
-        summary=summarise(findings, review.coverage, complete=complete),
-        errors=(*(error for error in review.errors if error.kind != UNPLACED), *unplaced_errors(unsettled)),
-    )
+    saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled)) and not record.problems
+    again = replace(review, **conclude(everything, policy, review.coverage, complete=saw_everything))
+    errors = (*(error for error in review.errors if error.kind != UNPLACED), *unplaced_errors(again.unsettled))
+    return replace(again, hidden_findings=again.hidden_findings + unknown, errors=errors)
 
 
 def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:

@@ -1,26 +1,23 @@
 """What makes a finding the same finding tomorrow, and where an earlier finding is in the code of now.
 
-A fingerprint is made of the statement that a finding is about, what encloses that, and what it says. Compared are
-tokens, not characters, and neither line numbers, the path nor the extent of the quote. So it survives lines put in
-above, a rebase, a renamed file, reformatting, a comment added to the line, and a quote of one line more or less. What
-it says is its rule, or else the kind of defect that its title names and the names in the code of which it says that,
-or else the title's words.
+A fingerprint is made of the tokens of the statement that a finding is about, what encloses that, and what it says: its
+rule, or the kind of defect that its title names and the names of code of which it says that, or the title's words.
+What cannot be distinguished otherwise is by its order: the same statement again, and code copied into another file.
 
 A fingerprint is only a name. Words of a model change from day to day, so whoever looks for an earlier finding must
 compare what both say, as `lifecycle.compare` and the baseline do: a finding that is recognised keeps its old name.
-What cannot be distinguished otherwise is by its order: the same statement again, and code copied into another file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,7 +25,7 @@ from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.code_text import CodeText, Statement, comments_in, fold, is_comment, syntax_of, tokens_of_code
 from codeloupe.engine.quotes import MASK
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.similarity import Profile, family, kinds_of, names, numbers, stems, telling_stems
+from codeloupe.engine.similarity import NUMBER, Profile, family, kinds_of, names, stems, telling_stems
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, FindingStatus
 from codeloupe.model.ports import ReviewTask
@@ -39,17 +36,16 @@ ReadFile = Callable[[str], bytes | None]
 _LINES = 60
 # A line with fewer letters and digits is not known by itself: the one after it is added.
 _FEWEST_LETTERS = 6
-_DEFINITION = (
-    "def ", "class ", "func ", "fn ", "function ", "public ", "private ", "protected ", "async def ", "export ", "pub ",
-    "static ", "interface ", "impl ", "struct ", "module ", "namespace ", "package ",
-)  # fmt: skip
+_DEFINITION = regex(
+    r"(?:def|class|func|fn|function|public|private|protected|async def|export|pub|static|interface|impl|struct|module|"
+    r"namespace|package) "
+)
 
 
 def with_fingerprints(findings: Iterable[Finding], *, context: ReadFile | None = None) -> tuple[Finding, ...]:
     """The findings with their fingerprints, all different, and their surroundings, in order of file and line.
 
-    `context` reads the reviewed content of a file; without it, or where it gives None, nothing is known of what
-    encloses a line, and fewer findings are distinguished by more than their order.
+    `context` reads the reviewed content of a file; without it nothing is known of what encloses a line.
     """
     return tuple(
         replace(finding, fingerprint=name, surroundings=surroundings_of(finding, code))
@@ -63,7 +59,7 @@ def first_names(findings: Iterable[Finding], *, context: ReadFile | None = None)
 
 
 def surroundings_of(finding: Finding, code: CodeText | None) -> str:
-    """What is around a finding at its place, in short: it changes with the code of its definition."""
+    """Digests of what is around a finding: its definition, and both neighbours."""
     if code is None or not finding.anchored:
         return ""
     return ".".join(digest(*part)[:12] for part in code.around(_telling_statement(finding, code)))
@@ -140,7 +136,7 @@ def _meaning(finding: Finding) -> str:
     if kinds:
         profile = Profile(finding)
         return " ".join(("kind", min(kinds), *sorted(profile.objects(kinds) & profile.code.words)))
-    words = telling_stems(finding.title) | names(finding.title) | numbers(finding.title)
+    words = telling_stems(finding.title) | names(finding.title) | frozenset(NUMBER.findall(finding.title[:4_000]))
     return f"words {' '.join(sorted(words)) or finding.title}"
 
 
@@ -171,31 +167,29 @@ def _letters(text: str) -> int:
 def _worth(line: str) -> tuple[bool, bool, int]:
     letters, text = _letters(line), line.strip()
     says_something = letters >= _FEWEST_LETTERS and not is_comment(text)
-    return says_something, says_something and not text.startswith(_DEFINITION), min(letters, 100)
+    return says_something, says_something and not _DEFINITION.match(text), min(letters, 100)
 
 
 # What is in evidence where a secret was.
-_MASK = regex(rf"{re.escape(MASK)}|[*]{{8}}")
+_MASK = regex(r"\[redacted\]|[*]{8}")
 # Only a hostile file has more lines that read the same and findings about each.
 _MOST_ALIKE = 60
-_NEW_AT_THEIR_PATH = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
 _Lines = tuple[int, int]
 
 
 class PlacesOfNow:
     """Looks for the code of earlier findings in the reviewed tree: where it is, that it is gone, or that nobody knows.
 
-    `tree` is the whole of it, for a task that has none of its own: only quotes are looked for there, and no link is
-    followed.
+    `tree` is the whole of it, for a task that has none of its own; no link is followed there.
     """
 
     def __init__(self, task: ReviewTask, *, tree: Path | None = None) -> None:
         self._task = replace(task, tree=task.tree or tree)
-        self._reader = TextReader(self._task)
-        self._anchorer = Anchorer(task.files, self._reader.read)
-        arrived = [file for file in task.files if file.status in _NEW_AT_THEIR_PATH and file.new_path is not None]
-        self._arrived = Anchorer(arrived, self._reader.read) if arrived else None
-        read = self._reader.read
+        self._read = read = TextReader(self._task).read
+        self._anchorer = Anchorer(task.files, read)
+        arriving = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
+        self._new_files = [file for file in task.files if file.status in arriving]
+        self._arrived = Anchorer(self._new_files, read)
         self._code = cache(lambda path: None if (content := read(path)) is None else CodeText(content, path))
 
     def placed(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -212,7 +206,7 @@ class PlacesOfNow:
         """Whether the code of a finding that is not in `placed` is known to be gone, and not only out of sight."""
         if any(file.new_path is None and file.old_path == finding.file for file in self._task.change.files):
             return True
-        if (content := self._reader.read(finding.file)) is not None:
+        if (content := self._read(finding.file)) is not None:
             # What is masked cannot be searched for, only what is around it on its line; nor can a blank line.
             known = max(_MASK.split(finding.evidence), key=len).strip()
             if known == finding.evidence.strip():
@@ -238,16 +232,14 @@ class PlacesOfNow:
     def _moved(self, old: Finding) -> Finding | None:
         """At its place in the one file that came with this change and has its code, when its own file is not there."""
         # A shorter quote may be in another file by chance.
-        if self._arrived is None or len(old.evidence.strip()) < 12:
+        if not self._new_files or len(old.evidence.strip()) < 12:
             return None
-        if self._reader.read(old.file) is not None or not self.is_gone(old):
+        if self._read(old.file) is not None or not self.is_gone(old):
             return None
         if (found := _placed_by(self._arrived, old, None)) is not None:
             return found
-        reformatted = []
-        for file in self._task.files:
-            code = self._code(file.path) if file.status in _NEW_AT_THEIR_PATH else None
-            reformatted += [(file.path, *place) for place in (code.places(old.evidence) if code else ())]
+        codes = ((file.path, self._code(file.path)) for file in self._new_files)
+        reformatted = [(path, *place) for path, code in codes if code for place in code.places(old.evidence)]
         return self._at(old, *reformatted[0]) if len(reformatted) == 1 else None
 
     def _assigned(self, findings: Sequence[Finding]) -> Iterator[tuple[int, Finding | None]]:
@@ -263,7 +255,7 @@ class PlacesOfNow:
             unfixed = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
             for group in (unfixed, [index for index in indices if index not in unfixed]):
                 lines = sorted({findings[index].first_line for index in group})
-                is_clear = len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places)
+                is_clear = len(lines) <= 1 and len(places) <= 1 and (not places or self._is_quoted(path, evidence))
                 if not group or is_clear or not (places or unfixed):
                     continue
                 chosen = _chosen(code, [findings[index] for index in group], lines, places)
@@ -272,20 +264,16 @@ class PlacesOfNow:
                     yield index, None if place is None else self._at(findings[index], path, *place)
                 places = [place for place in places if place not in chosen.values()]
 
-    def _is_quoted(self, path: str, evidence: str, places: Sequence[_Lines]) -> bool:
-        """Whether a quote is found by its text, or not at all: then the anchorer knows its place best."""
-        if not places:
-            return True
-        content = (self._reader.read(path) or b"").decode("utf-8", "replace")
-        wanted, text = (
-            "\n".join(("", *(line.strip() for line in part.split("\n")), "")) for part in (evidence, content)
-        )
+    def _is_quoted(self, path: str, evidence: str) -> bool:
+        """Whether a quote is found by its text: then the anchorer knows its place best."""
+        texts = (evidence, (self._read(path) or b"").decode("utf-8", "replace"))
+        wanted, text = ("\n".join(("", *(line.strip() for line in part.split("\n")), "")) for part in texts)
         return wanted in text
 
     def _at(self, old: Finding, path: str, first: int, last: int) -> Finding:
         moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.last_line - old.first_line))
         if last - first != old.evidence.count("\n"):
-            lines = (self._reader.read(path) or b"").decode("utf-8", "replace").split("\n")[first - 1 : last]
+            lines = (self._read(path) or b"").decode("utf-8", "replace").split("\n")[first - 1 : last]
             for index, line in enumerate(lines):
                 # Without comments, which nobody has looked through for secrets.
                 comment = next(iter(comments_in(line, syntax_of(path))), None)
@@ -324,42 +312,27 @@ def _chosen(
 
 
 def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | None:
-    claim = ClaimedFinding(
-        severity=old.severity,
-        title=old.title,
-        body=old.body,
-        file=file,
-        line_start=old.first_line,
-        line_end=old.last_line,
-        category=old.category,
-        evidence=old.evidence,
-    )
-    now = anchorer.place(claim, Origin(reviewer=old.reviewer, expert=old.expert, source=old.source))
+    place: dict[str, Any] = {
+        "file": file,
+        "line_start": old.first_line,
+        "line_end": old.last_line,
+        "evidence": old.evidence,
+    }
+    now = anchorer.place(ClaimedFinding(severity=old.severity, title="", **place), Origin(reviewer=""))
     if not now.anchored:
         return None
     # New code fits the lines it was given for, and no others.
     code = old.replacement if now.evidence == old.evidence else None
-    status = FindingStatus.OPEN if old.is_open else old.status
-    place = replace(old, file=now.file, line_start=now.line_start, line_end=now.line_end, replacement=code)
-    return replace(place, outside_change=now.outside_change, status=status)
+    found = {name: getattr(now, name) for name in ("file", "line_start", "line_end", "outside_change")}
+    return replace(old, **found, replacement=code, status=FindingStatus.OPEN if old.is_open else old.status)
 
 
 def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:
     """Whether a finding is on lines that the hunks of some files show; in a deleted file lines are the old ones."""
-    for file in files:
-        for hunk in file.hunks if file.path == finding.file else ():
+    for file in (one for one in files if one.path == finding.file):
+        for hunk in file.hunks:
             is_deleted = file.new_path is None
             start, length = (hunk.old_start, hunk.old_lines) if is_deleted else (hunk.new_start, hunk.new_lines)
             if start <= finding.last_line and finding.first_line < start + max(length, 1):
                 return True
     return False
-
-
-def is_on_added_lines(finding: Finding, files: Sequence[FileChange]) -> bool:
-    """Whether one of a finding's lines was added by some files' hunks."""
-    lines = range(finding.first_line, finding.last_line + 1)
-    return any(
-        not file.added_line_numbers().isdisjoint(lines)
-        for file in files
-        if file.path == finding.file and is_touched(finding, (file,))
-    )

@@ -69,10 +69,10 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     opened: OpenedHistory = opened_history,
     emit: EventSink = _ignore,
 ) -> Review:
-    """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
+    """Save a review and return it, with an error of kind `history` when it cannot be saved. Raises only cancellation.
 
-    `raw_outputs` is what agents printed, by unit; `terms`, `seen` and `left_out` are for a later review, as in the
-    record. `checkout` is what `repo` holds, when that is known already. Raises nothing but a cancellation.
+    `raw_outputs` is what agents printed, by unit; `checkout` is what `repo` holds, when that is known already; the rest
+    is as in the record.
     """
     try:
         with opened() as history:
@@ -93,10 +93,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
 
 
 class SweepKeeper:
-    """Saves the commits of a sweep as they are finished, and the whole at the end. Warns once when it cannot.
-
-    `problem` says why nothing more is saved. What the agents print for a commit is saved with it.
-    """
+    """Saves the commits of a sweep as they are finished, and the whole at the end; `problem` says why it cannot."""
 
     def __init__(self, emit: EventSink) -> None:
         self._emit = emit
@@ -113,21 +110,19 @@ class SweepKeeper:
         """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
         raw_outputs = _masked(self._answers.pop(commit.commit.sha, Answers()).texts)
         await self._saved(
-            lambda history, record: history.add_commit(record, commit, raw_outputs=raw_outputs), (commit,)
+            (commit,), lambda history, record: history.add_commit(record, commit, raw_outputs=raw_outputs)
         )
 
     async def finish(self, sweep: CommitSweep) -> None:
         """Save the whole sweep in the place of its parts; as `keep_commit`."""
-        saved_at = datetime.now(UTC)
-        await self._saved(
-            lambda history, record: history.save_sweep(replace(record, sweep=sweep, saved_at=saved_at)), sweep.commits
-        )
+        whole = {"sweep": sweep, "saved_at": datetime.now(UTC)}
+        await self._saved(sweep.commits, lambda history, record: history.save_sweep(replace(record, **whole)))
 
     def give_up(self, error: Exception) -> None:
         """Warn, and save nothing more."""
         self.problem = _warn("the sweep", error, self._emit)
 
-    async def _saved(self, save: Callable[[SqliteHistory, SweepRecord], None], commits: Sequence[CommitReview]) -> None:
+    async def _saved(self, commits: Sequence[CommitReview], save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
         def attempt() -> Exception | None:
             with self._turn:
                 if self.place is not None and not self.problem:
@@ -163,7 +158,6 @@ async def keeping_sweep(
     """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
 
     `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id.
-    `prompt_version` is kept where agents were asked. Raises nothing of its own.
     """
     keeper = SweepKeeper(emit)
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.identity import PlacesOfNow, digest, is_on_added_lines, is_touched
+from codeloupe.engine.identity import PlacesOfNow, digest, is_touched
 from codeloupe.engine.similarity import SAME, Profile, gap, likeness_of_meaning
 from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
@@ -32,11 +32,10 @@ _UNIT_MARKS = regex(r"[/#]")
 
 
 class Ground(NamedTuple):
-    """What is known of the code of earlier findings.
+    """What is known of earlier findings: that the code is unchanged, the lines are those of now, it is fixed.
 
-    `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that
-    it is on now. `is_fixed` judges an open finding that was not found again. `first_names` are other fingerprints
-    under which findings of this round may be known.
+    `is_fixed` judges an open finding that was not found again. `first_names` are other fingerprints under which
+    findings of this round may be known.
     """
 
     still_there: Callable[[Finding], bool]
@@ -53,10 +52,7 @@ class Rounds(NamedTuple):
 
 
 def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> Rounds:
-    """What became of the findings of the previous round, and which are new; a known one keeps its fingerprint.
-
-    An open finding that was not found again is fixed only if `ground` says so; otherwise it stays open.
-    """
+    """What became of the findings of the previous round, and which are new; a known one keeps its fingerprint."""
     pairs = _pairs(previous, current, ground)
     partners = {new: old for old, new in pairs.items()}
     taken = {finding.fingerprint for finding in previous}
@@ -74,10 +70,9 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
         seen.append(replace(finding, fingerprint=name, status=status))
     unseen: list[Finding] = []
     for index, old in enumerate(previous):
-        if index in pairs or _is_repeated_by(old, seen, current, ground):
-            continue
-        status = FindingStatus.FIXED if old.is_open and ground.is_fixed(old) else FindingStatus.OPEN
-        unseen.append(replace(old, status=status) if old.is_open else old)
+        if index not in pairs and not _is_repeated_by(old, seen, current, ground):
+            status = FindingStatus.FIXED if old.is_open and ground.is_fixed(old) else FindingStatus.OPEN
+            unseen.append(replace(old, status=status) if old.is_open else old)
     return Rounds(tuple(seen), tuple(unseen))
 
 
@@ -193,10 +188,8 @@ def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Grou
             near.update(same[:_MOST_COMPARED], indices[:_MOST_COMPARED])
         for old in near:
             earlier = previous[old]
-            if not _may_be(earlier, finding, ground):
-                continue
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
-            sure = _sureness(profiles[old], profile, is_named=is_named)
+            sure = _sureness(profiles[old], profile, is_named=is_named) if _may_be(earlier, finding, ground) else 0.0
             if sure >= SAME:
                 moved = abs(earlier.first_line - finding.first_line)
                 is_fixed = earlier.status is FindingStatus.FIXED
@@ -266,9 +259,11 @@ class Asked(Struct, frozen=True, kw_only=True):
             return False
         if self.experts is not None and finding.expert not in self.experts:
             return False
-        if not finding.anchored:
-            return any(file.path == finding.file for file in self.files)
-        return (is_on_added_lines if self.on_added_lines else is_touched)(finding, self.files)
+        files = [file for file in self.files if file.path == finding.file]
+        if not finding.anchored or not self.on_added_lines:
+            return bool(files) if not finding.anchored else is_touched(finding, files)
+        lines = range(finding.first_line, finding.last_line + 1)
+        return any(is_touched(finding, (one,)) and not one.added_line_numbers().isdisjoint(lines) for one in files)
 
 
 class Settled(Struct, frozen=True):
@@ -340,7 +335,9 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
         def is_fixed(finding: Finding) -> bool:
             if not still_there(finding):
                 return True
-            if finding.file in unreviewed or not self._is_asked_about(finding, task):
+            asked = self.asked
+            is_asked = is_touched(finding, task.files) if asked is None else any(one.is_about(finding) for one in asked)
+            if finding.file in unreviewed or not is_asked:
                 return False
             settled = self._is_settled_by_silence(finding, task, places)
             if settled is None:
@@ -360,18 +357,10 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
         new = [finding.fingerprint for finding in seen if finding.status is FindingStatus.NEW]
         # Those that were fixed in a round before the last have come back.
         back = self.fixed_before(new).intersection(new) if new else frozenset[str]()
-        seen = [
-            replace(one, status=FindingStatus.REGRESSED)
-            if one.status is FindingStatus.NEW and one.fingerprint in back
-            else one
-            for one in seen
-        ]
+        for index, one in enumerate(seen):
+            if one.status is FindingStatus.NEW and one.fingerprint in back:
+                seen[index] = replace(one, status=FindingStatus.REGRESSED)
         return Settled((*seen, *unseen), frozenset(doubtful))
-
-    def _is_asked_about(self, finding: Finding, task: ReviewTask) -> bool:
-        if self.asked is None:
-            return is_touched(finding, task.files)
-        return any(asked.is_about(finding) for asked in self.asked)
 
     def _is_settled_by_silence(self, finding: Finding, task: ReviewTask, places: PlacesOfNow) -> bool | None:
         """Whether a finding that was asked about and not reported again is fixed; None when that is doubtful."""
@@ -392,10 +381,10 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
 
     def _doubted(self, finding: Finding) -> Finding:
         """A refutation holds for the code that it was about, and never for what an analyser found."""
-        if finding.status is not FindingStatus.REFUTED:
-            return finding
         is_doubtful = finding.source is Source.ANALYSER or not is_touched(finding, self.unchanged)
-        return replace(finding, status=FindingStatus.OPEN, verification="") if is_doubtful else finding
+        if finding.status is FindingStatus.REFUTED and is_doubtful:
+            return replace(finding, status=FindingStatus.OPEN, verification="")
+        return finding
 
     def _with_dismissal(self, finding: Finding, first_names: Mapping[str, str] = _NO_NAMES) -> Finding:
         names = {finding.fingerprint, first_names.get(finding.fingerprint, "")}

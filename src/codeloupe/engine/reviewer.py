@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine import ask
-from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
+from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened
 from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
@@ -137,9 +137,7 @@ class _Run:
             is_follow_up=task.is_follow_up,
             tree_is_partial=task.tree_is_partial,
         )
-        text = TextReader(task)
-        self._anchorer = Anchorer(task.files, text.read, mask=reviewer.mask)
-        self._lines = StatedLines(task, text, mask=reviewer.mask, only_shown=True)
+        self._anchorer = Anchorer(task.files, TextReader(task).read, mask=reviewer.mask, believes="shown")
         self._outcomes: dict[str, _UnitOutcome] = {}
         self._not_started: dict[str, Failure] = {}
         self._details = 0
@@ -298,8 +296,7 @@ class _Run:
         dropped = list(heard.read.dropped)
         for claim in claims[:_MAX_FINDINGS]:
             try:
-                found = self._anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files)
-                findings.append(self._lines.believe(claim, found))
+                findings.append(self._anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files))
             except Exception as error:  # noqa: BLE001 - one claim that cannot be placed costs that claim
                 _log.warning("a finding about %s could not be placed", unit.name, exc_info=True)
                 dropped.append(f"{claim.title}: {type(error).__name__}: {error}")

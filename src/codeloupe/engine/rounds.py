@@ -42,7 +42,6 @@ from codeloupe.model.review import Review, ReviewerInfo, ReviewError, SkipReason
 from codeloupe.store.interface import History
 
 _log = logging.getLogger(__name__)
-_MOST_NAMED = 5
 # A commit or a diff file is looked at by itself; these move on as work goes on.
 _GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.RANGE, ScopeKind.PULL_REQUEST)
 # How many reviews are looked at, how many of them are compared with a change that no name belongs to, and how far back
@@ -51,27 +50,24 @@ _MOST_LISTED, _MOST_COMPARED, _MOST_PARTIAL = 500, 25, 50
 
 
 def digests(files: Iterable[FileChange]) -> frozenset[str]:
-    """What all lines of some files' hunks are known by.
-
-    Lines are known by their file and by those next to them, not by their place, so a rebase or lines put in above
-    change nothing, and of a long hunk only the part with a new line is new.
-    """
+    """What all lines of some files' hunks are known by: their file and the lines next to them, not their place."""
     return frozenset(digest for file in files for *_, digest in _parts(file))
 
 
 def unseen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
     """The files with those lines alone that are not in `seen`, with a few rows around; without other files."""
-    left = (replace(file, hunks=tuple(_chosen(file, lambda one: one not in seen, rows_around=4))) for file in files)
+    left = (_chosen(file, lambda one: one not in seen, rows_around=4) for file in files)
     return tuple(file for file in left if file.hunks)
 
 
 def already_seen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
     """The files with those lines alone that are in `seen`."""
-    return tuple(replace(file, hunks=tuple(_chosen(file, seen.__contains__, rows_around=0))) for file in files)
+    return tuple(_chosen(file, seen.__contains__, rows_around=0) for file in files)
 
 
-def _chosen(file: FileChange, is_wanted: Callable[[str], bool], *, rows_around: int) -> Iterator[Hunk]:
-    """The parts of a file's hunks that are wanted, those next to each other as one."""
+def _chosen(file: FileChange, is_wanted: Callable[[str], bool], *, rows_around: int) -> FileChange:
+    """A file with the parts of its hunks that are wanted, those next to each other as one."""
+    hunks: list[Hunk] = []
     for hunk, parts in groupby(_parts(file), key=lambda part: part[0]):
         stretches: list[tuple[int, int]] = []
         last = 0
@@ -81,7 +77,8 @@ def _chosen(file: FileChange, is_wanted: Callable[[str], bool], *, rows_around: 
                 if stretches and start <= stretches[-1][1]:
                     start = stretches.pop()[0]
                 stretches.append((start, last + rows_around))
-        yield from stretches_of(hunk, ((start, min(end, last)) for start, end in stretches))
+        hunks += stretches_of(hunk, ((start, min(end, last)) for start, end in stretches))
+    return replace(file, hunks=tuple(hunks))
 
 
 def _parts(file: FileChange) -> Iterator[tuple[Hunk, int, int, str]]:
@@ -116,9 +113,7 @@ class IncrementalReviewer:
     """Has another reviewer review what it has not `seen`, and carries over, placed anew, what it found in the rest."""
 
     def __init__(self, reviewer: Reviewer, seen: frozenset[str], findings: tuple[Finding, ...]) -> None:
-        self._reviewer = reviewer
-        self._seen = seen
-        self._findings = findings
+        self._reviewer, self._seen, self._findings = reviewer, seen, findings
 
     @property
     def info(self) -> ReviewerInfo:
@@ -132,13 +127,10 @@ class IncrementalReviewer:
         touched = tuple(finding for finding in placed if is_touched(finding, left))
         asked = {file.path: file.hunks for file in left}
         whole = {file.path for file in task.files if asked.get(file.path) == file.hunks}
-        carried = (
-            *(finding for finding in placed if finding not in touched),
-            *(finding for finding in self._findings if not finding.anchored and finding.file not in whole),
-        )
-        total, new = (
-            sum(hunk.body.count(b"\n") for file in files for hunk in file.hunks) for files in (task.files, left)
-        )
+        loose = (finding for finding in self._findings if not finding.anchored and finding.file not in whole)
+        carried = (*(finding for finding in placed if finding not in touched), *loose)
+        counts = ((hunk.body.count(b"\n") for file in files for hunk in file.hunks) for files in (task.files, left))
+        total, new = map(sum, counts)
         if total > new:
             emit(StageStarted("carrying over", f"{total - new:,} of {total:,} lines, known from the last review"))
         if not left:
@@ -152,8 +144,7 @@ class Round(Struct, frozen=True, kw_only=True):
 
     `conditions` names all that agents are asked with beside the diff. `carried` is what they found in what they saw.
     `notes` are shown while it runs; `errors` are in its report as well, for they say what a pass does not mean.
-    `checkout` is the repository and its branch, when the history was asked for them. `left_out` are findings that this
-    review does not judge, and `seen_elsewhere` the hunks of the change that agents saw before and that it leaves out.
+    `left_out` are findings that this review does not judge, `seen_elsewhere` hunks that agents saw and it leaves out.
     """
 
     conditions: str = ""
@@ -169,14 +160,12 @@ class Round(Struct, frozen=True, kw_only=True):
 
     def over(self, reviewers: Sequence[Reviewer], chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
         """The reviewers, the agents among them asked only about what they have not seen."""
-        made: list[Reviewer] = []
+        made = list(reviewers)
         carried = self.carried
-        for reviewer, one in zip(reviewers, chosen, strict=True):
+        for index, one in enumerate(chosen):
             if self.seen_before and one.agents:
-                made.append(IncrementalReviewer(reviewer, self.seen_before, carried))
+                made[index] = IncrementalReviewer(made[index], self.seen_before, carried)
                 carried = ()
-            else:
-                made.append(reviewer)
         return tuple(made)
 
     def seen(self, task: ReviewTask, review: Review) -> tuple[str, ...]:
@@ -232,10 +221,7 @@ async def begin_round(
 
 
 def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], settings: Settings) -> str:
-    """All that an agent is asked with beside the diff, as one word: asked otherwise, its last answer does not count.
-
-    Commit messages are not in it: each commit would make it new.
-    """
+    """A digest of all that an agent is asked with beside the diff, but for commit messages: each would make it new."""
     agents = [f"{one.info.type} {one.info.model}" for one in chosen if one.agents]
     parts = (
         PROMPT_VERSION,
@@ -291,7 +277,6 @@ async def _read_past(prepared: Prepared, opened: OpenedHistory, repo: Path) -> _
 
 
 def _dismissed(history: History, repositories: tuple[str, ...], opened: OpenedHistory) -> EarlierRounds:
-    """What holds whether there was an earlier round or not."""
 
     def fixed_before(fingerprints: Sequence[str]) -> frozenset[str]:
         try:
@@ -302,18 +287,12 @@ def _dismissed(history: History, repositories: tuple[str, ...], opened: OpenedHi
         latest = {sighting.fingerprint: sighting.status for sighting in sightings}
         return frozenset(name for name, status in latest.items() if status is FindingStatus.FIXED)
 
-    dismissals = history.dismissals(repositories)
-    findings = (
-        (one.fingerprint, one.finding or history.finding(one.fingerprint, repositories=repositories))
-        for one in dismissals
-    )
+    known: dict[str, Finding | None] = {}
+    for one in history.dismissals(repositories):
+        known[one.fingerprint] = one.finding or history.finding(one.fingerprint, repositories=repositories)
+    findings = (replace(one, fingerprint=name, suppression=None) for name, one in known.items() if one is not None)
     return EarlierRounds(
-        dismissed=frozenset(one.fingerprint for one in dismissals),
-        dismissed_findings=tuple(
-            replace(finding, fingerprint=name, suppression=None) for name, finding in findings if finding is not None
-        ),
-        fixed_before=fixed_before,
-        is_first=True,
+        dismissed=frozenset(known), dismissed_findings=tuple(findings), fixed_before=fixed_before, is_first=True
     )
 
 
@@ -333,8 +312,7 @@ def _last_of_change(
 ) -> ReviewRecord | None:
     """The newest review that saw nearly the most of these lines, which a rebase keeps; else one of these commits."""
     shared = [len(now.intersection(record.seen)) for record in records]
-    most = max(shared, default=0)
-    if most:
+    if most := max(shared, default=0):
         return next(record for record, count in zip(records, shared, strict=True) if count >= 0.9 * most)
     return next((record for record in records if record.review.scope.head in commits), None)
 
@@ -389,18 +367,16 @@ class _Now(NamedTuple):
         # Of a whole branch nothing that was committed is ever left out. Elsewhere it is no uncommitted change any more,
         # so that no later round is about it again.
         is_kept = self.prepared.change.scope.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
-        unchanged = already_seen(files, seen)
         note = "the last review of this branch cannot be read whole, so all of it is reviewed"
+        earlier = replace(past, findings=findings, is_first=False, asked=asked, tree=self.tree)
+        left_out = _not_judged(excluded, "in files that this review leaves out")
         return replace(
             plain,
             seen_before=seen_before,
             carried=tuple(by_agents),
-            earlier=replace(past, findings=findings, is_first=False, asked=asked, unchanged=unchanged, tree=self.tree),
+            earlier=replace(earlier, unchanged=already_seen(files, seen)),
             notes=(note,) if last.problems else (),
-            errors=(
-                *_not_judged(excluded, "in files that this review leaves out"),
-                *_not_judged(elsewhere, "in code that is not in this change"),
-            ),
+            errors=(*left_out, *_not_judged(elsewhere, "in code that is not in this change")),
             left_out=(*excluded, *(elsewhere if is_kept else ())),
             seen_elsewhere=others & seen if is_asked_alike else frozenset(),
         )
@@ -422,10 +398,7 @@ class _Now(NamedTuple):
             yield Asked(reviewers=frozenset(("lock-files",)), files=selection.lock_files, on_added_lines=True)
 
     def _of_this_change(self, findings: tuple[Finding, ...]) -> tuple[tuple[Finding, ...], ...]:
-        """The findings that this review is about, those in files that it leaves out, and those not in its change.
-
-        The latter were committed meanwhile, or an earlier round had another base.
-        """
+        """The findings that this review is about, those in files that it leaves out, and those not in its change."""
         prepared = self.prepared
         changed = {path for file in prepared.change.files for path in (file.old_path, file.new_path)}
         selected = {file.path for file in prepared.selection.files}
@@ -457,8 +430,7 @@ def _not_judged(findings: Sequence[Finding], why: str) -> Iterator[ReviewError]:
     still_open = [one for one in findings if one.is_open]
     if still_open:
         files = list(dict.fromkeys(one.file for one in still_open))
-        more = f" and {len(files) - _MOST_NAMED:,} more" if len(files) > _MOST_NAMED else ""
-        places = f"{', '.join(files[:_MOST_NAMED])}{more}"
+        places = f"{', '.join(files[:5])}{f' and {len(files) - 5:,} more' if len(files) > 5 else ''}"
         which = _open_findings(len(still_open))
         yield ReviewError("not_judged", f"{which} of the last review, {why}, not judged here ({places})")
 

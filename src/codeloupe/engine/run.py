@@ -28,7 +28,7 @@ from codeloupe.engine.rounds import begin_round
 from codeloupe.engine.select import Selection, wanted_only
 from codeloupe.engine.settings import configure
 from codeloupe.engine.suppress import suppress
-from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.engine.verdict import conclude
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.repository import opening_once
@@ -46,7 +46,6 @@ from codeloupe.model.review import (
     SkippedFile,
     SkipReason,
     unplaced_errors,
-    unsettled_claims,
 )
 from codeloupe.model.scope import DefaultScope, FetchedScope, RangeScope, ScopeRequest
 from codeloupe.store.baseline import read_baseline
@@ -351,33 +350,21 @@ def _conclude(plan: ReviewPlan, outcome: ReviewerOutcome) -> Review:
         units_total=outcome.units_total,
         units_failed=outcome.units_failed,
     )
-    policy = plan.policy
-    # What could block is always shown, so that no gate closes for a reason nobody sees.
-    findings = tuple(finding for finding in outcome.findings if policy.shows(finding.severity))
-    hidden = tuple(finding for finding in outcome.findings if not policy.shows(finding.severity))
-    unsettled = unsettled_claims(findings, policy)
-    complete = coverage.complete and not unsettled
-    summary = summarise(findings, coverage, complete=complete)
-    if (earlier := plan.earlier) is not None and plan.task.files:
-        summary += earlier.remark
-        # Whether a further round is worth its price: this one brought nothing new that could block.
-        if not earlier.is_first and complete and converged(findings, policy.fail_on):
-            summary += f"; converged: nothing new of {policy.fail_on.label} or above"
-    return Review(
+    result = Review(
         review_id=secrets.token_hex(16),
         scope=plan.task.change.scope,
         reviewer=joined_info([reviewer.info for reviewer in plan.reviewers]),
-        verdict=judge(findings, complete=complete, fail_on=policy.fail_on),
-        complete=complete,
-        exit_code=exit_code(findings, policy, complete=complete),
-        summary=summary,
-        policy=policy,
-        findings=findings,
-        hidden_findings=len(hidden),
-        hidden=hidden,
         coverage=coverage,
-        errors=(*outcome.errors, *_gaps(coverage), *unplaced_errors(unsettled)),
+        **conclude(outcome.findings, plan.policy, coverage, complete=coverage.complete),
     )
+    summary, fail_on = result.summary, plan.policy.fail_on
+    if (earlier := plan.earlier) is not None and plan.task.files:
+        summary += earlier.remark
+        # Whether a further round is worth its price: this one brought nothing new that could block.
+        if not earlier.is_first and result.complete and converged(result.findings, fail_on):
+            summary += f"; converged: nothing new of {fail_on.label} or above"
+    errors = (*outcome.errors, *_gaps(coverage), *unplaced_errors(result.unsettled))
+    return replace(result, summary=summary, errors=errors)
 
 
 def _gaps(coverage: Coverage) -> tuple[ReviewError, ...]:

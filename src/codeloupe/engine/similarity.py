@@ -33,7 +33,7 @@ _CODE_LIKE = regex(
     r")"
 )
 _NAME = regex(r"[^\W\d]\w{0,80}")
-_NUMBER = regex(r"(?<![\w.])\d{1,12}(?:\.\d{1,6})?(?![\w])")
+NUMBER = regex(r"(?<![\w.])\d{1,12}(?:\.\d{1,6})?(?![\w])")
 # Endings, the longest first, and what replaces some of them in the stem.
 _ENDINGS = (
     "ification", "isations", "isation", "nesses", "ments", "ities", "edly", "ness", "ment", "able", "ible", "ency",
@@ -41,8 +41,6 @@ _ENDINGS = (
 )  # fmt: skip
 _INSTEAD = {"ification": "ify", "isations": "is", "isation": "is", "ency": "ent", "ancy": "ant", "ies": "y", "ied": "y"}
 _SHORTEST_STEM = 3
-# Longer words in un-ed are a negation: who writes "unquoted" today writes "not quoted" tomorrow.
-_LONGEST_UNNEGATED = 7
 
 
 @lru_cache(maxsize=8192)
@@ -74,7 +72,8 @@ def telling_stems(text: str) -> frozenset[str]:
         word = written.lower()
         if word in _vocabulary().empty_words or word.isdigit() or len(word) < 2:
             continue
-        negated = word.startswith("un") and word.endswith("ed") and len(word) > _LONGEST_UNNEGATED
+        # Longer words in un-ed are a negation: who writes "unquoted" today writes "not quoted" tomorrow.
+        negated = word.startswith("un") and word.endswith("ed") and len(word) > 7
         found.add(stem(word[2:] if negated and word != "unlocked" else word))
     return frozenset(found)
 
@@ -86,17 +85,11 @@ def names(text: str) -> frozenset[str]:
     return frozenset(name for piece in pieces for name in _NAME.findall(piece))
 
 
-def numbers(text: str) -> frozenset[str]:
-    """The numbers in a text."""
-    return frozenset(_NUMBER.findall(text[:_LONGEST_TEXT]))
-
-
 class _Vocabulary:
     """The words of the file. All but the empty ones and the beginnings of families are stems.
 
-    `attributes` say nothing of what a defect is about; `things` are words of a kind of defect that are also what it is
-    about; `vague_kinds` say little without that; `meanings` has by word the first of those that mean the same; `ways`
-    has the ways to say a kind, each under its longest word, so that few are tried for a sentence.
+    `meanings` has by word the first of those that mean the same; `ways` has the ways to say a kind, each under its
+    longest word, so that few are tried for a sentence.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -106,8 +99,7 @@ class _Vocabulary:
         self.vague_kinds = frozenset(document["vague_kinds"])
         groups = [[stem(word) for word in group.split()] for group in document["synonyms"]]
         self.meanings = {word: group[0] for group in groups for word in group}
-        families: dict[str, str] = document["families"]
-        self.families = {name: tuple(beginnings.split()) for name, beginnings in families.items()}
+        self.families = {name: tuple(words.split()) for name, words in document["families"].items()}
         self.opposites: defaultdict[str, set[str]] = defaultdict(set)
         for pair in document["opposites"]:
             one, other = map(stem, pair.split())
@@ -143,19 +135,17 @@ def _words_of_kinds(kinds: frozenset[str]) -> frozenset[str]:
 BEHAVIOUR = "behaviour"
 
 
-def families() -> tuple[str, ...]:
-    """What a finding may be about, as coarse as models agree on it: a bug today is a logic error tomorrow."""
-    return (*_vocabulary().families, BEHAVIOUR)
-
-
 @lru_cache(maxsize=1024)
 def family(category: str) -> str:
-    """The family of a category in anybody's words; what belongs to no other is about behaviour."""
+    """The family of a category, as coarse as models agree on it; what belongs to no other is about behaviour."""
     words = re.findall(r"[a-z]{2,40}", category[:200].lower())
-    for name, beginnings in _vocabulary().families.items():
-        if any(word.startswith(beginnings) for word in words):
-            return name
-    return BEHAVIOUR
+    families = _vocabulary().families.items()
+    return next((name for name, begun in families if any(word.startswith(begun) for word in words)), BEHAVIOUR)
+
+
+def is_family(name: str) -> bool:
+    """Whether this is the name of a family."""
+    return name == BEHAVIOUR or name in _vocabulary().families
 
 
 _SENTENCE = regex(r"[.;!?](?=\s|$)|\n")
@@ -187,10 +177,9 @@ def _meant(words: frozenset[str]) -> frozenset[str]:
 
 
 class _Code:
-    """The quoted code: its names, and the telling words in it. `variables` are words of what it does not call.
+    """The quoted code. `variables` are words of what it does not call, `owners` what it calls something of (a module).
 
-    `owners` is what it calls something of, such as a module; `whole` the names that are neither called nor a part of
-    another; `lines` those that say something, as tokens.
+    `whole` are names that are neither called nor a part of another; `lines` those that say something, as tokens.
     """
 
     def __init__(self, finding: Finding) -> None:
@@ -208,9 +197,8 @@ class _Code:
 
 
 class _Title:
-    """A title: the kinds of defects it or the rule speaks of, all its stems, and names and numbers that are in it.
+    """A title. `words` are the telling ones that are not in the code, `claim` those that say something of the subject.
 
-    `words` are the telling ones that are not in the code, `claim` those of them that say something of the subject;
     `spoken` are all telling ones in order; `opposed` are the opposites of its words that are not in it themselves;
     `plain` has `address` for `user.address`; `subject` is what a plain sentence is about.
     """
@@ -232,7 +220,7 @@ class _Title:
         opposed = (vocabulary.opposites.get(word, ()) for word in self.stems)
         self.opposed = frozenset().union(*opposed) - self.stems
         self.names = names(text)
-        self.numbers = numbers(text) - {"0", "1"}
+        self.numbers = frozenset(NUMBER.findall(text)) - {"0", "1"}
 
 
 class Profile:
@@ -241,6 +229,9 @@ class Profile:
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
         self.family = family(finding.category)
+
+        parts = (finding.title, finding.body, finding.suggestion or "")
+        self.texts = "\n".join(part[:_LONGEST_TEXT] for part in parts)
 
     @cached_property
     def code(self) -> _Code:
@@ -251,12 +242,6 @@ class Profile:
     def title(self) -> _Title:
         """The title."""
         return _Title(self.finding, self.code)
-
-    @cached_property
-    def texts(self) -> str:
-        """Its title, body and advice."""
-        parts = (self.finding.title, self.finding.body, self.finding.suggestion or "")
-        return "\n".join(part[:_LONGEST_TEXT] for part in parts)
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -329,7 +314,6 @@ NEAR_LINES = 3
 SAME = 0.5
 _SAME_WORDS = 0.8
 _SAME_KIND, _MENTIONED_KIND = 0.75, 0.6
-_FEWEST_SHARED_WORDS = 2
 _MUCH_SAID = 0.75
 _NEVER = 0.0
 
@@ -386,9 +370,9 @@ def _is_reworded(one: Profile, other: Profile) -> bool:
     said = _part_said(one.title.words, other.words) + _part_said(other.title.words, one.words)
     if one.title.kinds or other.title.kinds:
         return everything >= 0.44 and said >= _MUCH_SAID
-    if everything >= 0.55 and len(shared) > _FEWEST_SHARED_WORDS:
+    if everything >= 0.55 and len(shared) > 2:
         return True
-    return len(shared) >= _FEWEST_SHARED_WORDS and everything >= 0.35 and said >= _MUCH_SAID
+    return len(shared) >= 2 and everything >= 0.35 and said >= _MUCH_SAID
 
 
 def are_nearly_identical(one: Profile, other: Profile) -> bool:
@@ -424,7 +408,7 @@ def _likeness_at_one_place(one: Profile, other: Profile) -> float:
         return words if words >= (SAME if any(mentioned) else _SAME_WORDS) else _NEVER
     # Of no known kind: the texts share words, and one says nearly all that the other's title claims.
     shared = (one.words & other.words) - _vocabulary().attributes
-    if len(shared) < _FEWEST_SHARED_WORDS:
+    if len(shared) < 2:
         return _NEVER
     less = min(_part_said(one.title.words, shared), _part_said(other.title.words, shared))
     most = max(_part_said(one.title.claim, shared), _part_said(other.title.claim, shared))
@@ -468,7 +452,7 @@ def _objects_differ(one: Profile, other: Profile) -> bool:
 
 def _one_word_differs(one: _Title, other: _Title) -> bool:
     """Whether two titles are one sentence, said of two things."""
-    if len(one.spoken) != len(other.spoken) or len(one.spoken) < _FEWEST_SHARED_WORDS:
+    if len(one.spoken) != len(other.spoken) or len(one.spoken) < 2:
         return False
     differing = [pair for pair in zip(one.spoken, other.spoken, strict=True) if pair[0] != pair[1]]
     if len(differing) != 1 or not _vocabulary().attributes.isdisjoint(differing[0]):

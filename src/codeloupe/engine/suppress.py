@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import comments_in, has_letters, syntax_of, tokens_of_code
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.similarity import BEHAVIOUR, SAME, Profile, are_different, families, family, likeness_of_meaning
+from codeloupe.engine.similarity import BEHAVIOUR, SAME, Profile, are_different, family, is_family, likeness_of_meaning
 from codeloupe.model.baseline import BASELINE_NAME, EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
@@ -36,7 +36,6 @@ from codeloupe.system.regex import regex
 _MARK = regex(r"codeloupe:[ \t]{0,20}ignore(?![\w-])[ \t]{0,20}(?:\[([^\]]{0,400})(\]?))?", re.IGNORECASE)
 # What people call the family that has no words of its own.
 _BEHAVIOUR_WORDS = frozenset({"behaviour", "behavior", "correctness", "bug", "bugs", "logic", "reliability"})
-_MOST_NAMED = 10
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 LinesOf = Callable[[str], Sequence[str] | None]
@@ -49,7 +48,6 @@ class Mark(NamedTuple):
     line: int
     names: tuple[str, ...] | None
     reason: str
-    alone: bool
 
     @property
     def counts(self) -> bool:
@@ -65,7 +63,7 @@ class Mark(NamedTuple):
         for name in map(_plain, self.names):
             if name in words or (name in _BEHAVIOUR_WORDS and its_family == BEHAVIOUR):
                 return True
-            named = name if name in families() else family(name) if name.isalpha() else BEHAVIOUR
+            named = name if is_family(name) else family(name) if name.isalpha() else BEHAVIOUR
             # A word that belongs to no family must not be taken for the one that holds all the rest.
             if named != BEHAVIOUR and named == its_family:
                 return True
@@ -74,10 +72,8 @@ class Mark(NamedTuple):
 
 def marks_in(file: str, number: int, line: str) -> list[Mark]:
     """What the comments of one line ask for."""
-    if "codeloupe:" not in line.lower():
-        return []
     marks: list[Mark] = []
-    for comment in comments_in(line, syntax_of(file)):
+    for comment in comments_in(line, syntax_of(file)) if "codeloupe:" in line.lower() else ():
         found = list(_MARK.finditer(comment.text))
         ends = [*(mark.start() for mark in found[1:]), len(comment.text)]
         for mark, end in zip(found, ends, strict=False):
@@ -85,7 +81,7 @@ def marks_in(file: str, number: int, line: str) -> list[Mark]:
             # Brackets that are not closed name nothing.
             names = tuple(name for part in (mark[1] or "").split(",") if (name := part.strip())) if mark[2] else ()
             reason = reason if has_letters(reason) else ""
-            marks.append(Mark(file, number, None if mark[1] is None else names, reason, comment.alone))
+            marks.append(Mark(file, number, None if mark[1] is None else names, reason))
     return marks
 
 
@@ -104,8 +100,7 @@ def suppress(
     """The outcome with its findings suppressed where they should be, and with what is to be reported about that.
 
     `first_names` are the fingerprints that version 0.1.0 gave to findings: a baseline may have been written by that.
-    Statuses stay as they are. Of a change that is not trusted no comment is followed: whoever wrote it may have written
-    them.
+    Of a change that is not trusted no comment is followed: whoever wrote it may have written them.
     """
     lines_of = reviewed_lines(task)
     failed = {name for unit in outcome.units_failed for name in unit.files}
@@ -118,19 +113,13 @@ def suppress(
         finding = replace(given, suppression=None)
         if finding.status is not FindingStatus.FIXED:
             entry, mark = known.entry_of(finding), comments.mark_for(finding)
-            suppression = None
+            why = None
             if entry:
-                suppression = Suppression(
-                    kind=SuppressionKind.BASELINE,
-                    reason=entry.reason,
-                    owner=entry.owner,
-                    expires=entry.expires,
-                    entry=entry.fingerprint,
-                )
+                why = Suppression(kind=SuppressionKind.BASELINE, reason=entry.reason, entry=entry.fingerprint)
+                why = replace(why, owner=entry.owner, expires=entry.expires)
             elif mark and task.trusted:
-                suppression = Suppression(kind=SuppressionKind.INLINE, reason=mark.reason)
-            if finding.is_open:
-                finding = replace(finding, suppression=suppression)
+                why = Suppression(kind=SuppressionKind.INLINE, reason=mark.reason)
+            finding = replace(finding, suppression=why) if finding.is_open else finding
         result.append(finding)
     of_comments = comments.errors() if task.trusted else comments.not_followed()
     errors = (*outcome.errors, *known.errors(lines_of), *of_comments, *added_suppressions(task.change.files))
@@ -150,12 +139,9 @@ def reviewed_lines(task: ReviewTask) -> LinesOf:
             return None
         shown = (line for hunk in files[path].hunks for line in hunk.lines())
         # Only a forged diff names a line beyond a million.
-        known = {
-            line.new_number: line.text.decode("utf-8", "replace")
-            for line in shown
-            if line.new_number is not None and line.new_number <= 1_000_000
-        }
-        return [known.get(number, "") for number in range(1, max(known, default=0) + 1)]
+        known = {line.new_number: line.text for line in shown if (line.new_number or 10**9) <= 1_000_000}
+        last = max((number for number in known if number), default=0)
+        return [known.get(number, b"").decode("utf-8", "replace") for number in range(1, last + 1)]
 
     return lines_of
 
@@ -175,13 +161,9 @@ def added_suppressions(files: Iterable[FileChange]) -> tuple[ReviewError, ...]:
                 entries += text.lstrip(" -\"'").startswith("fingerprint")
             elif any(mark.counts for mark in marks_in(file.path, number, text)):
                 marks.append(f"{file.path}:{number}")
-    parts = []
-    if marks:
-        parts.append(f"{_counted(len(marks), 'comment', 'comments')} to ignore findings ({_listed(marks)})")
-    if entries:
-        parts.append(f"{_counted(entries, 'entry', 'entries')} of {BASELINE_NAME}")
-    message = f"the change itself adds {' and '.join(parts)}"
-    return (ReviewError("suppressions_added", message),) if parts else ()
+    parts = [f"{_counted(len(marks), 'comment', 'comments')} to ignore findings ({_listed(marks)})"] if marks else []
+    parts += [f"{_counted(entries, 'entry', 'entries')} of {BASELINE_NAME}"] if entries else []
+    return (ReviewError("suppressions_added", f"the change itself adds {' and '.join(parts)}"),) if parts else ()
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -189,8 +171,8 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def _listed(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
-    return f"{', '.join(places[:_MOST_NAMED])}{more}"
+    more = f" and {len(places) - 10:,} more" if len(places) > 10 else ""
+    return f"{', '.join(places[:10])}{more}"
 
 
 class _Comments:
@@ -201,12 +183,6 @@ class _Comments:
         self._effective: set[Mark] = set()
         self._lines = cache(lambda path: lines_of(path) or ())
         self._marks = cache(lambda path, number: marks_in(path, number, self._lines(path)[number - 1]))
-
-        def is_comment(path: str, number: int) -> bool:
-            found = list(comments_in(self._lines(path)[number - 1], syntax_of(path)))
-            return bool(found) and found[-1].alone
-
-        self._is_comment = cache(is_comment)
 
     def mark_for(self, finding: Finding) -> Mark | None:
         """The comment that suppresses a finding, the nearest one first."""
@@ -221,13 +197,15 @@ class _Comments:
 
     def _places(self, finding: Finding) -> Iterator[int]:
         """The lines whose comments are about a finding: its own, and the comments right above it."""
-        first, last = finding.first_line, min(finding.last_line, len(self._lines(finding.file)))
+        lines = self._lines(finding.file)
+        first, last = finding.first_line, min(finding.last_line, len(lines))
         if not finding.anchored or not 1 <= first <= last:
             return
         # Of a longer finding a comment somewhere in the middle is more likely about something smaller.
         yield from range(first, last + 1) if last - first < 10 else (first, last)
         for number in range(first - 1, max(first - 11, 0), -1):
-            if not self._is_comment(finding.file, number):
+            comments = list(comments_in(lines[number - 1], syntax_of(finding.file)))
+            if not comments or not comments[-1].alone:
                 return
             yield number
 
@@ -273,10 +251,7 @@ class KnownFindings:
         unknown: frozenset[str],
         first_names: Mapping[str, str] = _NO_NAMES,
     ) -> None:
-        self._baseline = baseline
-        self._today = today
-        self._unknown = unknown
-        self._first_names = first_names
+        self._baseline, self._today, self._unknown, self._first_names = baseline, today, unknown, first_names
         self._by_name: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         self._by_file: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         for entry in (*baseline.entries, *baseline.also):
@@ -293,8 +268,8 @@ class KnownFindings:
     def entry_of(self, finding: Finding) -> BaselineEntry | None:
         """The entry that holds for a finding, or None."""
         path = shown_path(finding.file)
-        names = (finding.fingerprint, self._first_names.get(finding.fingerprint, ""))
-        same = [entry for name in dict.fromkeys(names) for entry in self._by_name.get(name, ())]
+        names = dict.fromkeys((finding.fingerprint, self._first_names.get(finding.fingerprint, "")))
+        same = [entry for name in names for entry in self._by_name.get(name, ())]
         file = self._files.get(path)
         moved_from = shown_path(file.old_path or "") if file and file.status is not FileStatus.COPIED else ""
         # Without a file it holds in any.

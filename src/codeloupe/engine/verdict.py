@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.review import Coverage, Policy, Verdict
+from codeloupe.model.review import Coverage, Policy, Verdict, unsettled_claims
 
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
+
+
+def conclude(found: Iterable[Finding], policy: Policy, coverage: Coverage, *, complete: bool) -> dict[str, Any]:
+    """What of a review follows from its findings, by name; with `complete` everything was looked at."""
+    findings: list[Finding] = []
+    hidden: list[Finding] = []
+    for finding in found:
+        # What could block is always shown, so that no gate closes for a reason nobody sees.
+        (findings if policy.shows(finding.severity) else hidden).append(finding)
+    complete = complete and not unsettled_claims(findings, policy)
+    return {
+        "policy": policy,
+        "findings": tuple(findings),
+        "hidden": tuple(hidden),
+        "hidden_findings": len(hidden),
+        "complete": complete,
+        "verdict": judge(findings, complete=complete, fail_on=policy.fail_on),
+        "exit_code": exit_code(findings, policy, complete=complete),
+        "summary": summarise(findings, coverage, complete=complete),
+    }
 
 
 def judge(findings: Iterable[Finding], *, complete: bool, fail_on: Severity = Severity.HIGH) -> Verdict:
@@ -33,23 +54,20 @@ def exit_code(findings: Iterable[Finding], policy: Policy, *, complete: bool) ->
     return PASSED
 
 
-def summarise(findings: tuple[Finding, ...], coverage: Coverage, *, complete: bool) -> str:
+def summarise(findings: Sequence[Finding], coverage: Coverage, *, complete: bool) -> str:
     """One sentence: what was found, and whether everything was looked at."""
     if coverage.files_total == 0:
         return "No changes to review"
     counts = Counter(finding.severity for finding in findings if finding.can_block)
     parts = [f"{counts[severity]} {severity.label}" for severity in Severity if counts[severity]]
     total = sum(counts.values())
-    said = [f"{total} {_plural('finding', total)} ({', '.join(parts)})" if parts else "No findings"]
+    said = [f"{total} finding{'' if total == 1 else 's'} ({', '.join(parts)})" if parts else "No findings"]
     # What was found and does not count, so that nothing found is left unsaid.
     closed = (finding for finding in findings if not finding.is_open)
     aside = Counter("suppressed" if finding.suppression else finding.status.value for finding in closed)
     said += [f"{count} {status}" for status, count in aside.items()]
     if unplaced := sum(finding.is_open and not finding.anchored for finding in findings):
         said.append(f"{unplaced} without a place in the code")
-    said.append(f"{coverage.files_reviewed} of {coverage.files_total} {_plural('file', coverage.files_total)} reviewed")
+    files = "file" if coverage.files_total == 1 else "files"
+    said.append(f"{coverage.files_reviewed} of {coverage.files_total} {files} reviewed")
     return "; ".join(said if complete else (*said, "could not review everything"))
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"

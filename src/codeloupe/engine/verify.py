@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -27,12 +27,11 @@ from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, Sou
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import NOT_VERIFIED, ReviewError
 
-_CONTEXT_LINES = 25
 _log = logging.getLogger(__name__)
 
 
 class VerifyOptions(Struct, frozen=True, kw_only=True):
-    """What is verified, and how. `calls_at_once` as `units_at_once` of a review."""
+    """What is verified, and how."""
 
     at_least: Severity = Severity.HIGH
     calls: CallOptions = CallOptions()
@@ -50,10 +49,7 @@ class AgentVerifier:
         options: VerifyOptions = VerifyOptions(),  # noqa: B008 - frozen
         transcript: Transcript | None = None,
     ) -> None:
-        self._ask = ask
-        self._limits = limits
-        self._options = options
-        self._transcript = transcript
+        self._ask, self._limits, self._options, self._transcript = ask, limits, options, transcript
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """All the findings, in order. Only claims that count, are severe enough and not settled are asked about."""
@@ -65,16 +61,14 @@ class AgentVerifier:
             emit(StageStarted("verifying", f"{len(wanted)} finding{'' if len(wanted) == 1 else 's'}"))
         await for_each(wanted, run.verify, at_once=self._options.calls_at_once)
         usage = replace(asker.usage, duration_seconds=time.monotonic() - started)
-        errors = tuple(error for _, error in sorted(run.errors.items(), key=lambda entry: entry[0]))
-        return ReviewerOutcome(findings=tuple(run.findings), errors=errors, usage=usage)
+        return ReviewerOutcome(findings=tuple(run.findings), errors=tuple(filter(None, run.errors)), usage=usage)
 
 
 class AbsentVerifier:
-    """Takes the place of a verifier that is wanted and cannot be had: says so once there is something to verify."""
+    """A verifier that is wanted and cannot be had: says so once there is something to verify."""
 
     def __init__(self, why: str, *, options: VerifyOptions = VerifyOptions()) -> None:  # noqa: B008 - frozen
-        self._why = why
-        self._options = options
+        self._why, self._options = why, options
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:  # noqa: ARG002 - as every verifier
         """All the findings as they are, and in `errors` that they are not verified."""
@@ -98,17 +92,15 @@ class _Run:
     """The findings of one verification, each replaced by what became of it."""
 
     def __init__(self, asker: Asker, emit: EventSink, findings: Sequence[Finding]) -> None:
-        self._asker = asker
-        self._emit = emit
+        self._asker, self._emit = asker, emit
         self._text = TextReader(asker.task)
         self._material = PromptMaterial(
             fence=asker.fence, can_read_tree=asker.can_read_tree, tree_is_partial=asker.task.tree_is_partial
         )
         self.findings = list(findings)
-        self.errors: dict[int, ReviewError] = {}
+        self.errors: list[ReviewError | None] = [None] * len(findings)
 
     async def verify(self, index: int) -> None:
-        """Verify one finding and report what became of it."""
         finding = self.findings[index]
         circuit = self._asker.circuit
         try:
@@ -160,14 +152,11 @@ class _Run:
         return Verification(proof=Proof.UNPROVEN, problem=QUOTED_ANSWER)
 
     def _excerpt(self, finding: Finding) -> str:
-        if finding.line_start is None:
-            rows: Iterable[str] = _changed_lines(finding, self._asker.task)
-        elif (content := self._text.read(finding.file)) is None:
-            rows = _lines_of_diff(finding, self._asker.task)
-        else:
+        content = self._text.read(finding.file)
+        if content is not None and finding.line_start is not None:
             lines = content.decode("utf-8", "replace").split("\n")
             return excerpt_around(lines, finding.first_line, finding.last_line)
-        return "\n".join(rows) or finding.evidence
+        return "\n".join(_shown_by_diff(finding, self._asker.task)) or finding.evidence
 
 
 def verified(finding: Finding, verification: Verification) -> Finding:
@@ -184,31 +173,23 @@ def verified(finding: Finding, verification: Verification) -> Finding:
             return noted
 
 
-def _changed_lines(claim: Finding, task: ReviewTask) -> Iterator[str]:
-    """What the diff shows of the file that a claim without a place names, or of all files where it names none."""
-    named = [file for file in task.files if file.path == claim.file]
-    signs = {"added": "+", "deleted": "-", "context": " "}
-    rows = (
-        f"{file.path}:{line.new_number or line.old_number} {signs[line.kind]}{shown_line(line.text)}"
-        for file in named or task.files
-        for hunk in file.hunks
-        for line in hunk.lines()
-    )
-    return islice(rows, 400)
+def _shown_by_diff(finding: Finding, task: ReviewTask) -> Iterator[str]:
+    """The numbered lines around a finding, in a deleted file the old ones; of a claim without a place, all of its file.
 
-
-def _lines_of_diff(finding: Finding, task: ReviewTask) -> Iterator[str]:
-    """Numbered lines around a finding, as far as the diff shows them; of a deleted file they are the old ones."""
-    first, last = finding.first_line - _CONTEXT_LINES, finding.first_line + _CONTEXT_LINES
-    for file in task.files:
-        is_gone = file.new_path is None
-        for hunk in file.hunks if file.path == finding.file else ():
-            start, length = (hunk.old_start, hunk.old_lines) if is_gone else (hunk.new_start, hunk.new_lines)
-            if first <= start + length and start <= last:
-                for line in hunk.lines():
-                    number = line.old_number if is_gone else line.new_number
-                    if number is not None and first <= number <= last:
-                        yield f"{'-' if is_gone else ' '}{number} {shown_line(line.text)}"
+    Where such a claim names no file of the change, of all files.
+    """
+    files = [file for file in task.files if file.path == finding.file]
+    if finding.line_start is None:
+        signs = {"added": "+", "deleted": "-", "context": " "}
+        lines = ((file, line) for file in files or task.files for hunk in file.hunks for line in hunk.lines())
+        for file, line in islice(lines, 400):
+            yield f"{file.path}:{line.new_number or line.old_number} {signs[line.kind]}{shown_line(line.text)}"
+        return
+    for file in files:
+        for line in (line for hunk in file.hunks for line in hunk.lines()):
+            number = line.old_number if file.new_path is None else line.new_number
+            if number is not None and abs(number - finding.line_start) <= 25:
+                yield f"{'-' if file.new_path is None else ' '}{number} {shown_line(line.text)}"
 
 
 def _place(finding: Finding) -> str:

@@ -38,11 +38,10 @@ class DefaultSeconds(float):
 class AgentRequest(Struct, frozen=True, kw_only=True):
     """What is asked of an agent. Serialisable, so that its content is its key in the ledger; mappings are copied.
 
-    `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text that
-    goes behind the prompt, by title. `labels` are for events and logs and do not shape the answer. Where `model` or
-    `timeout_seconds` is not given, that of the settings counts. `timeout_seconds` covers all attempts, of which
-    `max_attempts` bounds the number; `idle_timeout_seconds` is how long an agent may be silent. `fork_session` goes on
-    from the resumed session in a new one, so that the old one stays as it is.
+    `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text after
+    the prompt, by title; `labels` are for events and logs. Where `model` or `timeout_seconds` is not given, that of the
+    settings counts. `timeout_seconds` covers all attempts, `idle_timeout_seconds` is how long an agent may be silent.
+    `fork_session` goes on from the resumed session in a new one.
     """
 
     prompt: str
@@ -83,9 +82,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
 class AgentResult(Struct, frozen=True, kw_only=True):
     """What came back. `error` is set exactly when `success` is false.
 
-    `total_cost_usd` is None when the program does not tell. An answer from the ledger costs nothing now; what it cost
-    when it was bought is `original_cost_usd`. `model` is the one that answered, as it names itself.
-    `notes` say in words what was not as asked: another agent answered, a limit is not known to the program.
+    `total_cost_usd` is None when it is not known. An answer from the ledger costs nothing now; what it cost when it was
+    bought is `original_cost_usd`. `model` is the one that answered. `notes` say what was not as asked.
     """
 
     success: bool
@@ -109,11 +107,10 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True):
-    """What an agent can take and do; None means no limit is known.
+    """What an agent can take and do; None means no limit is known. A request for more is refused before it is sent.
 
-    A request that asks for what an agent cannot do is refused before anything is spent. `fallback`: it takes a
-    fallback model. `confined`: with its read-only tools it reads nothing outside the working directory.
-    `own_tokens` is about how many tokens it adds to each call: its own instructions and the forms of its tools.
+    `confined`: with its read-only tools it reads nothing outside the working directory. `own_tokens` is about how many
+    it adds to each call: its own instructions and the forms of its tools.
     """
 
     max_prompt_bytes: int | None = None
@@ -131,10 +128,7 @@ class AgentLimits(Struct, frozen=True, kw_only=True):
 
 
 class Availability(Struct, frozen=True, kw_only=True):
-    """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call.
-
-    `lacks_model` is of an agent that has no model of its own and was told none.
-    """
+    """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call."""
 
     found: bool
     version: str | None = None
@@ -227,24 +221,12 @@ class AgentFinished(Struct, frozen=True):
     from_ledger: bool = False
 
 
-AgentEvent = (
-    AgentStarted
-    | AttemptStarted
-    | AttemptFailed
-    | TurnTaken
-    | ToolUsed
-    | TokensSpent
-    | QuotaEnded
-    | FellBack
-    | AgentFinished
-)
+_OfAttempt = AttemptStarted | AttemptFailed | TurnTaken | ToolUsed | TokensSpent
+AgentEvent = AgentStarted | _OfAttempt | QuotaEnded | FellBack | AgentFinished
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Requests, tokens, money and time. `cached` counts answers that came from the ledger, which are no requests.
-
-    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
-    """
+    """Requests, tokens, money and time; `cached` are answers from the ledger, `unknown_costs` calls without a cost."""
 
     requests: int = 0
     cached: int = 0
@@ -256,15 +238,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
     def plus(self, other: Usage) -> Usage:
         """Both together. Times are added too: what ran side by side needs its own."""
-        return Usage(
-            requests=self.requests + other.requests,
-            cached=self.cached + other.cached,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cost_usd=self.cost_usd + other.cost_usd,
-            duration_seconds=self.duration_seconds + other.duration_seconds,
-            unknown_costs=self.unknown_costs + other.unknown_costs,
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 def usage_of(result: AgentResult) -> Usage:
@@ -277,14 +251,14 @@ def usage_of(result: AgentResult) -> Usage:
 
 def spent(requests: int, cost_usd: float | None, tokens: TokenUsage | None, *, duration_seconds: float = 0.0) -> Usage:
     """What some requests cost; where there were any, a cost that is not known, or no number, counts as unknown."""
-    known = cost_usd is not None and math.isfinite(cost_usd)
+    known = None if cost_usd is None or not math.isfinite(cost_usd) else max(cost_usd, 0.0)
     return Usage(
         requests=requests,
         input_tokens=tokens.input_tokens if tokens else 0,
         output_tokens=tokens.output_tokens if tokens else 0,
-        cost_usd=max(cost_usd, 0.0) if cost_usd is not None and known else 0.0,
+        cost_usd=known or 0.0,
         duration_seconds=duration_seconds,
-        unknown_costs=1 if requests and not known else 0,
+        unknown_costs=1 if requests and known is None else 0,
     )
 
 
@@ -318,15 +292,10 @@ AGENTS: Mapping[str, AgentFacts] = MappingProxyType(
     }
 )
 AGENT_NAMES = tuple(AGENTS)
-OTHER_REVIEWERS = ("cerberus", "command", "offline")
-REVIEWER_NAMES = (*AGENT_NAMES, *OTHER_REVIEWERS)
-
-
-def vendor_of(agent: str) -> str:
-    """Whose names of models an agent knows; one that is not built in is a vendor of its own."""
-    return AGENTS[agent].vendor if agent in AGENTS else agent
+REVIEWER_NAMES = (*AGENT_NAMES, "cerberus", "command", "offline")
 
 
 def same_vendor(agent: str, other: str) -> bool:
-    """Whether two agents know the same names of models."""
-    return vendor_of(agent) == vendor_of(other)
+    """Whether two agents know the same names of models; one that is not built in is a vendor of its own."""
+    one, two = (AGENTS[name].vendor if name in AGENTS else name for name in (agent, other))
+    return one == two

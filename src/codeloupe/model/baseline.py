@@ -12,16 +12,14 @@ from codeloupe.model.finding import Severity
 BASELINE_NAME = "codeloupe-baseline.yaml"
 EXPIRED = "baseline_expired"
 UNUSED = "baseline_unused"
-_SHORT = 12
 
 
 class BaselineEntry(Struct, frozen=True, kw_only=True):
     """One known finding. `expires` is the last day on which the entry holds.
 
-    It covers one defect: that of its `rule`, or of what its `title` and `body` say, and no graver one than its
-    `severity`. What it does not tell is not compared. An entry without a `file` holds in any. `evidence` is a piece of
-    the code it is about, by which it is found and shows whether that code is still there. `line` is where it begins in
-    the file of the baseline, 0 for one that is not in it yet.
+    It covers one defect: that of its `rule`, or of what its `title` and `body` say, and none above its `severity`.
+    Without a `file` it holds in any. `evidence` is a piece of the code it is about. `line` is where it begins in the
+    baseline, 0 for one that is not in it yet.
     """
 
     fingerprint: str
@@ -47,27 +45,19 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
 
     def in_short(self) -> str:
         """How a message names it; `reported_unused` finds it again by that."""
-        return f"{self.fingerprint[:_SHORT]} (line {self.line})"
+        return f"{self.fingerprint[:12]} (line {self.line})"
 
 
 class Baseline(Struct, frozen=True):
-    """All entries in the order of the file, each key once; `name` is how messages call the file.
-
-    `also` are entries of the working tree that hold as well, where the file is that of another tree.
-    """
+    """All entries in the order of the file `name`, each key once, and those of the working tree that hold `also`."""
 
     entries: tuple[BaselineEntry, ...] = ()
     name: str = BASELINE_NAME
     also: tuple[BaselineEntry, ...] = ()
 
 
-class EntryState(StrEnum):
-    """What a review shows of an entry: one that is `unseen` is about what the review did not look at."""
-
-    USED = "used"
-    UNUSED = "unused"
-    EXPIRED = "expired"
-    UNSEEN = "unseen"
+# What a review shows of an entry: one that is `unseen` is about what the review did not look at.
+EntryState = StrEnum("EntryState", "USED UNUSED EXPIRED UNSEEN")
 
 
 class EntryStanding(Struct, frozen=True):

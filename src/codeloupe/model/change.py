@@ -15,11 +15,10 @@ from msgspec import Struct, field
 
 
 class Expert(Struct, frozen=True, kw_only=True):
-    """What to look for and what to leave alone. `paths` are globs; empty means every file.
+    """What to look for and what to leave alone. `paths` are globs, with `!` those to leave out; empty is every file.
 
-    A glob that begins with `!` leaves files out; where there are only such globs, every other file is in.
-    `severity_guide` says, by the label of a severity, what deserves it. `joined` experts are asked together, in
-    one call, also where each of the others has calls of its own.
+    `severity_guide` says, by the label of a severity, what deserves it. `joined` experts are asked together, in one
+    call, also where each of the others has calls of its own.
     """
 
     name: str
@@ -39,15 +38,8 @@ LineKind = Literal["context", "added", "deleted"]
 _KINDS: dict[int, LineKind] = {ord(" "): "context", ord("+"): "added", ord("-"): "deleted"}
 
 
-class FileStatus(StrEnum):
-    """What happened to a file, in the words of the JSON."""
-
-    ADDED = "added"
-    MODIFIED = "modified"
-    DELETED = "deleted"
-    RENAMED = "renamed"
-    COPIED = "copied"
-    TYPE_CHANGED = "type_changed"
+# What happened to a file, in the words of the JSON.
+FileStatus = StrEnum("FileStatus", "ADDED MODIFIED DELETED RENAMED COPIED TYPE_CHANGED")
 
 
 class DiffLine(Struct, frozen=True):
@@ -61,10 +53,7 @@ class DiffLine(Struct, frozen=True):
 
 
 class Hunk(Struct, frozen=True):
-    """One hunk. The body is kept as git's own bytes and cut into lines only when somebody asks.
-
-    `added` and `deleted` count lines; `section` is what git prints behind the second `@@`.
-    """
+    """One hunk, its body as git's own bytes; `section` is what git prints after the second `@@`."""
 
     old_start: int
     old_lines: int
@@ -78,9 +67,7 @@ class Hunk(Struct, frozen=True):
     def lines(self) -> Iterator[DiffLine]:
         """Each line with its numbers; `\\ No newline at end of file` becomes a flag of the line before it."""
         old, new = self.old_start, self.new_start
-        rows = self.body.split(b"\n")
-        if rows and rows[-1] == b"":
-            rows.pop()
+        rows = self.body.removesuffix(b"\n").split(b"\n") if self.body else []
         for index, row in enumerate(rows):
             if row[:1] == b"\\":
                 continue
@@ -100,8 +87,7 @@ class Hunk(Struct, frozen=True):
 class FileChange(Struct, frozen=True):
     """One file of a change. `old_path` is None for an added file, `new_path` for a deleted one.
 
-    `counts` are the added and deleted lines as git counts them, where that is not the sum of the hunks: the hunks of
-    a type change delete one content whole and add the other, and git counts only the lines that differ.
+    `counts` are the added and deleted lines as git counts them, where that is not the sum of the hunks (a type change).
     """
 
     old_path: str | None
@@ -148,35 +134,14 @@ class FileChange(Struct, frozen=True):
 
     def added_line_numbers(self) -> frozenset[int]:
         """Numbers, in the new file, of the lines this change added."""
-        return frozenset(
-            line.new_number
-            for hunk in self.hunks
-            if hunk.added
-            for line in hunk.lines()
-            if line.kind == "added" and line.new_number is not None
-        )
+        lines = (line for hunk in self.hunks if hunk.added for line in hunk.lines() if line.kind == "added")
+        return frozenset(line.new_number for line in lines if line.new_number is not None)
 
 
-class ScopeKind(StrEnum):
-    """Where a change comes from."""
-
-    UNCOMMITTED = "uncommitted"
-    STAGED = "staged"
-    BRANCH = "branch"
-    RANGE = "range"
-    COMMIT = "commit"
-    PULL_REQUEST = "pull_request"
-    DIFF_FILE = "diff_file"
-
-
-class Moment(StrEnum):
-    """How far a line of a change has got on its way to others."""
-
-    UNCOMMITTED = "uncommitted"
-    STAGED = "staged"
-    COMMITTED = "committed"
-    PUSHED = "pushed"
-    UNKNOWN = "unknown"
+# Where a change comes from.
+ScopeKind = StrEnum("ScopeKind", "UNCOMMITTED STAGED BRANCH RANGE COMMIT PULL_REQUEST DIFF_FILE")
+# How far a line of a change has got on its way to others.
+Moment = StrEnum("Moment", "UNCOMMITTED STAGED COMMITTED PUSHED UNKNOWN")
 
 
 class Scope(Struct, frozen=True):
@@ -189,9 +154,8 @@ class Scope(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """The files under review, and where they came from.
+    """The files under review, and where they came from; `unreadable` are files of the scope, each with the reason.
 
-    `unreadable` names files that belong to the scope but could not be read, with the reason in words;
     `nested_repositories` names untracked folders that are repositories of their own.
     """
 
@@ -225,10 +189,9 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 class GuidanceFile(Struct, frozen=True):
-    """A project's own words on how to review: REVIEW.md, AGENTS.md or CLAUDE.md.
+    """A project's own words on how to review the files below its folder: REVIEW.md, AGENTS.md or CLAUDE.md.
 
-    It holds for the files below its folder; `path` is relative to the root of the repository. One that is there and is
-    not read says why in `unused`, and has no text.
+    One that is there and is not read says why in `unused`, and has no text.
     """
 
     path: str
@@ -248,10 +211,6 @@ class PathInstruction(Struct, frozen=True):
     text: str
 
 
-# A unit is never so many times larger than its effort says, whatever an agent adds to it.
-_LARGEST_TIMES = 3
-
-
 class Effort(StrEnum):
     """How finely a change is cut: small units find more and cost more."""
 
@@ -267,14 +226,14 @@ class Effort(StrEnum):
     def unit_tokens_beside(self, own_tokens: int) -> int:
         """As `unit_tokens`, for an agent that adds so many tokens of its own to each call: fewer calls pay for them."""
         times = {Effort.LOW: 8, Effort.MEDIUM: 5, Effort.HIGH: 1}[self]
-        return min(max(self.unit_tokens, times * own_tokens), _LARGEST_TIMES * self.unit_tokens)
+        return min(max(self.unit_tokens, times * own_tokens), 3 * self.unit_tokens)
 
 
 class UnitPart(Struct, frozen=True):
     """Some hunks of one file, in order. A hunk that is too large for a unit appears in pieces, each a hunk itself.
 
-    `repeated_rows` counts the rows at the beginning of the first hunk's body that stand in the piece before it too,
-    changed lines among them: they are there to be seen, and are covered by the unit of that piece.
+    `repeated_rows` counts the rows at the beginning of the first hunk's body that are in the piece before it too: they
+    are there to be seen, and are covered by the unit of that piece.
     """
 
     file: FileChange
@@ -283,10 +242,7 @@ class UnitPart(Struct, frozen=True):
 
 
 class Unit(Struct, frozen=True, kw_only=True):
-    """A few related hunks for one call: under one expert, or under the joined checklist of several.
-
-    `name` is for people and unique in a plan; `tokens` estimates the diff alone.
-    """
+    """A few related hunks for one call; `name` is unique in a plan, `tokens` estimates the diff alone."""
 
     name: str
     parts: tuple[UnitPart, ...]

@@ -31,7 +31,7 @@ class ChangeRead(Struct, frozen=True):
 
 
 class LaneFinished(Struct, frozen=True):
-    """One analyser or agent lane ended: how many findings, or why it failed."""
+    """One analyser or agent ended: how many findings, or why it failed."""
 
     lane: str
     findings: int
@@ -86,15 +86,5 @@ class CommitReviewed(Struct, frozen=True):
     total: int
 
 
-Event = (
-    ChangeRead
-    | ReviewerChosen
-    | StageStarted
-    | LaneFinished
-    | Warned
-    | UnitsPlanned
-    | UnitFinished
-    | FindingVerified
-    | AgentActivity
-    | CommitReviewed
-)
+_OfUnit = UnitsPlanned | UnitFinished | FindingVerified | AgentActivity
+Event = ChangeRead | ReviewerChosen | StageStarted | LaneFinished | Warned | _OfUnit | CommitReviewed

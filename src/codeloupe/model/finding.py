@@ -9,19 +9,11 @@ from enum import Enum, StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-
-class SuppressionKind(StrEnum):
-    """Where a suppression is written."""
-
-    BASELINE = "baseline"
-    INLINE = "inline"
+SuppressionKind = StrEnum("SuppressionKind", "BASELINE INLINE")
 
 
 class Suppression(Struct, frozen=True, kw_only=True):
-    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds.
-
-    `entry` is the fingerprint that an entry of the baseline has, which may be an older one than the finding's.
-    """
+    """One reason to leave a finding out of the verdict; `entry` is the fingerprint of the entry of the baseline."""
 
     kind: SuppressionKind
     reason: str
@@ -63,48 +55,21 @@ class Severity(Enum):
         if isinstance(text, bool) or not isinstance(text, (int, str)):
             raise ValueError(f"not a severity: {text!r}")
         word = str(text).strip().strip("[]").strip().lower()
-        numbered = re.fullmatch(r"p?\s*([0-3])", word)
-        if numbered:
+        if numbered := re.fullmatch(r"p?\s*([0-3])", word):
             return cls(int(numbered[1]))
-        if word in _WORDS:
-            return _WORDS[word]
+        name = {"error": "high", "warning": "medium", "suggestion": "low", "info": "low"}.get(word, word)
+        if name in ("critical", "high", "medium", "low"):
+            return cls[name.upper()]
         raise ValueError(f"not a severity: {text!r} (use critical, high, medium, low or P0 to P3)")
 
 
-_WORDS = {
-    "critical": Severity.CRITICAL,
-    "high": Severity.HIGH,
-    "error": Severity.HIGH,
-    "medium": Severity.MEDIUM,
-    "warning": Severity.MEDIUM,
-    "low": Severity.LOW,
-    "suggestion": Severity.LOW,
-    "info": Severity.LOW,
-}
-
-
-class FindingStatus(StrEnum):
-    """Where a finding is in its life across reviews."""
-
-    NEW = "new"
-    OPEN = "open"
-    FIXED = "fixed"
-    REFUTED = "refuted"
-    DISMISSED = "dismissed"
-    REGRESSED = "regressed"
-
-
-class Source(StrEnum):
-    """Who produced a finding. It never changes: what an analyser found, no model removes or lowers."""
-
-    ANALYSER = "analyser"
-    AGENT = "agent"
-    EXTERNAL = "external"
-
-
-# How the `verification` of a finding begins that could be neither shown nor refuted.
-UNPROVEN_PREFIX = "unproven:"
-# Who reports as an analyser. Version 0.1.0 saved findings without their source: it is told by these.
+# Where a finding is in its life across reviews.
+FindingStatus = StrEnum("FindingStatus", "NEW OPEN FIXED REFUTED DISMISSED REGRESSED")
+# Who produced a finding. It never changes: what an analyser found, no model removes or lowers.
+Source = StrEnum("Source", "ANALYSER AGENT EXTERNAL")
+# What an attempt to refute a finding showed.
+Proof = StrEnum("Proof", "CONFIRMED UNPROVEN REFUTED")
+# Who reports as an analyser. Version 0.1.0 saved findings without their source: it is known by these.
 ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets", "dataflow", "lock-files"})
 
 
@@ -112,13 +77,10 @@ class Finding(Struct, frozen=True, kw_only=True):
     """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
 
     One that is not `anchored` could not be placed in the code: its `evidence` is what the reviewer claims to have seen,
-    and it has no lines, whatever it was made with.
-    `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement` counts them.
-    `source` is who produced it, for life. `replacement` is the new code for exactly the quoted lines, where a small fix
-    exists; `suggestion` is advice in words. `verification` is what the attempt to refute it showed, or empty when none
-    was made.
-    `surroundings` stands for the code around it when it was last seen: its definition and both neighbours, in short.
-    A finding with a `suppression` is kept and shown as suppressed, and does not count.
+    and it has no lines. `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement`
+    counts them. `replacement` is the new code for exactly the quoted lines; `suggestion` is advice. `verification` is
+    what the attempt to refute it showed, if one was made. `surroundings` are digests of the code around it when it was
+    last seen. With a `suppression` it is kept and does not count.
     """
 
     file: str
@@ -177,7 +139,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     @property
     def claimed_severity(self) -> Severity:
         """How severe it was called before a verification found it unproven, which lowers it one step."""
-        lowered = self.verification.startswith(UNPROVEN_PREFIX) and self.severity is not Severity.CRITICAL
+        lowered = self.verification.startswith("unproven:") and self.severity is not Severity.CRITICAL
         return Severity(self.severity.priority - 1) if lowered else self.severity
 
     @property
@@ -194,10 +156,7 @@ _PRIORITIES = re.compile(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-
 
 
 class ClaimedFinding(Struct, frozen=True, kw_only=True):
-    """A defect as a model or an external program claims it: nothing in it is believed yet.
-
-    `replacement` is offered as the new code of the quoted lines.
-    """
+    """A defect as a model or an external program claims it: nothing in it is believed yet."""
 
     severity: Severity
     title: str
@@ -215,7 +174,7 @@ class ClaimedFinding(Struct, frozen=True, kw_only=True):
 
     @property
     def plain_title(self) -> str:
-        """The title without a priority before it, such as `[P2]`: reports tell the one that counts themselves."""
+        """The title without a priority before it, such as `[P2]`: reports show the one that counts."""
         stated = _PRIORITIES.match(self.title)
         return self.title[stated.end() :] if stated else self.title
 
@@ -223,9 +182,8 @@ class ClaimedFinding(Struct, frozen=True, kw_only=True):
 class ReviewAnswer(Struct, frozen=True, kw_only=True):
     """The findings that could be read for certain.
 
-    `problem` is None when the whole answer was understood; otherwise a named reason (`missing field: X`,
-    `invalid verdict: X`, `invalid json: …`, `empty output`), and the answer must not count as a whole review.
-    `dropped` tells of single items that could not be read; `repaired` that broken JSON was mended.
+    `problem` is None when the whole answer was understood; otherwise a reason, such as `missing field: X`, and the
+    answer must not count as a whole review. `dropped` are single items that could not be read.
     """
 
     findings: tuple[ClaimedFinding, ...] = ()
@@ -237,19 +195,8 @@ class ReviewAnswer(Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> str | None:
-        """Why the findings do not tell how bad it is, or None.
-
-        One that could not be read may be the gravest, and those that could be may yet be refuted or suppressed.
-        """
+        """Why the findings do not tell how bad it is, or None: one that could not be read may be the worst."""
         return self.dropped[0] if self.dropped else None
-
-
-class Proof(StrEnum):
-    """What an attempt to refute a finding showed."""
-
-    CONFIRMED = "confirmed"
-    UNPROVEN = "unproven"
-    REFUTED = "refuted"
 
 
 class Verification(Struct, frozen=True, kw_only=True):

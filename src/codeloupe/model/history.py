@@ -14,21 +14,14 @@ from codeloupe.model.sweep import CommitSweep
 
 
 class RepositoryIdentity(Struct, frozen=True):
-    """The names of one repository, the most lasting first, and what people call it.
-
-    A review is saved under the first name and looked for under all of them.
-    """
+    """The names of one repository, and what people call it: saved under the first, looked for under all of them."""
 
     names: tuple[str, ...]
     label: str
 
 
 class _Saved(Struct, frozen=True, kw_only=True):
-    """What is saved with a review or a sweep. `saved_at` has a time zone.
-
-    `repository` is the first name of the repository's identity. `problems` are set when it is read back: what of it
-    cannot be read.
-    """
+    """What is saved with a review or a sweep; `problems` are set when it is read back: what of it cannot be read."""
 
     saved_at: datetime
     repository: str
@@ -43,9 +36,8 @@ class ReviewRecord(_Saved, frozen=True, kw_only=True):
     """A review as it is saved, with what a later review needs.
 
     `terms` names what the agents were asked with, and `seen` the hunks that they saw whole, so that a later review on
-    the same terms need not ask about them again. `head` is the commit that was checked out or under review. `left_out`
-    are open findings of earlier rounds that this review did not judge, as they are in code that it was not about.
-    `turn` is its place in the order of saving, set when it is read back.
+    the same terms need not ask about them again. `left_out` are open findings of earlier rounds that this review was
+    not about. `turn` is its place in the order of saving, set when it is read back.
     """
 
     review: Review
@@ -74,11 +66,7 @@ class SweepRecord(_Saved, frozen=True, kw_only=True):
         return ReviewRecord(review=review, sweep_id=self.sweep.sweep_id, **shared)
 
 
-class EntryKind(StrEnum):
-    """What an entry of the list is."""
-
-    REVIEW = "review"
-    SWEEP = "sweep"
+EntryKind = StrEnum("EntryKind", "REVIEW SWEEP")
 
 
 class SeverityCounts(Struct, frozen=True, kw_only=True):
@@ -95,10 +83,9 @@ class SeverityCounts(Struct, frozen=True, kw_only=True):
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True):
-    """One line of the list: a review, or a sweep with its commits.
+    """One line of the list: a review, or a sweep, which has no `verdict` and more than 0 `commits`.
 
-    `scope` is the scope's kind. `verdict` is the review's, None for a sweep, whose `summary` says it all. `counts`
-    holds what counts towards the verdict; `set_aside` counts the rest. `commits` is 0 for a review.
+    `scope` is the scope's kind. `counts` holds what counts towards the verdict; `set_aside` counts the rest.
     """
 
     entry_id: str
@@ -158,11 +145,7 @@ class Sighting(Struct, frozen=True, kw_only=True):
 
 
 class Dismissal(Struct, frozen=True, kw_only=True):
-    """A finding that a person set aside for good, and why. `repository` is the first name of its identity.
-
-    `finding` is that finding as it was then, by which the same defect is recognised in other words; None where it was
-    not kept.
-    """
+    """A finding that a person set aside for good, and why; `finding` is as it was then, where it was kept."""
 
     fingerprint: str
     repository: str
@@ -172,19 +155,13 @@ class Dismissal(Struct, frozen=True, kw_only=True):
     finding: Finding | None = None
 
 
-class TrendKey(StrEnum):
-    """What trends are grouped by."""
-
-    WEEK = "week"
-    EXPERT = "expert"
-    REVIEWER = "reviewer"
+TrendKey = StrEnum("TrendKey", "WEEK EXPERT REVIEWER")
 
 
 class TrendRow(Struct, frozen=True, kw_only=True):
     """One week, expert or reviewer. A finding counts once, where it was seen first; `fixed` are those gone since.
 
     `reviews`, `cost_usd` and `duration_seconds` are None for experts, who share a review.
-    `cost_usd` is what is known; `unknown_costs` counts the calls that did not report theirs.
     """
 
     key: str
@@ -212,8 +189,7 @@ class Trends(Struct, frozen=True):
 class PruneRule(Struct, frozen=True, kw_only=True):
     """What goes: entries from before a moment, all but the newest `keep_last`, the oldest beyond `max_bytes`.
 
-    With both `older_than` and `keep_last`, the newest `keep_last` stay however old they are. `repositories` limits
-    it to the names of one repository.
+    With both `older_than` and `keep_last`, the newest `keep_last` stay however old they are.
     """
 
     older_than: datetime | None = None
@@ -234,8 +210,7 @@ class Removed(Struct, frozen=True, kw_only=True):
 class Comparison(Struct, frozen=True, kw_only=True):
     """What became of findings from one review to a later one; each is taken from the later where that has it.
 
-    `set_aside` were open and are refuted, dismissed or suppressed now. `unknown` are those of the earlier one that the
-    later could not see again: it looked at another change, or did not review their file.
+    `set_aside` were open and are refuted, dismissed or suppressed now. `unknown` the later one could not see again.
     """
 
     new: tuple[Finding, ...] = ()

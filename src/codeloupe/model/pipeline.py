@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,33 +24,25 @@ WORKSPACE_ERROR = "workspace_error"
 UNKNOWN_PART = "definition"
 
 
-class GateKind(StrEnum):
-    """What decides whether the result of a stage is accepted."""
-
-    CRITIC = "critic"
-    REVIEW = "review"
-    COMMAND = "command"
-    APPROVAL = "approval"
-
-
-class WorkspaceKind(StrEnum):
-    """Where the stages of a run work.
-
-    DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the run's own. CHECKOUT is the
-    user's own working tree, in which one stage works at a time.
-    """
-
-    DIRECTORY = "directory"
-    WORKTREE = "worktree"
-    CHECKOUT = "checkout"
-
-
-class OnFailure(StrEnum):
-    """What becomes of a run when a stage failed for good: stop for a person, fail, or go on without the stage."""
-
-    ESCALATE = "escalate"
-    FAIL = "fail"
-    CONTINUE = "continue"
+# What decides whether the result of a stage is accepted.
+GateKind = StrEnum("GateKind", "CRITIC REVIEW COMMAND APPROVAL")
+# Where the stages of a run work. DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the
+# run's own. CHECKOUT is the user's own working tree, in which one stage works at a time.
+WorkspaceKind = StrEnum("WorkspaceKind", "DIRECTORY WORKTREE CHECKOUT")
+# What becomes of a run when a stage failed for good: stop for a person, fail, or go on without the stage.
+OnFailure = StrEnum("OnFailure", "ESCALATE FAIL CONTINUE")
+# How a call of a stage was made, in the order in which these are tried.
+RecoveryStep = StrEnum("RecoveryStep", "FIRST RETRY RESUME FRESH")
+# What a person decided about a stage that waits.
+Decision = StrEnum("Decision", "APPROVE REJECT RETRY")
+# The state of a stage, or of a whole run. `pipelines.state` has the table of allowed transitions.
+StageState = StrEnum(
+    "StageState",
+    "PENDING RUNNING GATING REWORKING RECOVERING AWAITING_APPROVAL COMPLETED FAILED CANCELLED INTERRUPTED",
+)
+# Something is under way, or was when the process died.
+WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
+ENDED_STATES = frozenset({StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED})
 
 
 class CriticVerdict(StrEnum):
@@ -60,48 +53,10 @@ class CriticVerdict(StrEnum):
     FAIL = "FAIL"
 
 
-class StageState(StrEnum):
-    """The state of a stage, or of a whole run. `pipelines.state` has the table of allowed transitions."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    GATING = "gating"
-    REWORKING = "reworking"
-    RECOVERING = "recovering"
-    AWAITING_APPROVAL = "awaiting_approval"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-
-
-# Something is under way, or was when the process died.
-WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
-ENDED_STATES = frozenset({StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED})
-
-
-class RecoveryStep(StrEnum):
-    """How a call of a stage was made, in the order in which these are tried."""
-
-    FIRST = "first"
-    RETRY = "retry"
-    RESUME = "resume"
-    FRESH = "fresh"
-
-
-class Decision(StrEnum):
-    """What a person decided about a stage that waits."""
-
-    APPROVE = "approve"
-    REJECT = "reject"
-    RETRY = "retry"
-
-
 class ArtifactRule(Struct, frozen=True, kw_only=True):
-    """Which files of the workspace are a stage's artifacts.
+    """Which files of the workspace are a stage's artifacts, at its top only unless `recursive`.
 
-    `patterns` are globs of names, at the top of the workspace only unless `recursive`. `required` are names or globs of
-    which each must be there. `schemas` are JSON Schemas by name or glob, for artifacts that hold JSON or YAML.
+    Each of `required` must be there; `schemas` are JSON Schemas of JSON or YAML. All by name or glob.
     """
 
     patterns: tuple[str, ...] = DEFAULT_ARTIFACTS
@@ -113,9 +68,8 @@ class ArtifactRule(Struct, frozen=True, kw_only=True):
 class GateDefinition(Struct, frozen=True, kw_only=True):
     """A gate of a stage. Which fields count depends on the kind.
 
-    `step` is the critic's file of instructions, None for the built-in one; `agent` and `model` are the critic's.
-    `command` is a program with its arguments, which no shell reads. `fail_on` and `experts` are those of a review.
-    Scores go from 0 to 100: a result below `min_score` escalates. `digest` names all that decides its verdict.
+    `step` is the critic's file of instructions, None for the built-in one. `command` is a program with its arguments,
+    which no shell reads. A result below `min_score` of 100 escalates. `digest` names all that decides its verdict.
     """
 
     kind: GateKind
@@ -136,8 +90,8 @@ class StageDefinition(Struct, frozen=True, kw_only=True):
     """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
 
     `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
-    its session is resumed; 0 is exactly one call. `inputs` are those of the pipeline that the stage is given, None for
-    all. `parts` are digests of what shapes its work, by key of the file; of a file that it names, of the content.
+    its session is resumed. `inputs` None is all those of the pipeline. `parts` are digests of what shapes its work, by
+    key of the file.
     """
 
     name: str
@@ -179,10 +133,9 @@ class InputDefinition(Struct, frozen=True, kw_only=True):
 
 
 class PipelineDefinition(Struct, frozen=True, kw_only=True):
-    """A pipeline as its file says, checked: stage names are unique, needs exist and have no cycle.
+    """A pipeline as its `file` says, checked: stage names are unique, needs exist and have no cycle.
 
-    `file` is the pipeline's own, absolute. `stages` keep the order of the file. `digest` names the content of the file
-    and of every file that it names, so that a change is noticed.
+    `digest` names the content of the file and of every file that it names, so that a change is noticed.
     """
 
     name: str
@@ -197,10 +150,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on one attempt. `score` is None where the gate gives none (a command, an approval).
-
-    `gate_digest` names the definition of the gate that gave it, empty where that is not known.
-    """
+    """A gate's verdict on one attempt. `score` is None where the gate gives none (a command, an approval)."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -222,10 +172,7 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
 
 
 class StageRequest(Struct, frozen=True, kw_only=True):
-    """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
-
-    `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them.
-    """
+    """What a stage is asked; `prior_answers` are texts of earlier stages that lie where the agent cannot read them."""
 
     stage: str
     step_file: Path
@@ -239,8 +186,8 @@ class StageRequest(Struct, frozen=True, kw_only=True):
 class StageResult(Struct, frozen=True, kw_only=True):
     """What a stage produced. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
 
-    `notes` say what was not as asked, such as a file that was left out and why. `saved_answer` is the name under which
-    the answer was saved, in the workspace unless that is the user's own; empty when the agent left artifacts itself.
+    `notes` say what was not as asked. `saved_answer` is the name under which the answer was saved, in the workspace
+    unless that is the user's own; empty when the agent left artifacts itself.
     """
 
     artifacts: tuple[Path, ...]
@@ -257,8 +204,8 @@ class StageResult(Struct, frozen=True, kw_only=True):
 class AttemptRecord(Struct, frozen=True, kw_only=True):
     """One attempt of a stage: an execution that produced a result, and the verdicts of the gates on it.
 
-    `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace.
-    `saved_answer` is the artifact that was made of its answer, if it left no other. Files are below the run's folder.
+    `tree` names in the workspace store what the workspace held after it. `saved_answer` is the artifact that was made
+    of its answer, if it left no other. Files are below the run's folder.
     """
 
     number: int
@@ -286,8 +233,8 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 class FailedTry(Struct, frozen=True, kw_only=True):
     """A call of a stage that produced no result: the kind of error, its message, and what it cost.
 
-    `attempt` is the number of the attempt it was made for. `gate` is the position of the gate that could not decide,
-    None for the stage's own call. `tree` is what the call left, kept where its session can be resumed.
+    `gate` is the position of the gate that could not decide, None for the stage's own call. `tree` is what the call
+    left, kept where its session can be resumed.
     """
 
     step: RecoveryStep
@@ -307,17 +254,14 @@ class FailedTry(Struct, frozen=True, kw_only=True):
 class StageRecord(Struct, frozen=True, kw_only=True):
     """What is known of one stage of a run. `chosen` is the number of the attempt whose work goes on.
 
-    `start_tree` is what the workspace held before its first attempt. `reason` says why it waits, failed or stopped.
     `wants_approval` names what a person has to decide: "gate" for an approval gate, "escalation" after all else.
-    `person_note` is the note of a person who had it tried again; the attempts and failures before that, whose numbers
-    are `attempts_before` and `failures_before`, no longer count towards its limits. `needs` and `max_attempts` are
-    those of its definition when the run began; 0 is not known.
+    `person_note` is the note of a person who had it tried again; the `attempts_before` and `failures_before` that no
+    longer count towards its limits. `needs` and `max_attempts` are those of its definition when the run began.
 
-    `earlier` are attempts that were set aside, because what the stage builds on has changed since or a person had the
-    finished stage run again. `built_on` is what it began with: the tree of each stage it needs by name, and under ""
-    the tree with which the run began; empty is not known. `parts` are digests of its definition, part by part, when its
-    last attempt was made; `outdated` names those that have changed since. `unanswered` counts requests that were sent
-    and whose outcome is not known yet; `lost` is the cost of requests whose outcome never will be known.
+    `earlier` are attempts that were set aside. `built_on` is what it began with: the tree of each stage it needs by
+    name, and under "" the tree with which the run began. `parts` are digests of its definition when its last attempt
+    was made; `outdated` names those that have changed since. `unanswered` counts requests whose outcome is not known
+    yet; `lost` is the cost of requests whose outcome never will be known.
     """
 
     name: str
@@ -345,14 +289,10 @@ class StageRecord(Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> Usage:
         """What all its calls and gates cost."""
-        total = self.lost
-        for attempt in (*self.earlier, *self.attempts):
-            total = total.plus(attempt.usage)
-            for critique in attempt.critiques:
-                total = total.plus(critique.usage)
-        for failure in self.failures:
-            total = total.plus(failure.usage)
-        return total
+        attempts = (*self.earlier, *self.attempts)
+        critiques = (critique.usage for attempt in attempts for critique in attempt.critiques)
+        calls = (call.usage for calls in (attempts, self.failures) for call in calls)
+        return reduce(Usage.plus, (*calls, *critiques), self.lost)
 
     @property
     def chosen_attempt(self) -> AttemptRecord | None:
@@ -373,9 +313,8 @@ class StageRecord(Struct, frozen=True, kw_only=True):
 class RunRecord(Struct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
-    `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from. `agent`
-    and `model` are for stages that name none, as they were given last; None leaves that to the settings. `given` names
-    the inputs that were given, the others being defaults; None is not known. `secret_inputs` are never shown.
+    `digest` is the definition's when the run began. `agent` and `model` are for stages that name none, as they were
+    given last. `given` names the inputs that were given; None is not known. `secret_inputs` are never shown.
     """
 
     run_id: str
@@ -400,17 +339,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> Usage:
         """What all its stages cost."""
-        total = Usage()
-        for stage in self.stages:
-            total = total.plus(stage.usage)
-        return total
+        return reduce(Usage.plus, (stage.usage for stage in self.stages), Usage())
 
     def stage(self, name: str) -> StageRecord:
         """The stage of that name. Raises KeyError."""
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
-        raise KeyError(name)
+        return {stage.name: stage for stage in self.stages}[name]
 
 
 class Approval(Struct, frozen=True, kw_only=True):
@@ -425,7 +358,7 @@ class PipelineEvent(Struct, frozen=True, kw_only=True):
     """Something that happened in a run, as the journal keeps it and a display shows it.
 
     `kind` is one of: run_started, run_resumed, stage_state, attempt_started, attempt_finished, try_failed, recovery,
-    critique, approval_wanted, approval_given, note, run_ended. `facts` are plain values.
+    critique, approval_wanted, approval_given, note, run_ended.
     """
 
     at: Moment

@@ -24,8 +24,11 @@ AgentEventSink = Callable[["AgentEvent"], None]
 Transcript = Callable[[str, str], None]
 """Takes the prompts and raw answers of a review, each with a title."""
 
+Clock = Callable[[], float]
 MomentOf = Callable[[str, bytes], Awaitable["Moment"]]
 """Tells how far a line of a file, given by its text, has got on its way to others."""
+AskAgent = Callable[["AgentRequest", AgentEventSink], Awaitable["AgentResult"]]
+"""One question to one agent, with retries, limits, budget and ledger. Raises an AgentError or a StoreError."""
 
 
 class ReviewTask(Struct, frozen=True):
@@ -33,10 +36,8 @@ class ReviewTask(Struct, frozen=True):
 
     `snapshot` holds each reviewed file that exists after the change, byte for byte, symbolic links as text.
     `without_content` names the reviewed files whose whole content is not known (only a diff was given).
-    `tree` is the whole reviewed tree, for an agent that reads more than the diff; None when there is none. When
-    `tree_is_partial` it is the part around the change: what is not in it may exist all the same.
-    `is_follow_up` when these are only the lines that are new since an earlier review of the same change.
-    `moment_of` asks git how far a line has got; None when there is no repository to ask.
+    `tree` is the whole reviewed tree, for an agent that reads more than the diff, or the part around the change
+    (`tree_is_partial`). `is_follow_up` when these are only the lines that are new since an earlier review.
     """
 
     change: Change
@@ -70,11 +71,10 @@ class ReviewOptions(TypedDict, total=False):
 
     `context` is what the reviewers should know beside the change, as data. What an agent saw in the last review of
     this branch, and what was paid for before, is not asked again, unless `fresh`; `since_last` leaves out of the
-    outcome what the last review saw. `transcript` gets every prompt and raw answer, as they were before secrets were
-    masked. `session_id` names the caller's session to an external gate. `own_patterns` says which of `include` and
-    `exclude` the caller chose for this very review: where they leave nothing of an untrusted change, there is nothing
-    to review; other settings that do so make it incomplete. Where `reviewer_type` is auto and no agent can be used,
-    the analysers review and `errors` of the outcome say so; with `needs_agent` that is a failure.
+    outcome what the last review saw. `transcript` gets every prompt and raw answer, before secrets are masked.
+    `session_id` names the caller's session to an external gate. `own_patterns` says which of `include` and `exclude`
+    the caller chose for this review: only those may leave nothing of an untrusted change. Where no agent can be used,
+    the analysers review and `errors` say so; with `needs_agent` that is a failure.
     """
 
     emit: EventSink
@@ -103,20 +103,6 @@ class Verifier(Protocol):
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """All the findings, in order: the refuted marked, the unproven lowered one step, the others as they were."""
-
-
-class AskAgent(Protocol):
-    """One question to one agent, with everything around the call: retries, limits, budget, ledger."""
-
-    async def __call__(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        """The answer. Raises an AgentError or a StoreError."""
-
-
-class Clock(Protocol):
-    """Monotonic seconds, so that tests can own the time."""
-
-    def __call__(self) -> float:
-        """Seconds since some fixed moment."""
 
 
 class Agent(Protocol):

@@ -1,4 +1,4 @@
-"""A review on a pull request: what stands there, what is to be done, and what was done."""
+"""A review on a pull request: what is there, what is to be done, and what was done."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class StandingOpinion(Struct, frozen=True, kw_only=True):
 
 
 class PullRequest(Struct, frozen=True, kw_only=True):
-    """A pull request as it stands. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
+    """A pull request as it is now. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
 
-    `maintainers` are the people of `threads` who are known to have the right to write to the repository; `unasked`
-    counts those whose rights were not asked for, since there are too many of them.
+    `maintainers` are the people of `threads` who may write to the repository; `unasked` counts those whose rights were
+    not asked for, since there are too many of them.
     """
 
     name: PullRequestName
@@ -95,12 +95,8 @@ class PullRequest(Struct, frozen=True, kw_only=True):
     unasked: int = 0
 
 
-class StatusKind(StrEnum):
-    """How the outcome is shown beside the commit."""
-
-    CHECK = "check"
-    COMMIT = "commit"
-    NONE = "none"
+# How the outcome is shown beside the commit.
+StatusKind = StrEnum("StatusKind", "CHECK COMMIT NONE")
 
 
 class PublishOptions(Struct, frozen=True, kw_only=True):
@@ -113,12 +109,8 @@ class PublishOptions(Struct, frozen=True, kw_only=True):
     status: StatusKind = StatusKind.COMMIT
 
 
-class Conclusion(StrEnum):
-    """What the review comes to for a gate; neutral is "could not review"."""
-
-    SUCCESS = "success"
-    FAILURE = "failure"
-    NEUTRAL = "neutral"
+# What the review comes to for a gate; neutral is "could not review".
+Conclusion = StrEnum("Conclusion", "SUCCESS FAILURE NEUTRAL")
 
 
 class InlineComment(Struct, frozen=True, kw_only=True):
@@ -132,19 +124,12 @@ class InlineComment(Struct, frozen=True, kw_only=True):
     body: str
 
 
-class AnswerKind(StrEnum):
-    """What is told in a thread of ours: its finding is gone, set aside, or back."""
-
-    GONE = "gone"
-    ASIDE = "aside"
-    BACK = "back"
+# What an answer in a thread of ours says: its finding is gone, set aside, or back.
+AnswerKind = StrEnum("AnswerKind", "GONE ASIDE BACK")
 
 
 class ThreadAnswer(Struct, frozen=True, kw_only=True):
-    """What to do with a thread of ours. `body` is None when it was said before; `resolved` is how it is to be then.
-
-    `resolved` is None for a thread that stays as it is.
-    """
+    """What to do with a thread of ours. `body` is None when it was said before, `resolved` when it stays as it is."""
 
     thread_id: str
     comment_id: int
@@ -170,10 +155,7 @@ class DismissedFinding(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """All that is to be done. `review` is the saved one without what maintainers dismissed.
-
-    `notes` are for people and for the summary: what was left alone, and why.
-    """
+    """All that is to be done. `review` is without what maintainers dismissed; `notes` say what was left alone."""
 
     pull_request: PullRequest
     review: Review
@@ -204,10 +186,7 @@ class SummaryChange(StrEnum):
 
 
 class PublishProblem(Struct, frozen=True):
-    """Something that could not be done; the rest was. `is_refusal` tells that other rights would mend it.
-
-    A `is_minor` one is told, and the publication counts as done without it.
-    """
+    """Something that could not be done: without rights (`is_refusal`), or not needed to count as done (`is_minor`)."""
 
     message: str
     hint: str = ""
@@ -233,7 +212,5 @@ class Publication(Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """0 when all that matters was done; 2 when only rights are missing for the rest; else 3."""
-        grave = [problem for problem in self.problems if not problem.is_minor]
-        if not grave:
-            return 0
-        return 2 if all(problem.is_refusal for problem in grave) else 3
+        refusals = [problem.is_refusal for problem in self.problems if not problem.is_minor]
+        return 0 if not refusals else 2 if all(refusals) else 3

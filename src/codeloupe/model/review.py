@@ -47,8 +47,6 @@ class SkipReason(StrEnum):
 
 # Whoever wrote the change, a review that should have covered these and could not is incomplete.
 NEVER_READ = frozenset((SkipReason.TOO_LARGE, SkipReason.UNREADABLE))
-
-
 # Why a file that no include pattern names is left out.
 NOT_INCLUDED = "no include pattern fits"
 # The classes that settings may accept by name. What could not be read has no class that anybody could vouch for.
@@ -70,11 +68,7 @@ UNREAD_CLASSES = {
 
 
 class SkippedFile(Struct, frozen=True):
-    """A file that was not reviewed, and why; `detail` adds numbers or names to the reason.
-
-    `accepted` says whether the settings in force let it stay unread. Where nobody decided, as in a review that an
-    older version saved, the reason does.
-    """
+    """A file that was not reviewed, and why; `accepted` when it may stay unread, by default for its reason."""
 
     file: str
     reason: SkipReason
@@ -119,10 +113,7 @@ class Coverage(Struct, frozen=True):
 
 
 class ReviewError(Struct, frozen=True):
-    """Something that went wrong and did not stop the review; `kind` is a short stable word.
-
-    `detail` is what there is to look into it, such as an answer that could not be read; no report shows it.
-    """
+    """Something that went wrong and did not stop the review; `kind` is a stable word, `detail` is in no report."""
 
     kind: str
     message: str
@@ -149,8 +140,8 @@ class Policy(Struct, frozen=True):
         return severity.at_least(self.min_severity) or severity.at_least(self.fail_on)
 
 
+# The kind of the error for a claim that keeps a review from being complete.
 UNPLACED = "unplaced_claim"
-"""The kind of the error that tells of a claim which keeps a review from being complete."""
 
 
 def unsettled_claims(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
@@ -161,10 +152,8 @@ def unsettled_claims(findings: Iterable[Finding], policy: Policy) -> tuple[Findi
 
 def claim_in_words(claim: Finding) -> str:
     """Why an unsettled claim needs a person, without its file."""
-    return (
-        f"a {claim.severity.label} claim could not be placed in the code and was not refuted: "
-        f"{' '.join(claim.title.split())}"
-    )
+    title = " ".join(claim.title.split())
+    return f"a {claim.severity.label} claim could not be placed in the code and was not refuted: {title}"
 
 
 def unplaced_errors(claims: Iterable[Finding]) -> tuple[ReviewError, ...]:
@@ -175,8 +164,8 @@ def unplaced_errors(claims: Iterable[Finding]) -> tuple[ReviewError, ...]:
 class Review(Struct, frozen=True, kw_only=True):
     """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
 
-    `hidden` are those, where they are known: kept so that the review can be judged by another policy later.
-    It is `complete` when everything was reviewed and no claim is unsettled.
+    `hidden` are those, kept so that the review can be judged by another policy later. It is `complete` when everything
+    was reviewed and no claim is unsettled.
     """
 
     review_id: str
@@ -225,7 +214,7 @@ class PreviewFile(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """The files of a scope, how many units a review would cut them into, and what their prompts would weigh.
+    """The files of a scope, how many units a review would make of them, and what their prompts would weigh.
 
     `out_of_reach` are those of which not even the change is known: unreadable ones, and repositories of their own.
     """

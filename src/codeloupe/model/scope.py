@@ -30,8 +30,7 @@ class BaseScope(Struct, frozen=True):
 class RangeScope(Struct, frozen=True):
     """`A..B` (B against A) or `A...B` (B against the merge base of both); an empty side is HEAD.
 
-    Each of `commits` is searched for secrets by itself too: what one of them adds and another removes again is part of
-    what is pushed, and does not show between the two ends.
+    Each of `commits` is searched for secrets by itself too: what one adds and another removes is pushed all the same.
     """
 
     text: str
@@ -78,24 +77,12 @@ class FetchedScope(Struct, frozen=True):
     assumed_base: str = ""
 
 
-ScopeRequest = (
-    DefaultScope
-    | UncommittedScope
-    | StagedScope
-    | BaseScope
-    | RangeScope
-    | CommitScope
-    | DiffScope
-    | PullRequestScope
-    | FetchedScope
-)
+_OfCommits = BaseScope | RangeScope | CommitScope | PullRequestScope | FetchedScope
+ScopeRequest = DefaultScope | UncommittedScope | StagedScope | _OfCommits | DiffScope
 
 
 class PushedRef(Struct, frozen=True):
-    """One ref of a push: its name here, its commit here and at the remote; None for a side that has none.
-
-    `remote_name` is its name at the remote, such as refs/heads/main, where that is known.
-    """
+    """One ref of a push: its name here, its commit here and at the remote, and its name there, where they are known."""
 
     name: str
     local: str | None
@@ -113,7 +100,7 @@ class PushedRange(Struct, frozen=True):
 
 
 class Wildcard(Enum):
-    """What stands for a run of characters, or for one."""
+    """What fits a run of characters, or one."""
 
     FOLDERS = "**/"
     ANYTHING = "**"
@@ -129,16 +116,15 @@ class OneOf(Struct, frozen=True):
 
 
 Piece = str | Wildcard | OneOf
-# Right behind the opening bracket, a closing one is a character like others.
+# Right after the opening bracket, a closing one is a character like others.
 _PIECE = re.compile(r"(?:\A|(?<=/))\*\*/|\*\*|[*?]|\[[!^]?+[^/][^/\]]*+\]|.", re.DOTALL)
 
 
 class PathPattern(Struct, frozen=True):
     """A pattern as in .gitignore: its pieces, and whether it is tied to the root; one that is not fits at any depth.
 
-    `*` and `?` stay within a folder, `**` does not, `[ab]` is one of some characters, and `**/` where a folder could
-    begin is any number of folders. There is no escape: a backslash is itself, and so is a bracket that is not closed
-    before the next slash.
+    `*` and `?` stay within a folder, `**` does not, and `**/` where a folder could begin is any number of folders.
+    There is no escape: a backslash is itself, and so is a bracket that is not closed before the next slash.
     """
 
     pieces: tuple[Piece, ...]

@@ -14,9 +14,8 @@ from codeloupe.model.review import Review, ReviewerInfo
 class CommitQuery(Struct, frozen=True, kw_only=True):
     """Which commits: of a branch or range (default HEAD), since and until in git's words, newest first.
 
-    By default only first parents are followed, and a merge is one change, against its first parent: all that it
-    brought in. With `merges`, or an author, the commits that merges brought in are there too, each by itself, and a
-    merge is only what it changed itself, such as a conflict that it settled. So no change comes twice or is missing.
+    By default a merge is one change, against its first parent. With `merges`, or an author, the commits that merges
+    brought in are there too, each by itself, and a merge is only what it changed itself.
     """
 
     revision: str = "HEAD"
@@ -32,16 +31,8 @@ class CommitQuery(Struct, frozen=True, kw_only=True):
         return self.merges or self.author is not None
 
 
-class CommitCategory(StrEnum):
-    """What kind of work a commit is; it chooses the experts."""
-
-    BUG_FIX = "bug_fix"
-    FEATURE = "feature"
-    REFACTOR = "refactor"
-    TEST_CHANGE = "test_change"
-    DOCUMENTATION = "documentation"
-    CHORE = "chore"
-    OTHER = "other"
+# What kind of work a commit is; it chooses the experts.
+CommitCategory = StrEnum("CommitCategory", "BUG_FIX FEATURE REFACTOR TEST_CHANGE DOCUMENTATION CHORE OTHER")
 
 
 class CommitVerdict(StrEnum):
@@ -53,10 +44,7 @@ class CommitVerdict(StrEnum):
 
 
 class PlanStep(Struct, frozen=True):
-    """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans.
-
-    `code` is the new code of the lines that the step is about, where it is known.
-    """
+    """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans."""
 
     phase: str
     text: str
@@ -66,9 +54,7 @@ class PlanStep(Struct, frozen=True):
 class CommitReview(Struct, frozen=True, kw_only=True):
     """One commit of a sweep. `verdict` and `score` are None when it could not be reviewed; `failure` says why.
 
-    Reports show INCOMPLETE then. `score` is None also where there was nothing to read in it.
-    `review` is there also when it is not complete: what was found is kept, and the commit still counts as one that
-    could not be reviewed.
+    `score` is None also where there was nothing to read in it. A `review` that is not complete is kept.
     """
 
     commit: Commit
@@ -87,10 +73,7 @@ class CommitReview(Struct, frozen=True, kw_only=True):
 
 
 class CommitSweep(Struct, frozen=True, kw_only=True):
-    """The outcome of a sweep. `score` is the mean of the commits that were reviewed, None when there is none.
-
-    `strict` tells whether an open finding of high or above makes the exit code 1.
-    """
+    """The outcome of a sweep; `score` is the mean of the reviewed commits. `strict`: a high finding is exit code 1."""
 
     sweep_id: str
     description: str

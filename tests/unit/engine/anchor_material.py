@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.model.change import FileChange, FileStatus, Hunk
@@ -12,39 +13,27 @@ from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 ORIGIN = Origin(reviewer="scripted", label="scripted/all#1")
 
 
-def changed_file(path: str, old: bytes | None, new: bytes | None, *, context: int = 3) -> FileChange:
+def changed_file(path: str, old: bytes | None, new: bytes | None) -> FileChange:
     """The change from one content to another; None is a file that does not exist."""
     status = FileStatus.ADDED if old is None else FileStatus.DELETED if new is None else FileStatus.MODIFIED
-    hunks = tuple(_hunks(_lines(old or b""), _lines(new or b""), context))
+    before, after = ((text or b"").removesuffix(b"\n").split(b"\n") if text else [] for text in (old, new))
+    hunks = tuple(_hunks(before, after))
     return FileChange(path if old is not None else None, path if new is not None else None, status, hunks=hunks)
 
 
-def _lines(content: bytes) -> list[bytes]:
-    lines = content.split(b"\n")
-    return lines[:-1] if lines[-1] == b"" else lines
-
-
-def _hunks(old: list[bytes], new: list[bytes], context: int) -> Iterator[Hunk]:
+def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[Hunk]:
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for group in matcher.get_grouped_opcodes(context):
+    for group in matcher.get_grouped_opcodes(3):
         rows: list[bytes] = []
         for tag, old_from, old_to, new_from, new_to in group:
-            if tag == "equal":
-                rows += [b" " + line for line in old[old_from:old_to]]
-            else:
-                rows += [b"-" + line for line in old[old_from:old_to]]
-                rows += [b"+" + line for line in new[new_from:new_to]]
+            rows += [(b" " if tag == "equal" else b"-") + line for line in old[old_from:old_to]]
+            rows += [b"+" + line for line in new[new_from:new_to] if tag != "equal"]
         old_start, old_lines = group[0][1], group[-1][2] - group[0][1]
         new_start, new_lines = group[0][3], group[-1][4] - group[0][3]
-        yield Hunk(
-            old_start + (old_lines > 0),
-            old_lines,
-            new_start + (new_lines > 0),
-            new_lines,
-            b"".join(row + b"\n" for row in rows),
-            added=sum(row[:1] == b"+" for row in rows),
-            deleted=sum(row[:1] == b"-" for row in rows),
-        )
+        added, deleted = (sum(row[:1] == sign for row in rows) for sign in (b"+", b"-"))
+        body = b"".join(row + b"\n" for row in rows)
+        starts = old_start + (old_lines > 0), old_lines, new_start + (new_lines > 0), new_lines
+        yield Hunk(*starts, body, added=added, deleted=deleted)
 
 
 def claim(
@@ -72,12 +61,13 @@ def place(
     return anchorer.place(claim(quote, line=line, end=end), ORIGIN)
 
 
-def anchorer_of(changes: Mapping[str, tuple[bytes | None, bytes | None]], **others: bytes) -> Anchorer:
-    """An anchorer of a change, by path and content before and after, in a tree with other files `name_py`."""
+def anchorer_of(
+    changes: Mapping[str, tuple[bytes | None, bytes | None]], others: Mapping[str, bytes] = MappingProxyType({})
+) -> Anchorer:
+    """An anchorer of a change, by path and content before and after, in a tree with other files."""
     files = [changed_file(path, old, new) for path, (old, new) in changes.items()]
     tree = {path: new for path, (_, new) in changes.items() if new is not None}
-    tree |= {name.replace("__", "/").replace("_py", ".py"): content for name, content in others.items()}
-    return Anchorer(files, tree.get)
+    return Anchorer(files, {**tree, **others}.get)
 
 
 def where(finding: Finding) -> tuple[str, int | None, int | None] | None:

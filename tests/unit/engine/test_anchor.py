@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
+from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.quotes import MASK
-from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import ClaimedFinding, Finding, Severity
-from codeloupe.model.ports import ReviewTask
+from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.finding import Severity
 from codeloupe.system.redaction import redact
 from tests.rows import each
 from tests.unit.engine.anchor_material import ORIGIN, anchorer_of, changed_file, claim, place, where
@@ -173,15 +169,11 @@ def test_a_quote_that_is_not_there_has_no_line_whatever_was_stated_and_keeps_its
     other = ["handle = open(other_path)", "handle = open(path)\nother = handle.read()", "a.py:4", "a.py:4 - "]
     for quote in ("", " \n\t", "}", "x", "-", "```\n```", "\0", "\ud800", *other):
         finding = place(quote, CODE, line=4)
-        assert (finding.anchored, finding.file, finding.line_start, finding.line_end) == (False, "a.py", None, None)
-        assert finding.evidence == quote
-    for line in (None, -1, 0, 6, 99999, 10**30):
-        finding = place("invented = 1", CODE, line=line)
-        assert (finding.line_start, finding.line_end) == (None, None), line
+        assert (finding.anchored, finding.file, finding.line_start, finding.evidence) == (False, "a.py", None, quote)
+    assert [lines_of("invented = 1", line=line) for line in (None, -1, 0, 6, 99999, 10**30)] == [None] * 6
     # Is cut when it is endless.
     finding = place("no such line " * 100_000, CODE)
-    assert not finding.anchored
-    assert len(finding.evidence) <= 4000
+    assert (finding.anchored, len(finding.evidence)) == (False, 4000)
 
 
 @pytest.mark.defect("V7")
@@ -216,10 +208,7 @@ REPEATED = "".join(f"step({number})\nreturn None\n" for number in range(50))
 
 def test_repeated_lines() -> None:
     # Go to the nearest.
-    for line in (1, 2, 33, 34, 35, 99, 100):
-        finding = place("return None", REPEATED, line=line)
-        assert finding.anchored
-        assert abs(finding.first_line - line) <= 1
+    assert all(abs(place("return None", REPEATED, line=line).first_line - line) <= 1 for line in (1, 2, 33, 34, 99))
     # Go to the first without a stated line, and to one in the margin.
     assert lines_of("return None", REPEATED) == (2, 2)
     assert lines_of("return None", REPEATED, line=99999) == (2, 2)
@@ -264,9 +253,7 @@ def test_the_range() -> None:
     assert place("b = 2", b"a = 1\r\nb = 2 \r\n").evidence == "b = 2 "
     code = "".join(f"line_{number} = {'1' * 80}\n" for number in range(1, 190))
     finding = place(code, code)
-    assert (finding.line_start, finding.line_end) == (1, 189)
-    assert finding.evidence.count("\n") < 40
-    assert len(finding.evidence) <= 4000
+    assert (where(finding), len(finding.evidence) <= 4000) == (("a.py", 1, 189), True)
 
 
 OLD = "def f(x):\n    check(x)\n    lock.release()\n    return x\n\n\ndef g():\n    pass\n"
@@ -345,7 +332,7 @@ def test_a_file_outside_of_the_tree_is_never_read() -> None:
 
 
 def test_a_file_outside_of_the_change_is_read_and_marked() -> None:
-    anchorer = anchorer_of(CHANGE, src__other_py=b"one()\ncalled(port)\n", main_py=b"root_main()\n")
+    anchorer = anchorer_of(CHANGE, {"src/other.py": b"one()\ncalled(port)\n", "main.py": b"root_main()\n"})
     for claimed in ("src/other.py", "/tmp/tree/src/other.py"):
         finding = anchorer.place(claim("called(port)", file=claimed), ORIGIN)
         assert (where(finding), finding.outside_change) == (("src/other.py", 2, 2), True)
@@ -420,15 +407,13 @@ def test_the_finding() -> None:
     finding = anchorer.place(claimed, origin)
     assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
     assert (finding.category, finding.suggestion, finding.rule) == ("security", "fix", "X1")
-    assert (finding.reviewer, finding.expert, finding.agreement) == ("claude_cli", "security", 1)
-    assert finding.seen_by == ("claude_cli/security#2",)
+    assert (finding.reviewer, finding.expert, finding.seen_by) == ("claude_cli", "security", (origin.label,))
     # Does not believe who the claim says it is.
     place_it = anchorer_of({}).place
     finding = place_it(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
     assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
     # Has a confidence between none and one.
-    confidences = [(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)]
-    for stated, kept in confidences:
+    for stated, kept in ((None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)):
         assert place_it(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
     # Without a category has its experts.
     assert place_it(claim("x"), Origin(reviewer="r", expert="tests")).category == "tests"
@@ -441,25 +426,19 @@ def test_the_finding() -> None:
         assert (finding.anchored, finding.outside_change) == (True, outside)
 
 
-SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
 HUNK = Hunk(5, 2, 5, 4, b" five\n+six\n+seven\n eight\n", added=2)
 CHANGED = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(HUNK,))
 
 
-def believed(root: Path, *, only_shown: bool, line: int, evidence: str = "") -> Finding:
-    (root / "a.py").write_bytes(b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n")
-    task = ReviewTask(Change(SCOPE, (CHANGED,)), (CHANGED,), root, trusted=True, timeout_seconds=1.0)
-    text = TextReader(task)
-    claim = ClaimedFinding(severity=Severity.HIGH, title="t", file="a.py", line_start=line, evidence=evidence)
-    placed = Anchorer(task.files, text.read).place(claim, Origin(reviewer="r"))
-    return StatedLines(task, text, mask=str.upper, only_shown=only_shown).believe(claim, placed)
-
-
-def test_of_a_model_only_lines_that_the_diff_shows_are_believed(tmp_path: Path) -> None:
-    for line, anchored in ((4, False), (5, True), (6, True), (8, True), (9, False)):
-        found = believed(tmp_path, only_shown=True, line=line)
-        assert (found.line_start, found.anchored, found.outside_change) == (line if anchored else None, anchored, False)
+def test_of_a_model_only_lines_that_the_diff_shows_are_believed() -> None:
+    for tree in ({"a.py": b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"}, {"b.py": b""}):
+        anchorer = Anchorer([CHANGED], tree.get, believes="shown")
+        placed = [where(anchorer.place(claim("", line=line), ORIGIN)) for line in (0, 4, 5, 6, 8, 9, 10)]
+        assert placed == [None, None, *(("a.py", line, line) for line in (5, 6, 8)), None, None]
     # Of others every line of the file is, but a quote that is not there is no missing quote.
-    found = believed(tmp_path, only_shown=False, line=9)
+    content = b"one\n\n\n\nfive\nsix\nseven\neight\nnine\n"
+    anchorer = Anchorer([CHANGED], {"a.py": content}.get, mask=str.upper, believes="any")
+    found = anchorer.place(claim("", line=9), ORIGIN)
     assert (found.evidence, found.anchored, found.outside_change) == ("NINE", True, True)
-    assert not believed(tmp_path, only_shown=False, line=6, evidence="invented = 1").anchored
+    assert where(anchorer.place(claim("", line=8, end=99), ORIGIN)) == ("a.py", 8, 9)
+    assert where(anchorer.place(claim("invented = 1", line=6), ORIGIN)) is None

@@ -66,7 +66,7 @@ def is_open(text: str, *, line: int = 1, end: int | None = None, anchored: bool 
     ],
 )
 def test_a_mark_says_what_and_why(line: str, names: tuple[str, ...] | None, reason: str) -> None:
-    assert marks_in("a.py", 7, line) == [Mark("a.py", 7, names, reason, alone=False)]
+    assert marks_in("a.py", 7, line) == [Mark("a.py", 7, names, reason)]
 
 
 def test_a_line_may_have_several_marks_or_other_words() -> None:
@@ -113,7 +113,7 @@ def test_a_name_fits_category_family_rule_and_expert_and_nothing_else() -> None:
     ]
 
     def fits(one: Finding, *names: str) -> bool:
-        return Mark("a.py", 1, names or None, "why", alone=False).fits(one)
+        return Mark("a.py", 1, names or None, "why").fits(one)
 
     assert [name for name, suited in fitting if not fits(suited, name) or not fits(suited, "nothing", name)] == []
     assert [name for name, other in others if fits(other, name)] == []

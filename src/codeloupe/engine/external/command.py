@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
+from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.calls import shortened
 from codeloupe.engine.parse.review_answer import read_review_answer
@@ -121,15 +121,13 @@ def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) 
     Linters and gates name lines and quote nothing: such a claim is taken at its word when the file has that line. One
     whose place cannot be found is kept and says so.
     """
-    text = TextReader(task)
-    anchorer = Anchorer(task.files, text.read, mask=redact)
-    lines = StatedLines(task, text, mask=redact, only_shown=False)
+    anchorer = Anchorer(task.files, TextReader(task).read, mask=redact, believes="any")
     paths = tuple(file.path for file in task.files)
     findings = []
     for claim in claims:
         name = f"{reviewer}/{claim.reviewer}" if claim.reviewer else reviewer
         origin = Origin(reviewer=name, source=Source.EXTERNAL)
-        findings.append(lines.believe(claim, anchorer.place(claim, origin, unit_files=paths)))
+        findings.append(anchorer.place(claim, origin, unit_files=paths))
     return tuple(findings)
 
 

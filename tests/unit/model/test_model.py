@@ -1,0 +1,94 @@
+"""Severities, what makes a review complete, what lets a finding block, and the table of agents."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe import model
+from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, ReviewerName
+from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.review import Check, Coverage, Diagnosis, FailedUnit, ReviewerInfo, SkippedFile, SkipReason
+from tests.rows import each
+from tests.unit.engine.samples import finding
+
+SPELLINGS = {
+    Severity.CRITICAL: ["P0", "p0", "0", 0, "[P0]", "critical", " CRITICAL "],
+    Severity.HIGH: ["P1", "p 1", "1", 1, "[P1]", "[ p1 ]", "high", "error", "Error"],
+    Severity.MEDIUM: ["P2", "2", 2, "medium", "warning", "\tWarning\n"],
+    Severity.LOW: ["P3", "3", 3, "low", "suggestion", "info", "INFO"],
+}
+NONE = ["", "P4", "4", -1, 4, 1.0, True, None, "blocker!", "highest", "P1 high", "p", [], b"high", "\uff11"]
+
+
+@pytest.mark.requirement("D5")
+@pytest.mark.requirement("V7")
+def test_every_accepted_spelling_of_a_severity_is_read_and_anything_else_is_refused() -> None:
+    for priority, (severity, texts) in enumerate(SPELLINGS.items()):
+        assert (severity.priority, severity.label) == (priority, severity.name.lower())
+        assert {Severity.parse(text) for text in (*texts, severity, severity.label)} == {severity}
+        assert [severity.at_least(other) for other in Severity] == [priority <= other.priority for other in Severity]
+    for text in NONE:
+        with pytest.raises(ValueError, match="not a severity"):
+            Severity.parse(text)
+
+
+@given(st.one_of(st.text(), st.integers(), st.floats(), st.binary(), st.none(), st.booleans()))
+def test_nothing_but_a_value_error_comes_out_of_a_severity(text: object) -> None:
+    with contextlib.suppress(ValueError):
+        assert isinstance(Severity.parse(text), Severity)
+
+
+@each("reason", SkipReason)
+def test_only_a_file_that_should_have_been_read_makes_a_gap(reason: SkipReason) -> None:
+    gap = reason in (SkipReason.TOO_LARGE, SkipReason.UNREADABLE)
+    assert Coverage(skipped=(SkippedFile("a", reason),)).complete is not gap
+    assert [SkippedFile("a", reason, accepted=accepted).is_gap for accepted in (True, False)] == [False, True]
+    assert SkippedFile("a", reason, "2 MB").in_words() == f"{SkippedFile('a', reason).in_words()}: 2 MB"
+
+
+def test_a_failed_unit_makes_a_review_incomplete() -> None:
+    assert Coverage().complete
+    assert not Coverage(units_failed=(FailedUnit("ruff", ("a.py",), "timeout"),)).complete
+
+
+@each("status", FindingStatus)
+def test_a_finding_blocks_while_it_is_new_or_open_or_came_back_and_has_a_place(status: FindingStatus) -> None:
+    counting = status in (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
+    assert (finding(status=status).is_open, finding(status=status).can_block) == (counting, counting)
+    assert not finding(status=status, anchored=False).can_block
+
+
+def test_a_diagnosis_is_healthy_when_all_that_is_needed_is_there() -> None:
+    optional, git = (
+        Check("agents", "claude", ok=False, detail="not found", needed=False),
+        Check("git", "git", ok=True, detail=""),
+    )
+    assert Diagnosis((git, optional), ReviewerInfo("offline", "")).healthy
+    assert not Diagnosis((Check("git", "git", ok=False, detail="gone"),), ReviewerInfo("offline", "")).healthy
+
+
+def test_the_table_of_agents_has_every_name_that_a_type_checker_knows() -> None:
+    assert get_args(AgentName) == AGENT_NAMES
+    assert set(REVIEWER_NAMES) == {name for part in get_args(ReviewerName) for name in (get_args(part) or (part,))}
+
+
+@pytest.mark.requirement("S1")
+def test_all_data_of_the_model_is_frozen() -> None:
+    modules = [importlib.import_module(f"codeloupe.model.{one.name}") for one in pkgutil.iter_modules(model.__path__)]
+    kinds = {
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    }
+    frozen = {kind: getattr(kind, "__dataclass_params__", getattr(kind, "__struct_config__", None)) for kind in kinds}
+    data = {kind: parameters for kind, parameters in frozen.items() if parameters is not None}
+    assert len(data) > 15
+    assert [kind for kind, parameters in data.items() if not parameters.frozen] == []
