@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.engine.prompt_material import PromptMaterial
+from codeloupe.engine.prompt import PromptMaterial
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import Expert, FileChange, Unit, UnitPart
 

@@ -10,7 +10,7 @@ import pytest
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
-from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits
@@ -35,10 +35,10 @@ def scripted(name: str, limits: AgentLimits = READS) -> ChosenReviewer:
     return ChosenReviewer(ReviewerInfo(name, "for a test"), (ScriptedAgent(name=name, limits=limits),))
 
 
-def options_of(reviewer: Reviewer) -> AgentReviewOptions:
+def options_of(reviewer: Reviewer) -> AgentReviewer:
     agent = getattr(reviewer, "reviewer", reviewer)  # it may have the secrets analyser beside it
     assert isinstance(agent, AgentReviewer)
-    return agent.options
+    return agent
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import bench.lifelike
-from codeloupe.engine.prompt_material import condensed, cut, fenced, guidance_for, material_blocks, new_fence
+from codeloupe.engine.prompt import condensed, cut, fenced, guidance_for, material_blocks, new_fence
 from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.system.untrusted import has_hidden, one_line, visible

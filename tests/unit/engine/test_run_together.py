@@ -160,11 +160,6 @@ def test_a_file_that_one_of_two_agents_reviewed_counts_as_reviewed(tmp_path: Pat
     assert review.coverage.files_reviewed == 1
 
 
-def test_a_review_without_any_reviewer_cannot_be_planned(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="needs a reviewer"):
-        run(make_task(tmp_path, FILES))
-
-
 def test_a_file_of_which_every_unit_failed_does_not_count_as_reviewed(tmp_path: Path) -> None:
     agent = ScriptedAgent([by_file({"a.py": Text("nonsense %%")}, otherwise=answer())])
     review, _ = run(make_task(tmp_path, FILES), make_reviewer(agent))
