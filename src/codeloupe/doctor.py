@@ -102,13 +102,21 @@ def _check_state(directory: Path) -> Check:
 
 def _is_writable(folder: Path) -> bool:
     """Whether files can be made in it, or it itself where it is not there yet."""
+    place = folder
+    while True:
+        try:
+            place.lstat()
+            break
+        except FileNotFoundError:
+            place = place.parent
+        except (OSError, ValueError):  # a name that no file can have, or one below a file
+            return False
     try:
-        place = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
         # Permissions do not tell: a file system may be full, or take none.
         Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=place)).rmdir()
-        return os.access(place, os.R_OK | os.W_OK | os.X_OK)
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+    except OSError:
         return False
+    return os.access(place, os.R_OK | os.W_OK | os.X_OK)
 
 
 async def check_settings(settings: Settings, *, repo: Path | None) -> None:
