@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.change import Change, Effort, Expert, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, ReviewTask
@@ -103,7 +103,7 @@ def make_reviewer(ask: AskAgent | ScriptedAgent, *, limits: AgentLimits = LIMITS
     chosen: dict[str, Any] = {"effort": Effort.HIGH, "experts": (CORRECTNESS,), **options}
     asking = direct(ask) if isinstance(ask, ScriptedAgent) else ask
     info = ReviewerInfo("scripted", "for a test")
-    return AgentReviewer("scripted", asking, limits=limits, info=info, options=AgentReviewOptions(**chosen))
+    return AgentReviewer(name="scripted", agent=asking, limits=limits, info=info, **chosen)
 
 
 def named(names: Sequence[str]) -> dict[str, str]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
 else:
 
-    def __getattr__(name: str) -> object:  # noqa: C901, PLR0912 - one line for each home
+    def __getattr__(name: str) -> object:
         match name:
             case "Runtime" | "preview" | "review" | "review_commits" | "run_agent":
                 from codeloupe import runtime as home
@@ -63,34 +63,17 @@ else:
                 from codeloupe import integrations as home
             case "WorkdirReviewResult" | "WorkdirReviewer" | "make_workdir_reviewer":
                 from codeloupe import integrations as home
-            case "AgentLimits" | "AgentRequest" | "AgentResult" | "Availability" | "PermissionMode":
-                from codeloupe.model import agent as home
-            case "AgentEvent":
-                from codeloupe.model import agent as home
-            case "Agent":
-                from codeloupe.model import ports as home
             case "AgentError" | "AgentExecutionError" | "CodeloupeError":
                 from codeloupe import errors as home
-            case "CommitQuery" | "CommitSweep":
-                from codeloupe.model import sweep as home
-            case "Event":
-                from codeloupe.model import events as home
-            case "Finding":
-                from codeloupe.model import finding as home
-            case "Preview":
-                from codeloupe.model import review as home
-            case "Review" | "Verdict":
-                from codeloupe.model import review as home
-            case "RunRecord":
-                from codeloupe.model import pipeline as home
             case "Settings":
                 from codeloupe.config import schema as home
-            case "Severity":
-                from codeloupe.model import finding as home
             case "Spent":
                 from codeloupe.agents.calls import budget as home
-            case _ if name.endswith("Scope") and name in __all__:
-                from codeloupe.model import scope as home
+            case _ if name in __all__:
+                from codeloupe.model import agent, events, finding, pipeline, ports, review, scope, sweep
+
+                homes = (agent, events, finding, pipeline, ports, review, scope, sweep)
+                home = next(home for home in homes if hasattr(home, name))
             case _:
                 raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
         return getattr(home, name)

@@ -66,11 +66,9 @@ async def _git() -> tuple[bool, str, str]:
 
 async def _repository(repo: Path, base_branch: str | None) -> tuple[bool, str, str]:
     repository = await open_repository(repo)
-    base = await find_base_branch(repository, base_branch)
-    if base is None:
-        hint = "give --base REF, or set base_branch in codeloupe.yaml"
-        return False, f"{repository.root}, no base branch found", hint
-    return True, f"{repository.root}, base branch {base.name}", ""
+    if (base := await find_base_branch(repository, base_branch)) is not None:
+        return True, f"{repository.root}, base branch {base.name}", ""
+    return False, f"{repository.root}, no base branch found", "give --base REF, or set base_branch in codeloupe.yaml"
 
 
 async def _agent(agent: Agent) -> tuple[bool, str, str]:
@@ -88,12 +86,8 @@ async def _github() -> tuple[bool, str, str]:
 
 
 def _check_state(directory: Path) -> Check:
-    """Whether history, ledger and runs can be kept. Nothing that stays is made here: a first review makes the folder.
-
-    A database that is there is opened, as a review opens it, and looked through.
-    """
-    detail, hint = str(directory), ""
-    database = directory / DATABASE_NAME
+    """Whether history, ledger and runs can be kept; a database that is there is opened and looked through."""
+    detail, hint, database = str(directory), "", directory / DATABASE_NAME
     if not _is_writable(directory) or not _is_writable(directory / RUNS_DIRECTORY):
         detail, hint = f"{directory} cannot be written to", "set CODELOUPE_HOME to a folder that you may write to"
     elif os.path.lexists(database):
@@ -108,20 +102,21 @@ def _check_state(directory: Path) -> Check:
 
 def _is_writable(folder: Path) -> bool:
     """Whether files can be made in it, or it itself where it is not there yet."""
-    for place in (folder, *folder.parents):
+    place = folder
+    while True:
         try:
             place.lstat()
+            break
         except FileNotFoundError:
-            continue
+            place = place.parent
         except (OSError, ValueError):  # a name that no file can have, or one below a file
             return False
-        try:
-            # Permissions do not tell: a file system may be full, or take none.
-            Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=place)).rmdir()
-        except OSError:
-            return False
-        return os.access(place, os.R_OK | os.W_OK | os.X_OK)
-    return False
+    try:
+        # Permissions do not tell: a file system may be full, or take none.
+        Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=place)).rmdir()
+    except OSError:
+        return False
+    return os.access(place, os.R_OK | os.W_OK | os.X_OK)
 
 
 async def check_settings(settings: Settings, *, repo: Path | None) -> None:
@@ -138,8 +133,10 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
         checks["review_command"] = lambda: review_command(settings)
     if repo is not None:
         checks[BASELINE_NAME] = lambda: read_working_file(repository_root(repo))
-        checks["base_branch"] = lambda: _check_base_branch(repo, settings.base_branch)
-        checks["include"] = lambda: _check_include(repo, settings.include)
+        if settings.base_branch:
+            checks["base_branch"] = lambda: _repository(repo, settings.base_branch)
+        if settings.include:
+            checks["include"] = lambda: _check_include(repo, settings.include)
     found: dict[str, str] = {}
     for key, check in checks.items():
         try:
@@ -154,14 +151,8 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
         raise ConfigError("\n".join(found), hint="; ".join(dict.fromkeys(hint for hint in found.values() if hint)))
 
 
-async def _check_base_branch(repo: Path, name: str | None) -> None:
-    if name:
-        await find_base_branch(await open_repository(repo), name)
-
-
 async def _check_include(repo: Path, patterns: tuple[str, ...]) -> None:
-    if patterns:
-        repository = await open_repository(repo)
-        names = [*await list_files(repository, None), *await list_head_files(repository)]
-        for pattern in unmatched(patterns, names):
-            raise no_such_files(pattern, names, where="")
+    repository = await open_repository(repo)
+    names = [*await list_files(repository, None), *await list_head_files(repository)]
+    for pattern in unmatched(patterns, names):
+        raise no_such_files(pattern, names, where="")

@@ -1,50 +1,7 @@
-"""The one exception tree.
+"""The one exception tree: CodeloupeError, below it a family for each thing that can go wrong, and their kinds.
 
-    CodeloupeError                  anything codeloupe raises on purpose
-    ├── UsageError                  the user can mend it by calling differently (exit 2)
-    │   ├── ConfigError             a configuration file, variable or flag is wrong
-    │   ├── NotARepository          no git repository here, a bare one, or one without commits
-    │   ├── RevisionError           a revision is unknown, ambiguous or has no merge base
-    │   ├── RepositoryBusy          unresolved conflicts stand in the way
-    │   ├── DiffSyntaxError         what was given as a diff is none
-    │   ├── RunNotFound             no run of a pipeline has this name
-    │   ├── RunBusy                 another process works on this run
-    │   └── OutputError             a result cannot be written where it was asked for
-    ├── ProcessError                a child process did not do what it should (exit 3)
-    │   ├── ProgramNotFound         it is not installed (exit 2)
-    │   ├── ProcessTimedOut         it was ended at its deadline
-    │   ├── OutputTooLarge          it wrote more than its cap
-    │   └── ProcessFailed           it ended with a bad exit code
-    │       └── GitFailed           git did
-    ├── AnalyserFailed              an offline analyser could not do its work
-    ├── StoreError                  the database cannot be opened or written (exit 3)
-    ├── PipelineError               a run of a pipeline could not go on (exit 3)
-    │   ├── AgentExecutionError     a stage's agent gave no result; the cause is kept
-    │   ├── ArtifactError           a stage's artifacts are missing or not as asked
-    │   ├── WorkspaceError          a workspace cannot be made, kept or put together
-    │   └── ForbiddenTransition     a stage or a run cannot go from one state to another
-    ├── ForgeError                  the service with the pull request did not do what it should (exit 3)
-    │   ├── ForgeRefused            it wants another token, or other rights (exit 2)
-    │   ├── ForgeUncertain          a request was cut off, so nobody knows whether it was done
-    │   └── HeadMoved               the pull request has newer commits than the review
-    └── AgentError                  an agent call did not give an answer (exit 3)
-        ├── InvalidRequest          the request is wrong; nothing was started (exit 2)
-        ├── NotInstalled            the program or package is not here (exit 2)
-        ├── NotLoggedIn             a key or a login is missing or refused (exit 2)
-        ├── RateLimited             too many requests, or a quota ended
-        ├── Overloaded              the service has no room now, or failed on its side
-        ├── ConnectionFailed        the service was not reached, or cut the line
-        ├── TimedOut                the call, or the silence in it, took too long
-        ├── Cancelled               somebody stopped it
-        ├── BudgetExhausted         the money, tokens, requests or time allowed are spent
-        ├── TurnsExhausted          the agent used all its turns without an answer
-        ├── PromptTooLong           the prompt does not fit
-        ├── Refused                 the model or the service refused to answer
-        ├── OutputInvalid           the answer is empty, broken or not as asked
-        └── Crashed                 the program ended badly
-
-Every error says what happened to what (the message), what to do next (`hint`), and whether trying
-the same thing again makes sense (`retryable`).
+Every error says what happened to what (the message), what to do next (`hint`), whether trying the same thing again
+makes sense (`retryable`), and with which code the program ends (`exit_code`).
 """
 
 from __future__ import annotations
@@ -82,17 +39,13 @@ _PARAMETERS = {
     "--model": "model",
 }
 # What is a parameter of the library, and the option for it.
-_OPTIONS = {
-    "max_budget_usd": "--max-budget-usd",
-    "max_tokens": "--max-tokens",
-    "max_requests": "--max-requests",
-    "max_turns": "--max-turns",
+_SAME = (
+    *("max_budget_usd", "max_tokens", "max_requests", "max_turns", "permission_mode", "fallback_model"),
+    *("append_system_prompt", "system_prompt"),
+)
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _SAME} | {
     "idle_timeout_seconds": "--idle-timeout",
     "timeout_seconds": "--timeout",
-    "permission_mode": "--permission-mode",
-    "fallback_model": "--fallback-model",
-    "append_system_prompt": "--append-system-prompt",
-    "system_prompt": "--system-prompt",
     "resume_session": "--resume",
     "fork_session": "--fork",
     "output_schema": "--schema",
@@ -115,12 +68,11 @@ def hints_for_the_program() -> Iterator[None]:
 def for_its_reader(text: str) -> str:
     """The text with the names that whoever reads it can give."""
     known = _OPTIONS if _names_options.get() else _PARAMETERS
-    pattern = "|".join(rf"(?<![\w`-])(?:{one})(?![\w`-])" for one in known)
-    return re.sub(pattern, lambda match: _said(match[0], known), text)
 
+    def named(found: re.Match[str]) -> str:
+        return next(re.sub(one, other, found[0]) for one, other in known.items() if re.fullmatch(one, found[0]))
 
-def _said(words: str, known: dict[str, str]) -> str:
-    return next(re.sub(one, other, words) for one, other in known.items() if re.fullmatch(one, words))
+    return re.sub("|".join(rf"(?<![\w`-])(?:{one})(?![\w`-])" for one in known), named, text)
 
 
 def install_command(extra: str) -> str:
@@ -299,7 +251,7 @@ class HeadMoved(ForgeError):
 
 
 class AgentError(CodeloupeError):
-    """An agent call did not give an answer. `agent` is the agent's name.
+    """An agent call did not give an answer. `agent` is the agent's name; each other attribute can be given by name.
 
     `raw_output` is what it printed, redacted; `attempts` how often it was tried; `session_id` where one is known.
     `cost_usd` is what the call cost all the same, and `usage` its tokens, as a result counts them; None where the agent
@@ -307,17 +259,19 @@ class AgentError(CodeloupeError):
     """
 
     exit_code = 3
+    raw_output: str = ""
+    attempts: int = 1
+    session_id: str = ""
     cost_usd: float | None = None
     usage: Any = None
 
-    def __init__(
-        self, message: str, *, agent: str, hint: str = "", raw_output: str = "", attempts: int = 1, session_id: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, agent: str, hint: str = "", **details: Any) -> None:
         super().__init__(message, hint=hint)
         self.agent = agent
-        self.raw_output = raw_output
-        self.attempts = attempts
-        self.session_id = session_id
+        for name, value in details.items():
+            if not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} has no {name}")
+            setattr(self, name, value)
 
 
 class InvalidRequest(AgentError):
@@ -333,9 +287,7 @@ class NotInstalled(AgentError):
     """The program or package is not here, so nothing was tried; the hint is the command that installs it."""
 
     exit_code = 2
-
-    def __init__(self, message: str, *, agent: str, attempts: int = 0, **more: Any) -> None:
-        super().__init__(message, agent=agent, attempts=attempts, **more)
+    attempts = 0
 
 
 class NotLoggedIn(AgentError):
@@ -348,10 +300,7 @@ class RateLimited(AgentError):
     """Too many requests. `retry_after_seconds` is what the service asked for, or None."""
 
     retryable = True
-
-    def __init__(self, message: str, *, agent: str, retry_after_seconds: float | None = None, **more: Any) -> None:
-        super().__init__(message, agent=agent, **more)
-        self.retry_after_seconds = retry_after_seconds
+    retry_after_seconds: float | None = None
 
 
 class Overloaded(AgentError):
@@ -395,36 +344,18 @@ class Refused(AgentError):
 class OutputInvalid(AgentError):
     """The answer is empty, broken or violates the schema.
 
-    `output` is what the model said, as far as that is known apart from all that was printed. `cut_off` tells that the
+    `output` is what the model said, as far as that is known apart from all that was printed. `cut_off` says that the
     answer ended before its end, so that what can be read of it is not all that there was to say. `model` is the one
     that answered, where it is known.
     """
 
+    output: str = ""
+    cut_off: bool = False
     model: str | None = None
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        output: str = "",
-        cost_usd: float | None = None,
-        usage: Any = None,
-        cut_off: bool = False,
-        **more: Any,
-    ) -> None:
-        super().__init__(message, **more)
-        self.output = output
-        self.cost_usd = cost_usd
-        self.usage = usage
-        self.cut_off = cut_off
 
 
 class Crashed(AgentError):
     """The program ended badly without saying why; `status` is its exit code, `stderr_tail` its last words."""
 
-    def __init__(
-        self, message: str, *, agent: str, status: int | None = None, stderr_tail: str = "", **more: Any
-    ) -> None:
-        super().__init__(message, agent=agent, **more)
-        self.status = status
-        self.stderr_tail = stderr_tail
+    status: int | None = None
+    stderr_tail: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
@@ -110,9 +110,11 @@ class Runtime:
         if self._is_closed:
             raise UsageError("this runtime is closed", hint="make its calls inside of `async with`, or open another")
 
-    async def _until_closed(self, call: Coroutine[Any, Any, _Outcome]) -> _Outcome:
-        """What a call comes to, in a task of our own: leaving the runtime ends the call, not its caller's task."""
-        running = asyncio.ensure_future(call)
+    async def _run(self, call: Callable[[], Coroutine[Any, Any, _Outcome]], **arguments: object) -> _Outcome:
+        """What a call with these arguments comes to, in a task of our own: leaving ends the call, not its caller."""
+        self._refuse_if_closed()
+        check_arguments(**arguments)
+        running = asyncio.ensure_future(call())
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         try:
@@ -142,20 +144,17 @@ class Runtime:
         """
         from codeloupe.engine import run
 
-        self._refuse_if_closed()
         check_scope(scope)
-        check_arguments(repo=repo, **options)
-        call = run.review(scope, repo=repo, settings=self._settings, calls=self._calls, **options)
-        return await self._until_closed(call)
+        own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
+        return await self._run(lambda: run.review(scope, **own, **options), repo=repo, **options)
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
         from codeloupe.engine.preview import preview as previewed
 
-        self._refuse_if_closed()
         check_scope(scope)
-        check_arguments(repo=repo)
-        return await self._until_closed(previewed(scope, repo=repo, settings=self._settings, calls=self._calls))
+        own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
+        return await self._run(lambda: previewed(scope, **own), repo=repo)
 
     async def review_commits(
         self,
@@ -176,13 +175,12 @@ class Runtime:
         """
         from codeloupe.commits import sweep
 
-        self._refuse_if_closed()
+        own: dict[str, Any] = {"settings": self._settings, "calls": self._calls}
         options: dict[str, Any] = {"repo": repo, "strict": strict, "fresh": fresh, "emit": emit}
-        check_arguments(query=query, **options)
+        check_arguments(query=query)
         if query is not None:
             check_fields(query)
-        call = sweep.review_commits(query, settings=self._settings, calls=self._calls, **options)
-        return await self._until_closed(call)
+        return await self._run(lambda: sweep.review_commits(query, **own, **options), **options)
 
     async def run_agent(
         self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = _ignore
@@ -193,11 +191,9 @@ class Runtime:
         is bought once: a finished call comes from the ledger unless `fresh`. Raises an AgentError, whose kind says what
         happened and whether trying again makes sense, BudgetExhausted among them, or a StoreError.
         """
-        self._refuse_if_closed()
-        validate_types(request, agent="any agent")
-        check_arguments(fresh=fresh, emit=emit)
 
         async def answer() -> AgentResult:
+            validate_types(request, agent="any agent")
             settings = await self._settings_for(request.working_dir)
             is_open = isinstance(request.timeout_seconds, DefaultSeconds)
             asked = replace(
@@ -211,19 +207,17 @@ class Runtime:
             key_of = await agent_key(asked, trust=trust_of(trusted=not settings.untrusted))
             return await self._calls.caller(settings, fresh=fresh, key_of=key_of).call(asked, agent=agents, emit=emit)
 
-        return await self._until_closed(answer())
+        return await self._run(answer, fresh=fresh, emit=emit)
 
     async def list_agents(self, *, repo: Path | str = ".") -> tuple[tuple[str, Availability], ...]:
         """Every built-in agent, and whether it can be used here. Costs nothing."""
-        self._refuse_if_closed()
-        check_arguments(repo=repo)
-        settings = await self._settings_for(repo)
-        checks = asyncio.gather(*(self._calls.agent(name, settings).check() for name in AGENT_NAMES))
 
         async def found() -> tuple[tuple[str, Availability], ...]:
-            return tuple(zip(AGENT_NAMES, await checks, strict=True))
+            settings = await self._settings_for(repo)
+            checks = await asyncio.gather(*(self._calls.agent(name, settings).check() for name in AGENT_NAMES))
+            return tuple(zip(AGENT_NAMES, checks, strict=True))
 
-        return await self._until_closed(found())
+        return await self._run(found, repo=repo)
 
     async def run_pipeline(
         self,
@@ -237,19 +231,17 @@ class Runtime:
 
         The settings and the state directory are the runtime's, unless `options` names settings.
         """
-        self._refuse_if_closed()
         check_arguments(pipeline=pipeline, options=options)
         own = self._with_settings(options)
-        return await self._until_closed(pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
+        return await self._run(lambda: pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
 
     async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
         from codeloupe.pipelines import run as pipelines
 
-        self._refuse_if_closed()
         check_arguments(options=options)
         own = self._with_settings(options)
-        return await self._until_closed(pipelines.resume_run(run_id, options=own, calls=self._calls))
+        return await self._run(lambda: pipelines.resume_run(run_id, options=own, calls=self._calls))
 
     def _with_settings(self, options: RunOptions | None) -> RunOptions:
         from codeloupe.pipelines.run import RunOptions as Options
@@ -264,26 +256,22 @@ class Runtime:
         """
         from codeloupe.forges.publishing import publish_github
 
-        self._refuse_if_closed()
         variables = os.environ if self._calls.environment is None else self._calls.environment
-        publishing = publish_github(request, environment=variables, opened=self._calls.opened_history)
-        return await self._until_closed(publishing)
+        opened = self._calls.opened_history
+        return await self._run(lambda: publish_github(request, environment=variables, opened=opened))
 
     async def doctor(self, *, repo: Path | str = ".") -> Diagnosis:
         """What is here, what is missing, and who would review. Costs nothing."""
         from codeloupe.doctor import diagnose
 
-        self._refuse_if_closed()
-        check_arguments(repo=repo)
-        settings = await self._settings_for(repo)
-        return await self._until_closed(diagnose(settings, self._calls, repo=Path(repo)))
+        async def call() -> Diagnosis:
+            return await diagnose(await self._settings_for(repo), self._calls, repo=Path(repo))
+
+        return await self._run(call, repo=repo)
 
 
 async def check_settings(settings: Settings, *, repo: Path | None) -> None:
-    """Raises ConfigError, which lists all that a run under these settings would stumble over.
-
-    With a `repo` that includes what the settings mean there: its base branch, its files, and its baseline.
-    """
+    """As `doctor.check_settings`, which loads with its first use."""
     from codeloupe import doctor
 
     await doctor.check_settings(settings, repo=repo)

@@ -46,7 +46,7 @@ def fits_one(piece: Piece, character: str) -> bool:
     return character != "/"
 
 
-@given(PATTERNS, PATHS)
+@given(PATTERNS | st.text("ab*?/[]!-\\^", max_size=12), PATHS)
 @example("*b*a**ab", "b/ba/aab")
 @example("**/a*/**/b", "aa/a/ab/b")
 def test_a_pattern_fits_what_its_pieces_fit_one_after_the_other(pattern: str, path: str) -> None:
@@ -56,8 +56,3 @@ def test_a_pattern_fits_what_its_pieces_fit_one_after_the_other(pattern: str, pa
 @given(st.text(), st.text())
 def test_no_pattern_fails_on_any_path(pattern: str, path: str) -> None:
     assert Globs((pattern,), ()).unwanted(path) in (None, "no include pattern fits")
-
-
-@given(st.text("ab*?/[]!-\\^", max_size=12), st.text("ab/", max_size=10))
-def test_any_mix_of_signs_fits_what_its_pieces_fit(pattern: str, path: str) -> None:
-    assert (Globs((), (pattern,)).unwanted(path) is not None) is fits(pattern, path)

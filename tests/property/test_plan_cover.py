@@ -10,14 +10,7 @@ from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk
 from tests.unit.engine.plan_samples import check_plan, expert, hunk_of
 
 _WORDS = (
-    b"x",
-    b"",
-    b"    return value",
-    b"def work(items):",
-    b"\xff\xfe\0",
-    "\u4e2d\u6587".encode(),
-    b"}",
-    b"a\rb\r",
+    *(b"x", b"", b"    return value", b"def work(items):", b"\xff\xfe\0", "\u4e2d\u6587".encode(), b"}", b"a\rb\r"),
     b"-- ",
 )
 _PATHS = ("a.py", "test_a.py", "src/a.py", "src/b.ts", "src/b.test.ts", "docs/x.md", "deep/er/a_test.go", "y\udcff\n.c")

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from codeloupe import errors
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import Failure, failure_of
-from codeloupe.engine.prompt import Prompt
-from codeloupe.engine.prompt_material import new_fence
+from codeloupe.engine.prompt import Prompt, new_fence
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Usage
 from codeloupe.model.change import Hunk
@@ -49,16 +48,13 @@ class CircuitOpen(Exception):
 
 
 class Circuit:
-    """Watches the calls of one run, in one event loop.
+    """Watches the calls of one run, in one event loop: opens at a failure that lasts, and at three failures in a row.
 
-    It opens at a failure that lasts, at the second invalid request before any answer, and at three failures in a row.
     Then no call is begun any more, and those that wait for their turn are let go. What is being bought goes on.
     """
 
     def __init__(self) -> None:
         self._failure: Failure | None = None
-        self._answers = 0
-        self._invalid_requests = 0
         self._in_a_row = 0
         self._waiting: set[asyncio.Timeout] = set()
 
@@ -92,20 +88,16 @@ class Circuit:
 
     def note_answer(self) -> None:
         """Note that a call was answered in a form that could be read."""
-        self._answers += 1
         self._in_a_row = 0
 
     def note_failure(self, error: Exception) -> None:
         """Note that a call failed for good, or that its answer could not be read."""
         self._in_a_row += 1
-        self._invalid_requests += isinstance(error, errors.InvalidRequest)
-        lasts, often = isinstance(error, _LASTING), self._in_a_row >= 3
-        # One may be the fault of its unit, such as a prompt that a service refuses; two without any answer are not.
-        refused = not self._answers and self._invalid_requests >= 2
-        if self._failure is not None or not (lasts or often or refused):
+        lasts = isinstance(error, _LASTING)
+        if self._failure is not None or not (lasts or self._in_a_row >= 3):
             return
         self._failure = failure_of(error)
-        if often and not lasts:
+        if not lasts:
             reason = f"{self._in_a_row} calls in a row failed, the last one with: {self._failure.reason}"
             self._failure = replace(self._failure, reason=reason)
         # The budget refuses by itself what waits, and lets through what costs nothing.

@@ -32,8 +32,6 @@ from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
 
 UNEXPECTED_ERROR = "unexpected_error"
-
-
 # What is not called as its class is.
 _NAMES = {errors.Crashed: "agent crashed", errors.OutputInvalid: "invalid answer", errors.StoreError: "ledger failed"}
 
@@ -99,9 +97,7 @@ class AgentCalls:
     @cached_property
     def state_directory(self) -> Path:
         """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
-        if self._state_directory is not None:
-            return self._state_directory
-        return state_directory(os.environ if self.environment is None else self.environment)
+        return self._state_directory or state_directory(os.environ if self.environment is None else self.environment)
 
     @cached_property
     def database(self) -> Database:
@@ -192,9 +188,9 @@ def _call_key(
     request: AgentRequest,
     agent: Agent,
     *,
-    tree: str | None,
-    with_files: bool = True,
     trust: str,
+    tree: str | None = None,
+    with_files: bool = True,
     name: str = "",
     **more: Any,
 ) -> str | None:
@@ -206,37 +202,33 @@ def _call_key(
     reads_files = with_files and agent.limits.tools and request.tools != ()
     if not is_repeatable(request) or (reads_files and tree is None):
         return None
-    own: str | None = getattr(agent, "default_model", None)
-    service_of = getattr(agent, "service_of", None)
+    own, service_of = (getattr(agent, attribute, None) for attribute in ("default_model", "service_of"))
     asked = Asked(
         agent=name or agent.name,
         model=request.model if own is None else f"{request.model} {own}",
-        service=None if service_of is None else service_of(request),
+        service=service_of and service_of(request),
         trust=trust,
     )
     if fence := request.labels.get("fence", ""):
 
-        def plain(text: str) -> str:
+        def plain(text: str | None) -> Any:
             # No request holds a NUL, so no text can be taken for this.
-            return text.replace(fence, "\0fence\0")
+            return text and text.replace(fence, "\0fence\0")
 
-        request = replace(
-            request,
-            prompt=plain(request.prompt),
-            system_prompt=request.system_prompt and plain(request.system_prompt),
-            append_system_prompt=request.append_system_prompt and plain(request.append_system_prompt),
-            context={plain(title): plain(text) for title, text in request.context.items()},
-        )
+        texts = {key: plain(getattr(request, key)) for key in ("prompt", "system_prompt", "append_system_prompt")}
+        context = {plain(title): plain(text) for title, text in request.context.items()}
+        request = replace(request, **texts, context=context)
     return content_key(request, asked, tree=tree if reads_files else None, **more)
 
 
 def review_key(request: AgentRequest, agent: Agent) -> str | None:
     """The ledger's key of a reviewing call: of the unit, pass and trust alone; None for one to make each time."""
     labels = request.labels
-    version = labels.get("prompt_version", CALL_VERSION)
-    extra = {"pass": labels["pass"]} if "pass" in labels else {}
-    trust = labels.get("trust", "")
-    return _call_key(request, agent, tree=None, with_files=False, trust=trust, version=version, extra=extra)
+    extra, version = (
+        {key: labels[key] for key in ("pass",) if key in labels},
+        labels.get("prompt_version", CALL_VERSION),
+    )
+    return _call_key(request, agent, with_files=False, trust=labels.get("trust", ""), version=version, extra=extra)
 
 
 class StageKeys:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
 from codeloupe.analysers.interface import Analyser
@@ -25,7 +24,7 @@ from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.engine.merge import merge_findings
 from codeloupe.errors import ConfigError
 from codeloupe.model import ports
-from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
+from codeloupe.model.agent import same_vendor
 from codeloupe.model.change import Expert, FileChange
 from codeloupe.model.ports import Agent, AskAgent, Reviewer
 from codeloupe.model.review import ReviewerInfo
@@ -140,10 +139,8 @@ def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[
 def review_command(settings: Settings) -> tuple[str, ...]:
     """The program of the reviewer `command`. Raises ConfigError when none is named."""
     if not settings.review_command:
-        raise ConfigError(
-            "reviewer_type is command, but review_command names none",
-            hint="set it in your own configuration file: review_command: [my-reviewer, --json]",
-        )
+        hint = "set it in your own configuration file: review_command: [my-reviewer, --json]"
+        raise ConfigError("reviewer_type is command, but review_command names none", hint=hint)
     return settings.review_command
 
 
@@ -157,12 +154,6 @@ class Reviewers(Struct):
     fresh: bool = False
     transcript: ports.Transcript | None = None
     session_id: str | None = None
-    caller: AgentCaller | None = None
-
-    def __post_init__(self) -> None:
-        """Raises StoreError when agents review and there is no place for the ledger."""
-        if self.have_agents:
-            self.caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key)
 
     @property
     def have_agents(self) -> bool:
@@ -170,7 +161,10 @@ class Reviewers(Struct):
         return any(one.agents for one in self.chosen)
 
     def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
-        """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
+        """The reviewers: with the experts of the settings, or with others.
+
+        Raises ConfigError for unknown ones, and StoreError when agents review and there is no place for the ledger.
+        """
         apart = experts is None and len(self.settings.experts) > 1
         checklists = tuple(experts or ())
         if experts is None and (self.have_agents or self.settings.experts):
@@ -184,16 +178,12 @@ class Reviewers(Struct):
             return None
         from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 
-        for one in agents:
-            if one.agents[0].limits.tools:
-                return AgentVerifier(
-                    self._asking(one),
-                    limits=one.agents[0].limits,
-                    options=VerifyOptions(calls=self._calls_of(one)),
-                    transcript=self.transcript,
-                )
-        names = " and ".join(one.info.type for one in agents)
-        return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
+        one = next((one for one in agents if one.agents[0].limits.tools), None)
+        if one is None:
+            names = " and ".join(one.info.type for one in agents)
+            return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
+        options, limits = VerifyOptions(calls=self._calls_of(one)), one.agents[0].limits
+        return AgentVerifier(self._asking(one), limits=limits, options=options, transcript=self.transcript)
 
     def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
         settings = self.settings
@@ -207,27 +197,23 @@ class Reviewers(Struct):
             case "cerberus":
                 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
 
-                place = GatePlace(
-                    repo=self.repo, state_directory=self.calls.state_directory, session_id=self.session_id
-                )
-                arguments = settings.review_gate_arguments
+                state, arguments = self.calls.state_directory, settings.review_gate_arguments
+                place = GatePlace(repo=self.repo, state_directory=state, session_id=self.session_id)
                 return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
-        from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
+        from codeloupe.engine.reviewer import AgentReviewer
 
         reviewer = AgentReviewer(
-            one.info.type,
-            self._asking(one),
+            name=one.info.type,
+            agent=self._asking(one),
             limits=one.agents[0].limits,
             info=one.info,
-            options=AgentReviewOptions(
-                calls=self._calls_of(one),
-                effort=settings.effort,
-                experts=experts,
-                apart=apart,
-                passes=settings.passes,
-                instructions=settings.instructions,
-                units_at_once=settings.concurrency,
-            ),
+            calls=self._calls_of(one),
+            effort=settings.effort,
+            experts=experts,
+            apart=apart,
+            passes=settings.passes,
+            instructions=settings.instructions,
+            units_at_once=settings.concurrency,
             mask=redact,
             transcript=self.transcript,
         )
@@ -243,11 +229,8 @@ class Reviewers(Struct):
         return CallOptions(model=one.info.model, timeout_seconds=seconds)
 
     def _asking(self, one: ChosenReviewer) -> AskAgent:
-        async def ask(request: AgentRequest, emit: ports.AgentEventSink) -> AgentResult:
-            assert self.caller is not None  # noqa: S101 - it has agents, so there is a caller for them
-            return await self.caller.call(request, agent=one.agents, emit=emit)
-
-        return ask
+        caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key)
+        return lambda request, emit: caller.call(request, agent=one.agents, emit=emit)
 
 
 class _WithSecrets(Struct, frozen=True):
@@ -260,12 +243,11 @@ class _WithSecrets(Struct, frozen=True):
         return self.reviewer.info
 
     async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
-        def is_masked(file: FileChange) -> bool:
-            added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
-            text = added.decode("utf-8", "replace")
-            return redact(text) != text
+        def added(file: FileChange) -> str:
+            lines = (line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
+            return b"\n".join(lines).decode("utf-8", "replace")
 
-        masked = tuple(filter(is_masked, task.files))
+        masked = tuple(file for file in task.files if redact(text := added(file)) != text)
         if not masked:
             return await self.reviewer.review(task, emit)
         offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")

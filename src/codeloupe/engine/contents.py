@@ -167,6 +167,7 @@ _PROGRAM_MARKS = (
     *(b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe"),
     *(b"\xcf\xfa\xed\xfe", b"\0asm", b"\x1bLua", b"dex\n", b"BC\xc0\xde", b"!<arch>\n"),
 )
+_PYTHON_FLAGS = (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")  # in compiled Python
 _ARCHIVE_MARKS = (
     *(b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd", b"Rar!\x1a\x07"),
     *(b"\x04\x22\x4d\x18", b"MSCF", b"\xed\xab\xee\xdb", b"LZIP"),
@@ -178,13 +179,9 @@ def kind_of_content(content: bytes) -> SkipReason | None:
     for reason, mark, end_of, is_clean in _FORMATS:
         if re.match(mark, content, re.DOTALL) and _is_whole(content, end_of, is_clean):
             return reason
-    is_compiled_python = (
-        content[2:4] == b"\r\n"
-        and content[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
-        and content[16:17] in (b"\xe3", b"c")
-    )
+    is_python = content[2:4] == b"\r\n" and content[4:8] in _PYTHON_FLAGS and content[16:17] in (b"\xe3", b"c")
     by_mark = SkipReason.ARCHIVE if content.startswith(_ARCHIVE_MARKS) else None
-    by_mark = SkipReason.PROGRAM if is_compiled_python or content.startswith(_PROGRAM_MARKS) else by_mark
+    by_mark = SkipReason.PROGRAM if is_python or content.startswith(_PROGRAM_MARKS) else by_mark
     # Real programs and archives are full of bytes that no text has; a script with such a mark in front is not.
     if looks_like_text(content, most_control=0.02 if by_mark else _MOST_CONTROL):
         return None
@@ -203,11 +200,7 @@ def looks_like_text(content: bytes, *, most_control: float = _MOST_CONTROL) -> b
 
 def _has_usual_text(content: bytes) -> bool:
     """Whether a compressed picture or sound holds no text but metadata of the usual kind."""
-    return _has_no_script(content) and all(_USUAL_METADATA.search(text[0]) for text in _LONG_TEXT.finditer(content))
-
-
-def _has_no_script(content: bytes) -> bool:
-    return _SCRIPT.search(content) is None
+    return not _SCRIPT.search(content) and all(_USUAL_METADATA.search(text[0]) for text in _LONG_TEXT.finditer(content))
 
 
 def _is_whole(content: bytes, end_of: Callable[[bytes], int], is_clean: Callable[[bytes], bool]) -> bool:
@@ -279,18 +272,6 @@ def _end_of_riff(content: bytes) -> int:
     return position - (position == len(content) + 1) if is_stated else -1
 
 
-def _end_of_bmp(content: bytes) -> int:
-    size, reserved, offset, header, width, height, planes, bits, compression = struct.unpack_from(
-        "<IIIIiiHHI", content, 2
-    )
-    if size < 54 or reserved or header not in (40, 52, 56, 108, 124) or planes != 1:
-        return -1
-    if bits not in (1, 4, 8, 16, 24, 32) or compression not in (0, 3) or offset > 14 + header + 1024 + 16:
-        return -1
-    row = (max(width, 0) * bits + 31) // 32 * 4
-    return size if offset + row * abs(height) in range(size - 3, size + 1) else -1
-
-
 def _end_of_icon(content: bytes) -> int:
     """ICO and CUR: a list of pictures which, one after the other, fill the file."""
     count = struct.unpack_from("<H", content, 4)[0]
@@ -347,14 +328,6 @@ def _end_of_mp3(content: bytes) -> int:
     return position + 128 * content.startswith(b"TAG", position) if frames > 1 else -1
 
 
-def _end_of_flac(content: bytes) -> int:
-    position, flags = 4, 0
-    while not flags & 0x80:
-        flags = content[position]
-        position += 4 + int.from_bytes(content[position + 1 : position + 4])
-    return len(content) if content[position : position + 2] in (b"\xff\xf8", b"\xff\xf9") else -1
-
-
 def _end_of_matroska(content: bytes) -> int:
     """WebM and Matroska: a header and a segment that reaches the end, or has no stated size."""
     position, is_open = 0, False
@@ -378,17 +351,6 @@ def _end_of_opentype(content: bytes) -> int:
     return len(content) if has_all and end <= len(content) <= end + 3 else -1
 
 
-def _end_of_web_font(content: bytes) -> int:
-    return struct.unpack_from(">I", content, 8)[0] if len(content) >= 44 else -1
-
-
-def _end_of_zip(content: bytes) -> int:
-    """A ZIP file without anything in front of it or after it: its list of files ends where its own end begins."""
-    end = content.rfind(b"PK\5\6")
-    size, start, comment = struct.unpack_from("<IIH", content, end + 12)
-    return end + 22 + comment if start + size == end and comment <= 64 else -1
-
-
 def _end_of_tar(content: bytes) -> int:
     position, block = 0, 512
     while (header := content[position : position + block]).strip(b"\0"):
@@ -400,8 +362,8 @@ def _end_of_tar(content: bytes) -> int:
     return len(content) if position and not content[position:].strip(b"\0") else -1
 
 
-def _has_any_text(_content: bytes) -> bool:
-    return True
+def _has_no_script(content: bytes) -> bool:
+    return not _SCRIPT.search(content)
 
 
 # What a content is, how it begins, and how its structure and the texts in it are checked.
@@ -410,16 +372,13 @@ _FORMATS: tuple[tuple[SkipReason, bytes, Callable[[bytes], int], Callable[[bytes
     (SkipReason.MEDIA, rb"\xff\xd8\xff", _end_of_jpeg, _has_usual_text),
     (SkipReason.MEDIA, rb"GIF8[79]a", _end_of_gif, _has_usual_text),
     (SkipReason.MEDIA, rb"RIFF.{4}WEBP", _end_of_riff, _has_usual_text),
-    (SkipReason.MEDIA, rb"RIFF.{4}(?:WAVE|AVI )", _end_of_riff, _has_any_text),
-    (SkipReason.MEDIA, rb"BM", _end_of_bmp, _has_no_script),
+    (SkipReason.MEDIA, rb"RIFF.{4}(?:WAVE|AVI )", _end_of_riff, lambda _content: True),
     (SkipReason.MEDIA, rb"\x00\x00[\x01\x02]\x00", _end_of_icon, _has_no_script),
     (SkipReason.MEDIA, rb".{4}ftyp", _end_of_iso_media, _has_usual_text),
     (SkipReason.MEDIA, rb"OggS\x00", _end_of_ogg, _has_usual_text),
     (SkipReason.MEDIA, rb"ID3|\xff", _end_of_mp3, _has_usual_text),
-    (SkipReason.MEDIA, rb"fLaC", _end_of_flac, _has_usual_text),
     (SkipReason.MEDIA, rb"\x1a\x45\xdf\xa3", _end_of_matroska, _has_usual_text),
     (SkipReason.FONT, rb"\x00\x01\x00\x00|OTTO|true", _end_of_opentype, _has_no_script),
-    (SkipReason.FONT, rb"wOF[F2]", _end_of_web_font, _has_no_script),
-    (SkipReason.ARCHIVE, rb"PK(?:\x03\x04|\x05\x06)", _end_of_zip, _has_any_text),
-    (SkipReason.ARCHIVE, rb".{257}ustar", _end_of_tar, _has_any_text),
+    (SkipReason.FONT, rb"wOF[F2].{40}", lambda content: int.from_bytes(content[8:12]), _has_no_script),
+    (SkipReason.ARCHIVE, rb".{257}ustar", _end_of_tar, lambda _content: True),
 )

@@ -93,32 +93,23 @@ def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before 
     """The error for a pattern that fits no file of the repository; its hint is a spelling that would fit something."""
     body = pattern.strip("/")
     fixed = _WILD.split(body, maxsplit=1)[0]
-    if fixed:
-        folder = body if fixed == body else fixed.rpartition("/")[0]
-        near = nearest_path(folder or fixed, names, folders_only=fixed != body)
+    folder = body if fixed == body else fixed.rpartition("/")[0]
+    if folder:
+        near = nearest_path(folder, names if fixed == body else [str(PurePosixPath(name).parent) for name in names])
         meant = f"{near}{body[len(folder) :]}" if near else None
     else:
         suffixes = {f"*{PurePosixPath(name).suffix}" for name in names if PurePosixPath(name).suffix}
-        head, _, last = body.rpartition("/")
-        alike = difflib.get_close_matches(last, sorted(suffixes), n=1)
-        meant = f"{head}/{alike[0]}".lstrip("/") if alike else None
+        meant = next(iter(difflib.get_close_matches(body.removeprefix("**/"), sorted(suffixes), n=1)), None)
     hint = f"did you mean {meant}?" if meant else "`git ls-files` shows the files there are"
     return UsageError(f"no file of the repository matches {pattern!r}{where}", hint=hint)
 
 
-def nearest_path(path: str, names: Sequence[str], *, folders_only: bool = False) -> str | None:
+def nearest_path(path: str, names: Sequence[str]) -> str | None:
     """The file or folder whose name is most like a path; one with the same base name elsewhere comes first."""
-    folders = dict.fromkeys(str(parent) for name in names for parent in PurePosixPath(name).parents if parent.name)
-    known = list(folders) if folders_only else [*names, *folders]
+    places = [place for name in names for place in (PurePosixPath(name), *PurePosixPath(name).parents) if place.name]
     last = PurePosixPath(path).name.lower()
-    same = [name for name in known if last in (PurePosixPath(name).name.lower(), PurePosixPath(name).stem.lower())]
-    if same:
-        return min(same, key=lambda name: (-difflib.SequenceMatcher(None, path, name).ratio(), name))
+    known = dict.fromkeys(map(str, places))
+    same = dict.fromkeys(str(place) for place in places if last in (place.name.lower(), place.stem.lower()))
     # A comparison with each of a hundred thousand names takes seconds.
-    compared = known[:20_000]
-    near = difflib.get_close_matches(path, compared, n=1)
-    if near:
-        return near[0]
-    by_last = {PurePosixPath(name).name: name for name in reversed(compared)}
-    alike = difflib.get_close_matches(PurePosixPath(path).name, list(by_last), n=1)
-    return by_last[alike[0]] if alike else None
+    compared, cutoff = (list(same), 0.0) if same else (list(known)[:20_000], 0.6)
+    return next(iter(difflib.get_close_matches(path, compared, n=1, cutoff=cutoff)), None)

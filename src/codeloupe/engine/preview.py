@@ -12,8 +12,7 @@ from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import experts_of
 from codeloupe.engine.plan import plan_units, tokens_of
 from codeloupe.engine.prepare import fetched, prepare, with_and_without_lines
-from codeloupe.engine.prompt import FINDINGS_SCHEMA, review_prompt
-from codeloupe.engine.prompt_material import PromptMaterial, new_fence
+from codeloupe.engine.prompt import FINDINGS_SCHEMA, PromptMaterial, new_fence, review_prompt
 from codeloupe.engine.run import settings_for
 from codeloupe.git.repository import opening_once
 from codeloupe.model.agent import AGENT_NAMES

@@ -23,30 +23,42 @@ from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.sentences import is_alarming
 from codeloupe.engine.plan import plan_units
-from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA, Prompt, repair_prompt, review_prompt
-from codeloupe.engine.prompt_material import PromptMaterial
+from codeloupe.engine.prompt import (
+    FINDINGS_SCHEMA,
+    MAX_LINE_BYTES,
+    REPAIR_SCHEMA,
+    Prompt,
+    PromptMaterial,
+    repair_prompt,
+    review_prompt,
+)
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.change import Effort, Expert, PathInstruction, Unit
 from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
-from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask, Transcript
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 
-_MAX_DROPPED = 20
 # More is no review of a few hunks, and placing each costs time.
 _MAX_FINDINGS = 200
 _log = logging.getLogger(__name__)
 
 
-class AgentReviewOptions(Struct, frozen=True, kw_only=True):
-    """How an agent reviews: `apart` asks about each expert's checklist by itself; `passes` says how often all is asked.
+class AgentReviewer(Struct, kw_only=True):
+    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
 
-    `units_at_once` should be the number of calls that may run at a time: with more a broken answer would be asked for
-    again only after all other units, so that it would be late to be seen that none can be read.
+    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `units_at_once` should
+    be the number of calls that may run at a time: with more a broken answer would be asked for again only after all
+    other units. `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw
+    answer, with the secrets that are masked only when they are sent: whoever writes them redacts them.
     """
 
+    name: str
+    agent: AskAgent
+    limits: AgentLimits
+    info: ReviewerInfo
     calls: ask.CallOptions = ask.CallOptions()
     effort: Effort = Effort.MEDIUM
     experts: tuple[Expert, ...] = ()
@@ -54,48 +66,41 @@ class AgentReviewOptions(Struct, frozen=True, kw_only=True):
     passes: int = 1
     instructions: tuple[PathInstruction, ...] = ()
     units_at_once: int = 64
-
-
-class AgentReviewer(Struct):
-    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
-
-    `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw answer, with
-    the secrets that are masked only when they are sent: whoever writes them redacts them. Nothing of them is logged.
-    """
-
-    name: str
-    agent: AskAgent
-    limits: AgentLimits
-    info: ReviewerInfo
-    options: AgentReviewOptions = AgentReviewOptions()
     mask: Callable[[str], str] = str
-    transcript: ask.Transcript | None = None
+    transcript: Transcript | None = None
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
         started = time.monotonic()
-        options = self.options
         units = plan_units(
             task.files,
-            effort=options.effort,
-            experts=options.experts,
-            passes=options.passes,
-            apart=options.apart,
+            effort=self.effort,
+            experts=self.experts,
+            passes=self.passes,
+            apart=self.apart,
             own_tokens=self.limits.own_tokens,
         )
         emit(UnitsPlanned(self.name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
-        asker = ask.Asker(self.agent, task, limits=self.limits, calls=options.calls, transcript=self.transcript)
-        run = _Run(self, asker, emit)
-        await ask.for_each(units, run.review, at_once=options.units_at_once)
+        run = _Run(self, task, emit)
+        await ask.for_each(units, run.review, at_once=self.units_at_once)
         outcome = run.outcome(units)
-        if asker.models:
-            self.info = replace(self.info, model="+".join(asker.models))
+        if run.asker.models:
+            self.info = replace(self.info, model="+".join(run.asker.models))
         seconds = time.monotonic() - started
         failed = len(outcome.units_failed)
         failure = outcome.units_failed[0].reason if failed and failed == len(units) else None
         emit(LaneFinished(self.name, len(outcome.findings), seconds, failure))
-        return replace(outcome, usage=replace(asker.usage, duration_seconds=seconds))
+        return replace(outcome, usage=replace(run.asker.usage, duration_seconds=seconds))
+
+
+class _Heard(Struct, frozen=True):
+    """An answer as it was understood."""
+
+    read: ReviewAnswer
+    text: str
+    from_ledger: bool
+    cut_off: bool
 
 
 class _UnitOutcome(Struct, frozen=True, kw_only=True):
@@ -109,31 +114,22 @@ class _UnitOutcome(Struct, frozen=True, kw_only=True):
     answer: str = ""
 
 
-class _Heard(Struct, frozen=True, kw_only=True):
-    """An answer as it was understood."""
-
-    read: ReviewAnswer
-    text: str
-    from_ledger: bool
-    cut_off: bool
-
-
 class _Run:
     """The units of one review, and what became of them: asked, read, asked once more where that failed, and placed."""
 
-    def __init__(self, reviewer: AgentReviewer, asker: ask.Asker, emit: EventSink) -> None:
-        self._name = reviewer.name
-        self._options = reviewer.options
-        self._asker = asker
+    def __init__(self, reviewer: AgentReviewer, task: ReviewTask, emit: EventSink) -> None:
+        self._reviewer = reviewer
         self._emit = emit
-        task = asker.task
+        self.asker = ask.Asker(
+            reviewer.agent, task, limits=reviewer.limits, calls=reviewer.calls, transcript=reviewer.transcript
+        )
         self._material = PromptMaterial(
-            fence=asker.fence,
+            fence=self.asker.fence,
             intent=task.intent,
             guidance=task.guidance,
-            instructions=reviewer.options.instructions,
+            instructions=reviewer.instructions,
             earlier=task.earlier,
-            can_read_tree=asker.can_read_tree,
+            can_read_tree=self.asker.can_read_tree,
             is_follow_up=task.is_follow_up,
             tree_is_partial=task.tree_is_partial,
         )
@@ -155,39 +151,28 @@ class _Run:
         self._outcomes[unit.name] = outcome if self._details <= 50 else replace(outcome, answer="")
         for error in sorted(self._errors(unit, outcome), key=lambda error: error.kind == DROPPED_FINDING):
             ask.warn(error.message, self._emit)
-        finished = UnitFinished(
-            self._name,
-            unit.name,
-            outcome.findings,
-            time.monotonic() - started,
-            from_ledger=outcome.from_ledger,
-            failure=outcome.failure.reason if outcome.failure else None,
-        )
-        self._emit(finished)
+        seconds, failure = time.monotonic() - started, outcome.failure.reason if outcome.failure else None
+        name, from_ledger = self._reviewer.name, outcome.from_ledger
+        self._emit(UnitFinished(name, unit.name, outcome.findings, seconds, from_ledger=from_ledger, failure=failure))
 
     def outcome(self, units: Sequence[Unit]) -> ReviewerOutcome:
         """All of it, in the order of the units, whichever ended first."""
         ended = [(unit, self._outcomes[unit.name]) for unit in units if unit.name in self._outcomes]
         failures = {unit.name: outcome.failure for unit, outcome in ended if outcome.failure} | self._not_started
-        failed = [_failed(unit, failures[unit.name]) for unit in units if unit.name in failures]
         errors = [error for unit, outcome in ended for error in self._errors(unit, outcome)]
         if self._not_started:
             # One error for all units that were not started: they may be thousands, for one reason.
             failure = next(iter(self._not_started.values()))
-            message = f"{self._name} did not start {len(self._not_started):,} units: {failure.reason}"
+            message = f"{self._reviewer.name} did not start {len(self._not_started):,} units: {failure.reason}"
             ask.warn(message, self._emit)
             errors.append(ReviewError(failure.kind, message))
-        planned = {file for unit in units for file in unit.files}
-        # A plan leaves out no changed file, and were there one, it must not look reviewed.
-        changed = dict.fromkeys(file.path for file in self._asker.task.files if not file.is_bare)
-        failed += [FailedUnit(file, (file,), "it is in no unit") for file in changed if file not in planned]
         reviewed = {file for unit, outcome in ended if outcome.reviewed for file in unit.files}
         return ReviewerOutcome(
             findings=tuple(finding for _, outcome in ended for finding in outcome.findings),
             units_total=len(units),
-            units_failed=tuple(failed),
+            units_failed=tuple(_failed(unit, failures[unit.name]) for unit in units if unit.name in failures),
             errors=tuple(errors),
-            unreviewed=frozenset((*changed, *planned)) - reviewed,
+            unreviewed=frozenset(file for unit in units for file in unit.files) - reviewed,
         )
 
     def _errors(self, unit: Unit, outcome: _UnitOutcome) -> list[ReviewError]:
@@ -195,7 +180,7 @@ class _Run:
         errors = [ReviewError(DROPPED_FINDING, f"{about}: {lost}", outcome.answer) for lost in outcome.dropped]
         if outcome.failure is not None:
             failed = _failed(unit, outcome.failure)
-            message = f"{self._name} could not review {failed.unit}: {failed.reason}"
+            message = f"{self._reviewer.name} could not review {failed.unit}: {failed.reason}"
             errors.append(ReviewError(outcome.failure.kind, message, outcome.answer))
         return errors
 
@@ -204,7 +189,7 @@ class _Run:
         heard = None
         try:
             prompt = review_prompt(unit, self._material)
-            self._asker.warn_once(prompt.notes, self._emit)
+            self.asker.warn_once(prompt.notes, self._emit)
             question = self._request(unit, prompt, FINDINGS_SCHEMA)
             heard = await self._ask(question, unit)
             return await self._concluded(unit, question, heard)
@@ -215,7 +200,7 @@ class _Run:
             is_bad = failure.kind == UNEXPECTED_ERROR or isinstance(error, Crashed)
             level = logging.WARNING if is_bad else logging.INFO
             _log.log(level, "the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
-            self._asker.circuit.note_failure(error)
+            self.asker.circuit.note_failure(error)
         if heard is None:
             return _UnitOutcome(failure=failure, reviewed=False)
         # What was found first is kept.
@@ -226,7 +211,7 @@ class _Run:
     async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
         read, problem = heard.read, heard.read.problem
         if problem is None:
-            self._asker.circuit.note_answer()
+            self.asker.circuit.note_answer()
             return self._placed(unit, heard)
         again: AgentRequest | None = None
         # An answer that was cut off at a limit is not asked for again: the next one would be cut off too.
@@ -245,7 +230,7 @@ class _Run:
             # Why nothing more is asked is said once, for all units.
             return self._unreadable(unit, heard, "it was not asked for again, since nothing more is asked")
         # All findings of the second answer, and those of the first that it does not have.
-        known = {_identity(claim) for claim in second.read.findings}
+        known = set(map(_identity, second.read.findings))
         first = (claim for claim in read.findings if _identity(claim) not in known)
         both = replace(second, read=replace(second.read, findings=(*second.read.findings, *first)))
         if both.read.problem is not None:
@@ -253,11 +238,11 @@ class _Run:
         said = read.verdict not in (None, "PASS") or bool(read.findings or read.dropped)
         if not both.read.findings and (said or claims_defects(problem) or is_alarming(heard.text)):
             return self._unreadable(unit, heard, "asked again, it named none")
-        self._asker.circuit.note_answer()
+        self.asker.circuit.note_answer()
         return self._placed(unit, both)
 
     def _request(self, unit: Unit, prompt: Prompt, schema: Mapping[str, Any]) -> AgentRequest:
-        request = self._asker.request(prompt, unit=unit.name, schema=schema, without_tools=schema is REPAIR_SCHEMA)
+        request = self.asker.request(prompt, unit=unit.name, schema=schema, without_tools=schema is REPAIR_SCHEMA)
         if unit.pass_number == 1:
             return request
         # A further pass is bought anew: one answer for all passes would agree with itself.
@@ -267,7 +252,7 @@ class _Run:
         """The answer; with a `unit`, one that found nothing and may be quoted from it or the question is a problem."""
         structured, from_ledger, cut_off = None, False, False
         try:
-            result = await self._asker.answer(request, self._emit)
+            result = await self.asker.answer(request, self._emit)
             text, structured, from_ledger = result.output, result.structured, result.from_ledger
         except OutputInvalid as error:
             # What the model said, where the error knows that; else all that was printed, with its envelope.
@@ -288,7 +273,7 @@ class _Run:
                 problem = ask.ECHOED_QUESTION
             elif ask.is_quoted(text, (hunk for part in unit.parts for hunk in part.hunks)):
                 problem = ask.QUOTED_ANSWER
-        return _Heard(read=replace(read, problem=problem), text=text, from_ledger=from_ledger, cut_off=cut_off)
+        return _Heard(replace(read, problem=problem), text, from_ledger, cut_off)
 
     def _placed(self, unit: Unit, heard: _Heard) -> _UnitOutcome:
         findings: list[Finding] = []
@@ -305,9 +290,8 @@ class _Run:
             lost = f"{len(claims):,} findings in one answer, of which only the most severe {_MAX_FINDINGS} are kept"
         elif dropped and not findings:
             lost = f"no finding could be read: {dropped[0]}"
-        named = [shortened(one) for one in dropped[:_MAX_DROPPED]]
-        if len(dropped) > _MAX_DROPPED:
-            named.append(f"and {len(dropped) - _MAX_DROPPED:,} more")
+        named = [shortened(one) for one in dropped[:20]]
+        named += [f"and {len(dropped) - 20:,} more"] if len(dropped) > 20 else []
         return _UnitOutcome(
             findings=tuple(findings),
             failure=Failure(ask.INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
@@ -319,17 +303,16 @@ class _Run:
 
     def _origin(self, claim: ClaimedFinding, unit: Unit) -> Origin:
         """Who found it. Under a joined checklist the category says whose part of it this is."""
-        names = [expert.name for expert in unit.experts]
+        reviewer, names = self._reviewer, [expert.name for expert in unit.experts]
         category = claim.category.strip().lower().replace(" ", "_").replace("-", "_")
         alone = names[0] if len(names) == 1 else None
-        label = f"{self._name}/{alone}" if self._options.apart and alone else self._name
-        if self._options.passes > 1:
-            label = f"{label}#{unit.pass_number}"
-        return Origin(reviewer=self._name, expert=alone or (category if category in names else None), label=label)
+        label = f"{reviewer.name}/{alone}" if reviewer.apart and alone else reviewer.name
+        label += f"#{unit.pass_number}" if reviewer.passes > 1 else ""
+        return Origin(reviewer=reviewer.name, expert=alone or (category if category in names else None), label=label)
 
     def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
         reason = "; ".join(part for part in (heard.read.problem, more) if part)
-        self._asker.circuit.note_failure(OutputInvalid(reason, agent=""))
+        self.asker.circuit.note_failure(OutputInvalid(reason, agent=""))
         failure = Failure(ask.INVALID_ANSWER, shortened(reason))
         return replace(self._placed(unit, heard), failure=failure, reviewed=False)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ from codeloupe.git.repository import opening_once
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source
-from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
+from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewOptions, ReviewTask, Verifier
 from codeloupe.model.review import (
     NOT_INCLUDED,
     NOT_VERIFIED,
@@ -51,10 +52,6 @@ from codeloupe.model.scope import DefaultScope, FetchedScope, RangeScope, ScopeR
 from codeloupe.store.baseline import read_baseline
 
 _log = logging.getLogger(__name__)
-_NO_AGENT = "no_agent"
-_RULES_CHANGED = "rules_changed"
-_GUIDANCE_UNUSED = "guidance_unused"
-_ASSUMED_BASE = "assumed_base"
 _PARTIAL_TREE = "the repository is very large, so the agent gets a copy of the files around the change alone"
 
 
@@ -62,55 +59,35 @@ def _ignore(_event: Event) -> None:
     """Take an event and do nothing with it."""
 
 
-async def review(  # noqa: PLR0913 - each is a choice of its own, by name
+async def review(
     scope: ScopeRequest | None = None,
     *,
     repo: Path | str = ".",
     settings: Settings | None = None,
     calls: AgentCalls | None = None,
     reviewers: Sequence[ChosenReviewer] | None = None,
-    emit: EventSink = _ignore,
-    context: str = "",
-    fresh: bool = False,
-    since_last: bool = False,
-    transcript: Transcript | None = None,
-    session_id: str | None = None,
-    own_patterns: frozenset[str] = frozenset(),
-    needs_agent: bool = False,
+    **options: Unpack[ReviewOptions],
 ) -> Review:
     """Review a change as `Runtime.review` does; `reviewers` take the place of those that the settings name."""
-    started, calls = time.monotonic(), calls or AgentCalls()
+    started, calls, emit = time.monotonic(), calls or AgentCalls(), options.get("emit", _ignore)
     async with AsyncExitStack() as stack:
         stack.enter_context(opening_once())
         request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
         settings = await settings_for(request, place, settings, calls)
-        chosen = reviewers
-        if chosen is None:
-            chosen = await choose_reviewers(settings, calls, needs_agent=needs_agent)
-        for one in chosen:
+        if reviewers is None:
+            reviewers = await choose_reviewers(settings, calls, needs_agent=options.get("needs_agent", False))
+        for one in reviewers:
             emit(ReviewerChosen(one.info))
         emit(StageStarted("reading", "the change"))
-        answers = Answers(transcript)
-        team = Reviewers(chosen, settings, calls, repo=place, fresh=fresh, transcript=answers, session_id=session_id)
+        answers, fresh = Answers(options.get("transcript")), options.get("fresh", False)
+        team = Reviewers(reviewers, settings, calls, place, fresh, answers, options.get("session_id"))
         # A reviewer that cannot work under these settings is found before anything is read or bought.
         made = team.make()
-        preparing = prepare(
-            request,
-            place,
-            settings,
-            # Of a pull request there is no other tree in which earlier findings could be looked for.
-            with_tree=any(one.reads_tree for one in chosen) or isinstance(request, FetchedScope),
-            whole_tree=any(one.needs_whole_tree for one in chosen),
-            with_guidance=settings.guidance and team.have_agents,
-            context=context,
-            must_match=True,
-        )
-        prepared = await stack.enter_async_context(preparing)
-        prepared = replace(prepared, selection=_unless_empty(prepared.selection, settings, own_patterns))
-        prepared = await _with_each_commit(prepared, request, settings)
+        prepared = await stack.enter_async_context(_prepared(request, team, options))
         emit(ChangeRead(prepared.change))
+        since_last = options.get("since_last", False)
         round_ = await begin_round(
-            prepared, chosen, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
+            prepared, reviewers, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
         )
         remarks = (*_remarks(prepared, request), *round_.errors)
         partial = (_PARTIAL_TREE,) if prepared.tree_is_partial and team.have_agents else ()
@@ -119,7 +96,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
         plan = ReviewPlan(
             task=prepared.task(timeout_seconds=settings.timeout_seconds),
             selection=prepared.selection,
-            reviewers=round_.over(made, chosen),
+            reviewers=round_.over(made, reviewers),
             verifier=team.verifier(),
             policy=policy_of(settings),
             baseline=await _baseline(prepared, place),
@@ -127,9 +104,8 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
             beforehand=prepared.beforehand,
         )
         outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
-        if prepared.change.files:
-            remarks = (*remarks, *_went_offline(chosen))
-        outcome = replace(outcome, errors=(*outcome.errors, *remarks))
+        offline = _went_offline(reviewers) if prepared.change.files else ()
+        outcome = replace(outcome, errors=(*outcome.errors, *remarks, *offline))
         if not settings.keep_history:
             return outcome
         return await keep(
@@ -144,6 +120,34 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
             opened=calls.opened_history,
             emit=emit,
         )
+
+
+@asynccontextmanager
+async def _prepared(request: ScopeRequest, team: Reviewers, options: ReviewOptions) -> AsyncIterator[Prepared]:
+    """What these reviewers need of the change, with what single commits of a push hold."""
+    settings = team.settings
+    async with prepare(
+        request,
+        team.repo,
+        settings,
+        # Of a pull request there is no other tree in which earlier findings could be looked for.
+        with_tree=any(one.reads_tree for one in team.chosen) or isinstance(request, FetchedScope),
+        whole_tree=any(one.needs_whole_tree for one in team.chosen),
+        with_guidance=settings.guidance and team.have_agents,
+        context=options.get("context", ""),
+        must_match=True,
+    ) as prepared:
+        selection = prepared.selection
+        if settings.untrusted and not selection.present:
+            own = options.get("own_patterns", frozenset())
+            selection = replace(selection, skipped=tuple(_as_gap(skip, own) for skip in selection.skipped))
+        yield await _with_each_commit(replace(prepared, selection=selection), request, settings)
+
+
+def _as_gap(skip: SkippedFile, own_patterns: frozenset[str]) -> SkippedFile:
+    """A file of an untrusted change of which nothing is left: not accepted unread, unless the caller left it out."""
+    is_own = ("include" if skip.detail == NOT_INCLUDED else "exclude") in own_patterns
+    return replace(skip, accepted=False) if skip.reason is SkipReason.EXCLUDED and not is_own else skip
 
 
 async def settings_for(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
@@ -161,24 +165,8 @@ async def _baseline(prepared: Prepared, repo: Path) -> Baseline:
 
 def policy_of(settings: Settings) -> Policy:
     """What decides the exit code."""
-    return Policy(
-        fail_on=settings.fail_on,
-        min_severity=settings.min_severity,
-        pass_when_incomplete=settings.on_incomplete == "pass",
-    )
-
-
-def _unless_empty(selection: Selection, settings: Settings, own_patterns: frozenset[str]) -> Selection:
-    """The selection; of an untrusted change, settings that leave out all of it make the review incomplete."""
-    if not settings.untrusted or selection.present or not selection.skipped:
-        return selection
-
-    def is_by_settings(skip: SkippedFile) -> bool:
-        is_own = ("include" if skip.detail == NOT_INCLUDED else "exclude") in own_patterns
-        return skip.reason is SkipReason.EXCLUDED and not is_own
-
-    skipped = tuple(replace(one, accepted=False) if is_by_settings(one) else one for one in selection.skipped)
-    return replace(selection, skipped=skipped)
+    passes = settings.on_incomplete == "pass"
+    return Policy(fail_on=settings.fail_on, min_severity=settings.min_severity, pass_when_incomplete=passes)
 
 
 async def _with_each_commit(prepared: Prepared, request: ScopeRequest, settings: Settings) -> Prepared:
@@ -202,17 +190,14 @@ async def _with_each_commit(prepared: Prepared, request: ScopeRequest, settings:
 def _remarks(prepared: Prepared, request: ScopeRequest) -> Iterator[ReviewError]:
     """What whoever reads the verdict should know of how the change was read."""
     if isinstance(request, FetchedScope) and request.assumed_base:
-        yield ReviewError(
-            _ASSUMED_BASE,
-            f"the remote does not say which branch this pull request goes to: {request.assumed_base} was assumed;"
-            " give its base to compare with another",
-        )
+        what = f"the remote does not say which branch this pull request goes to: {request.assumed_base} was assumed"
+        yield ReviewError("assumed_base", f"{what}; give its base to compare with another")
     # A stranger's change to what steers reviews does not steer this one.
     if not prepared.trusted and (changed := guidance_changed(prepared.change)):
         message = f"the change edits {', '.join(changed)}; the base's version was used for this review"
-        yield ReviewError(_RULES_CHANGED, message)
+        yield ReviewError("rules_changed", message)
     for one in prepared.unused_guidance:
-        yield ReviewError(_GUIDANCE_UNUSED, f"{one.path} was not used: {one.unused}")
+        yield ReviewError("guidance_unused", f"{one.path} was not used: {one.unused}")
 
 
 def _went_offline(chosen: Sequence[ChosenReviewer]) -> Iterator[ReviewError]:
@@ -220,7 +205,7 @@ def _went_offline(chosen: Sequence[ChosenReviewer]) -> Iterator[ReviewError]:
     for one in chosen:
         if one.instead:
             words = f"only the analysers reviewed this change: {one.instead}"
-            yield ReviewError(_NO_AGENT, f"{words}; `codeloupe doctor` says how to set one up")
+            yield ReviewError("no_agent", f"{words}; `codeloupe doctor` says how to set one up")
 
 
 class ReviewPlan(Struct, frozen=True, kw_only=True):
@@ -239,10 +224,6 @@ class ReviewPlan(Struct, frozen=True, kw_only=True):
     baseline: Baseline = Baseline()
     earlier: EarlierRounds | None = None
     beforehand: tuple[Finding, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.reviewers:
-            raise ValueError("a review needs a reviewer")
 
 
 async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: EventSink) -> Review:
@@ -279,7 +260,7 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
 class _Sink:
     """Passes events on, a warning once. A listener that fails takes nothing from the review.
 
-    `warnings` are those already told: reviewers and the verifier may have the same to say.
+    `warnings` are those already shown: reviewers and the verifier may have the same to say.
     """
 
     def __init__(self, emit: EventSink) -> None:
@@ -330,8 +311,8 @@ async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink)
             raise ValueError("the verifier returned other findings than it was given")  # noqa: TRY301 - one more way to fail
     except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from what was found
         _log.warning("the findings could not be verified", exc_info=True)
-        told = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
-        return replace(outcome, errors=(*outcome.errors, told))
+        failed = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
+        return replace(outcome, errors=(*outcome.errors, failed))
     became = iter(verification.findings)
     return replace(
         outcome,

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from codeloupe.engine.ask import QUOTED_ANSWER, Asker, CallOptions, CircuitOpen, Transcript, for_each, is_quoted, warn
 from codeloupe.engine.calls import UNEXPECTED_ERROR, failure_of, shortened
 from codeloupe.engine.parse.claims import read_verification
-from codeloupe.engine.prompt import VERIFY_SCHEMA, excerpt_around, shown_line, verify_prompt
-from codeloupe.engine.prompt_material import PromptMaterial
+from codeloupe.engine.prompt import VERIFY_SCHEMA, PromptMaterial, excerpt_around, shown_line, verify_prompt
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentLimits

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.parse.claims import CritiqueAnswer, read_critique
 from codeloupe.engine.parse.items import TRUNCATED_JSON
-from codeloupe.engine.prompt_material import cut, fenced, new_fence
+from codeloupe.engine.prompt import cut, fenced, new_fence
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity

@@ -9,10 +9,9 @@ import pytest
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
-from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
+from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
-from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.ports import Reviewer
 from codeloupe.model.review import ReviewerInfo
@@ -35,10 +34,10 @@ def scripted(name: str, limits: AgentLimits = READS) -> ChosenReviewer:
     return ChosenReviewer(ReviewerInfo(name, "for a test"), (ScriptedAgent(name=name, limits=limits),))
 
 
-def options_of(reviewer: Reviewer) -> AgentReviewOptions:
+def options_of(reviewer: Reviewer) -> AgentReviewer:
     agent = getattr(reviewer, "reviewer", reviewer)  # it may have the secrets analyser beside it
     assert isinstance(agent, AgentReviewer)
-    return agent.options
+    return agent
 
 
 @pytest.fixture
@@ -58,16 +57,6 @@ def test_without_any_agent_it_is_offline_and_says_why_for_each() -> None:
     [one] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
     assert (one.info.type, one.agents, one.reads_tree) == ("offline", (), False)
     assert "codex and gemini are not installed" in one.info.why
-
-
-def test_an_api_without_a_model_is_passed_over_unless_a_model_is_named(logged_in: None) -> None:
-    [one] = chosen(agents=("codex", "api"), codex_path="/nowhere/codex")
-    assert one.info.type == "offline"
-    assert "codex is not installed, api is without a model" in one.info.why
-    [named] = chosen(agents=("api",), model="anthropic:some")
-    assert (named.info.type, named.info.model) == ("api", "anthropic:some")
-    [unknown] = chosen(agents=("api",), model="sonnet")
-    assert unknown.info.type == "offline"
 
 
 @each(
@@ -119,13 +108,6 @@ def test_only_an_agent_that_can_read_the_code_verifies(
     tmp_path: Path, seats: list[ChosenReviewer], settings: dict[str, Any], expected: type
 ) -> None:
     assert type(team(seats, tmp_path, **settings).verifier()) is expected
-
-
-def test_a_command_without_a_program_and_an_unknown_expert_are_mistakes_in_the_settings(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="review_command"):
-        team(chosen(reviewer_type="command"), tmp_path, reviewer_type="command").make()
-    with pytest.raises(ConfigError, match="astrology"):
-        experts_of(Settings(experts=("astrology",)))
 
 
 def models(**settings: Any) -> dict[str, tuple[str | None, str]]:

@@ -29,11 +29,6 @@ def names(experts: tuple[Expert, ...]) -> set[str]:
     return {expert.name for expert in experts}
 
 
-def test_the_names_are_those_of_the_files() -> None:
-    assert sorted(BUILT_IN) == sorted(path.stem for path in CHECKLISTS.glob("*.json"))
-    assert len(BUILT_IN) == 11
-
-
 @each("name", BUILT_IN)
 def test_a_built_in_expert_is_whole_and_short(name: str) -> None:
     (expert,) = load_experts([name])
@@ -91,7 +86,7 @@ def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
     assert "yaml" not in ended.stdout.split()
 
 
-SQL = {"description": "database", "focus": ["queries without an index"]}
+SQL = {"description": "database", "focus": ("queries without an index",)}
 
 
 @pytest.fixture
@@ -108,11 +103,6 @@ def refusal(*names: str, own: Mapping[str, Any] | None = None, folder: Path | No
     return f"{caught.value.message} | {caught.value.hint}"
 
 
-def test_experts_come_in_the_order_asked_for_each_once() -> None:
-    assert [expert.name for expert in load_experts(["tests", "security", "tests"])] == ["tests", "security"]
-    assert load_experts([]) == ()
-
-
 @each(
     ("asked", "meant"),
     [("secruity", "security"), ("Api-Compatibility", "api_compatibility"), ("test", "tests"), ("sq", "sql")],
@@ -122,31 +112,21 @@ def test_an_unknown_name_is_refused_with_the_one_that_is_meant_and_all_others(as
     assert f"there is no expert '{asked}'" in words
     assert f"did you mean `{meant}`?" in words
     assert "sql, correctness, security, " in words
-
-
-@each("name", ["", "../etc/passwd", "x" * 100_000, "\x1b[2J", "a\udcff"])
-def test_a_name_that_resembles_nothing_is_refused_too(name: str, folder: Path) -> None:
-    words = refusal(name, folder=folder)
-    assert "did you mean" not in words
-    assert len(words) < 500
-    assert words.isprintable()
-
-
-@each("name", ["default", "two words", "../x", "", "-x"])
-def test_an_expert_of_ones_own_needs_a_plain_name(name: str) -> None:
-    assert "cannot be the name of an expert" in refusal("security", own={name: SQL})
+    for name in ("../etc/passwd", "x" * 100_000, "\x1b[2J", "a\udcff"):
+        words = refusal(name)
+        assert ("did you mean" in words, len(words) < 500, words.isprintable()) == (False, True, True)
 
 
 def test_the_configuration_beats_the_folder_and_the_folder_what_is_built_in(folder: Path) -> None:
     (folder / "security.yaml").write_text("focus: [from the folder]\n")
     (folder / "tests.yml").write_text("focus: [from the folder]\n")
-    own = {"security": {"focus": ["from the configuration"]}}
-    experts = load_experts(["security", "tests", "reliability"], own=own, folder=folder)
+    own = {"security": {"focus": ("from the configuration",)}}
+    experts = load_experts(["security", "tests", "reliability", "tests"], own=own, folder=folder)
     assert [expert.focus[0] for expert in experts[:2]] == ["from the configuration", "from the folder"]
-    assert len(experts[2].focus) > 3
+    assert (len(experts), len(experts[2].focus) > 3) == (3, True)
     # Only what is asked for is read, and one expert has one file.
     (folder / "broken.yaml").write_text("focus: [")
-    assert load_experts(["general"], own={"wrong": {}}, folder=folder) == load_experts(["general"])
+    assert load_experts(["general"], folder=folder) == load_experts(["general"])
     (folder / "tests.yaml").write_text("focus: [a]\n")
     assert "the expert tests has two files: tests.yaml and tests.yml" in refusal("tests", folder=folder)
 
@@ -158,8 +138,8 @@ def test_default_means_the_experts_of_an_ordinary_review_unless_one_is_named_or_
     assert load_experts(["security"])[0] in experts
     assert len(experts) == len(defaults)
     own: dict[str, dict[str, object]] = {
-        "security": {"focus": ["mine", "more"], "brief": "mine in short"},
-        "tests": {"focus": ["no brief", "so all of it"]},
+        "security": {"focus": ("mine", "more"), "brief": "mine in short"},
+        "tests": {"focus": ("no brief", "so all of it")},
     }
     by_name = {expert.name: expert for expert in load_experts(["default"], own=own)}
     assert by_name["security"].focus == ("mine in short",)
@@ -169,7 +149,7 @@ def test_default_means_the_experts_of_an_ordinary_review_unless_one_is_named_or_
 def test_a_definition_becomes_an_expert(folder: Path) -> None:
     (folder / "sql.yaml").write_text(
         "description: database\nfocus:\n  - a query   without\n    an index\n  - yes\n  - 1.10\n"
-        'sceptical_of: "*"\ndo_not_flag: []\npaths: ["*.sql", "!old/"]\nseverity_guide: {P3: small, high: slow}\n'
+        'sceptical_of: "*"\ndo_not_flag: []\npaths: ["*.sql", "!old/"]\nseverity_guide: {low: small, high: slow}\n'
     )
     (expert,) = load_experts(["sql"], folder=folder)
     assert expert == Expert(
@@ -182,49 +162,24 @@ def test_a_definition_becomes_an_expert(folder: Path) -> None:
     )
     assert list(expert.severity_guide) == ["high", "low"]
     # A focus is enough.
-    (expert,) = load_experts(["big_data"], own={"big_data": {"focus": "one thing", "paths": None}})
+    (folder / "big_data.yaml").write_text("focus: one thing\npaths:\n")
+    (expert,) = load_experts(["big_data"], folder=folder)
     assert (expert.description, expert.focus, expert.paths) == ("big data", ("one thing",), ())
-
-
-@each(
-    ("definition", "words"),
-    [
-        ({}, "focus: expected at least one thing"),
-        ({"focus": []}, "focus: expected at least one thing"),
-        ({"focus": [3]}, "focus: expected a text, found a number"),
-        ({"focus": [True]}, "focus: expected a text, found true or false"),
-        ({"focus": {"a": "b"}}, "focus: expected a list of texts, found a mapping"),
-        ({"focus": ["a", None]}, "focus: expected a text, found nothing"),
-        ({"focus": ["  "]}, "focus: a text is empty"),
-        ({"focus": ["a\u202eb"]}, "cannot be seen: 'a\\u202eb'"),
-        ({"focus": ["a\x00b"]}, "cannot be seen"),
-        ({"focus": ["x" * 401]}, "too long"),
-        ({"focus": ["x" * 400] * 16}, "too long"),
-        ({"focus": ["x"] * 41}, "more than 40 entries"),
-        ({"focus": ["x"], "description": ["y"]}, "description: expected a text, found a list"),
-        ({"focus": ["x"], "severity_guide": ["y"]}, "severity_guide: expected `severity: words`, found a list"),
-        ({"focus": ["x"], "severity_guide": {"awful": "y"}}, "not a severity: 'awful'"),
-        ({"focus": ["x"], "severity_guide": {"P1": "y", "high": "z"}}, "high is given twice"),
-        ({"focus": ["x"], "do_not_flags": []}, "did you mean `do_not_flag`?"),
-        ({"focus": ["x"], 3: []}, "unknown key '3'"),
-        (["focus"], "expected `key: value`, found a list"),
-    ],
-)
-def test_a_malformed_definition_is_refused_by_place_and_key(definition: object, words: str) -> None:
-    told = refusal("mine", own={"mine": definition})
-    assert told.startswith("experts.mine: ")
-    assert words in told
 
 
 @each(
     ("text", "words"),
     [
-        (b"", "focus: expected at least one thing"),
+        (b"", "`focus` is missing"),
         (b"- focus\n", "expected lines of `key: value`"),
         (b"focus: [\n", "experts/x.yaml:2:1: a value is missing here"),
         (b"focus: [a]\nfocus: [b]\n", "focus: already given on line 1"),
         (b"focus: [[[[a]]]]\n", "nested more than 3 levels deep"),
+        (b"focus: []\n", "x.focus: expected a list of texts, at least one, found an empty list"),
         (b"focus: [" + b"a, " * 2_000 + b"]\n", "more than 40 entries"),
+        (b"focus: [" + b"x" * 401 + b"]\n", "at most 400 characters"),
+        (b"focus:\n" + b"- %s\n" % (b"x" * 400) * 16, "the expert x has more than 6,000 characters"),
+        (b"focus: a\nseverity_guide: {awful: y}\n", "experts/x.yaml:2: x.severity_guide.awful: unknown key"),
         (b"focus: [\xff]\n", "not UTF-8"),
         (b"#" * 1_000_001, "larger than 1,000,000 bytes"),
         (b"focus: [a]\nfoucs: b\n", "did you mean `focus`?"),
@@ -232,9 +187,9 @@ def test_a_malformed_definition_is_refused_by_place_and_key(definition: object, 
 )
 def test_a_malformed_file_is_refused_by_its_name(folder: Path, text: bytes, words: str) -> None:
     (folder / "x.yaml").write_bytes(text)
-    told = refusal("x", folder=folder)
-    assert told.startswith("experts/x.yaml")
-    assert words in told
+    said = refusal("x", folder=folder)
+    assert words in said
+    assert said.startswith(("experts/x.yaml", "the expert x"))
 
 
 def test_only_plain_files_of_a_folder_are_read_and_no_link_is_followed(folder: Path, tmp_path: Path) -> None:
@@ -248,14 +203,9 @@ def test_only_plain_files_of_a_folder_are_read_and_no_link_is_followed(folder: P
     assert "experts/place.yaml" in refusal("place", folder=folder)
     assert "cannot be read: no such file or directory" in refusal("security", folder=tmp_path / "none")
     assert "cannot be read: not a directory" in refusal("security", folder=folder / "x.yaml")
-
-
-def test_a_file_is_named_so_that_it_can_be_found_and_cannot_act_on_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    (folder / "default.yaml").touch()
+    assert "cannot be the name of an expert" in refusal("security", folder=folder)
     hostile = tmp_path / "\x1b[2J"
     hostile.mkdir()
     (hostile / "x.yaml").write_text("focus: [")
     assert refusal("x", folder=hostile).isprintable()
-    monkeypatch.chdir(hostile)
-    assert refusal("x", folder=Path()).startswith("x.yaml:")

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import Prepared, prepare
-from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
 from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import (
@@ -117,31 +114,6 @@ def test_a_file_that_no_copy_can_hold_is_skipped_once_and_others_of_the_tree_are
         assert intake.selection.total == 2
 
 
-def test_what_is_too_large_or_no_file_is_left_out_once(edited: GitRepository) -> None:
-    edited.write("big.py", "x = 1\n" * 100)
-    edited.remove("a.py")
-    os.mkfifo(edited.path / "a.py")
-    intake, _ = _take_in(UncommittedScope(), edited.path, Settings(max_file_bytes=500))
-    skipped = [(skip.file, skip.reason) for skip in intake.selection.skipped if skip.file != "image.png"]
-    assert sorted(skipped) == [("a.py", SkipReason.UNREADABLE), ("big.py", SkipReason.TOO_LARGE)]
-    assert _selected(intake) == ["b.py", "c.py", "new.py"]
-
-
-def test_the_snapshot_is_gone_after_an_error(edited: GitRepository) -> None:
-    seen: list[Path] = []
-
-    async def fail(request: ScopeRequest) -> None:
-        async with prepare(request, edited.path, Settings()) as intake:
-            seen.append(intake.snapshot)
-            raise RuntimeError("broken")
-
-    for request in (UncommittedScope(), StagedScope(), DiffScope("x", edited.git("diff"))):
-        with pytest.raises(RuntimeError, match="broken"):
-            asyncio.run(fail(request))
-    assert len(seen) == 3
-    assert not [root for root in seen if root.parent.exists()]
-
-
 def test_a_diff_is_completed_from_its_repository_and_elsewhere_what_is_unknown_is_named(
     edited: GitRepository, tmp_path: Path
 ) -> None:
@@ -172,34 +144,6 @@ def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path)
     intake, contents = _take_in(DiffScope("-", data), tmp_path)
     assert contents == {"clash.py": b"x\n", "good.py": b"x\n"}
     assert intake.without_content == set(names) - {"clash.py", "good.py"}
-
-
-@each("name", ["../../outside.py", "/etc/passwd"])
-def test_a_diff_that_leads_out_of_the_tree_is_refused(tmp_path: Path, name: str) -> None:
-    data = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n".replace("b//", "/").encode()
-    with pytest.raises(DiffSyntaxError, match="leads out of the repository"):
-        _take_in(DiffScope("-", data), tmp_path)
-    with pytest.raises(NotARepository):
-        _take_in(UncommittedScope(), tmp_path)
-
-
-def test_a_diff_of_a_great_many_files_needs_few_programs(
-    edited: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting = tmp_path / "bin" / "git"
-    counting.parent.mkdir()
-    counting.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/log\nexec {shutil.which("git")} "$@"\n')
-    counting.chmod(0o755)
-    for number in range(500):
-        edited.write(f"many/{number}.py", "old\n")
-    edited.commit()
-    for number in range(500):
-        edited.write(f"many/{number}.py", "new\n")
-    data = edited.git("diff")
-    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
-    intake, contents = _take_in(DiffScope("-", data), edited.path)
-    assert (len(contents), intake.without_content) == (500, frozenset())
-    assert 0 < len((tmp_path / "log").read_text().splitlines()) <= 4
 
 
 def _with_everything(request: ScopeRequest, path: Path, *, trusted: bool = True) -> tuple[Prepared, dict[str, bytes]]:
@@ -274,15 +218,6 @@ def test_a_commit_and_a_branch_have_their_own_words(guided: GitRepository) -> No
     assert (intake.tree, intake.intent.title) == (guided.path, "main")
 
 
-def test_nothing_to_review_needs_no_tree(repository: GitRepository) -> None:
-    repository.write("a.py", "x\n")
-    repository.commit()
-    repository.commit("empty")
-    intake, _ = _with_everything(CommitScope("HEAD"), repository.path)
-    assert (intake.tree, intake.guidance) == (None, ())
-    assert intake.intent.title == "empty"
-
-
 def test_a_diff_has_no_tree_and_guidance_only_when_it_is_trusted(guided: GitRepository, tmp_path: Path) -> None:
     request = DiffScope("-", guided.git("diff"))
     intake, _ = _with_everything(request, guided.path)
@@ -290,22 +225,3 @@ def test_a_diff_has_no_tree_and_guidance_only_when_it_is_trusted(guided: GitRepo
     assert intake.guidance == (GuidanceFile("AGENTS.md", "edited"),)
     assert _with_everything(request, guided.path, trusted=False)[0].guidance == ()
     assert _with_everything(request, tmp_path)[0].guidance == ()
-
-
-@each("seconds", [0, 0.2])
-def test_tree_and_snapshot_are_gone_when_the_guidance_cannot_be_read(
-    guided: GitRepository, monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
-    made: list[Path] = []
-
-    async def fail(*_: object, **__: object) -> tuple[GuidanceFile, ...]:
-        await asyncio.sleep(seconds)
-        made.extend(Path(tempfile.gettempdir()).iterdir())
-        raise GitFailed("broken", program="git", exit_code=1)
-
-    # No damage to a repository stops this reading alone. It fails once during the export and once after it.
-    monkeypatch.setattr("codeloupe.engine.prepare.read_guidance", fail)
-    with pytest.raises(GitFailed, match="broken"):
-        _with_everything(CommitScope("HEAD"), guided.path)
-    assert made
-    assert not list(Path(tempfile.gettempdir()).iterdir())

@@ -20,7 +20,6 @@ from codeloupe.engine.ask import CallOptions
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import review_key
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA
-from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.errors import (
     AgentError,
     Crashed,
@@ -28,7 +27,6 @@ from codeloupe.errors import (
     NotInstalled,
     NotLoggedIn,
     OutputInvalid,
-    RateLimited,
     StoreError,
     TimedOut,
 )
@@ -36,7 +34,6 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.model.events import AgentActivity, Event, LaneFinished, UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
-from codeloupe.model.review import ReviewerInfo
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
@@ -45,7 +42,6 @@ from tests.review_factories import (
     CORRECTNESS,
     LIMITS,
     SECURITY,
-    added,
     answer,
     by_file,
     claim,
@@ -65,12 +61,10 @@ HIDDEN = "x = 1;" + " " * MAX_LINE_BYTES + "steal()\n"
 CLEAN = AgentResult(success=True, output="{}", agent="scripted", structured={"findings": []})
 
 
-def review(
-    ask: AskAgent | ScriptedAgent | AgentReviewer, task: ReviewTask, **options: Any
-) -> tuple[ReviewerOutcome, list[Event]]:
+def review(ask: AskAgent | ScriptedAgent, task: ReviewTask, **options: Any) -> tuple[ReviewerOutcome, list[Event]]:
     events: list[Event] = []
-    reviewer = ask if isinstance(ask, AgentReviewer) else make_reviewer(ask, **options)
-    return asyncio.run(asyncio.wait_for(reviewer.review(task, events.append), PATIENCE_SECONDS)), events
+    reviewing = make_reviewer(ask, **options).review(task, events.append)
+    return asyncio.run(asyncio.wait_for(reviewing, PATIENCE_SECONDS)), events
 
 
 def outcome_of(root: Path, *steps: AgentStep, files: Mapping[str, str] = ONE) -> tuple[ReviewerOutcome, ScriptedAgent]:
@@ -158,17 +152,11 @@ def test_findings_appear_as_their_units_end_and_are_in_the_order_of_the_units_at
 def test_the_question_carries_all_that_the_call_needs(tmp_path: Path) -> None:
     task = make_task(tmp_path, {"a.py": "x = 1\n"})
     request = request_for(task)
-    assert request.output_schema == FINDINGS_SCHEMA
-    assert request.permission_mode is PermissionMode.DONT_ASK
-    assert (request.model, request.timeout_seconds) == ("some-model", 33.0)
-    assert request.working_dir == task.snapshot
+    assert (request.output_schema, request.permission_mode) == (FINDINGS_SCHEMA, PermissionMode.DONT_ASK)
+    assert (request.model, request.timeout_seconds, request.working_dir) == ("some-model", 33.0, task.snapshot)
     assert "+x = 1" in request.prompt
-    assert request.system_prompt
-    assert request.labels["prompt_version"] == PROMPT_VERSION
-    assert "a.py" in request.labels["unit"]
-    assert len(request.labels["fence"]) >= 8
-    assert request.labels["fence"] in request.prompt
-    assert "pass" not in request.labels
+    labels = {**request.labels, "fence": request.labels["fence"] in request.prompt}
+    assert labels == {"unit": "a.py", "fence": True, "prompt_version": PROMPT_VERSION, "trust": "trusted"}
     # Every review has a marker of its own, and a further pass is told apart so that it is bought too.
     assert request_for(task).labels["fence"] != request.labels["fence"]
     agent = ScriptedAgent([answer()])
@@ -242,35 +230,13 @@ def test_the_use_of_all_calls_is_summed_and_an_answer_of_the_ledger_costs_nothin
     assert [event.from_ledger for event in finished if "a.py" in event.unit] == [True]
 
 
-def test_a_change_without_hunks_needs_no_call_and_a_file_that_no_unit_has_is_not_reviewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = ScriptedAgent([answer()])
-    task = make_task(tmp_path, {"a.py": "x = 1\n"})
-    renamed = replace(task.files[0], old_path="b.py", hunks=())
-    outcome, _ = review(agent, replace(task, files=(renamed,)))
-    assert agent.requests == ()
-    assert (outcome.units_total, outcome.units_failed, outcome.unreviewed) == (0, (), frozenset())
-    monkeypatch.setattr(engine_reviewer, "plan_units", lambda _files, **_options: ())
-    outcome, _ = outcome_of(tmp_path, answer(), files=FILES)
-    assert reasons(outcome) == dict.fromkeys(FILES, "it is in no unit")
-    assert outcome.unreviewed == set(FILES)
-
-
 def test_a_transcript_gets_prompts_and_answers_and_the_log_gets_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="codeloupe")
     said: list[tuple[str, str]] = []
-    reviewer = AgentReviewer(
-        "scripted",
-        direct(ScriptedAgent([answer(claim("a.py", severity="low"))])),
-        limits=LIMITS,
-        info=ReviewerInfo("scripted", "for a test"),
-        options=AgentReviewOptions(experts=(CORRECTNESS,)),
-        transcript=lambda title, text: said.append((title, text)),
-    )
-    outcome, _ = review(reviewer, make_task(tmp_path, ONE))
+    agent = ScriptedAgent([answer(claim("a.py", severity="low"))])
+    outcome, _ = review(agent, make_task(tmp_path, ONE), transcript=lambda title, text: said.append((title, text)))
     assert outcome.findings[0].severity is Severity.LOW
     assert [title.split(" of ")[0] for title, _ in said] == ["system prompt", "prompt", "answer"]
     assert "value_3" in said[1][1]
@@ -310,14 +276,11 @@ def test_a_timeout_fails_its_unit_alone_and_is_told(tmp_path: Path, caplog: pyte
 def test_garbage_twice_fails_the_unit_after_one_more_question_and_keeps_the_answer(tmp_path: Path) -> None:
     agent = ScriptedAgent([Text("%%% no idea what %%%")])
     outcome, events = review(agent, make_task(tmp_path, ONE))
-    assert len(agent.requests) == 2
-    assert agent.requests[1].tools == ()
-    assert agent.requests[1].output_schema == REPAIR_SCHEMA
-    assert "no idea what" in agent.requests[1].prompt
+    [_, again] = agent.requests
+    assert (again.tools, again.output_schema, "no idea what" in again.prompt) == ((), REPAIR_SCHEMA, True)
     assert reasons(outcome)["a.py"].startswith("invalid json")
     assert outcome.findings == ()
-    assert outcome.errors[-1].kind == "invalid_answer"
-    assert outcome.errors[-1].detail == "%%% no idea what %%%"
+    assert (outcome.errors[-1].kind, outcome.errors[-1].detail) == ("invalid_answer", "%%% no idea what %%%")
     assert "could not be read" in warnings(events)
     # A missing field is named.
     outcome, _ = outcome_of(tmp_path, Json({"verdict": "PASS"}))
@@ -450,36 +413,14 @@ def test_an_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: P
     assert outcome.errors[0].message.startswith("scripted could not review b.py and 1 more file: ")
 
 
-def test_rate_limited_once_costs_a_wait_and_for_ever_is_named(tmp_path: Path) -> None:
-    limited = RateLimited("slow down", agent="scripted")
-    once = ScriptedAgent([limited, answer()])
-    outcome, _ = review(through(AgentCaller(QUICK), once), make_task(tmp_path, FILES))
-    assert (outcome.units_failed, outcome.errors) == ((), ())
-    assert outcome.usage.requests == 4
-    outcome, events = review(through(AgentCaller(QUICK), ScriptedAgent([limited])), make_task(tmp_path, FILES))
-    assert all(reason.startswith("rate limited: slow down") for reason in reasons(outcome).values())
-    assert len(outcome.units_failed) == 3
-    assert next(event for event in events if isinstance(event, LaneFinished)).failure is not None
-
-
-def test_a_budget_of_one_request_reviews_one_unit_and_lists_the_rest(tmp_path: Path) -> None:
-    agent = ScriptedAgent([by_file({name: answer(claim(name)) for name in MANY}, otherwise=answer())])
-    caller = AgentCaller(QUICK, budget=RunBudget(clock=Timing().clock, max_requests=1))
-    outcome, events = review(through(caller, agent), make_task(tmp_path, MANY), units_at_once=8)
-    assert (len(agent.requests), len(outcome.findings), outcome.units_total) == (1, 1, 30)
-    assert (len(outcome.units_failed), len(outcome.unreviewed)) == (29, 29)
-    assert all(reason.startswith("budget exhausted") for reason in reasons(outcome).values())
-    assert "did not start" in warnings(events)
-    assert len(outcome.errors) < 12
-
-
 @each("error", [NotLoggedIn("no key", agent="scripted", hint="set it"), InvalidRequest("no model", agent="scripted")])
 def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path, error: AgentError) -> None:
     agent = ScriptedAgent([Delay(0.01, error)])
-    outcome, _ = review(through(AgentCaller(CallerOptions(concurrency=2)), agent), make_task(tmp_path, MANY))
+    outcome, events = review(through(AgentCaller(CallerOptions(concurrency=2)), agent), make_task(tmp_path, MANY))
     assert len(agent.requests) <= 4
-    assert len(outcome.units_failed) == 30
+    assert (len(outcome.units_failed), len(outcome.unreviewed), len(outcome.errors) < 6) == (30, 30, True)
     assert all(error.message in reason for reason in reasons(outcome).values())
+    assert "did not start" in warnings(events)
     assert agent.running == 0
 
 
@@ -498,14 +439,12 @@ def test_the_third_failure_in_a_row_ends_the_asking_and_so_does_a_ledger_that_ca
         raise StoreError("the database is broken", hint="mend it")
 
     outcome, _ = review(ask, make_task(tmp_path, MANY), units_at_once=4)
-    assert calls <= 4
+    assert (calls <= 4, len(outcome.units_failed)) == (True, 30)
     assert set(reasons(outcome).values()) == {"ledger failed: the database is broken (mend it)"}
-    assert len(outcome.units_failed) == 30
     # A program that is not there was not called.
     agent = ScriptedAgent([NotInstalled("there is no program", agent="scripted", hint="install it")])
-    outcome, _ = review(through(AgentCaller(QUICK), agent), make_task(tmp_path, FILES))
-    assert len(outcome.units_failed) == 3
-    assert (outcome.usage.requests, outcome.usage.cost_usd, outcome.usage.unknown_costs) == (0, 0.0, 0)
+    usage = review(through(AgentCaller(QUICK), agent), make_task(tmp_path, FILES))[0].usage
+    assert (usage.requests, usage.cost_usd, usage.unknown_costs) == (0, 0.0, 0)
 
 
 @pytest.mark.requirement("V9")
@@ -541,18 +480,14 @@ def test_a_claim_that_breaks_the_search_for_its_place_costs_that_claim(
     assert "cannot be placed" in outcome.errors[0].message
 
 
-@each("calls", [0, 1])
-def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path, calls: int) -> None:
+def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path) -> None:
     agent = ScriptedAgent([Hang()])
 
     async def scene() -> set[asyncio.Task[object]]:
         reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
         running = asyncio.create_task(reviewer.review(make_task(tmp_path, MANY), lambda _event: None))
-        await asyncio.sleep(0)
-        while agent.running < calls:  # noqa: ASYNC110 - the agent has no event for it
+        while not agent.running:  # noqa: ASYNC110 - the agent has no event for it
             await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.sleep(0)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -580,22 +515,3 @@ def test_what_was_bought_before_an_end_is_not_bought_again(tmp_path: Path) -> No
     assert len(agent.requests) == 30
     assert third.findings == second.findings
     assert len(third.findings) == 30
-
-
-@pytest.mark.no_cover
-def test_hundreds_of_units_are_never_held_at_once(tmp_path: Path) -> None:
-    files = tuple(added(name, text) for name, text in named([f"f{number}.py" for number in range(400)]).items())
-    held = most = 0
-
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        nonlocal held, most
-        held += 1
-        most = max(most, held)
-        await asyncio.sleep(0)
-        held -= 1
-        return CLEAN
-
-    outcome, _ = review(ask, replace(make_task(tmp_path, {}), files=files), units_at_once=16)
-    assert outcome.units_total >= 400
-    assert outcome.units_failed == ()
-    assert 1 < most <= 16

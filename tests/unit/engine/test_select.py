@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from codeloupe.engine.prepare import shown_whole, to_be_read
+from codeloupe.engine.prepare import shown_whole
 from codeloupe.engine.select import HEAD_BYTES, FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.git.diff import parse_diff
-from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus
+from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.model.review import SkipReason
 from tests.unit.engine.samples import change, changed
 
@@ -33,8 +33,14 @@ def test_a_name_tells_what_not_to_review() -> None:
         "minified": ("app.min.js",),
         "generated": ("api_pb2.py", "types.generated.ts", "x.pb.go"),
     }
+    strict = SelectionRules(believe_content=False)
     for reason, paths in names.items():
         assert [reason_for(path) for path in paths] == [reason] * len(paths)
+        # The name that a stranger gives proves nothing.
+        assert [reason_for(path, rules=strict) for path in paths] == [None] * len(paths)
+    # A class that the settings accept by name is left out either way.
+    rules = SelectionRules(believe_content=False, accept=frozenset((SkipReason.VENDORED,)))
+    assert reason_for("vendor/lib.go", rules=rules) == "vendored"
 
 
 def test_what_a_name_or_a_kind_keeps_from_review_can_be_switched_off() -> None:
@@ -161,34 +167,6 @@ def test_what_a_diff_does_not_show_is_a_gap_if_it_may_be_code() -> None:
     # Binary code that only moved has nothing to read.
     moved = b"diff --git a/a.py b/b.py\nsimilarity index 100%\nrename from a.py\nrename to b.py\n"
     assert gaps(moved) == {}
-
-
-def is_reviewed(path: str, body: bytes = b"+x\n", *, trusted: bool) -> bool:
-    return bool(select_by_diff(change(changed(path, body)), SelectionRules(believe_content=trusted)).files)
-
-
-def test_no_name_hides_the_code_of_a_stranger() -> None:
-    # What is left out by its name is reviewed when the change is not trusted.
-    generated = ("payload_generated.py", "api_pb2.py", "app.min.js", "page.snap", "app.js.map")
-    for path in (*generated, "vendor/lib.go", "vendor/a.png", "node_modules/b.coffee", "bun.lock"):
-        assert not is_reviewed(path, trusted=True)
-        assert is_reviewed(path, trusted=False)
-    # A program without a suffix in a folder of others is reviewed when the change is not trusted.
-    assert is_reviewed("vendor/bin/tool", b"+#!/bin/sh\n", trusted=False)
-    # A class that the settings accept by name is left out either way.
-    rules = SelectionRules(believe_content=False, accept=frozenset((SkipReason.VENDORED,)))
-    (skip,) = select_by_diff(change(changed("vendor/lib.go", b"+x\n")), rules).skipped
-    assert (skip.reason, skip.is_gap) == (SkipReason.VENDORED, False)
-
-
-def test_what_a_stranger_moves_or_makes_executable_is_read_whole() -> None:
-    rules = SelectionRules(believe_content=False)
-    moved = FileChange("src/a.py", "lib/a.py", FileStatus.RENAMED, old_mode="100644", new_mode="100644")
-    without_the_right = FileChange("a", "a", FileStatus.MODIFIED, old_mode="100755", new_mode="100644")
-    with_the_right = replace(without_the_right, old_mode="100644", new_mode="100755")
-    assert to_be_read([moved, with_the_right], SelectionRules()) == frozenset()
-    assert to_be_read([moved, with_the_right], rules) == {"lib/a.py", "a"}
-    assert to_be_read([without_the_right], rules) == frozenset()
 
 
 def test_a_file_that_is_shown_whole_keeps_what_was_deleted_where_it_was() -> None:

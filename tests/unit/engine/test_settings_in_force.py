@@ -7,9 +7,8 @@ import pytest
 
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind
 from codeloupe.engine.settings import configure
-from codeloupe.errors import RevisionError
 from codeloupe.model.finding import Severity
-from codeloupe.model.scope import DefaultScope, FetchedScope, PullRequestScope, ScopeRequest
+from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
 from tests.repository import GitRepository
 
 FORK = {"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}
@@ -49,11 +48,6 @@ def test_a_fetched_pull_request_is_untrusted_whatever_anybody_set(topic: GitRepo
     loaded = configured(topic.path, {"CODELOUPE_UNTRUSTED": "false"}, FetchedScope(base, head, "pull request"))
     assert (loaded.settings.untrusted, loaded.settings.fail_on) == (True, Severity.LOW)
     assert str(loaded.origins["untrusted"]) == "because this is a pull request"
-
-
-def test_a_pull_request_that_was_not_fetched_cannot_be_configured(topic: GitRepository) -> None:
-    with pytest.raises(RevisionError, match="has to be fetched"):
-        configured(topic.path, FORK, PullRequestScope("7"))
 
 
 def test_with_nothing_under_review_a_strangers_checkout_is_not_believed_and_needs_no_base(
