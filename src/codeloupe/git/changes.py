@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository, OutputTooLarge, RepositoryBusy
 from codeloupe.git.command import PATCH_FLAGS, Place, both, failure, git, try_git
-from codeloupe.git.diff import parse_diff
-from codeloupe.git.diff_text import decode_path
+from codeloupe.git.diff import decode_path, parse_diff
 from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
     Entry,
