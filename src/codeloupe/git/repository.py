@@ -482,13 +482,14 @@ async def list_entries(
     return entries
 
 
-async def read_file_at(repository: Repository, revision: str, path: str) -> bytes | None:
-    """A regular file's content in a revision, or None; a symbolic link is not followed and counts as none."""
+async def read_file_at(repository: Repository, revision: str | None, path: str) -> bytes | None:
+    """A regular file's content in a revision, or the index, or None; a symbolic link is not followed, it is none."""
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        place = in_engine(git_dir)
-        for entry in await list_entries(place, revision, [path]):
+        if revision is None:
+            copy_index(repository.index, git_dir)
+        for entry in await list_entries(in_engine(git_dir), revision, [path]):
             if entry.path == path and entry.mode in REGULAR_MODES:
-                return await git(place, "cat-file", "blob", entry.blob)
+                return await git(in_engine(git_dir), "cat-file", "blob", entry.blob)
     return None
 
 
