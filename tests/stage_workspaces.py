@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,17 +80,6 @@ def make_socket(file: Path) -> None:
     finally:
         os.fchdir(here)
         os.close(here)
-
-
-def wait_a_tick(directory: Path) -> None:
-    """Wait until what is written there has another time than all that was written there before."""
-    probe = directory / "tick"
-    probe.touch()
-    before = probe.stat().st_ctime_ns
-    while probe.stat().st_ctime_ns == before:
-        time.sleep(0.001)
-        probe.touch()
-    probe.unlink()
 
 
 def apply_patch(directory: Path, patch: str) -> None:

@@ -10,53 +10,33 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import DiffSyntaxError
-from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange
-from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of, patches_of
+from tests.diff_checks import Style, check_change, lists_of, patch_of, patches_of
 from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_cases, commit_trees
 from tests.repository import GitRepository
 
 _NASTY_LINES = (
-    b"",
-    b" ",
-    b"same",
-    b"other",
-    b"\r",
-    b"text\r",
-    b"a\rb",
-    b"\f",
-    b"\v\x1c\x1d\x85",
-    "\u2028\u2029\u0085".encode(),
-    b"\xff\xfe",
-    b"\0",
-    b"-",
-    b"+",
-    b"-- ",
-    b"-- a/x",
-    b"++ b/x",
-    b"--- a/x",
-    b"+++ b/x",
-    b"@@ -1 +1 @@",
-    b"diff --git a/x b/x",
-    b"\\ No newline at end of file",
-    b"2.39.5",
+    *(
+        b"",
+        b" ",
+        b"same",
+        b"other",
+        b"\r",
+        b"text\r",
+        b"a\rb",
+        b"\f",
+        b"\v\x1c\x1d\x85",
+        b"\xff\xfe",
+        b"\0",
+        b"-",
+        b"+",
+    ),
+    *("\u2028\u2029\u0085".encode(), b"-- ", b"-- a/x", b"++ b/x", b"--- a/x", b"+++ b/x", b"@@ -1 +1 @@", b"2.39.5"),
+    *(b"diff --git a/x b/x", b"\\ No newline at end of file"),
 )
 _PATH_PIECES = (
-    b"x",
-    b" ",
-    b"\t",
-    b"\n",
-    b'"',
-    b"\\",
-    b"-",
-    b"b/",
-    b" b/",
-    b" => ",
-    b"\xff",
-    "\u00e9".encode(),
-    b"\r",
-    b"~",
+    *(b"x", b" ", b"\t", b"\n", b'"', b"\\", b"-", b"b/", b" b/", b" => ", b"\xff", "\u00e9".encode(), b"\r", b"~"),
 )
 _STYLES = (
     Style(),
@@ -104,13 +84,8 @@ def test_every_line_of_a_generated_change_is_where_git_has_it(
     shared_repository: GitRepository, changes: dict[bytes, tuple[Entry | None, Entry | None]], style: Style
 ) -> None:
     commits = commit_trees(shared_repository, _tree(changes, 0), _tree(changes, 1))
-    lists = lists_of(shared_repository, commits, style)
-    parsed = parse_diff(patch_of(shared_repository, commits, style))
-    reconciled = reconcile(parsed, parse_list(lists)[0])
-    check_list(parsed, listed(lists))
-    check_list(reconciled, listed(lists))
-    check_lines(shared_repository, reconciled, listed(lists))
-    assert [file.hunks for file in reconciled] == [file.hunks for file in parsed]
+    patch, lists = (ask(shared_repository, commits, style) for ask in (patch_of, lists_of))
+    check_change(patch, lists, shared_repository)
 
 
 def _check_sound(files: tuple[FileChange, ...]) -> None:
@@ -131,27 +106,18 @@ def _parse_or_refuse(data: bytes) -> None:
 
 
 _FRAGMENTS = (
-    b"diff --git a/x b/x\n",
-    b"index 1234567..89abcde 100644\n",
-    b"new file mode 100644\n",
-    b"rename from x\n",
-    b"similarity index 100%\n",
-    b"--- a/x\n",
-    b"+++ b/x\n",
-    b"--- /dev/null\n",
-    b"@@ -1 +1 @@\n",
-    b"@@ -1,2 +1,2 @@ f\n",
-    b"@@ -0,0 +1 @@\n",
-    b" context\n",
-    b"+added\n",
-    b"-deleted\n",
-    b"\\ No newline at end of file\n",
-    b"\n",
-    b"-- \n",
-    b"GIT binary patch\n",
-    b"literal 3\nabc\n\n",
-    b"Binary files a/x and b/x differ\n",
-    b"Submodule x 1111..2222:\n",
+    *(b"diff --git a/x b/x\n", b"index 1234567..89abcde 100644\n", b"new file mode 100644\n", b"rename from x\n"),
+    *(b"similarity index 100%\n", b"--- a/x\n", b"+++ b/x\n", b"--- /dev/null\n", b"@@ -1 +1 @@\n", b"@@ -0,0 +1 @@\n"),
+    *(
+        b"@@ -1,2 +1,2 @@ f\n",
+        b" context\n",
+        b"+added\n",
+        b"-deleted\n",
+        b"\\ No newline at end of file\n",
+        b"\n",
+        b"-- \n",
+    ),
+    *(b"GIT binary patch\n", b"literal 3\nabc\n\n", b"Binary files a/x and b/x differ\n", b"Submodule x 1111..2222:\n"),
 )
 
 

@@ -10,13 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.git import workspaces
 from codeloupe.git.workspaces import GitWorkspaceStore
-from tests.stage_workspaces import apply_patch, held, wait_a_tick
+from tests.stage_workspaces import apply_patch, held
 
 # Any bytes that a file may be called, with those that are special to git and to shells more often.
 _bytes = st.binary(min_size=1, max_size=6) | st.sampled_from([b"a", b"b", b"a b", b'"', b"\\", b"\n", b"\xff", b"-x"])
@@ -94,14 +92,11 @@ def test_a_patch_makes_the_second_tree_of_the_first(first: Directory, second: Di
 @given(directories, directories)
 @settings(max_examples=15)
 def test_a_workspace_is_put_back_exactly_whatever_happened_to_it(first: Directory, second: Directory) -> None:
-    with room() as place, pytest.MonkeyPatch.context() as patch:
-        # So that files which are a moment old are remembered too, and are left where they are.
-        patch.setattr(workspaces, "_TICK_NANOSECONDS", -(10**9))
+    with room() as place:
         store = GitWorkspaceStore(place / "store.git", source=None)
         work = write(place / "work", first)
         kept = asyncio.run(store.keep(work))
         expected = held(work)
-        wait_a_tick(place)
         write(work, second, mode=0o600)
         for path in list(expected)[::2]:
             with contextlib.suppress(OSError):

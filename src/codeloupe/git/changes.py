@@ -21,19 +21,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository, OutputTooLarge, RepositoryBusy
 from codeloupe.git.command import PATCH_FLAGS, Place, both, failure, git, try_git
-from codeloupe.git.diff import parse_diff
-from codeloupe.git.diff_text import decode_path
-from codeloupe.git.repository import (
-    DIFF_ATTRIBUTES,
-    Entry,
-    Repository,
-    borrow,
-    comparison_settings,
-    copy_index,
-    in_engine,
-    object_name,
-    temporary_engine,
-)
+from codeloupe.git.diff import decode_path, parse_diff
+from codeloupe.git.repository import Entry, Repository, in_working_tree, object_name, reading
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import SUBMODULE_MODE, Change, FileChange, FileStatus
 from codeloupe.system.regex import regex
@@ -66,18 +55,14 @@ TreeState = Mapping[str, str]
 
 async def read_change(repository: Repository, sides: Sides) -> Change:
     """The change between two sides. Raises RepositoryBusy on conflicts and GitFailed when git cannot read."""
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        place, unreadable, nested = in_engine(git_dir), dict[str, str](), tuple[str, ...]()
+    with reading(repository, index=sides.side is not Side.COMMIT) as place:
+        unreadable, nested = dict[str, str](), tuple[str, ...]()
         words = (sides.base, sides.head) if sides.head is not None else (sides.base,)
-        if sides.side is not Side.COMMIT:
-            copy_index(repository.index, git_dir)
         if sides.side is Side.INDEX:
             words = ("--cached", sides.base)
             await _check_index(repository, place)
         elif sides.side is Side.WORKING_TREE:
-            borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
-            settings = await comparison_settings(repository)
-            place = in_engine(git_dir, *settings, *_TREE_SETTINGS, work_tree=repository.root)
+            place = await in_working_tree(repository, place, *_TREE_SETTINGS)
             unreadable, nested = await _enter_untracked(repository, place)
         files, is_whole = await _read_files(place, words)
     if sides.side is Side.WORKING_TREE:
@@ -96,10 +81,8 @@ async def read_change(repository: Repository, sides: Sides) -> Change:
 
 async def read_tree_state(repository: Repository) -> TreeState:
     """Each file of the working tree with its mode and content name."""
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        copy_index(repository.index, git_dir)
-        settings, _ = await both(comparison_settings(repository), _check_index(repository, in_engine(git_dir)))
-        place = in_engine(git_dir, *settings, work_tree=repository.root)
+    with reading(repository, index=True) as engine:
+        place, _ = await both(in_working_tree(repository, engine), _check_index(repository, engine))
         await git(place, "add", "--all", "--ignore-errors", "--", ".")
         listed = await git(place, "ls-files", "--stage", "-z")
     entries = (entry.split(b"\t", 1) for entry in listed.split(b"\0") if entry)

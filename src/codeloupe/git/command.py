@@ -14,20 +14,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, ProgramNotFound
-from codeloupe.model import Confidential
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment
 from codeloupe.system.process import run as run_program
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 
-# What reviews need, and what pipelines need to join the work of parallel stages (`merge-tree --write-tree`).
 MINIMUM_VERSION = (2, 31)
-JOINING_VERSION = (2, 38)
 _MAX_OUTPUT_BYTES = 2 * 1024**3
 WANTED_VERSION = "git 2.31 or newer, and 2.38 for pipelines with parallel stages"
 
@@ -76,15 +73,6 @@ class Place(Struct, frozen=True):
     settings: tuple[str, ...] = ()
 
 
-class Line(Confidential, frozen=True):
-    """How git may talk to one remote: by which protocol alone, with which variables, how long and how much."""
-
-    protocol: str
-    timeout_seconds: float
-    variables: Mapping[str, str] = field(default_factory=dict)
-    max_output_bytes: int = 16 * 1024**2
-
-
 async def git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: int | None = None) -> bytes:
     """Run git and return its output; raises GitFailed with git's own words when it ends badly."""
     completed = await try_git(place, *arguments, stdin=stdin, max_bytes=max_bytes)
@@ -99,13 +87,12 @@ async def try_git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: 
     return await run_program(command if max_bytes is None else replace(command, max_output_bytes=max_bytes))
 
 
-async def git_to_remote(place: Place, line: Line, *arguments: str, stdin: bytes = b"") -> Completed:
-    """Run git in a repository of ours where it may talk to a remote that the caller has checked."""
-    environment = {**_ENVIRONMENT, "HOME": "/nonexistent", **line.variables, "GIT_ALLOW_PROTOCOL": line.protocol}
-    command = _command(place, arguments, environment, stdin)
-    return await run_program(
-        replace(command, timeout_seconds=line.timeout_seconds, max_output_bytes=line.max_output_bytes)
-    )
+async def git_to_remote(
+    place: Place, variables: Mapping[str, str], timeout_seconds: float, *arguments: str, stdin: bytes = b""
+) -> Completed:
+    """Run git in a repository of ours with variables that let it talk to a remote that the caller has checked."""
+    command = _command(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent", **variables}, stdin)
+    return await run_program(replace(command, timeout_seconds=timeout_seconds, max_output_bytes=16 * 1024**2))
 
 
 async def git_for_user(place: Place, *arguments: str) -> Completed:

@@ -21,18 +21,8 @@ from msgspec.structs import replace
 from codeloupe.errors import CodeloupeError, DiffSyntaxError, GitFailed, RevisionError
 from codeloupe.git.changes import CHANGE_FLAGS, parse_list, read_change, reconcile
 from codeloupe.git.command import DIFF_FLAGS, Place, git, try_git
-from codeloupe.git.diff import parse_diff
-from codeloupe.git.diff_text import decode_path, unquote
-from codeloupe.git.repository import (
-    DIFF_ATTRIBUTES,
-    USUAL_NAMES,
-    Repository,
-    in_engine,
-    merge_base,
-    resolve,
-    resolve_all,
-    temporary_engine,
-)
+from codeloupe.git.diff import decode_path, parse_diff, unquote
+from codeloupe.git.repository import USUAL_NAMES, Repository, merge_base, reading, resolve, resolve_all
 from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus
 from codeloupe.model.scope import CommitScope, PushedRange, PushedRef
@@ -75,8 +65,7 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
     separator = next((sign for sign in ("...", "..") if sign in query.revision), None)
     ends = [part or "HEAD" for part in query.revision.split(separator, 1)] if separator else [query.revision]
     revision = (separator or "").join(await resolve_all(repository, ends))
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        place = in_engine(git_dir)
+    with reading(repository) as place:
         if since is None:
             limits += [] if query.max_count is None else [f"--max-count={query.max_count}"]
             return await _log(place, *limits, "--end-of-options", revision, "--")
@@ -91,8 +80,8 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
 
 async def list_named_commits(repository: Repository, names: Sequence[str]) -> tuple[Commit, ...]:
     """The commits of these names, in their order."""
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        return await _named(in_engine(git_dir), [name.encode("ascii") for name in names])
+    with reading(repository) as place:
+        return await _named(place, [name.encode("ascii") for name in names])
 
 
 async def _named(place: Place, names: Sequence[bytes]) -> tuple[Commit, ...]:
@@ -161,13 +150,13 @@ async def read_commit_changes(
     With `merges` the change of a merge is only what it changed itself, and its numbers are those of that. A commit
     that cannot be read takes nothing from the others. While some commits are in use the next ones are being read.
     """
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        reader = _Reader(repository, in_engine(git_dir), shallow_edge(repository), merges=merges)
+    with reading(repository) as place:
+        reader = _Reader(repository, place, shallow_edge(repository), merges=merges)
         following: asyncio.Task[list[CommitChange]] | None = None
         try:
             for batch in [*_batches(commits), []]:
-                reading, following = following, asyncio.create_task(reader.read(batch))
-                for read in await reading if reading else ():
+                current, following = following, asyncio.create_task(reader.read(batch))
+                for read in await current if current else ():
                     yield read
         finally:
             if following is not None:

@@ -3,31 +3,28 @@
 It reads what git and `diff -u` write, alone or inside of a log or a mail. Hunks are taken by the counts in their
 headers, lines end at `\\n` only, and what is not certain is refused: a hunk in the wrong place is worse than none. A
 prefix of a name is recognised by what both names share, so `a/` and `b/`, git's mnemonic letters, the two directories
-of a recursive diff and no prefix at all are told apart without being told.
+of a recursive diff and no prefix at all are told apart.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError
-from codeloupe.git.diff_text import DiffText, quoted_length, read_hunks, unquote
-from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus, Hunk
+from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.system.regex import regex
 
 # As much as git itself shows.
 _LONGEST_SECTION = 80
-
-
 _ROW = regex(rb"[^\n]*\n|[^\n]+")
-
-
 _DEFINITION = regex(rb"[-+ ][A-Za-z_$]")
 
 
@@ -70,10 +67,12 @@ class _Rows:
         )
 
 
+_QUOTED = regex(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
 _GIT_HEADER = b"diff --git "
 _NAME_LINES = regex(rb"--- [^\n]*\n\+\+\+ ")
 _NO_FILE = b"/dev/null"
-_SPACED_DATE = regex(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
+# Where tabs were turned into spaces.
+_SPACED_DATE = regex(rb" (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
 _DATE = regex(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
 _NOTABLE = regex(
     rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files? |Files? |Only in |Submodule |\* Unmerged path "
@@ -82,45 +81,52 @@ _NOTABLE = regex(
 )
 # Words must follow it: the last removed line of a hunk that counts too few could look the same.
 _MAIL_SIGNATURE = regex(rb"-- ?\n(?!diff )[^-+ @\\\n]")
+_MAKE_AGAIN = "make the diff again, for example with `git diff > change.diff`, and do not edit it"
 _NO_COLOR = "the text has colour codes in it: make the diff with --no-color"
-_IS_COMBINED = (
-    "this is a combined diff of a merge, whose lines have no single old side",
-    "review the merge against its first parent: git diff MERGE^1 MERGE",
-)
-# Lines that may begin something which cannot be read, by their beginning in lower case: why not, and what to do.
-_REFUSED = {
-    b"diff --cc ": _IS_COMBINED,
-    b"diff --combined ": _IS_COMBINED,
-    b"@@@ -": _IS_COMBINED,
-    b"* unmerged path ": ("this file has unresolved conflicts", "resolve and add it, then make the diff again"),
-    b"\x1b": ("this line begins with a colour code, so the files cannot be read", _NO_COLOR),
-    b"content-": (
+# Lines that begin something which cannot be read: why not, and what to do.
+_REFUSED = (
+    (
+        regex(rb"diff --c|@@@"),
+        "this is a combined diff of a merge, whose lines have no single old side",
+        "review the merge against its first parent: git diff MERGE^1 MERGE",
+    ),
+    (regex(rb"\* "), "this file has unresolved conflicts", "resolve and add it, then make the diff again"),
+    (regex(rb"\x1b"), "this line begins with a colour code, so the files cannot be read", _NO_COLOR),
+    (
+        regex(rb"[Cc](?i:ontent-)"),
         "this mail is coded, so its lines are not those of the diff",
         "save the patch as plain text, as `git format-patch` writes it",
     ),
-}
-
-_SUBMODULE = regex(rb"Submodule ([^\n]+) ([0-9a-f]{4,64})\.{2,3}([0-9a-f]{4,64})(?: \([a-z ]+\))?:?(?=\n)")
-_BINARY = regex(rb"Binary files ([^\n]+) differ(?=\n)")
-_BINARY_OF_MERCURIAL = regex(rb"Binary file ([^\n]+) has changed(?=\n)")
-_BINARY_OF_SUBVERSION = regex(rb"Cannot display: file marked as a binary type\.?(?=\n)")
-_UNSHOWN = regex(rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file ")
-
-_EXTENDED = regex(
-    rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
-    rb"|similarity index|dissimilarity index|index) ([^\n]*)\n"
+    (regex(rb"@@ -"), "this hunk does not follow the header of a file or another hunk", _MAKE_AGAIN),
+    (
+        regex(rb"Submodule [^\n]+ [0-9a-f]{4,64}\.{2,3}[0-9a-f]{4,64}(?: \([a-z ]+\))?:?\n"),
+        "a submodule changed here and only its log is shown",
+        "make the diff with --submodule=short",
+    ),
 )
-_FORMS = {
-    "mode": regex(rb"[0-7]{6}"),
-    "similarity index": regex(rb"\d{1,3}%"),
-    "dissimilarity index": regex(rb"\d{1,3}%"),
-    "index": regex(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?"),
-}
+# As those, but in the text of a commit they are words like any other.
+_UNSHOWN = regex(
+    rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file |Binary file [^\n]+ has changed\n|Cannot display: "
+)
+_BINARY = regex(rb"Binary files ([^\n]+) differ\n")
+_EXTENDED = regex(
+    rb"(?:(old mode|new mode|deleted file mode|new file mode) ([0-7]{6})|((?:copy|rename) (?:from|to)) ([^\n]*)"
+    rb"|((?:dis)?similarity index) (\d{1,3}%)|(index) ([0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: [0-7]{6})?))\n"
+)
 _BINARY_BLOCK = regex(rb"(?:literal|delta) \d{1,20}\n")
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
     "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
 )
+# Ten digits are more lines than a file can have, and keep hostile numbers away from int(). Possessive, so that a
+# body of a million lines leaves nothing to go back to. Python 3.11 before 3.11.5 takes a last line without its end
+# along (gh-106052), so what was taken is cut after its last newline.
+_HUNK = regex(
+    rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@([^\n]*)\n"
+    rb"((?:[-+ ][^\n]*+\n)*+)"
+)
+# The sides of a hunk that a line is on.
+_SIDES = {b"+": frozenset({"new"}), b"-": frozenset({"old"}), b" ": frozenset({"old", "new"})}
 
 
 class _Section(NamedTuple):
@@ -133,12 +139,59 @@ class _Section(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """The names of a `---` and a `+++` line, as written but unquoted, and what was after a tab (a date, often)."""
+    """The names of a `---` and a `+++` line, as written but unquoted, and their dates."""
 
     old: bytes
     new: bytes
     old_date: bytes = b""
     new_date: bytes = b""
+
+
+class _Text(Struct, frozen=True):
+    """The whole diff, read by position."""
+
+    data: bytes
+
+    def line_end(self, position: int) -> int:
+        """Where the newline of this line is. Raises DiffSyntaxError when the text ends in the middle of the line."""
+        end = self.data.find(b"\n", position)
+        if end < 0:
+            raise self.refusal(position, "the text ends in the middle of a line, so the diff may be cut off")
+        return end
+
+    def refusal(self, position: int, problem: str, *, hint: str = _MAKE_AGAIN) -> DiffSyntaxError:
+        """An error that names the line at `position`, what is wrong there, and the line itself."""
+        line = self.data[position : position + 60].partition(b"\n")[0].decode("utf-8", "replace")
+        where = f"the line is {line!r}" if position < len(self.data) else "the text ends here"
+        number = self.data.count(b"\n", 0, position) + 1
+        return DiffSyntaxError(f"line {number}: {problem} ({where})", hint=hint)
+
+    def path(self, position: int, name: bytes) -> str:
+        """A path inside a repository, decoded. Raises DiffSyntaxError for a name no repository can hold."""
+        if here := re.match(rb"(?:\./)+", name):
+            name = name[here.end() :]
+        if not name or b"\0" in name:
+            raise self.refusal(position, "expected the name of a file")
+        if name.startswith(b"/") or b".." in name.split(b"/"):
+            raise self.refusal(
+                position,
+                "the name of the file leads out of the repository",
+                hint="make the diff in the root directory of the repository, with relative names",
+            )
+        return decode_path(name)
+
+
+def unquote(name: bytes) -> bytes | None:
+    """The bytes a name stands for. A name without quotes is itself; None if it is quoted and malformed."""
+    if not name.startswith(b'"'):
+        return name
+    # git's escapes are a part of Python's, and every byte is itself in Latin-1.
+    return name[1:-1].decode("unicode_escape").encode("latin-1") if _QUOTED.fullmatch(name) else None
+
+
+def decode_path(path: bytes) -> str:
+    """A path as the model keeps it; bytes that are not UTF-8 survive the way back through `os.fsencode`."""
+    return path.decode("utf-8", "surrogateescape")
 
 
 def parse_diff(data: bytes) -> tuple[FileChange, ...]:
@@ -150,55 +203,41 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     """
     if not data or data.isspace():
         return ()
-    sections = list(_read_sections(DiffText(_with_plain_line_ends(data))))
-    if not sections:
-        hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
-        raise DiffSyntaxError(
-            "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither",
-            hint=_NO_COLOR if b"\x1b[" in data else hint,
-        )
-    files: list[FileChange] = []
-    previous: _Section | None = None
-    for section in sections:
-        old, new = previous.change if previous else section.change, section.change
-        adjacent = previous is not None and previous.from_git and section.from_git and previous.end == section.start
-        swapped = (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED) and old.old_path == new.new_path
-        # git deletes a file in one section and creates one of another type in its place in the next.
-        if adjacent and swapped and old.old_mode and new.new_mode and old.old_mode[:3] != new.new_mode[:3]:
-            files[-1] = replace(
-                new,
-                old_path=old.old_path,
-                status=FileStatus.TYPE_CHANGED,
-                old_mode=old.old_mode,
-                old_blob=old.old_blob,
-                binary=old.binary or new.binary,
-                hunks=old.hunks + new.hunks,
-            )
-            previous = None
-        else:
-            files.append(new)
-            previous = section
-    return tuple(files)
-
-
-def _with_plain_line_ends(data: bytes) -> bytes:
-    """The diff as it was made: without the mark, and without the CRs, that a tool put in on its way here."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DiffSyntaxError(
             "line 1: this text is UTF-16, and a diff is bytes as git wrote them",
             hint="let git write the file itself: git diff --output=change.diff",
         )
     data = data.removeprefix(b"\xef\xbb\xbf")
-    first_end = data.find(b"\n")
     # git ends its own lines with LF; if each line ends with CRLF, a tool has put the CRs in.
-    if data[max(first_end - 1, 0) : first_end] == b"\r" and data.count(b"\r\n") == data.count(b"\n"):
-        return data.replace(b"\r\n", b"\n")
-    return data
-
-
-def _read_sections(text: DiffText) -> Iterator[_Section]:
-    data, position = text.data, 0
+    if data.partition(b"\n")[0].endswith(b"\r") and data.count(b"\r\n") == data.count(b"\n"):
+        data = data.replace(b"\r\n", b"\n")
+    files: list[FileChange] = []
     previous: _Section | None = None
+    for section in _read_sections(_Text(data)):
+        old, new = previous.change if previous else section.change, section.change
+        adjacent = previous is not None and previous.from_git and section.from_git and previous.end == section.start
+        swapped = (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED) and old.old_path == new.new_path
+        # git deletes a file in one section and creates one of another type in its place in the next.
+        if adjacent and swapped and old.old_mode and new.new_mode and old.old_mode[:3] != new.new_mode[:3]:
+            kept = {name: getattr(old, name) for name in ("old_path", "old_mode", "old_blob")}
+            binary, hunks = old.binary or new.binary, old.hunks + new.hunks
+            files[-1] = replace(new, status=FileStatus.TYPE_CHANGED, binary=binary, hunks=hunks, **kept)
+            previous = None
+        else:
+            files.append(new)
+            previous = section
+    if not files:
+        hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
+        raise DiffSyntaxError(
+            "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither",
+            hint=_NO_COLOR if b"\x1b[" in data else hint,
+        )
+    return tuple(files)
+
+
+def _read_sections(text: _Text) -> Iterator[_Section]:
+    data, position = text.data, 0
     plain = b"\n" + _GIT_HEADER not in data and not data.startswith(_GIT_HEADER)
     # What is notable follows a line end; the beginning gets one.
     found = _NOTABLE.match(b"\n" + data[:60])
@@ -209,76 +248,70 @@ def _read_sections(text: DiffText) -> Iterator[_Section]:
         if section is None:
             position += 1
             continue
-        change = section.change
-        # Name lines that belong to a git section above, but are parted from it by a line nobody knows.
-        orphaned = previous is not None and previous.from_git and not previous.change.hunks and not section.from_git
-        if previous is not None and orphaned and change.hunks and change.path == previous.change.path:
-            raise text.refusal(previous.end, "expected a header line that git writes")
-        if change.hunks:
+        if section.change.hunks:
             _refuse_uncounted_lines(text, section.end)
         yield section
-        previous, position = section, section.end
+        position = section.end
 
 
-def _read_notable(text: DiffText, position: int, *, plain: bool) -> _Section | None:
+def _read_notable(text: _Text, position: int, *, plain: bool) -> _Section | None:
     """The section that begins here, or None where it is but text. `plain`: no section of git is in the whole text."""
     data = text.data
     if data.startswith(_GIT_HEADER, position):
         return _read_git_section(text, position)
     if _NAME_LINES.match(data, position):
         return _read_plain_section(text, position)
-    sign = next((sign for sign in _REFUSED if data[position : position + len(sign)].lower() == sign), None)
-    if sign is not None:
-        raise text.refusal(position, _REFUSED[sign][0], hint=_REFUSED[sign][1])
-    if data.startswith(b"@@ -", position):
-        raise text.refusal(position, "this hunk does not follow the header of a file or another hunk")
+    for sign, problem, hint in _REFUSED:
+        if sign.match(data, position):
+            raise text.refusal(position, problem, hint=hint)
     if plain and _UNSHOWN.match(data, position):
         raise text.refusal(
             position,
             "a file changed here and the diff does not show how",
             hint="make the diff with `diff -ruN old new`, which shows files that are on one side only",
         )
-    return (_read_binary_note(text, position) if plain else None) or _read_submodule_note(text, position)
+    match = _BINARY.match(data, position) if plain else None
+    if match is None:
+        return None
+    # Cut at the only ` and `, or in the middle if the same name is on both sides of it.
+    line = match[1]
+    cut = line.find(b" and ") if line.count(b" and ") == 1 else (len(line) - 5) // 2
+    old, new = unquote(line[:cut]), unquote(line[cut + 5 :])
+    if old is None or new is None or (line.count(b" and ") > 1 and not _shared_path(old, new)):
+        raise text.refusal(position, "the two names in this line cannot be told apart")
+    return _Section(replace(_plain_change(text, position, _Names(old, new)), binary=True), position, match.end())
 
 
-def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
-    """Refuse a line after a hunk that looks like its own: its header counts too few. Parts of a mail are none."""
+def _refuse_uncounted_lines(text: _Text, position: int) -> None:
+    """Refuse a line after a hunk that looks like its own: its header counts too few. The end of a mail is none."""
     data = text.data
     while data.startswith(b"\n", position):
         position += 1
-    if position >= text.size:
-        return
-    end = text.line_end(position)
-    if not data.startswith((b"+", b"-", b" ", b"\\"), position) or _NAME_LINES.match(data, position):
-        return
-    is_mail = _MAIL_SIGNATURE.match(data, position) or data[position:end].removesuffix(b"--") in text.mail_boundaries
-    if not is_mail:
+    if position < len(data):
+        text.line_end(position)
+    is_like_one = data.startswith((b"+", b"-", b" ", b"\\"), position) and not _NAME_LINES.match(data, position)
+    if is_like_one and not _MAIL_SIGNATURE.match(data, position):
         raise text.refusal(position, "this line comes after the last one that the hunk header counts")
 
 
-def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
+def _read_names(text: _Text, position: int) -> tuple[_Names, int]:
     """The two name lines at `position`, and the position after them. Raises DiffSyntaxError on anything else."""
     if not _NAME_LINES.match(text.data, position):
         raise text.refusal(position, "expected a `---` line and a `+++` line")
-    middle = text.line_end(position) + 1
-    end = text.line_end(middle) + 1
-    old, old_date = _read_name(text, position, line=text.data[position + 4 : middle - 1])
-    new, new_date = _read_name(text, middle, line=text.data[middle + 4 : end - 1])
-    return _Names(old, new, old_date, new_date), end
-
-
-def _read_name(text: DiffText, position: int, *, line: bytes) -> tuple[bytes, bytes]:
-    """A name and what is after its tab. git writes a bare tab after a name that has a space."""
-    if line.startswith(b'"'):
-        length = quoted_length(line) or 0
-        name, rest = unquote(line[:length]), line[length:]
-        if not length or name is None or (rest and not rest.startswith(b"\t")):
-            raise text.refusal(position, "this quoted name is malformed")
-        return name, rest[1:]
-    name, _, rest = line.partition(b"\t")
-    if b"\t" in rest:
-        raise text.refusal(position, "there is more than one tab in this line, so the name of the file is not certain")
-    return name, rest
+    found: list[tuple[bytes, bytes]] = []
+    for _ in range(2):
+        end = text.line_end(position)
+        # git writes a bare tab after a name that has a space; others write a date after it.
+        written, tab, date = text.data[position + 4 : end].partition(b"\t")
+        if not tab and (spaced := _SPACED_DATE.search(written, max(0, len(written) - 50))):
+            written, date = written[: spaced.start()].rstrip(b" "), spaced[1]
+        name = unquote(written)
+        if name is None or b"\t" in date:
+            raise text.refusal(position, "the name in this line is malformed, or followed by more than one tab")
+        found.append((name, date))
+        position = end + 1
+    (old, old_date), (new, new_date) = found
+    return _Names(old, new, old_date, new_date), position
 
 
 def _shared_path(old: bytes, new: bytes) -> bytes | None:
@@ -297,22 +330,16 @@ def _status_of(old_path: str | None, new_path: str | None) -> FileStatus:
     return FileStatus.MODIFIED if old_path == new_path else FileStatus.RENAMED
 
 
-def _read_plain_section(text: DiffText, position: int) -> _Section:
+def _read_plain_section(text: _Text, position: int) -> _Section:
     names, end = _read_names(text, position)
-    old, new = _SPACED_DATE.search(names.old), _SPACED_DATE.search(names.new)
-    if old and new and not names.old_date and not names.new_date:
-        # Tabs were turned into spaces on the way.
-        names = _Names(names.old[: old.start()], names.new[: new.start()], old[1], new[1])
-    hunks, end = read_hunks(text, end)
-    change = _plain_change(text, position, names=names, hunks=hunks)
+    hunks, end = _read_hunks(text, end)
+    change = _plain_change(text, position, names, hunks)
     if (change.old_path is None and change.deleted) or (change.new_path is None and change.added):
         raise text.refusal(position, "the names of this section contradict its hunks")
     return _Section(change, position, end)
 
 
-def _plain_change(
-    text: DiffText, position: int, *, names: _Names, hunks: tuple[Hunk, ...] = (), binary: bool = False
-) -> FileChange:
+def _plain_change(text: _Text, position: int, names: _Names, hunks: tuple[Hunk, ...] = ()) -> FileChange:
     old_path: str | None
     new_path: str | None
     if names.old == _NO_FILE and names.new == _NO_FILE:
@@ -325,67 +352,22 @@ def _plain_change(
     else:
         shared = _shared_path(names.old, names.new)
         old_path, new_path = text.path(position, shared or names.old), text.path(position, shared or names.new)
-        if _tells_of_no_file(names.old_date) and not any(hunk.old_lines for hunk in hunks):
+        if _is_epoch(names.old_date) and not any(hunk.old_lines for hunk in hunks):
             old_path = None
-        elif _tells_of_no_file(names.new_date) and not any(hunk.new_lines for hunk in hunks):
+        elif _is_epoch(names.new_date) and not any(hunk.new_lines for hunk in hunks):
             new_path = None
-    return FileChange(old_path, new_path, _status_of(old_path, new_path), binary=binary, hunks=hunks)
+    return FileChange(old_path, new_path, _status_of(old_path, new_path), hunks=hunks)
 
 
-def _tells_of_no_file(date: bytes) -> bool:
-    """Whether there was no such file: diff says so by the beginning of 1970, Subversion by words."""
+def _is_epoch(date: bytes) -> bool:
+    """Whether it is the beginning of 1970, by which diff says that there is no such file."""
     if match := _DATE.fullmatch(date):
         with suppress(ValueError):
             return datetime.fromisoformat(f"{match[1].decode()}{match[2].decode()}").timestamp() == 0
-    return date in (b"(nonexistent)", b"(revision 0)")
+    return False
 
 
-def _read_submodule_note(text: DiffText, position: int) -> _Section | None:
-    """A `Submodule path old..new` note, which git writes in place of a section under `diff.submodule=log`."""
-    match = _SUBMODULE.match(text.data, position)
-    if match is None:
-        return None
-    path = text.path(position, match[1])
-    old_blob, new_blob = (blob.decode("ascii") if blob.strip(b"0") else None for blob in match.group(2, 3))
-    old_path, new_path = path if old_blob else None, path if new_blob else None
-    old_mode, new_mode = (SUBMODULE_MODE if blob else None for blob in (old_blob, new_blob))
-    change = FileChange(old_path, new_path, _status_of(old_path, new_path), old_mode, new_mode, old_blob, new_blob)
-    return _Section(change, position, match.end() + 1)
-
-
-def _read_binary_note(text: DiffText, position: int) -> _Section | None:
-    """What a plain diff says of a binary file that changed. Raises DiffSyntaxError if its name is not certain."""
-    data = text.data
-    if match := _BINARY.match(data, position):
-        names = _split_at_and(match[1])
-        if names is None:
-            raise text.refusal(position, "the two names in this line cannot be told apart")
-    elif match := _BINARY_OF_MERCURIAL.match(data, position):
-        names = _Names(match[1], match[1])
-    elif match := _BINARY_OF_SUBVERSION.match(data, position):
-        # Subversion writes the name two lines above, over a line of `=`.
-        line, ruler = [b"", b"", *data[max(0, position - 5_000) : position].split(b"\n")][-3:-1]
-        if not line.startswith(b"Index: ") or ruler.strip(b"="):
-            raise text.refusal(position, "this line does not say which file it is about")
-        names = _Names(line.removeprefix(b"Index: "), line.removeprefix(b"Index: "))
-    else:
-        return None
-    return _Section(_plain_change(text, position, names=names, binary=True), position, match.end() + 1)
-
-
-def _split_at_and(line: bytes) -> _Names | None:
-    """Both names: cut at the only ` and `, or in the middle if the same name is on both sides of it."""
-    count = line.count(b" and ")
-    cut = line.find(b" and ") if count == 1 else (len(line) - 5) // 2
-    old, new = line[:cut], line[cut + 5 :]
-    if line[cut : cut + 5] != b" and " or (count > 1 and _shared_path(old, new) is None):
-        return None
-    # Bazaar writes a date after each name, as in a `---` line.
-    names = unquote(old.partition(b"\t")[0]), unquote(new.partition(b"\t")[0])
-    return None if names[0] is None or names[1] is None else _Names(names[0], names[1])
-
-
-def _read_git_section(text: DiffText, position: int) -> _Section:
+def _read_git_section(text: _Text, position: int) -> _Section:
     """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing."""
     fields, end = _read_header(text, position)
     names, hunks, binary, end = _read_content(text, end)
@@ -412,25 +394,17 @@ def _read_git_section(text: DiffText, position: int) -> _Section:
     return _Section(change, position, end, from_git=True)
 
 
-def _read_header(text: DiffText, start: int) -> tuple[dict[str, bytes], int]:
+def _read_header(text: _Text, start: int) -> tuple[dict[str, bytes], int]:
     """What the header lines say, by their labels, with the names of the `diff --git` line, and where they end."""
     end = text.line_end(start)
-    fields = {"names": text.data[start + len(_GIT_HEADER) : end]}
-    if fields["names"].endswith(b"\r"):
-        raise text.refusal(
-            start,
-            "this line ends in CRLF and others do not",
-            hint="convert the whole diff to one kind of line end, or make it again with `git diff > change.diff`",
-        )
-    position = end + 1
+    fields, position = {"names": text.data[start + len(_GIT_HEADER) : end]}, end + 1
     while match := _EXTENDED.match(text.data, position):
-        label, value = match[1].decode("ascii"), match[2]
-        form = _FORMS.get("mode" if label.endswith(" mode") else label)
-        if label in fields or (form is not None and form.fullmatch(value) is None):
-            raise text.refusal(position, "this header line is malformed or is given twice")
-        fields[label] = value
+        label, value = (group for group in match.groups() if group is not None)
+        if label.decode() in fields:
+            raise text.refusal(position, "this header line is given twice")
+        fields[label.decode()] = value
         position = match.end()
-    if position < text.size:
+    if position < len(text.data):
         text.line_end(position)
     pairs = (("old mode", "new mode"), ("rename from", "rename to"), ("copy from", "copy to"))
     exclusive = ("new file mode", "deleted file mode", "rename from", "copy from")
@@ -440,17 +414,15 @@ def _read_header(text: DiffText, start: int) -> tuple[dict[str, bytes], int]:
     return fields, position
 
 
-def _read_content(text: DiffText, position: int) -> tuple[_Names | None, tuple[Hunk, ...], bool, int]:
+def _read_content(text: _Text, position: int) -> tuple[_Names | None, tuple[Hunk, ...], bool, int]:
     """What follows the header: the name lines with their hunks, whether it is binary instead, and the end."""
     data = text.data
     if data.startswith(b"--- ", position):
         names, hunks_start = _read_names(text, position)
-        hunks, end = read_hunks(text, hunks_start)
+        hunks, end = _read_hunks(text, hunks_start)
         return names, hunks, False, end
-    if data.startswith((b"Binary files ", b"Binary file "), position):
-        end = text.line_end(position)
-        if data.endswith((b" differ", b" has changed"), position, end):  # git's words, and Mercurial's
-            return None, (), True, end + 1
+    if note := _BINARY.match(data, position):
+        return None, (), True, note.end()
     if not data.startswith(b"GIT binary patch\n", position):
         return None, (), False, position
     # One or two blocks, each of which ends with an empty line.
@@ -466,7 +438,7 @@ def _read_content(text: DiffText, position: int) -> tuple[_Names | None, tuple[H
     return None, (), True, position
 
 
-def _git_change(text: DiffText, start: int, fields: Mapping[str, bytes], names: _Names | None) -> FileChange:
+def _git_change(text: _Text, start: int, fields: Mapping[str, bytes], names: _Names | None) -> FileChange:
     move = next((kind for kind in ("rename", "copy") if f"{kind} from" in fields), None)
     stated: tuple[bytes | None, bytes | None]
     if move is None:
@@ -492,52 +464,106 @@ def _git_change(text: DiffText, start: int, fields: Mapping[str, bytes], names: 
     else:
         status = _status_of(old_path, new_path)
     words = {label: value.decode("ascii", "replace") for label, value in fields.items() if label != "names"}
-    index = _FORMS["index"].fullmatch(fields.get("index", b""))
-    blobs = [blob.decode("ascii") if blob.strip(b"0") else None for blob in index.group(1, 2)] if index else [None] * 2
-    mode = index[3].decode("ascii") if index and index[3] else None
+    blobs, _, mode = words.get("index", "..").partition(" ")
+    old_blob, new_blob = (blob if blob.strip("0") else None for blob in blobs.split(".."))
     has_old, has_new = status is not FileStatus.ADDED, status is not FileStatus.DELETED
     return FileChange(
         old_path=old_path if has_old else None,
         new_path=new_path if has_new else None,
         status=status,
-        old_mode=words.get("old mode") or words.get("deleted file mode") or (mode if has_old else None),
-        new_mode=words.get("new mode") or words.get("new file mode") or (mode if has_new else None),
-        old_blob=blobs[0],
-        new_blob=blobs[1],
+        old_mode=words.get("old mode") or words.get("deleted file mode") or (mode if has_old and mode else None),
+        new_mode=words.get("new mode") or words.get("new file mode") or (mode if has_new and mode else None),
+        old_blob=old_blob,
+        new_blob=new_blob,
         similarity=int(words["similarity index"][:-1]) if "similarity index" in words else None,
     )
 
 
 def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
     """The paths of a section without rename or copy lines, by its first and its name lines; None if they disagree."""
-    written = _split_names(line)
-    if written is None and names is not None:
-        # Where the prefixes differ in length, one of the names is known from its own line.
-        if names.new != _NO_FILE and line.endswith(b" " + names.new):
-            written = line[: -len(names.new) - 1], names.new
-        elif names.old != _NO_FILE and line.startswith(names.old + b" "):
-            written = names.old, line[len(names.old) + 1 :]
-    if written is None or (
-        names and (names.old not in (written[0], _NO_FILE) or names.new not in (written[1], _NO_FILE))
-    ):
+    if line.startswith(b'"'):
+        quoted = _QUOTED.match(line)
+        cut = quoted.end() if quoted else 0
+    elif line.endswith(b'"'):
+        cut = line.find(b' "')
+    elif names and names.new != _NO_FILE:
+        cut = len(line) - len(names.new) - 1
+    elif names:
+        cut = len(names.old)
+    else:
+        cut = len(line) // 2  # without quotes they are equal after prefixes of one length
+    old, new = unquote(line[:cut]), unquote(line[cut + 1 :])
+    if line[cut : cut + 1] != b" " or old is None or new is None:
         return None
-    old, new = written
-    shared = _shared_path(old, new)
-    if shared is not None:
+    if names and (names.old not in (old, _NO_FILE) or names.new not in (new, _NO_FILE)):
+        return None
+    if (shared := _shared_path(old, new)) is not None:
         return shared, shared
     two_files = names and _NO_FILE not in (names.old, names.new) and old.startswith(b"a/") and new.startswith(b"b/")
     return (old[2:], new[2:]) if two_files else None
 
 
-def _split_names(line: bytes) -> tuple[bytes, bytes] | None:
-    """Both names of a `diff --git` line. Unquoted, they are equal after prefixes of one length: cut in the middle."""
-    is_quoted = line.startswith(b'"') or line.endswith(b'"')
-    cut = line.find(b' "') if is_quoted else len(line) // 2
-    if line.startswith(b'"'):
-        cut = quoted_length(line) or 0
-    if line[cut : cut + 1] != b" ":
-        return None
-    old, new = unquote(line[:cut]), unquote(line[cut + 1 :])
-    if old is None or new is None or (not is_quoted and _shared_path(old, new) is None):
-        return None
-    return old, new
+def _read_hunks(text: _Text, position: int) -> tuple[tuple[Hunk, ...], int]:
+    """All hunks of one file, and the position after the last one. Raises DiffSyntaxError where a count does not fit."""
+    hunks: list[Hunk] = []
+    old_free = new_free = 0
+    while text.data.startswith(b"@@", position) or not hunks:
+        hunk, end = _read_hunk(text, position)
+        old_first, new_first = hunk.old_start + (not hunk.old_lines), hunk.new_start + (not hunk.new_lines)
+        if old_first < old_free or new_first < new_free:
+            raise text.refusal(position, "this hunk overlaps the one before it, or hunks are out of order")
+        old_free, new_free = old_first + hunk.old_lines, new_first + hunk.new_lines
+        hunks.append(hunk)
+        position = end
+    return tuple(hunks), position
+
+
+def _read_hunk(text: _Text, position: int) -> tuple[Hunk, int]:
+    """One hunk, as long as its header says. The usual one is never cut into lines: their beginnings are counted."""
+    match = _HUNK.match(text.data, position)
+    if match is None:
+        raise text.refusal(position, "expected a hunk header like `@@ -1,4 +1,5 @@`")
+    old, old_count, new, new_count, section, body = match.groups()
+    old_start, old_lines = int(old), int(old_count) if old_count else 1
+    new_start, new_lines = int(new), int(new_count) if new_count else 1
+    if (old_lines and not old_start) or (new_lines and not new_start) or not (old_lines or new_lines):
+        raise text.refusal(position, "this hunk header gives lines that cannot exist")
+    body = body[: body.rfind(b"\n") + 1]
+    start, lines = match.start(6), body.count(b"\n")
+    end = start + len(body)
+    # So many lines under this header leave only these numbers; counting proves them.
+    added, deleted = lines - old_lines, lines - new_lines
+    if (
+        body.count(b"\n+") + body.startswith(b"+") != added
+        or body.count(b"\n-") + body.startswith(b"-") != deleted
+        or text.data.startswith(b"\\", end)
+    ):
+        end, added, deleted = _walk_body(text, start, old_lines, new_lines)
+        body = text.data[start:end]
+    heading = section.removeprefix(b" ").decode("utf-8", "replace")
+    return Hunk(old_start, old_lines, new_start, new_lines, body, heading, added, deleted), end
+
+
+def _walk_body(text: _Text, start: int, old_lines: int, new_lines: int) -> tuple[int, int, int]:
+    """Where an unusual body ends, and its added and deleted lines: one with markers, or with lines that do not fit."""
+    data, position, last = text.data, start, b""
+    added = deleted = context = 0
+    ended: frozenset[str] = frozenset()
+    while added + context < new_lines or deleted + context < old_lines or data.startswith(b"\\", position):
+        # An empty line is a context line that lost its space.
+        sign = b" " if data.startswith(b"\n", position) else data[position : position + 1]
+        added += sign == b"+"
+        deleted += sign == b"-"
+        context += sign == b" "
+        sides = _SIDES.get(last if sign == b"\\" else sign)
+        if sign != b"\\" and (sides is None or added + context > new_lines or deleted + context > old_lines):
+            counts = f"{old_lines} old and {new_lines} new lines, as its header says"
+            if position >= len(data):
+                raise text.refusal(position, f"the hunk is cut off: expected {counts}")
+            raise text.refusal(position, f"the hunk does not hold {counts}: this line does not fit in")
+        if sides is None or sides & ended:
+            raise text.refusal(position, "a marker above or here does not come after the last line of a file")
+        ended |= sides if sign == b"\\" else frozenset()
+        last = sign
+        position = text.line_end(position) + 1
+    return position, added, deleted

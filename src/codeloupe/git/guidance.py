@@ -14,17 +14,14 @@ from pathlib import Path
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.command import git, try_git
 from codeloupe.git.repository import (
-    DIFF_ATTRIBUTES,
     REGULAR_MODES,
     Repository,
     blob_sizes,
-    copy_index,
-    in_engine,
     list_entries,
     read_file_at,
     read_head,
     read_objects,
-    temporary_engine,
+    reading,
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
@@ -56,10 +53,7 @@ async def read_guidance(
     if trusted and sides.side is Side.WORKING_TREE:
         return await read_working_guidance(repository, paths)
     tree = sides.head if trusted else sides.base
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        if tree is None:
-            copy_index(repository.index, git_dir)
-        place = in_engine(git_dir)
+    with reading(repository, index=tree is None) as place:
         # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
         names = [name for name in _places(paths) if place_of(Path(), name) is not None]
         there = {entry.path: entry for entry in await list_entries(place, tree, names)}
@@ -125,9 +119,9 @@ async def read_intent(repository: Repository, sides: Sides, *, context: str = ""
 async def _messages(repository: Repository, since: str | None, until: str) -> list[tuple[str, str]]:
     """Subject and body of each commit; merges are left out, except one that was asked for alone."""
     limits = ("--max-count=1",) if since is None else ("--max-count=20", "--no-merges", f"^{since}")
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+    with reading(repository) as place:
         words = ("log", "-z", "--no-show-signature", "--no-patch", "--format=tformat:%s%n%n%b")
-        output = await git(in_engine(git_dir), *words, *limits, until, "--")
+        output = await git(place, *words, *limits, until, "--")
     messages: list[tuple[str, str]] = []
     for record in output.decode("utf-8", "replace").split("\0"):
         if record.strip():

@@ -10,7 +10,6 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -44,20 +43,8 @@ class FetchedPullRequest(Struct, frozen=True):
     scope: FetchedScope
 
 
-class _RemoteBranch(NamedTuple):
-    """A branch or tag of a remote by its short name, with its object; or a commit that was named outright."""
-
-    name: str
-    sha: str
-
-
-class _RemotePullRequest(NamedTuple):
-    """The commits a remote names; `merge` is its own try to merge, `base` the one asked for or the default branch."""
-
-    family: RefFamily
-    head: str
-    merge: str | None
-    base: _RemoteBranch | None
+# A branch or tag of a remote by its short name, with its object; or a commit that was named outright.
+_Branch = tuple[str, str]
 
 
 async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Path) -> FetchedPullRequest:
@@ -77,16 +64,31 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     root = into / (name if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}", name) else "repository")
     git_dir = make_engine(root, address)
     remote = RemoteRepository(address, git_dir)
-    there = await _ask_for(remote, asked, base=request.base)
-    object_format = "sha256" if len(there.head) == 64 else "sha1"
+    families, default = await _ask_for(remote, asked, base=request.base)
+    family, (head, merge) = next(iter(families.items()))
+    object_format = "sha256" if len(head) == 64 else "sha1"
     partial = not (at_hand and is_at_hand and await _borrow_known(git_dir, at_hand, object_format))
     make_engine(root, address, object_format=object_format, partial=partial)
-    base, head = await _fetch_history(remote, there, partial=partial, chosen=request.base is not None), there.head
+    tried = None
+    # The remote's own try to merge tells what the pull request goes to, as long as it is a try to merge this head.
+    if merge is not None and request.base is None:
+        await _fetch_commits(remote, partial=partial, head=head, merge=merge)
+        parents = await parents_of(Place(git_dir), merge)
+        if len(parents) == 2 and parents[1] == head:
+            is_default = default is not None and default[1] == parents[0]
+            tried = default if is_default else (f"its base {parents[0][:12]}", parents[0])
+    base = tried or default
+    if base is None:
+        raise RevisionError(
+            f"{address.name} does not say which branch the pull request targets", hint="name that branch with --base"
+        )
+    if tried is None:
+        await _fetch_commits(remote, partial=partial, head=head, base=base[1])
     fetched = await open_repository(root)
-    start = await merge_base(fetched, base.sha, head)
+    start = await merge_base(fetched, base[1], head)
     if start == head:
         raise RevisionError(
-            f"every commit of pull request {asked.number} is in {base.name} already, so there is nothing to review",
+            f"every commit of pull request {asked.number} is in {base[0]} already, so there is nothing to review",
             hint="give --base a commit from before it was merged",
         )
     if partial:
@@ -95,14 +97,14 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
         silent = ("fetch.negotiationAlgorithm=noop",)
         await remote.call(*_FETCH, "--no-filter", "--stdin", "origin", stdin=trees, settings=silent)
     # Checked out, so to say: history knows a pull request by the name of its branch, and a project by its root.
-    ref = branch_ref(f"{address.name}/{there.family}/{asked.number}")
-    await git(Place(git_dir), "update-ref", ref, base.sha)
+    ref = branch_ref(f"{address.name}/{family}/{asked.number}")
+    await git(Place(git_dir), "update-ref", ref, base[1])
     (git_dir / "HEAD").write_text(f"ref: {ref}\n", encoding="ascii")
-    is_assumed = request.base is None and base is there.base
-    page = page_of(address, asked.number, there.family)
-    against = f"{base.name}, which is assumed," if is_assumed else base.name
+    is_assumed = request.base is None and tried is None
+    against = f"{base[0]}, which is assumed," if is_assumed else base[0]
+    page = page_of(address, asked.number, family)
     description = f"pull request {page} against {against} ({start[:12]} to {head[:12]})"
-    return FetchedPullRequest(root, FetchedScope(start, head, description, base.name if is_assumed else ""))
+    return FetchedPullRequest(root, FetchedScope(start, head, description, base[0] if is_assumed else ""))
 
 
 async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Path) -> tuple[RemoteAddress, bool]:
@@ -178,8 +180,10 @@ def branch_ref(name: str) -> str:
     return f"refs/heads/{'/'.join(parts)}"
 
 
-async def _ask_for(remote: RemoteRepository, name: PullRequestName, *, base: str | None) -> _RemotePullRequest:
-    """Ask a remote for a pull request. Raises RevisionError when it has none, else as the call does."""
+async def _ask_for(
+    remote: RemoteRepository, name: PullRequestName, *, base: str | None
+) -> tuple[dict[RefFamily, tuple[str, str | None]], _Branch | None]:
+    """By kind of ref the head and the remote's own try to merge, and the base: the one asked for, or the default."""
     families: tuple[RefFamily, ...] = ("pull", "merge-requests") if name.family is None else (name.family,)
     wanted = ["HEAD", *(f"refs/{family}/{name.number}/{part}" for family in families for part in ("head", "merge"))]
     homes = () if base is None else (f"refs/heads/{base}", f"refs/tags/{base}^{{}}", f"refs/tags/{base}")
@@ -194,46 +198,27 @@ async def _ask_for(remote: RemoteRepository, name: PullRequestName, *, base: str
             default = what.removeprefix("ref: refs/heads/")
         elif ref in (*wanted, *homes) and OBJECT_NAME.fullmatch(what):  # a pattern of git's names others too
             refs[ref] = what
-    family = next((family for family in families if f"refs/{family}/{name.number}/head" in refs), None)
-    if family is None:
+    places = {family: f"refs/{family}/{name.number}" for family in families}
+    there = {
+        family: (refs[f"{ref}/head"], refs.get(f"{ref}/merge"))
+        for family, ref in places.items()
+        if f"{ref}/head" in refs
+    }
+    if not there:
         raise RevisionError(
             f"{remote.address.name} has no pull request {name.number}",
             hint="check the number; of a clone with several remotes, `upstream` is asked, else `origin`",
         )
     if base is None:
-        found = _RemoteBranch(default, refs["HEAD"]) if "HEAD" in refs else None
-    elif OBJECT_NAME.fullmatch(base):
-        found = _RemoteBranch(base[:12], base)
-    elif home := next((home for home in homes if home in refs), None):
-        found = _RemoteBranch(base, refs[home])
-    else:
-        raise RevisionError(
-            f"{remote.address.name} has no branch or tag {base!r}",
-            hint="with --pr, --base names a branch or a tag of the remote, or a commit by its full name",
-        )
-    ref = f"refs/{family}/{name.number}"
-    return _RemotePullRequest(family, refs[f"{ref}/head"], refs.get(f"{ref}/merge"), found)
-
-
-async def _fetch_history(
-    remote: RemoteRepository, there: _RemotePullRequest, *, partial: bool, chosen: bool
-) -> _RemoteBranch:
-    """Fetch the commits of the pull request and of what it is compared with, perhaps `chosen`, which is returned."""
-    # The remote's own try to merge tells what the pull request goes to, as long as it is a try to merge this head.
-    if there.merge is not None and not chosen:
-        await _fetch_commits(remote, partial=partial, head=there.head, merge=there.merge)
-        parents = await parents_of(Place(remote.git_dir), there.merge)
-        if len(parents) == 2 and parents[1] == there.head:
-            base = there.base
-            name = base.name if base is not None and base.sha == parents[0] else f"its base {parents[0][:12]}"
-            return _RemoteBranch(name, parents[0])
-    if there.base is None:
-        raise RevisionError(
-            f"{remote.address.name} does not say which branch the pull request targets",
-            hint="name that branch with --base",
-        )
-    await _fetch_commits(remote, partial=partial, head=there.head, base=there.base.sha)
-    return there.base
+        return there, (default, refs["HEAD"]) if "HEAD" in refs else None
+    if OBJECT_NAME.fullmatch(base):
+        return there, (base[:12], base)
+    if home := next((home for home in homes if home in refs), None):
+        return there, (base, refs[home])
+    raise RevisionError(
+        f"{remote.address.name} has no branch or tag {base!r}",
+        hint="with --pr, --base names a branch or a tag of the remote, or a commit by its full name",
+    )
 
 
 async def _fetch_commits(remote: RemoteRepository, *, partial: bool, **wanted: str) -> None:

@@ -19,20 +19,19 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, RevisionError, UsageError
-from codeloupe.git.command import Line, Place, failure, git_for_user, git_to_remote
+from codeloupe.git.command import Place, failure, git_for_user, git_to_remote
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
 Protocol = Literal["https", "ssh", "http", "file"]
 RefFamily = Literal["pull", "merge-requests"]
 
-_NUMBER = regex(r"[#!]?([0-9]{1,10})")
-_SHORT = regex(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){1,9})[#!]([0-9]{1,10})")
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
+_SHORT = regex(rf"(?:({_WORD}(?:/{_WORD}){{1,9}})?[#!])?([0-9]{{1,10}})")
 _HOST = regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-_SCP = regex(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):([^:].*)")
+_SCP = regex(rf"(?:{_WORD}@)?([A-Za-z0-9_][A-Za-z0-9_.-]{{0,252}}):([^:].*)")
 _SSH_SCHEMES = ("ssh", "git+ssh", "ssh+git")
 _MARKS: dict[str, RefFamily] = {"pull": "pull", "pulls": "pull", "merge_requests": "merge-requests"}
-_LONGEST = 2_000
 _SECONDS_BETWEEN_LOOKS = 0.5
 
 # A user's own settings for ssh hold, but for what would wait for a person or outlive the call.
@@ -40,8 +39,7 @@ _SSH_SETTINGS = (
     *("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=30", "ServerAliveInterval=30"),
     *("ControlMaster=no", "ControlPath=none", "ClearAllForwardings=yes", "ForwardAgent=no", "PermitLocalCommand=no"),
 )
-_SSH = " ".join(("ssh", *(f"-o {setting}" for setting in _SSH_SETTINGS)))
-_SSH_NAMES = ("SSH_AUTH_SOCK", "USER", "LOGNAME")
+_SSH = {"GIT_SSH_COMMAND": " -o ".join(("ssh", *_SSH_SETTINGS)), "GIT_SSH_VARIANT": "ssh"}
 _HTTP_NAMES = (
     *("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "all_proxy", "no_proxy"),
     *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -52,47 +50,21 @@ _HELPER_NAMES = (
     *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
 )
-_NO_COMMIT = r"not our ref|unadvertised object"
 _CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
-# What git says when a remote gives nothing, what we say of it, and what the caller can do. Of an ssh server that cannot
-# be reached git also says that it hung up, and that there may be no such repository, so the order counts.
-_FAILURES = (
-    (
-        r"Permission denied \(|Too many authentication failures",
-        "{host} refused the ssh login: it accepts none of this user's ssh keys",
-        f"load a key (ssh-add), or {_CHECK_OUT}",
+_NO_COMMIT = r"not our ref|unadvertised object"
+# What git says when a remote gives nothing, and what we say of it. Of an ssh server that cannot be reached git also
+# says that it hung up, and that there may be no such repository, so the order counts.
+_FAILURES = {
+    r"Permission denied \(|Too many authentication failures": "{host} refused the ssh login with each of your keys",
+    r"could not read (?:Username|Password)|Authentication failed|returned error: 40[13]": (
+        "{name} wants a login that your git does not have, or does not exist"
     ),
-    (
-        r"could not read (?:Username|Password)|Authentication failed|returned error: 40[13]",
-        "{name} wants a login that your git does not have, or does not exist",
-        f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {_CHECK_OUT}",
-    ),
-    (
-        r"Host key verification failed",
-        "the host key of {host} is not known here, or has changed",
-        "connect once with ssh by hand, and compare the key",
-    ),
-    (
-        r"SSL certificate problem|certificate verify failed|server certificate verification failed",
-        "the certificate of {host} cannot be trusted",
-        "set SSL_CERT_FILE to the certificates of the house",
-    ),
-    (
-        _NO_COMMIT,
-        "{name} does not offer a commit that was requested",
-        "the pull request may have moved just now: try again; --base must be a commit that the remote has",
-    ),
-    (
-        r"not found|returned error: 404|does not appear to be a git repository",
-        "there is no repository at {name}",
-        f"check the address, or {_CHECK_OUT}",
-    ),
-    (
-        r"returned error: 30|disabled in libcurl",
-        "{name} leads to another place, which was not followed",
-        "give its new address",
-    ),
-)
+    r"Host key verification failed": "the host key of {host} is not known here, or has changed",
+    r"SSL certificate problem|certificate verif": "the certificate of {host} cannot be trusted (see SSL_CERT_FILE)",
+    _NO_COMMIT: "{name} does not offer a commit that was requested",
+    r"not found|returned error: 404|does not appear to be a git repository": "there is no repository at {name}",
+    r"returned error: 30|disabled in libcurl": "{name} leads to another place, which was not followed",
+}
 _NOT_REACHED = regex(
     r"Could not (?:resolve|connect)|Failed to connect|Connection (?:refused|timed out|reset)|Couldn't connect"
     r"|Network is unreachable|No route to host|Operation (?:timed out|too slow)|Name or service not known"
@@ -125,10 +97,8 @@ class PullRequestName(Struct, frozen=True):
 
 def parse_pull_request(text: str) -> PullRequestName:
     """What `--pr` names. Raises UsageError."""
-    if number := _NUMBER.fullmatch(text):
-        return PullRequestName(_positive(number[1], text))
-    if short := _SHORT.fullmatch(text):
-        return PullRequestName(_positive(short[2], text), repository=short[1])
+    if (short := _SHORT.fullmatch(text)) and int(short[2]):
+        return PullRequestName(int(short[2]), repository=short[1])
     url = _split(text)
     if url is None or url.scheme not in ("https", "http") or not url.hostname or " " in text:
         raise _not_understood(text)
@@ -139,30 +109,41 @@ def parse_pull_request(text: str) -> PullRequestName:
         )
     parts = [part for part in url.path.split("/") if part]
     for place in range(2, len(parts) - 1):
-        family = _MARKS.get(parts[place])
-        if family is not None and parts[place + 1].isascii() and parts[place + 1].isdigit():
+        family, number = _MARKS.get(parts[place]), parts[place + 1]
+        if family is not None and re.fullmatch(r"[0-9]{1,10}", number) and int(number):
             repository = parts[: place - 1] if parts[place - 1] == "-" and place > 2 else parts[:place]
-            address = _of_web(url, "/".join(repository), text)
-            return PullRequestName(_positive(parts[place + 1][:11], text), address, family)
+            return PullRequestName(int(number), _of_web(url, "/".join(repository), text), family)
     raise _not_understood(text)
 
 
 def parse_remote(text: str, root: Path) -> RemoteAddress:
     """The address of a remote of the user's own repository at `root`. Raises UsageError for one that is not safe."""
-    if not text.isprintable() or not text or len(text) > _LONGEST or text.startswith("-"):
+    if not text.isprintable() or not text or len(text) > 2_000 or text.startswith("-"):
         raise _refused_remote("cannot be used")
     if re.match(r"[A-Za-z0-9+.-]+::", text):
         raise _refused_remote("names its own program")
-    if "://" in text:
-        return _of_remote_url(text)
-    head, colon, _ = text.partition(":")
-    if not colon or "/" in head:
-        return _of_file(root / text)
-    found = _SCP.fullmatch(text)
-    if found is None:
+    if "://" not in text:
+        head, colon, _ = text.partition(":")
+        if not colon or "/" in head:
+            return _of_file(root / text)
+        if found := _SCP.fullmatch(text):
+            name = f"{found[1]}/{found[2].strip('/').removesuffix('.git')}"
+            return RemoteAddress(text, "ssh", name, f"https://{name}")
+    url = _split(text)
+    if url is None or "://" not in text:
         raise _refused_remote("cannot be understood")
-    name = _name(found[2], found[3].strip("/"))
-    return RemoteAddress(text, "ssh", name, f"https://{name}")
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return _of_file(Path(url.path))
+    if url.scheme not in ("https", "http", *_SSH_SCHEMES) or not url.hostname:
+        raise _refused_remote(f"begins with {url.scheme[:20]}://, and only https, ssh and files are used")
+    path, host = url.path.strip("/"), _host(url, text)
+    if url.scheme in _SSH_SCHEMES:
+        user = f"{url.username}@" if url.username and _HOST.fullmatch(url.username) else ""
+        name = f"{host if url.port is None else host.rpartition(':')[0]}/{path.removesuffix('.git')}"
+        return RemoteAddress(f"ssh://{user}{host}{url.path}", "ssh", name, f"https://{name}")
+    name = f"{host}/{path.removesuffix('.git')}"
+    # Whatever is before the host is a login, and goes no further.
+    return RemoteAddress(f"{url.scheme}://{host}/{path}", _checked_protocol(url), name, f"{url.scheme}://{name}")
 
 
 def address_beside(repository: str, remotes: Iterable[RemoteAddress]) -> RemoteAddress:
@@ -183,17 +164,11 @@ def page_of(address: RemoteAddress, number: int, family: RefFamily) -> str:
     return f"{address.page}/{'pull' if family == 'pull' else '-/merge_requests'}/{number}"
 
 
-def _positive(digits: str, text: str) -> int:
-    if not 0 < int(digits) < 10**10:
-        raise _not_understood(text)
-    return int(digits)
-
-
 def _split(text: str) -> SplitResult | None:
     """The parts of a URL; None for what is none, or has a port that is no number."""
     with suppress(ValueError):
         url = urlsplit(text)
-        if text.isprintable() and len(text) <= _LONGEST and (url.port is None or url.port >= 0):
+        if text.isprintable() and len(text) <= 2_000 and (url.port is None or url.port >= 0):
             return url
     return None
 
@@ -201,27 +176,9 @@ def _split(text: str) -> SplitResult | None:
 def _of_web(url: SplitResult, path: str, text: str) -> RemoteAddress:
     if any(part in (".", "..") for part in path.split("/")):
         raise _not_understood(text)
-    name = _name(_host(url, text), path)
+    name = f"{_host(url, text)}/{path.removesuffix('.git')}"
     page = f"{url.scheme}://{name}"
     return RemoteAddress(f"{page}.git", _checked_protocol(url), name, page)
-
-
-def _of_remote_url(text: str) -> RemoteAddress:
-    url = _split(text)
-    if url is None:
-        raise _refused_remote("cannot be understood")
-    if url.scheme == "file" and url.netloc in ("", "localhost"):
-        return _of_file(Path(url.path))
-    if url.scheme not in ("https", "http", *_SSH_SCHEMES) or not url.hostname:
-        raise _refused_remote(f"begins with {url.scheme[:20]}://, and only https, ssh and files are used")
-    path, host = url.path.strip("/"), _host(url, text)
-    if url.scheme in _SSH_SCHEMES:
-        user = f"{url.username}@" if url.username and _HOST.fullmatch(url.username) else ""
-        name = _name(host if url.port is None else host.rpartition(":")[0], path)
-        return RemoteAddress(f"ssh://{user}{host}{url.path}", "ssh", name, f"https://{name}")
-    name = _name(host, path)
-    # Whatever is before the host is a login, and goes no further.
-    return RemoteAddress(f"{url.scheme}://{host}/{path}", _checked_protocol(url), name, f"{url.scheme}://{name}")
 
 
 def _of_file(path: Path) -> RemoteAddress:
@@ -257,10 +214,6 @@ def _checked_protocol(url: SplitResult) -> Protocol:
     )
 
 
-def _name(host: str, path: str) -> str:
-    return f"{host}/{path.removesuffix('.git')}"
-
-
 def _not_understood(text: str) -> UsageError:
     # What is before an @ may be a password.
     shown = re.sub(r"//[^/]*@", "//…@", text[:200]) + ("…" if len(text) > 200 else "")
@@ -270,8 +223,7 @@ def _not_understood(text: str) -> UsageError:
 
 def _refused_remote(why: str) -> UsageError:
     # The address itself is not shown: it may hold a password.
-    hint = "check the pull request out, and review it there with --untrusted --base REF"
-    return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {hint}")
+    return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {_CHECK_OUT}")
 
 
 class RemoteRepository(Struct, frozen=True):
@@ -291,11 +243,13 @@ class RemoteRepository(Struct, frozen=True):
 
     async def try_call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> Completed:
         """How git ended. Raises ProcessError when it took too long or got too much."""
-        login = await user_login(self.git_dir) if self.address.protocol in ("http", "https") else ()
+        protocol = self.address.protocol
+        login = await _user_login(self.git_dir) if protocol in ("http", "https") else ()
+        own, variables = access_to(protocol, os.environ, with_helper=bool(login))
         # All that comes is kept in packs, whose size is watched.
-        place = Place(self.git_dir, settings=("fetch.unpackLimit=1", *settings_of(self.address), *login, *settings))
-        line = line_to(self.address, os.environ, self.timeout_seconds, with_helper=bool(login))
-        call = asyncio.ensure_future(git_to_remote(place, line, *arguments, stdin=stdin))
+        place = Place(self.git_dir, settings=("fetch.unpackLimit=1", *own, *login, *settings))
+        line = {**variables, "GIT_ALLOW_PROTOCOL": protocol}
+        call = asyncio.ensure_future(git_to_remote(place, line, self.timeout_seconds, *arguments, stdin=stdin))
         hint = f"run it in a clone of the repository, of which only what is new is fetched, or {_CHECK_OUT}"
         try:
             done = False
@@ -321,47 +275,42 @@ class RemoteRepository(Struct, frozen=True):
         return total
 
 
-async def user_login(git_dir: Path) -> tuple[str, ...]:
+async def _user_login(git_dir: Path) -> tuple[str, ...]:
     """The credential helpers that the user or the machine has set up, as settings; never those of a repository."""
     pattern = r"^credential\.(.*\.)?(helper|username|usehttppath)$"
     completed = await git_for_user(Place(git_dir), "config", "-z", "--show-scope", "--get-regexp", pattern)
     fields = os.fsdecode(completed.stdout).split("\0")
-    rows = (
-        row.partition("\n")
-        for scope, row in zip(fields[::2], fields[1::2], strict=False)
-        if scope in ("global", "system")
-    )
-    return tuple(f"{name}={value}" for name, _, value in rows)
+    rows = zip(fields[::2], fields[1::2], strict=False)
+    return tuple("=".join(row.split("\n", 1)) for scope, row in rows if scope in ("global", "system"))
 
 
-def line_to(
-    address: RemoteAddress, environment: Mapping[str, str], timeout_seconds: float, *, with_helper: bool = False
-) -> Line:
-    """How git may talk to an address: for http, if the user has a credential helper, with what that looks at."""
-    if address.protocol == "ssh":
-        kept = {name: environment[name] for name in _SSH_NAMES if name in environment}
-        return Line("ssh", timeout_seconds, {**kept, "GIT_SSH_COMMAND": _SSH, "GIT_SSH_VARIANT": "ssh"})
-    if address.protocol == "file":
-        return Line("file", timeout_seconds)
+def access_to(
+    protocol: Protocol, environment: Mapping[str, str], *, with_helper: bool
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The settings and variables for git: for http, if the user has a credential helper, with what that looks at."""
+    if protocol == "ssh":
+        own = ("SSH_AUTH_SOCK", "USER", "LOGNAME")
+        return (), {**{name: environment[name] for name in own if name in environment}, **_SSH}
+    if protocol == "file":
+        return (), {}
+    # A renamed repository redirects; plain http must not lead away from this machine.
+    redirects = "http.followRedirects=" + ("initial" if protocol == "https" else "false")
     names = (*_HTTP_NAMES, *_HELPER_NAMES) if with_helper else _HTTP_NAMES
-    return Line(address.protocol, timeout_seconds, {name: environment[name] for name in names if name in environment})
-
-
-def settings_of(address: RemoteAddress) -> tuple[str, ...]:
-    """What holds for a protocol. A renamed repository redirects; plain http must not lead away from this machine."""
-    if address.protocol not in ("https", "http"):
-        return ()
-    redirects = "initial" if address.protocol == "https" else "false"
-    return "http.lowSpeedLimit=1000", "http.lowSpeedTime=60", f"http.followRedirects={redirects}"
+    variables = {name: environment[name] for name in names if name in environment}
+    return ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", redirects), variables
 
 
 def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
     """Why a remote gave nothing, from git's words to ours: what the caller can mend, and what not."""
     said, name = completed.stderr, address.name
-    for signs, message, hint in _FAILURES[address.protocol != "ssh" :]:
+    for signs, words in _FAILURES.items():
         if re.search(signs, said):
-            kind = RevisionError if signs is _NO_COMMIT else UsageError
-            return kind(message.format(name=name, host=name.partition("/")[0]), hint=hint)
+            message = words.format(name=name, host=name.partition("/")[0])
+            if signs is _NO_COMMIT:
+                hint = "the pull request may have moved: try again; --base must be a commit that the remote has"
+                return RevisionError(message, hint=hint)
+            hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {_CHECK_OUT}"
+            return UsageError(message, hint=hint)
     # The line of git's words that says why.
     line = next(filter(_NOT_REACHED.search, said.splitlines()), None)
     if line is None:

@@ -8,12 +8,10 @@ overruled.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
 import shutil
-import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.errors import NotARepository, OutputTooLarge, RevisionError, UsageError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
@@ -141,15 +140,12 @@ async def open_repository(start: Path) -> Repository:
         reason = failure("rev-parse", completed)
         message = f"{root} has a .git that git cannot read: {reason.message}"
         raise NotARepository(message, hint="run git status there to see why") from reason
-    # An option that git does not know yet is printed as it is.
-    if not facts or any(line.startswith("--") for line in facts):
+    # An option that git does not know yet is printed as it is, and a line break in a path makes two lines of it.
+    if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false") or any(line.startswith("--") for line in facts):
         raise NotARepository(
-            f"git does not answer what codeloupe asks about {root}",
-            hint=f"install {WANTED_VERSION}; `git --version` shows which one is installed",
+            f"git does not answer about {str(root)!r}: it is too old, or the path contains a line break",
+            hint=f"install {WANTED_VERSION}, or move the repository elsewhere",
         )
-    if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false"):
-        message = f"the path of the repository {str(root)!r} contains a line break"
-        raise NotARepository(message, hint="move it elsewhere")
     git_dir, common_dir, index, objects, shallow = map(Path, facts[:5])
     # Inside a commit hook git names a temporary index, relative to the root. It is honoured in the repository's folder.
     named = (root / os.environ.get("GIT_INDEX_FILE", "")).resolve()
@@ -170,9 +166,8 @@ async def open_repository(start: Path) -> Repository:
 
 def _known(completed: Completed, lines: list[str]) -> _Known:
     """HEAD and the usual bases, the likeliest first; nothing where git did not say all of it."""
-    count = len(lines) // 2
-    objects, names = lines[:count], lines[count:]
-    if completed.exit_code or not count or len(names) != count or not all(map(OBJECT_NAME.fullmatch, objects)):
+    objects, names = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    if completed.exit_code or len(names) != len(objects) or not objects or not all(map(OBJECT_NAME.fullmatch, objects)):
         return _Known()
     return _Known(_head(objects[-1], names[-1]), tuple(zip(names[:-1], objects[:-1], strict=True)))
 
@@ -183,15 +178,16 @@ def _head(sha: str, ref: str) -> Head:
 
 def find_root(start: Path) -> Path:
     """The directory of the repository that holds `start`; raises NotARepository. Git is not asked."""
+    here, reason = None, ""
     try:
-        here = start.resolve()
-        if not stat.S_ISDIR(here.stat().st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "")
-    except (OSError, ValueError, RuntimeError) as error:  # a name with a NUL in it, or links that lead to themselves
-        is_known = isinstance(error, OSError) and error.errno != errno.ENOTDIR and error.strerror
-        reason = f" that can be entered: {str(is_known).lower()}" if is_known else ""
-        message = f"{start} is not a directory{reason}"
-        raise NotARepository(message, hint="give --repo a directory inside a git repository") from error
+        here = start.resolve() if start.resolve().is_dir() else None
+    except PermissionError as error:
+        reason = f" that can be entered: {(error.strerror or '').lower()}"
+    except (OSError, ValueError, RuntimeError):  # a name with a NUL in it, or links that lead to themselves
+        reason = ""
+    if here is None:
+        hint = "give --repo a directory inside a git repository"
+        raise NotARepository(f"{start} is not a directory{reason}", hint=hint)
     for directory in (here, *here.parents):
         if os.path.lexists(directory / ".git"):
             return directory
@@ -456,6 +452,21 @@ def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> P
     return Place(git_dir, work_tree=work_tree, index_file=git_dir / "index", settings=settings)
 
 
+@contextmanager
+def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index: bool = False) -> Iterator[Place]:
+    """The place for commands that read through a fresh engine, which may have a copy of the index."""
+    with temporary_engine(repository.sources, attributes) as git_dir:
+        if index:
+            copy_index(repository.index, git_dir)
+        yield in_engine(git_dir)
+
+
+async def in_working_tree(repository: Repository, place: Place, *settings: str) -> Place:
+    """The same engine for commands that look at the working tree, as the user's own git does."""
+    borrow(repository.common_dir / "info" / "exclude", place.git_dir / "info" / "exclude")
+    return replace(place, work_tree=repository.root, settings=(*await comparison_settings(repository), *settings))
+
+
 def object_name(kind: str, content: bytes, object_format: str) -> str:
     """The name git gives to an object."""
     framed = f"{kind} {len(content)}".encode("ascii") + b"\0" + content
@@ -482,10 +493,9 @@ async def list_entries(
     return entries
 
 
-async def read_file_at(repository: Repository, revision: str, path: str) -> bytes | None:
-    """A regular file's content in a revision, or None; a symbolic link is not followed and counts as none."""
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        place = in_engine(git_dir)
+async def read_file_at(repository: Repository, revision: str | None, path: str) -> bytes | None:
+    """A regular file's content in a revision, or the index, or None; a symbolic link is not followed, it is none."""
+    with reading(repository, index=revision is None) as place:
         for entry in await list_entries(place, revision, [path]):
             if entry.path == path and entry.mode in REGULAR_MODES:
                 return await git(place, "cat-file", "blob", entry.blob)

@@ -15,7 +15,7 @@ import stat
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -23,27 +23,22 @@ from msgspec.structs import replace
 from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.command import git
 from codeloupe.git.repository import (
-    DIFF_ATTRIBUTES,
     EXPORT_ATTRIBUTES,
     Entry,
     Repository,
-    borrow,
-    comparison_settings,
-    copy_index,
-    in_engine,
+    in_working_tree,
     list_entries,
     object_name,
     private_directory,
     read_head,
     read_objects,
-    temporary_engine,
+    reading,
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.system.directories import opened_file, opened_folder
 from codeloupe.system.regex import regex
 
-_FILES_BETWEEN_BREATHS = 50
 # Nobody reads such a file to judge a change.
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
@@ -147,10 +142,8 @@ def _path_problem(name: str) -> str | None:
 
 
 async def _list_tree(repository: Repository, sides: Sides, paths: Sequence[str] | None) -> dict[str, Entry]:
-    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
-        if sides.head is None:
-            copy_index(repository.index, git_dir)
-        return {entry.path: entry for entry in await list_entries(in_engine(git_dir), sides.head, paths)}
+    with reading(repository, EXPORT_ATTRIBUTES, index=sides.head is None) as place:
+        return {entry.path: entry for entry in await list_entries(place, sides.head, paths)}
 
 
 async def _check_out(
@@ -163,15 +156,12 @@ async def _check_out(
             listed = await _list_tree(repository, sides, [name for name in paths if place_of(root, name)])
     missing = {name: _path_problem(name) or "not in the reviewed tree" for name in paths if name not in listed}
     left = [[listed[name] for name in paths if name in listed]]
-    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
+    with reading(repository, EXPORT_ATTRIBUTES) as place:
         while left:
             part = left.pop()
+            most = (64 if len(part) > 1 else 256) * 1024**2
             try:
-                blobs = await read_objects(
-                    in_engine(git_dir),
-                    list({entry.blob: None for entry in part}),
-                    max_bytes=(64 if len(part) > 1 else 256) * 1024**2,
-                )
+                blobs = await read_objects(place, list({entry.blob: None for entry in part}), max_bytes=most)
             except (OutputTooLarge, GitFailed) as error:
                 # Too much to be held at once, or one of them is broken.
                 middle = len(part) // 2
@@ -206,19 +196,17 @@ async def list_head_files(repository: Repository) -> list[str]:
 
 
 async def _list_trees(repository: Repository, *trees: str | None) -> list[str]:
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        return [entry.path for tree in trees for entry in await list_entries(in_engine(git_dir), tree, None)]
+    with reading(repository) as place:
+        return [entry.path for tree in trees for entry in await list_entries(place, tree, None)]
 
 
 async def _list_working_files(repository: Repository) -> list[str]:
     """Files of the working tree that are tracked, or new and not ignored; no nested repositories."""
-    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
-        copy_index(repository.index, git_dir)
-        borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
-        place = in_engine(git_dir, *await comparison_settings(repository), work_tree=repository.root)
+    with reading(repository, EXPORT_ATTRIBUTES, index=True) as engine:
+        place = await in_working_tree(repository, engine)
         listed = await git(place, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
         # Our temporary directories may lie in the reviewed tree.
-        ours = str(git_dir.parent.parent.parent.resolve() / "codeloupe-")
+        ours = str(place.git_dir.parent.parent.parent.resolve() / "codeloupe-")
     names = (os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/"))
     return [name for name in names if not str(repository.root / name).startswith(ours)]
 
@@ -229,9 +217,8 @@ async def _copy_working_files(repository: Repository, sides: Sides, root: Path, 
     absent = [name for name in missing if not os.path.lexists(repository.root / name)]
     if not absent:
         return missing
-    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
-        copy_index(repository.index, git_dir)
-        listed = await git(in_engine(git_dir), "ls-files", "-t", "-z")
+    with reading(repository, EXPORT_ATTRIBUTES, index=True) as place:
+        listed = await git(place, "ls-files", "-t", "-z")
     sparse = {os.fsdecode(entry[2:]) for entry in listed.split(b"\0") if entry.startswith(b"S ")}
     left_out = [name for name in absent if name in sparse]
     kept = {name: why for name, why in missing.items() if name not in left_out}
@@ -245,7 +232,7 @@ async def _copy_files(
     missing: dict[str, str] = {}
     with opened_folder(source) as top:
         for number, name in enumerate(names):
-            if number % _FILES_BETWEEN_BREATHS == 0:
+            if number % 50 == 0:
                 await asyncio.sleep(0)  # so that a cancellation is noticed
             if problem := _path_problem(name):
                 missing[name] = problem
@@ -277,27 +264,23 @@ class Nearness(Struct, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
 
     def nearest(self, files: Sequence[str], needed: Sequence[str]) -> list[str]:
-        """The nearest of some files: of the same folder, named in the change, of a folder above, then by folder."""
+        """The nearest of some files: of the same folder, named in the change, then by the way between the folders."""
         if len(files) <= self.most_files:
             return list(files)
         own = {name.rpartition("/")[0] for name in needed}
-        related = {"", *own}
-        for folder in own:
-            related.update(folder[:end] for end, sign in enumerate(folder) if sign == "/")
+        above = {"", *own, *(str(each) for folder in own for each in PurePosixPath(folder).parents)}
 
         @cache
         def distance(folder: str) -> int:
             """How many folders down from the nearest one that is above a needed file; a deeper one of those counts."""
             steps = 0
-            while folder not in related:
+            while folder not in above:
                 folder, steps = folder.rpartition("/")[0], steps + 1
-            return steps and steps - 2 * (folder.count("/") + bool(folder))
+            return steps - folder.count("/") - bool(folder)
 
-        def rank(name: str) -> tuple[int, int, int, str]:
+        def rank(name: str) -> tuple[bool, bool, int, str]:
             folder, _, base = name.rpartition("/")
-            is_named = base.partition(".")[0].lower() in self.names
-            kind = (1 - is_named) if folder in own else 2 if is_named else 3 if folder in related else 4
-            return kind, distance(folder), -folder.count("/"), name
+            return folder not in own, base.partition(".")[0].lower() not in self.names, distance(folder), name
 
         return sorted(sorted(files, key=rank)[: self.most_files])
 
@@ -326,12 +309,12 @@ async def rebuild(repository: Repository | None, files: Sequence[FileChange]) ->
         top = None
     by_blob = [file.old_blob if file.old_blob and file.old_blob.strip("0") else "" for file in files]
     by_path = [f"{top}:{file.old_path}" if top and file.old_path else "" for file in files]
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+    with reading(repository) as place:
         for names in (by_blob, by_path):
             wanted = {name for name, known in zip(names, contents, strict=True) if known is None}
             try:
                 # Names are handed over line by line.
-                blobs = await read_objects(in_engine(git_dir), [name for name in wanted if name and "\n" not in name])
+                blobs = await read_objects(place, [name for name in wanted if name and "\n" not in name])
             except GitFailed:
                 continue
             for number, (name, file) in enumerate(zip(names, files, strict=True)):

@@ -11,9 +11,7 @@ import asyncio
 import hashlib
 import json
 import os
-import secrets
 import stat
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
@@ -59,24 +57,6 @@ _MOST_NAMED = 10
 _DEEPEST_FOLDER = 200
 # What a system takes for a path, less what may precede it.
 _LONGEST_PATH_BYTES = 3_500
-_ENTRIES_BETWEEN_BREATHS = 500
-# Two changes within one tick of the system's clock have the same time, so a file that is as young is read again.
-_TICK_NANOSECONDS = 100_000_000
-
-
-class Stamp(NamedTuple):
-    """Facts that change with a file."""
-
-    mode: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-
-# What a workspace held, and of its files the stamps with the names of their contents: one whose stamp did not change
-# need not be read again. When this is lost, everything is read anew.
-_Memory = tuple[str, Mapping[str, tuple[Stamp, str]]]
 
 
 class KeptTree(Struct, frozen=True):
@@ -127,8 +107,20 @@ class GitWorkspaceStore:
         with _failures(f"the workspace {directory} cannot be filled"):
             self._refuse_precious(directory)
             commit, _ = await self._ready()
+            await self._read_tree(_checked(tree))
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
-                await self._put(_checked(tree), directory, commit)
+                self._memory(directory).unlink(missing_ok=True)
+                # In a thread, so that other stages go on; and to its end, or the next one would meet it.
+                await uninterrupted(asyncio.to_thread(_make_empty, directory))
+                with private_directory() as private:
+                    place = self._place(work_tree=directory.absolute(), index=private / "index")
+                    await git(place, "read-tree", tree)
+                    await git(place, "checkout-index", "--all", "--force", "--quiet", "--index")
+                    if self._source is not None:
+                        # So that the agent's git knows which files are as they were, else it finds out by itself.
+                        await try_git(place, "update-index", "-q", "--refresh")
+                        self._add_repository(directory, commit, private / "index")
+                self._memory(directory).write_text(tree, encoding="ascii")
 
     async def keep(self, directory: Path) -> KeptTree:
         """Keep what a directory holds now, which is only read; links that leave it, for example, are left out."""
@@ -241,7 +233,12 @@ class GitWorkspaceStore:
             if commit is not None:
                 named = await git(self._place(), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
                 tree = named.decode("ascii").strip()
-            _write_whole(file, json.dumps({"commit": commit, "tree": tree}))
+            # Under its name only when it is complete, and for good.
+            with (unfinished := file.with_name("beginning.new")).open("w", encoding="ascii") as sink:
+                json.dump({"commit": commit, "tree": tree}, sink)
+                sink.flush()
+                os.fsync(sink.fileno())
+            unfinished.replace(file)
         self._beginning = commit, tree
         return self._beginning
 
@@ -258,28 +255,6 @@ class GitWorkspaceStore:
                 hint="name a separate directory",
             )
 
-    async def _put(self, tree: str, directory: Path, commit: str | None) -> None:
-        entries = await self._read_tree(tree)
-        _, known = self._recall(directory) or (tree, {})
-        self._memory(directory).unlink(missing_ok=True)
-        rows = ((path, stamp, (_mode_of(stamp.mode), name, path)) for path, (stamp, name) in known.items())
-        unchanged = {path: stamp for path, stamp, entry in rows if entries.get(path) == entry}
-        # In a thread, so that other stages go on; and to its end, or the next one would meet it.
-        there = await uninterrupted(asyncio.to_thread(_remove_all_but, directory, unchanged))
-        with private_directory() as private:
-            index = private / "index"
-            place = self._place(work_tree=directory.absolute(), index=index)
-            await git(place, "read-tree", tree)
-            wanted = b"".join(os.fsencode(path) + b"\0" for path in entries if path not in there)
-            await git(place, "checkout-index", "-z", "--stdin", "--force", "--quiet", "--index", stdin=wanted)
-            files = (path for path, entry in entries.items() if entry.mode != SUBMODULE_MODE)
-            stamps = {path: _stamp_of(os.lstat(directory / path)) for path in files}
-            if self._source is not None:
-                # So that the agent's git knows which files are as they were; if it fails, git finds out by itself.
-                await try_git(place, "update-index", "-q", "--refresh")
-                self._add_repository(directory, commit, index)
-        self._remember(directory, tree, {path: (stamp, entries[path].blob) for path, stamp in stamps.items()})
-
     def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
         """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
         git_dir = directory / ".git"
@@ -290,63 +265,60 @@ class GitWorkspaceStore:
         (git_dir / "HEAD").write_text(f"{commit}\n" if commit else "ref: refs/heads/main\n", encoding="ascii")
 
     async def _keep(self, directory: Path, beginning: str) -> KeptTree:
-        before, known = self._recall(directory) or (beginning, {})
+        before = beginning
+        with suppress(OSError, ValueError, WorkspaceError):  # lost, or not as we wrote it
+            before = _checked(self._memory(directory).read_text(encoding="ascii"))
         try:
             tracked = await self._read_tree(before)
         except GitFailed:  # what is remembered outlived what it is about
-            before, known = beginning, {}
+            before = beginning
             tracked = await self._read_tree(before)
         with private_directory() as private, opened_folder(directory) as top:
             ignores = None if self._source is None else await self._ignores(self._source, private, top)
             scan = _Scan(directory, tracked, self._limits, self._format, ignores)
             await scan.run()
             entries: dict[str, Entry] = {}
-            contents: dict[str, tuple[Stamp, str]] = {}
             written, pending, pending_bytes = {entry.blob for entry in tracked.values()}, list[bytes](), 0
-            for number, (path, stamp) in enumerate(scan.files.items()):
+            for number, (path, facts) in enumerate(scan.files.items()):
                 if number % 50 == 0:
                     await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
-                old_stamp, name = known.get(path, (None, ""))
-                if old_stamp != stamp:
-                    try:
-                        name, data = self._content(top, path, stamp, tracked.get(path))
-                    except ValueError as error:
-                        scan.left_out[path] = str(error)
-                        continue
-                    except OSError as error:
-                        scan.left_out[path] = f"a file that cannot be read: {_why(error)}"
-                        continue
-                    if name not in written:
-                        written.add(name)
-                        pending.append(data)
-                        pending_bytes += len(data)
-                    if pending_bytes > _MOST_PENDING_BYTES:
-                        await self._write_blobs(pending)
-                        pending, pending_bytes = [], 0
-                entries[path], contents[path] = Entry(_mode_of(stamp.mode), name, path), (stamp, name)
+                try:
+                    name, data = self._content(top, path, facts, tracked.get(path))
+                except (OSError, ValueError) as error:
+                    unread = isinstance(error, OSError)
+                    scan.left_out[path] = f"a file that cannot be read: {_why(error)}" if unread else str(error)
+                    continue
+                if name not in written:
+                    written.add(name)
+                    pending.append(data)
+                    pending_bytes += len(data)
+                if pending_bytes > _MOST_PENDING_BYTES:
+                    await self._write_blobs(pending)
+                    pending, pending_bytes = [], 0
+                entries[path] = Entry(_mode_of(facts), name, path)
         await self._write_blobs(pending)
         # Submodules, and where, or above where, there is now something that cannot be kept.
         entries |= {path: entry for path, entry in tracked.items() if path not in entries and scan.leaves_old(path)}
         tree = before if entries == tracked else await self._write_tree(entries)
-        self._remember(directory, tree, contents)
+        self._memory(directory).write_text(tree, encoding="ascii")
         return KeptTree(tree, dict(sorted(scan.left_out.items())))
 
-    def _content(self, top: int, path: str, stamp: Stamp, kept: Entry | None) -> tuple[str, bytes]:
+    def _content(self, top: int, path: str, facts: os.stat_result, kept: Entry | None) -> tuple[str, bytes]:
         """The name of a file's content, and the content. Raises OSError, and ValueError for what cannot be kept."""
-        if stat.S_ISLNK(stamp.mode):
+        if stat.S_ISLNK(facts.st_mode):
             above, _, last = path.rpartition("/")
             with opened_folder(above, inside=top) as folder:
                 data = os.fsencode(os.readlink(last, dir_fd=folder))
-        elif stamp.size <= self._limits.file_bytes:
+        elif facts.st_size <= self._limits.file_bytes:
             data = _read_file(top, path, self._limits.file_bytes)
         else:
             # Too large to be kept anew, and perhaps the one that is kept already.
-            digest = hashlib.new(self._format, b"blob %d\0" % stamp.size, usedforsecurity=False)
+            digest = hashlib.new(self._format, b"blob %d\0" % facts.st_size, usedforsecurity=False)
             with opened_file(top, path) as stream:
                 while chunk := stream.read(1024**2):
                     digest.update(chunk)
-            if kept != (_mode_of(stamp.mode), digest.hexdigest(), path):
-                raise ValueError(self._limits.too_large(stamp.size))
+            if kept != (_mode_of(facts), digest.hexdigest(), path):
+                raise ValueError(self._limits.too_large(facts.st_size))
             return kept.blob, b""
         return object_name("blob", data, self._format), data
 
@@ -403,20 +375,8 @@ class GitWorkspaceStore:
             return (await git(place, "write-tree")).decode("ascii").strip()
 
     def _memory(self, directory: Path) -> Path:
-        return self._directory / "looks" / f"{_key(directory)}.json"
-
-    def _recall(self, directory: Path) -> _Memory | None:
-        try:
-            value = json.loads(self._memory(directory).read_bytes())
-            contents = {path: (Stamp(*stamp), str(name)) for path, (stamp, name) in value["contents"].items()}
-            return _checked(str(value["tree"])), contents
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, WorkspaceError):  # not as we wrote it
-            return None
-
-    def _remember(self, directory: Path, tree: str, contents: Mapping[str, tuple[Stamp, str]]) -> None:
-        oldest = time.time_ns() - _TICK_NANOSECONDS
-        trusted = {path: row for path, row in contents.items() if max(row[0].modified, row[0].changed) < oldest}
-        _write_whole(self._memory(directory), json.dumps({"tree": tree, "contents": trusted}))
+        """What a workspace held when it was last put or kept. Where it is lost, that is what the run began with."""
+        return self._directory / "looks" / _key(directory)
 
 
 # Gets untracked paths, those of them that are folders, and the ignore files beside them; returns the ignored paths.
@@ -449,16 +409,12 @@ class _Scan:
         object_format: str,
         ignores: Ignores | None,
     ) -> None:
-        self.files: dict[str, Stamp] = {}
+        self.files: dict[str, os.stat_result] = {}
         self.left_out: dict[str, str] = {}
         self._unchanged: set[str] = set()
-        self._directory = directory
-        self._root = Path(os.path.realpath(directory))
-        self._tracked = tracked
-        self._tracked_folders = _folders_of(tracked)
-        self._limits = limits
-        self._format = object_format
-        self._ignores = ignores
+        self._directory, self._root = directory, Path(os.path.realpath(directory))
+        self._tracked, self._tracked_folders = tracked, _folders_of(tracked)
+        self._limits, self._format, self._ignores = limits, object_format, ignores
         # Ignored files beside others are seen too, before it is known that they are ignored.
         self._most_entries = len(tracked) + len(self._tracked_folders) + 5 * limits.new_files
         self._seen = self._new_entries = self._new_bytes = 0
@@ -470,19 +426,17 @@ class _Scan:
 
     async def run(self) -> None:
         """Scan it. Raises WorkspaceError for too much, and OSError when the directory itself cannot be read."""
-        level, seen_at_breath = [""], 0
+        level = [""]
         while level:
             folders: list[str] = []
             files: dict[str, os.stat_result] = {}
             for folder in level:
+                await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
                 for path, facts in self._listed(folder):
                     if stat.S_ISDIR(facts.st_mode):
                         folders.append(path)
                     else:
                         files[path] = facts
-                if self._seen - seen_at_breath > _ENTRIES_BETWEEN_BREATHS:
-                    seen_at_breath = self._seen
-                    await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
             ignored: frozenset[str] = frozenset()
             if self._ignores is not None:
                 known = self._tracked_folders.union(self._tracked)
@@ -496,7 +450,8 @@ class _Scan:
 
     def _listed(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
         try:
-            entries = _stats(self._directory / folder, self._most_entries + 1)
+            with os.scandir(self._directory / folder) as listed:
+                entries = list(islice(listed, self._most_entries + 1))
         except OSError as error:
             if not folder:
                 raise
@@ -505,10 +460,12 @@ class _Scan:
         self._seen += len(entries)
         if self._seen > self._most_entries:
             self._refuse(f"{self._limits.new_files:,} new files and folders")
-        for name, facts in entries:
-            path = f"{folder}/{name}" if folder else name
-            if name.lower() != ".git":
-                yield path, facts
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.name.lower() != ".git":
+                # In a checkout a person may remove a file between the listing and the look.
+                with suppress(FileNotFoundError):
+                    yield path, entry.stat(follow_symlinks=False)
             elif path != ".git" or self._ignores is None:
                 self.left_out[path] = "git's own, which is never kept"
 
@@ -544,7 +501,7 @@ class _Scan:
         if reason:
             self.left_out[path] = reason
         else:
-            self.files[path] = _stamp_of(facts)
+            self.files[path] = facts
 
     def _why_not_link(self, path: str) -> str | None:
         try:
@@ -573,43 +530,12 @@ class _Scan:
         )
 
 
-def _stats(folder: Path | int, most: int | None = None) -> list[tuple[str, os.stat_result]]:
-    found: list[tuple[str, os.stat_result]] = []
-    with os.scandir(folder) as listed:
-        for entry in islice(listed, most):
-            # In a checkout a person may remove a file between the listing and the look.
-            with suppress(FileNotFoundError):
-                found.append((entry.name, entry.stat(follow_symlinks=False)))
-    return found
-
-
-def _remove_all_but(directory: Path, stamps: Mapping[str, Stamp]) -> set[str]:
-    """Make a directory hold nothing but files that have these stamps; returns those. No link is followed."""
-    there, wanted, left = set[str](), _folders_of(stamps), [""]
+def _make_empty(directory: Path) -> None:
+    """Make a directory of whatever is there, with nothing in it. No link is followed."""
     if directory.is_symlink() or not directory.is_dir():
         directory.unlink(missing_ok=True)
-        left = []
-    try:
-        while stamps and left:
-            path = left.pop()
-            with opened_folder(directory) as top, opened_folder(path, inside=top) as folder:
-                for name, facts in _stats(folder):
-                    place = f"{path}/{name}" if path else name
-                    if stat.S_ISDIR(facts.st_mode):
-                        if place in wanted and facts.st_mode & 0o700 == 0o700:
-                            left.append(place)
-                        else:
-                            remove_tree(directory / place)
-                    elif stamps.get(place) == _stamp_of(facts):
-                        there.add(place)
-                    else:
-                        os.unlink(name, dir_fd=folder)
-    except OSError:  # a folder that cannot be entered, or is no folder any more
-        there.clear()
-    if not there:
-        remove_tree(directory)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return there
+    remove_tree(directory)
+    directory.mkdir(mode=0o700, parents=True)
 
 
 def _read_file(top: int, path: str, most_bytes: int) -> bytes:
@@ -630,23 +556,19 @@ def _folders_of(paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _stamp_of(facts: os.stat_result) -> Stamp:
-    return Stamp(facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
-
-
-def _mode_of(file_mode: int) -> str:
-    """The mode that git has for a regular file or a link, by the system's."""
-    if stat.S_ISLNK(file_mode):
+def _mode_of(facts: os.stat_result) -> str:
+    """The mode that git has for a regular file or a link."""
+    if stat.S_ISLNK(facts.st_mode):
         return SYMLINK_MODE
-    return "100755" if file_mode & stat.S_IXUSR else "100644"
+    return "100755" if facts.st_mode & stat.S_IXUSR else "100644"
 
 
 def _is_too_long(path: str) -> bool:
     return len(os.fsencode(path)) > _LONGEST_PATH_BYTES
 
 
-def _why(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+def _why(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 async def _commit(place: Place, tree: str, *parents: str) -> str:
@@ -655,20 +577,6 @@ async def _commit(place: Place, tree: str, *parents: str) -> str:
 
 def _key(directory: Path) -> str:
     return hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:32]
-
-
-def _write_whole(file: Path, text: str) -> None:
-    """Write a file under its name only when it is complete, and for good."""
-    unfinished = file.with_name(f"tmp_{secrets.token_hex(8)}")
-    try:
-        with unfinished.open("x", encoding="ascii") as sink:
-            sink.write(text)
-            sink.flush()
-            os.fsync(sink.fileno())
-        unfinished.replace(file)
-    except BaseException:  # whatever it was, nothing is left behind
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _checked(tree: str) -> str:

@@ -13,36 +13,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.config import yaml
 from codeloupe.config.files import decode_config, read_config_file, repository_root
-from codeloupe.config.yaml import (
-    Limits,
-    ListNode,
-    MapNode,
-    Node,
-    Problem,
-    Refused,
-    ScalarNode,
-    closest,
-    config_error,
-    describe,
-    escape,
-    plain_or_quoted,
-    quote,
-    read_document,
-    repetitions,
-)
+from codeloupe.config.yaml import ListNode, MapNode, Node, Problem, ScalarNode, closest, escape, plain_or_quoted, quote
 from codeloupe.errors import OutputError
-from codeloupe.git.command import git
-from codeloupe.git.repository import (
-    DIFF_ATTRIBUTES,
-    Repository,
-    copy_index,
-    in_engine,
-    list_entries,
-    open_repository,
-    read_file_at,
-    temporary_engine,
-)
+from codeloupe.git.repository import Repository, open_repository, read_file_at
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Severity
@@ -53,7 +28,7 @@ MOST_ENTRIES = 50_000
 MAX_FILE_BYTES = 16_000_000
 LONGEST_TEXT = 4_096
 _NEEDED = ("fingerprint", "reason")
-_LIMITS = Limits(characters=MAX_FILE_BYTES, values=30 * MOST_ENTRIES, depth=8)
+_LIMITS = yaml.Limits(characters=MAX_FILE_BYTES, values=30 * MOST_ENTRIES, depth=8)
 _TOO_LARGE = "fix some of the findings"
 
 
@@ -92,14 +67,14 @@ FIELDS: Mapping[str, tuple[Callable[[str], object], str, str]] = {
 def parse_baseline(name: str, text: str) -> Baseline:
     """The entries of a baseline; an empty text has none. Raises ConfigError with every mistake and its line."""
     try:
-        root = read_document(name, text, limits=_LIMITS)
-    except Refused as refusal:
-        raise config_error([refusal.problem]) from refusal
+        root = yaml.read_document(name, text, limits=_LIMITS)
+    except yaml.Refused as refusal:
+        raise yaml.config_error([refusal.problem]) from refusal
     reading = _Reading(name)
     entries = reading.entries(root)
-    problems = sorted([*repetitions(name, root), *reading.problems], key=lambda problem: problem.line)
+    problems = sorted([*yaml.repetitions(name, root), *reading.problems], key=lambda problem: problem.line)
     if problems:
-        raise config_error(problems, subject="the baseline", hint=f"correct each line of {BASELINE_NAME}")
+        raise yaml.config_error(problems, subject="the baseline", hint=f"correct each line of {BASELINE_NAME}")
     return Baseline(entries, name)
 
 
@@ -118,7 +93,7 @@ class _Reading:
         if version is None and root.entries:
             self._problem(root.line, "`version: 1` is missing", "add it as the first line")
         elif version is not None and not (isinstance(version, ScalarNode) and version.text == VERSION):
-            what = f"version: this codeloupe reads version 1, found {describe(version)}"
+            what = f"version: this codeloupe reads version 1, found {yaml.describe(version)}"
             self._problem(version.line, what, "update codeloupe")
         if listed is None or (isinstance(listed, ScalarNode) and listed.value is None):
             return ()
@@ -143,22 +118,21 @@ class _Reading:
             return None
         before, values = len(self.problems), dict[str, Any]()
         self._check_keys(node, tuple(FIELDS))
-        for key, value in node.entries:
+        given = {key.text: value for key, value in node.entries if key.text in FIELDS}
+        for key, value in given.items():
             if not isinstance(value, ScalarNode):
-                if key.text in FIELDS:
-                    self._problem(value.line, "expected a plain text here", "write it on one line, in quotes")
+                self._problem(value.line, "expected a plain text here", "write it on one line, in quotes")
                 continue
             text = "" if value.value is None else value.text
-            if key.text not in FIELDS or (not text.strip() and key.text not in _NEEDED):
-                continue
-            read, expected, hint = FIELDS[key.text]
-            try:
-                values[key.text] = read(text)
-            except ValueError:
-                found = quote(text) if text.strip() else "nothing"
-                self._problem(value.line, f"{key.text}: expected {expected}, found {found}", hint)
+            if text.strip() or key in _NEEDED:
+                read, expected, hint = FIELDS[key]
+                try:
+                    values[key] = read(text)
+                except ValueError:
+                    found = quote(text) if text.strip() else "nothing"
+                    self._problem(value.line, f"{key}: expected {expected}, found {found}", hint)
         for name in _NEEDED:
-            if name not in {key.text for key, _ in node.entries}:
+            if name not in given:
                 self._problem(node.line, f"this entry has no {name}", f"add `{name}: `")
         return BaselineEntry(**values, line=node.line) if len(self.problems) == before else None
 
@@ -222,9 +196,7 @@ async def read_baseline(scope: Scope, *, repo: Path, trusted: bool) -> Baseline:
     if scope.kind in (ScopeKind.UNCOMMITTED, ScopeKind.BRANCH, ScopeKind.DIFF_FILE):
         return read_working_file(repository_root(repo)).baseline
     known = Baseline()
-    if scope.kind is ScopeKind.STAGED:
-        known = await _of_index(await open_repository(repo))
-    elif scope.head:
+    if scope.kind is ScopeKind.STAGED or scope.head:
         known = await _of_revision(await open_repository(repo), scope.head)
     working = read_working_file(repository_root(repo)).baseline
     same = {replace(entry, line=0) for entry in known.entries}
@@ -233,17 +205,8 @@ async def read_baseline(scope: Scope, *, repo: Path, trusted: bool) -> Baseline:
     return replace(known, entries=tuple(entry for entry in known.entries if entry.key not in changed), also=also)
 
 
-async def _of_revision(repository: Repository, revision: str) -> Baseline:
+async def _of_revision(repository: Repository, revision: str | None) -> Baseline:
+    """That of a revision, or of the index."""
     content = await read_file_at(repository, revision, BASELINE_NAME)
-    return Baseline() if content is None else decode_baseline(f"{revision[:12]}:{BASELINE_NAME}", content).baseline
-
-
-async def _of_index(repository: Repository) -> Baseline:
-    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
-        copy_index(repository.index, git_dir)
-        place = in_engine(git_dir)
-        for entry in await list_entries(place, None, [BASELINE_NAME]):
-            if entry.path == BASELINE_NAME and entry.mode in ("100644", "100755"):
-                content = await git(place, "cat-file", "blob", entry.blob)
-                return decode_baseline(f":{BASELINE_NAME}", content).baseline
-    return Baseline()
+    name = f"{(revision or '')[:12]}:{BASELINE_NAME}"
+    return Baseline() if content is None else decode_baseline(name, content).baseline

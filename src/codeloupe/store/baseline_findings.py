@@ -27,6 +27,7 @@ _MOST_LISTED = 10
 # What a quote contains for something that is not shown.
 _LEFT_OUT = regex(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
 _NAMED = regex(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
+_NEEDED = ("file", "line_start", "line_end", "category", "title", "body", "evidence", "reviewer", "status")
 _HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
 
 
@@ -70,45 +71,28 @@ def read_report(path: Path) -> ReviewedFindings:
         raise UsageError(f"cannot read the report {name}: {reason}", hint=_HINT) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is not a JSON report", hint=_HINT) from error
+    if not isinstance(document, dict) or document.get("schema_version") != 1:
+        raise UsageError(f"{name} is not a JSON report of version 1", hint=_HINT)
     try:
-        return _reviewed(name, document)
+        if "sweep_id" in document:
+            # What a sweep calls evidence is the place; the quote has a name of its own there.
+            found = tuple(_finding({**each, "evidence": each["quote"]}) for each in document["findings"])
+            return ReviewedFindings(name, found, complete=all(each["reviewed"] is True for each in document["commits"]))
+        errors = convert(document["errors"], tuple[ReviewError, ...])
+        found = tuple(map(_finding, document["findings"]))
+        return ReviewedFindings(name, found, errors, complete=document["complete"] is True)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{name} is not a JSON report of version 1", hint=_HINT) from error
-
-
-def _reviewed(name: str, document: Mapping[str, Any]) -> ReviewedFindings:
-    if document["schema_version"] != 1:
-        raise ValueError("another version")
-    if "sweep_id" in document:
-        # What a sweep calls evidence is the place; the quote has a name of its own there.
-        found = [_finding({**finding, "evidence": finding["quote"]}) for finding in document["findings"]]
-        whole = all(commit["reviewed"] is True for commit in document["commits"])
-        return ReviewedFindings(name, tuple(found), complete=whole)
-    errors = convert(document["errors"], tuple[ReviewError, ...])
-    found = [_finding(finding) for finding in document["findings"]]
-    return ReviewedFindings(name, tuple(found), errors, complete=document["complete"] is True)
+        raise UsageError(f"{name} is not a JSON report of version 1 ({error})", hint=_HINT) from error
 
 
 def _finding(document: Mapping[str, Any]) -> Finding:
     """A finding of a report; one of an earlier version has neither `suppression` nor `anchored`."""
-    suppression = document.get("suppression")
-    if suppression is not None:
-        kind = next((each for each in SuppressionKind if each == suppression["kind"]), SuppressionKind.INLINE)
-        suppression = {"kind": kind.value, "reason": suppression["reason"]}
-    known = {key: document[key] for key in ("file", "line_start", "line_end", "category", "title", "body", "evidence")}
+    known = {key: document[key] for key in _NEEDED}
     known |= {key: document[key] for key in ("rule", "verification", "anchored") if key in document}
-    return convert(
-        {
-            **known,
-            "reviewer": document["reviewer"],
-            "severity": Severity.parse(document["severity"]).value,
-            "fingerprint": document["fingerprint"].lower(),
-            # A status that only a later version has does not count as open.
-            "status": next((each for each in FindingStatus if each == document["status"]), FindingStatus.DISMISSED),
-            "suppression": suppression,
-        },
-        Finding,
-    )
+    if suppression := document.get("suppression"):
+        known["suppression"] = {key: suppression[key] for key in ("kind", "reason")}
+    severity, fingerprint = Severity.parse(document["severity"]).value, document["fingerprint"].lower()
+    return convert({**known, "severity": severity, "fingerprint": fingerprint}, Finding)
 
 
 def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
@@ -123,12 +107,9 @@ def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
             found = [
                 each for each in findings if path in (each.file, shown_path(each.file)) and each.first_line == line
             ]
-        elif not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
-            what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
+        elif not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}", prefix):
+            what = f"{word!r} is neither a fingerprint ({SHORTEST_PREFIX} or more of 0-9 and a-f) nor a place (a.py:12)"
             raise UsageError(what, hint=_listed(findings))
-        elif len(prefix) < SHORTEST_PREFIX:
-            hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"
-            raise UsageError(f"{word!r} is too short for a fingerprint", hint=hint)
         else:
             found = [each for each in findings if each.fingerprint.startswith(prefix)]
         if not found:

@@ -7,56 +7,30 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct, ValidationError, convert
-from msgspec.structs import asdict, replace
+from msgspec import ValidationError, convert
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
+from codeloupe.model import history as model
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
-from codeloupe.model.history import (
-    Dismissal,
-    EntryKind,
-    HistoryEntry,
-    HistoryQuery,
-    Listing,
-    PruneRule,
-    Removed,
-    ReviewRecord,
-    Sighting,
-    SweepOutline,
-    SweepRecord,
-    TrendKey,
-    TrendRow,
-    Trends,
-)
 from codeloupe.model.sweep import CommitReview
+from codeloupe.store import history_writing as rows_of
 from codeloupe.store.database import Database
-from codeloupe.store.history_writing import (
-    StoredReview,
-    commit_rows,
-    encoded,
-    entry_of_sweep,
-    marks,
-    number_of,
-    review_rows,
-    with_commit,
-    write_commit,
-    write_review,
-    write_sweep,
-)
 from codeloupe.store.records import Unreadable, decode, unpack
 
 _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind")
 # A sweep, what is wrong with it, and its commits with the ids of their reviews.
-_Sweep = tuple[SweepRecord, list[str], list[tuple[CommitReview, str | None]]]
+_Sweep = tuple[model.SweepRecord, list[str], list[tuple[CommitReview, str | None]]]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LAST_CHARACTER = "\U0010ffff"
 # The end of the calendar; a damaged time must not end the counting of all others.
@@ -110,18 +84,9 @@ class ReviewFact(NamedTuple):
 FindingRow = tuple[int, str, str | None, bool, bool]
 
 
-class _Sum(Struct):
-    findings: int = 0
-    fixed: int = 0
-    reviews: int = 0
-    cost_usd: float = 0.0
-    unknown_costs: int = 0
-    duration_seconds: float = 0.0
-
-
 def trend_rows(
-    by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
-) -> tuple[Trends, ...]:
+    by: Sequence[model.TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
+) -> tuple[model.Trends, ...]:
     """For each key its rows, from reviews with the oldest first. A finding counts once, where it was first open."""
     seen: dict[int, list[FindingRow]] = {review.number: [] for review in reviews}
     # One that is not known was saved since the reviews were read.
@@ -138,42 +103,39 @@ def trend_rows(
             elif is_open:
                 first[key] = expert, review
     lives = [(expert, review, last.get(key, False)) for key, (expert, review) in first.items()]
-    return tuple(Trends(key, _rows(key, reviews, lives)) for key in by)
+    return tuple(model.Trends(key, _rows(key, reviews, lives)) for key in by)
 
 
 def _rows(
-    by: TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[str | None, ReviewFact, bool]]
-) -> tuple[TrendRow, ...]:
-    def its(review: ReviewFact, expert: str | None = None) -> _Sum:
-        if by is TrendKey.EXPERT:
-            key = expert or "(no expert)"
-        else:
-            key = week_of(review.saved_at) if by is TrendKey.WEEK else review.reviewer
-        return sums.setdefault(key, _Sum())
-
-    sums: dict[str, _Sum] = {}
+    by: model.TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[str | None, ReviewFact, bool]]
+) -> tuple[model.TrendRow, ...]:
     # Experts share a review, so that its cost and time are nobody's.
-    for review in () if by is TrendKey.EXPERT else reviews:
+    spent = () if by is model.TrendKey.EXPERT else ("reviews", "cost_usd", "unknown_costs", "duration_seconds")
+    sums: defaultdict[str, dict[str, Any]] = defaultdict(lambda: dict.fromkeys(("findings", "fixed", *spent), 0))
+
+    def its(review: ReviewFact, expert: str | None = None) -> dict[str, Any]:
+        if by is model.TrendKey.EXPERT:
+            return sums[expert or "(no expert)"]
+        return sums[week_of(review.saved_at) if by is model.TrendKey.WEEK else review.reviewer]
+
+    for review in reviews if spent else ():
         total = its(review)
-        total.reviews += 1
-        total.cost_usd += review.cost_usd
-        total.unknown_costs += review.unknown_costs
-        total.duration_seconds += review.duration_seconds
+        total["reviews"] += 1
+        for name in spent[1:]:
+            total[name] += getattr(review, name)
     for expert, review, is_fixed in lives:
         found = its(review, expert)
-        found.findings += 1
-        found.fixed += is_fixed
-    ordered = sorted(sums, key=lambda key: (-sums[key].findings, key))
-    if by is TrendKey.WEEK and sums:
+        found["findings"] += 1
+        found["fixed"] += is_fixed
+    ordered = sorted(sums, key=lambda key: (-sums[key]["findings"], key))
+    if by is model.TrendKey.WEEK and sums:
         ordered = sorted(sums)
         first, last = (datetime.fromisoformat(ordered[place]) for place in (0, -1))
         weeks = range((last - first).days // 7 + 1)
         # Weeks without a review are there too; but a clock that was wrong once must not fill the screen with them.
         if len(weeks) <= 520:
             ordered = [(first + timedelta(weeks=number)).date().isoformat() for number in weeks]
-    if by is TrendKey.EXPERT:
-        return tuple(TrendRow(key=key, findings=sums[key].findings, fixed=sums[key].fixed) for key in ordered)
-    return tuple(TrendRow(key=key, **asdict(sums.get(key, _Sum()))) for key in ordered)
+    return tuple(model.TrendRow(key=key, **sums[key]) for key in ordered)
 
 
 @lru_cache(maxsize=10_000)
@@ -198,51 +160,42 @@ class SqliteHistory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save(self, record: ReviewRecord, *, raw_outputs: Mapping[str, str] = _NOTHING) -> None:
+    def save(self, record: model.ReviewRecord, *, raw_outputs: Mapping[str, str] = _NOTHING) -> None:
         """Save a review whole, in the place of the one with its id. `raw_outputs` is what agents printed, by unit."""
-        rows = review_rows(record, raw_outputs)
         with self._database.writing() as connection:
-            if record.sweep_id is not None and number_of(connection, "sweep", record.sweep_id) is None:
+            if record.sweep_id is not None and rows_of.number_of(connection, "sweep", record.sweep_id) is None:
                 raise StoreError(
                     f"the review {record.review.review_id} cannot be saved before its sweep {record.sweep_id}",
                     hint="save the sweep first",
                 )
-            write_review(connection, rows)
+            rows_of.write_review(connection, record, raw_outputs)
 
-    def save_sweep(self, record: SweepRecord) -> None:
+    def save_sweep(self, record: model.SweepRecord) -> None:
         """Save a sweep with all its commits and their reviews, in the place of what there is of it."""
-        commits = [commit_rows(record, commit, {}) for commit in record.sweep.commits]
         with self._database.writing() as connection:
-            number = write_sweep(connection, record, entry_of_sweep(record))
+            number = rows_of.write_sweep(connection, record, rows_of.entry_of_sweep(record))
             connection.execute("DELETE FROM sweep_commits WHERE sweep = ?", (number,))
-            for position, commit in enumerate(commits):
-                write_commit(connection, number, position, commit)
+            for commit in record.sweep.commits:
+                rows_of.write_commit(connection, number, record, commit, {})
 
     def add_commit(
-        self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
+        self, record: model.SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
     ) -> None:
         """Save one more commit of a sweep, which counts as unfinished until it is saved whole."""
-        rows = commit_rows(record, commit, raw_outputs)
         unfinished = replace(record, finished=False)
-        before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
+        before = rows_of.entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
         with self._database.writing() as connection:
-            found = connection.execute(
-                "SELECT entry FROM sweeps WHERE sweep_id = ?", (record.sweep.sweep_id,)
-            ).fetchone()
-            if found is not None:
+            for (entry,) in connection.execute("SELECT entry FROM sweeps WHERE sweep_id = ?", (record.sweep.sweep_id,)):
                 # One that cannot be read is made again from here on; the commits themselves are all there.
                 with suppress(Unreadable):
-                    before = decode(HistoryEntry, found[0])
-            number = write_sweep(connection, unfinished, with_commit(before, record, commit))
-            (position,) = connection.execute(
-                "SELECT coalesce(max(position) + 1, 0) FROM sweep_commits WHERE sweep = ?", (number,)
-            ).fetchone()
-            write_commit(connection, number, position, rows)
+                    before = decode(model.HistoryEntry, entry)
+            number = rows_of.write_sweep(connection, unfinished, rows_of.with_commit(before, record, commit))
+            rows_of.write_commit(connection, number, record, commit, raw_outputs)
 
-    def get(self, review_id: str) -> ReviewRecord | None:
+    def get(self, review_id: str) -> model.ReviewRecord | None:
         """A saved review, or None."""
         with self._database.snapshot() as connection:
-            number = number_of(connection, "review", review_id)
+            number = rows_of.number_of(connection, "review", review_id)
             return None if number is None else self._review(connection, number)
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
@@ -257,7 +210,7 @@ class SqliteHistory:
         except Unreadable as error:
             raise self._unreadable("raw output of review", review_id, error) from error
 
-    def get_sweep(self, sweep_id: str) -> SweepRecord | None:
+    def get_sweep(self, sweep_id: str) -> model.SweepRecord | None:
         """A saved sweep with its reviews, or None."""
         with self._database.snapshot() as connection:
             found = self._sweep(connection, sweep_id)
@@ -266,7 +219,7 @@ class SqliteHistory:
             record, problems, pairs = found
             commits = []
             for commit, review_id in pairs:
-                number = None if review_id is None else number_of(connection, "review", review_id)
+                number = None if review_id is None else rows_of.number_of(connection, "review", review_id)
                 if review_id is not None and number is None:
                     problems.append(f"the review {review_id} is gone")
                 try:
@@ -278,7 +231,7 @@ class SqliteHistory:
                 commits.append(replace(commit, review=its and its.review))
         return replace(record, sweep=replace(record.sweep, commits=tuple(commits)), problems=tuple(problems))
 
-    def outline(self, sweep_id: str) -> SweepOutline | None:
+    def outline(self, sweep_id: str) -> model.SweepOutline | None:
         """A saved sweep without the findings of its reviews, or None; quick, however large it is."""
         with self._database.snapshot() as connection:
             found = self._sweep(connection, sweep_id)
@@ -286,20 +239,20 @@ class SqliteHistory:
         if found is None:
             return None
         (record, problems, pairs), known = found, dict(rows)
-        entries: list[HistoryEntry | None] = []
+        entries: list[model.HistoryEntry | None] = []
         for _, review_id in pairs:
             entry = None
             if review_id is not None and review_id not in known:
                 problems.append(f"the review {review_id} is gone")
             elif review_id is not None:
-                entry = _decoded(HistoryEntry, known[review_id], f"the review {review_id}", problems)
+                entry = _decoded(model.HistoryEntry, known[review_id], f"the review {review_id}", problems)
             entries.append(entry)
         sweep = replace(record.sweep, commits=tuple(commit for commit, _ in pairs))
-        return SweepOutline(replace(record, sweep=sweep, problems=tuple(problems)), tuple(entries))
+        return model.SweepOutline(replace(record, sweep=sweep, problems=tuple(problems)), tuple(entries))
 
     def last(
         self, repositories: Sequence[str], *, branch: str | None = None, scope: ScopeKind | None = None
-    ) -> ReviewRecord | None:
+    ) -> model.ReviewRecord | None:
         """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
         condition, values = _of(repositories)
         for column, value in (("branch", branch), ("scope", scope and scope.value)):
@@ -315,7 +268,7 @@ class SqliteHistory:
                     _log.warning("%s", error.message)
         return None
 
-    def list(self, query: HistoryQuery) -> Listing:
+    def list(self, query: model.HistoryQuery) -> model.Listing:
         """The newest entries, by the order of saving; no payload is read. A sweep is one entry."""
         rows: list[tuple[object, ...]] = []
         with self._database.snapshot() as connection:
@@ -333,7 +286,7 @@ class SqliteHistory:
         rows.sort(key=lambda row: row[0] if isinstance(row[0], (int, float)) else 0.0, reverse=True)
         return _listing(row[1:] for row in rows[: query.limit])
 
-    def matching(self, prefix: str, *, limit: int = 10) -> Listing:
+    def matching(self, prefix: str, *, limit: int = 10) -> model.Listing:
         """Reviews, also those of sweeps, and sweeps whose id begins so, at most `limit` of each."""
         with self._database.snapshot() as connection:
             rows = [
@@ -348,20 +301,20 @@ class SqliteHistory:
 
     def findings_of(
         self, fingerprints: Sequence[str], *, repositories: Sequence[str] | None = None
-    ) -> tuple[Sighting, ...]:
+    ) -> tuple[model.Sighting, ...]:
         """Every time these findings were seen, the oldest first; a row that cannot be read is logged and left out."""
         condition, values = _of(repositories, "r.repository")
         rows: list[tuple[object, ...]] = []
         with self._database.snapshot() as connection:
             for start in range(0, len(fingerprints), 500):
                 some = fingerprints[start : start + 500]
-                marked = f"{_SIGHTINGS}{condition} AND f.fingerprint IN ({marks(some)})"
+                marked = f"{_SIGHTINGS}{condition} AND f.fingerprint IN ({rows_of.marks(some)})"
                 rows += connection.execute(marked, [*values, *some])
-        found: list[Sighting] = []
+        found: list[model.Sighting] = []
         for row in rows:
             try:
-                named = dict(zip(Sighting.__struct_fields__, row, strict=True))
-                found.append(convert(named, Sighting, strict=False))
+                named = dict(zip(model.Sighting.__struct_fields__, row, strict=True))
+                found.append(convert(named, model.Sighting, strict=False))
             except (ValidationError, OverflowError) as error:
                 _log.warning("a finding of review %s in the history cannot be read: %s", row[1], error)
         return tuple(sorted(found, key=lambda sighting: (sighting.turn, sighting.review_id)))
@@ -389,9 +342,9 @@ class SqliteHistory:
                 return with_source(decode(Finding, payload))
         return None
 
-    def dismiss(self, dismissal: Dismissal) -> None:
+    def dismiss(self, dismissal: model.Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
-        payload = encoded(dismissal, f"dismissal {dismissal.fingerprint}")
+        payload = rows_of.encoded(dismissal, f"dismissal {dismissal.fingerprint}")
         row = (dismissal.repository, dismissal.fingerprint, payload)
         self._database.change("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", row)
 
@@ -401,18 +354,20 @@ class SqliteHistory:
         statement = f"DELETE FROM dismissals WHERE fingerprint = ?{condition}"  # noqa: S608 - marks of ours
         return self._database.change(statement, (fingerprint, *values)) > 0
 
-    def dismissals(self, repositories: Sequence[str]) -> tuple[Dismissal, ...]:
+    def dismissals(self, repositories: Sequence[str]) -> tuple[model.Dismissal, ...]:
         """What persons set aside in a repository, the oldest first; a row that cannot be read is logged."""
         condition, values = _of(repositories)
         statement = f"SELECT fingerprint, payload FROM dismissals WHERE 1{condition}"  # noqa: S608 - marks of ours
         rows, problems = self._database.select(statement, values), list[str]()
-        read = [_decoded(Dismissal, payload, f"the dismissal of {name}", problems) for name, payload in rows]
+        read = [_decoded(model.Dismissal, payload, f"the dismissal of {name}", problems) for name, payload in rows]
         for problem in problems:
             _log.warning("%s", problem)
         found = [each for each in read if each is not None]
         return tuple(sorted(found, key=lambda dismissal: (dismissal.at, dismissal.fingerprint)))
 
-    def trends(self, by: Sequence[TrendKey], *, repositories: Sequence[str] | None = None) -> tuple[Trends, ...]:
+    def trends(
+        self, by: Sequence[model.TrendKey], *, repositories: Sequence[str] | None = None
+    ) -> tuple[model.Trends, ...]:
         """Findings, cost, time and what was fixed, for each key by which they are wanted; no payload is read."""
         condition, values = _of(repositories)
         with self._database.snapshot() as connection:
@@ -421,13 +376,16 @@ class SqliteHistory:
             findings: list[FindingRow] = connection.execute(f"{_FINDING_FACTS}{condition}", values).fetchall()
         return trend_rows(by, reviews, findings)
 
-    def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
+    def prune(self, rule: model.PruneRule, *, dry_run: bool = False) -> model.Removed:
         """Remove what the rule names, in batches, and return what went; with `dry_run`, what would."""
         condition, values = _of(rule.repositories)
         with self._database.snapshot() as connection:
             entries = [
                 _Prunable(kind, *row)
-                for kind, query in ((EntryKind.REVIEW, _PRUNABLE_REVIEWS), (EntryKind.SWEEP, _PRUNABLE_SWEEPS))
+                for kind, query in (
+                    (model.EntryKind.REVIEW, _PRUNABLE_REVIEWS),
+                    (model.EntryKind.SWEEP, _PRUNABLE_SWEEPS),
+                )
                 for row in connection.execute(f"{query}{condition}", values)
             ]
         going = _doomed(entries, rule)
@@ -435,15 +393,15 @@ class SqliteHistory:
         for start in range(0, 0 if dry_run else len(going), 50):
             with self._database.writing() as connection:
                 for entry in going[start : start + 50]:
-                    which = of_sweep if entry.kind is EntryKind.SWEEP else "number = ?"
+                    which = of_sweep if entry.kind is model.EntryKind.SWEEP else "number = ?"
                     connection.execute(f"DELETE FROM reviews WHERE {which}", (entry.number,))  # noqa: S608 - ours
-                    if entry.kind is EntryKind.SWEEP:
+                    if entry.kind is model.EntryKind.SWEEP:
                         connection.execute("DELETE FROM sweeps WHERE number = ?", (entry.number,))
         if going and not dry_run:
             self._database.give_back_room()
-        return Removed(
+        return model.Removed(
             reviews=sum(entry.reviews for entry in going),
-            sweeps=sum(entry.kind is EntryKind.SWEEP for entry in going),
+            sweeps=sum(entry.kind is model.EntryKind.SWEEP for entry in going),
             findings=sum(entry.findings for entry in going),
             size_bytes=sum(entry.size_bytes for entry in going),
         )
@@ -461,13 +419,13 @@ class SqliteHistory:
         """Keep the root commit of the repository at a place."""
         self._database.change("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, root))
 
-    def _review(self, connection: sqlite3.Connection, number: int) -> ReviewRecord:
+    def _review(self, connection: sqlite3.Connection, number: int) -> model.ReviewRecord:
         """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
         name, turn, payload = connection.execute(
             "SELECT review_id, turn, payload FROM reviews WHERE number = ?", (number,)
         ).fetchone()
         try:
-            stored = decode(StoredReview, payload)
+            stored = decode(rows_of.StoredReview, payload)
         except Unreadable as error:
             raise self._unreadable("review", name, error) from error
         shown: list[Finding] = []
@@ -490,7 +448,7 @@ class SqliteHistory:
         if row is None:
             return None
         try:
-            record = decode(SweepRecord, row[1])
+            record = decode(model.SweepRecord, row[1])
         except Unreadable as error:
             raise self._unreadable("sweep", sweep_id, error) from error
         problems: list[str] = []
@@ -518,22 +476,22 @@ def _decoded(kind: type[_Kind], data: object, what: str, problems: list[str]) ->
         return None
 
 
-def _listing(rows: Iterable[Sequence[object]]) -> Listing:
+def _listing(rows: Iterable[Sequence[object]]) -> model.Listing:
     problems: list[str] = []
-    entries = [_decoded(HistoryEntry, data, f"the entry {name}", problems) for name, data in rows]
-    return Listing(tuple(entry for entry in entries if entry is not None), tuple(problems))
+    entries = [_decoded(model.HistoryEntry, data, f"the entry {name}", problems) for name, data in rows]
+    return model.Listing(tuple(entry for entry in entries if entry is not None), tuple(problems))
 
 
 def _of(repositories: Sequence[str] | None, column: str = "repository") -> tuple[str, list[str]]:
     if repositories is None:
         return "", []
-    return f" AND {column} IN ({marks(repositories)})", list(repositories)
+    return f" AND {column} IN ({rows_of.marks(repositories)})", list(repositories)
 
 
 class _Prunable(NamedTuple):
     """An entry as pruning sees it: a review that belongs to no sweep, or a sweep with its reviews."""
 
-    kind: EntryKind
+    kind: model.EntryKind
     number: int
     saved_at: float
     turn: int
@@ -542,7 +500,7 @@ class _Prunable(NamedTuple):
     size_bytes: int
 
 
-def _doomed(entries: Sequence[_Prunable], rule: PruneRule) -> list[_Prunable]:
+def _doomed(entries: Sequence[_Prunable], rule: model.PruneRule) -> list[_Prunable]:
     oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
     removable = oldest_first[: len(oldest_first) - rule.keep_last] if rule.keep_last else oldest_first
     before = None if rule.older_than is None else rule.older_than.timestamp()

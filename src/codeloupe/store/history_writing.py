@@ -1,14 +1,11 @@
-"""Reviews and sweeps as rows: what lists show of them, and how they get into their tables.
-
-Rows are made before the transaction, which is then short; what writes them is called inside it.
-"""
+"""Reviews and sweeps as rows: what lists show of them, and how they get into their tables, inside a transaction."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -98,18 +95,6 @@ class StoredReview(Struct, frozen=True):
     findings: int
 
 
-class _ReviewRows(NamedTuple):
-    values: dict[str, object]
-    findings: list[tuple[object, ...]]
-    raw_outputs: list[tuple[bytes, bytes]]
-
-
-class _CommitRows(NamedTuple):
-    review_id: str | None
-    payload: bytes
-    review: _ReviewRows | None
-
-
 def marks(values: Sequence[object]) -> str:
     """The place of each value in a statement."""
     return ", ".join("?" * len(values))
@@ -122,34 +107,27 @@ def number_of(connection: sqlite3.Connection, kind: str, name: str) -> int | Non
     return None if row is None else int(row[0])
 
 
-def review_rows(record: ReviewRecord, raw_outputs: Mapping[str, str]) -> _ReviewRows:
-    """The rows of a review. Raises StoreError when something in it cannot be written."""
-    review = record.review
+def write_review(connection: sqlite3.Connection, record: ReviewRecord, raw_outputs: Mapping[str, str]) -> None:
+    """Write a review in the place of the one with its id, if there is one. Raw outputs stay unless new ones come.
+
+    Raises StoreError when something in it cannot be written.
+    """
+    review, name = record.review, f"review {record.review.review_id}"
     bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
     every = [*((finding, False) for finding in review.findings), *((finding, True) for finding in review.hidden)]
-    name = f"review {review.review_id}"
     entry, payload = encoded(entry_of_review(record), name), encoded(StoredReview(bare, len(every)), name)
     findings: list[tuple[object, ...]] = [
         (
-            position,
-            hidden,
-            finding.is_open,
-            finding.fingerprint,
-            finding.severity.value,
-            finding.status.value,
-            *(getattr(finding, column) for column in ("file", "expert", "reviewer", "category")),
-            encoded(finding, name),
+            *(position, hidden, finding.is_open, finding.fingerprint, finding.severity.value, finding.status.value),
+            *(finding.file, finding.expert, finding.reviewer, finding.category, encoded(finding, name)),
         )
         for position, (finding, hidden) in enumerate(every)
     ]
     raw = [(pack(unit), pack(output)) for unit, output in raw_outputs.items()]
     stored = (entry, payload, *(row[-1] for row in findings), *(part for pair in raw for part in pair))
     values = {
-        "review_id": review.review_id,
+        **_shared_columns("review", review.review_id, record),
         "sweep_id": record.sweep_id,
-        "saved_at": record.saved_at.timestamp(),
-        "repository": record.repository,
-        "branch": record.branch,
         "scope": review.scope.kind.value,
         "reviewer": review.reviewer.type,
         **{name: getattr(review.usage, name) for name in _SPENT},
@@ -157,34 +135,20 @@ def review_rows(record: ReviewRecord, raw_outputs: Mapping[str, str]) -> _Review
         "entry": entry,
         "payload": payload,
     }
-    return _ReviewRows(values, findings, raw)
-
-
-def commit_rows(record: SweepRecord, commit: CommitReview, raw_outputs: Mapping[str, str]) -> _CommitRows:
-    """The rows of one commit of a sweep, with its review. Raises as `review_rows`."""
-    payload = encoded(replace(commit, review=None), f"sweep {record.sweep.sweep_id}")
-    if commit.review is None:
-        return _CommitRows(None, payload, None)
-    return _CommitRows(commit.review.review_id, payload, review_rows(record.record_of(commit.review), raw_outputs))
-
-
-def write_review(connection: sqlite3.Connection, rows: _ReviewRows) -> None:
-    """Write a review in the place of the one with its id, if there is one. Raw outputs stay unless new ones come."""
-    number = _upsert(connection, "review", rows.values, keep_turn=True)
+    number = _upsert(connection, "review", values, keep_turn=True)
     connection.execute("DELETE FROM findings WHERE review = ?", (number,))
     connection.executemany(
         "INSERT INTO findings (review, position, hidden, is_open, fingerprint, severity, status, file, expert,"
         " reviewer, category, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        ((number, *row) for row in rows.findings),
+        ((number, *row) for row in findings),
     )
-    if rows.raw_outputs:
-        connection.execute("DELETE FROM raw_outputs WHERE review = ?", (number,))
-        connection.executemany(
-            "INSERT INTO raw_outputs (review, unit, output) VALUES (?, ?, ?)",
-            ((number, unit, output) for unit, output in rows.raw_outputs),
-        )
-    else:
+    if not raw:
         connection.execute(_COUNT_RAW_OUTPUTS, (number,))
+        return
+    connection.execute("DELETE FROM raw_outputs WHERE review = ?", (number,))
+    connection.executemany(
+        "INSERT INTO raw_outputs (review, unit, output) VALUES (?, ?, ?)", ((number, *pair) for pair in raw)
+    )
 
 
 def write_sweep(connection: sqlite3.Connection, record: SweepRecord, entry: HistoryEntry) -> int:
@@ -192,26 +156,32 @@ def write_sweep(connection: sqlite3.Connection, record: SweepRecord, entry: Hist
     name = f"sweep {record.sweep.sweep_id}"
     payload = encoded(replace(record, sweep=replace(record.sweep, commits=()), problems=()), name)
     row = encoded(entry, name)
-    values = {
-        "sweep_id": record.sweep.sweep_id,
-        "saved_at": record.saved_at.timestamp(),
-        "repository": record.repository,
-        "branch": record.branch,
-        "size_bytes": len(row) + len(payload),
-        "entry": row,
-        "payload": payload,
-    }
+    shared = _shared_columns("sweep", record.sweep.sweep_id, record)
+    values = {**shared, "size_bytes": len(row) + len(payload), "entry": row, "payload": payload}
     return _upsert(connection, "sweep", values, keep_turn=False)
 
 
-def write_commit(connection: sqlite3.Connection, sweep: int, position: int, rows: _CommitRows) -> None:
-    """Write a commit of a sweep, with its review."""
+def write_commit(
+    connection: sqlite3.Connection,
+    sweep: int,
+    record: SweepRecord,
+    commit: CommitReview,
+    raw_outputs: Mapping[str, str],
+) -> None:
+    """Write one more commit of a sweep, with its review."""
+    payload = encoded(replace(commit, review=None), f"sweep {record.sweep.sweep_id}")
     connection.execute(
-        "INSERT INTO sweep_commits (sweep, position, review_id, payload) VALUES (?, ?, ?, ?)",
-        (sweep, position, rows.review_id, rows.payload),
+        "INSERT INTO sweep_commits (sweep, position, review_id, payload)"
+        " SELECT ?, coalesce(max(position) + 1, 0), ?, ? FROM sweep_commits WHERE sweep = ?",
+        (sweep, commit.review and commit.review.review_id, payload, sweep),
     )
-    if rows.review is not None:
-        write_review(connection, rows.review)
+    if commit.review is not None:
+        write_review(connection, record.record_of(commit.review), raw_outputs)
+
+
+def _shared_columns(kind: str, name: str, record: ReviewRecord | SweepRecord) -> dict[str, object]:
+    columns = {"repository": record.repository, "branch": record.branch}
+    return {f"{kind}_id": name, "saved_at": record.saved_at.timestamp(), **columns}
 
 
 def _upsert(connection: sqlite3.Connection, kind: str, values: Mapping[str, object], *, keep_turn: bool) -> int:

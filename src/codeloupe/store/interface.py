@@ -1,4 +1,4 @@
-"""What is kept between runs: finished calls, reviews with what people said about findings, and runs of pipelines.
+"""What is kept between runs: finished calls, and reviews with what people said about findings.
 
 Nothing here names a database. SQLite implements it; the suite in tests/contract holds for every implementation.
 Everything is safe between threads and processes, durable when a call returns, and raises StoreError.
@@ -7,28 +7,13 @@ Everything is safe between threads and processes, durable when a call returns, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from codeloupe.model import history as model
     from codeloupe.model.agent import AgentResult
     from codeloupe.model.change import ScopeKind
     from codeloupe.model.finding import Finding
-    from codeloupe.model.history import (
-        Dismissal,
-        HistoryQuery,
-        Listing,
-        PruneRule,
-        Removed,
-        ReviewRecord,
-        Sighting,
-        SweepOutline,
-        SweepRecord,
-        TrendKey,
-        Trends,
-    )
-    from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
 
 
@@ -54,41 +39,43 @@ class Ledger(Protocol):
 class History(Protocol):
     """Saved reviews and sweeps. `repositories` are the names of one repository; None means all of them."""
 
-    def save(self, record: ReviewRecord, *, raw_outputs: Mapping[str, str] = ...) -> None:
+    def save(self, record: model.ReviewRecord, *, raw_outputs: Mapping[str, str] = ...) -> None:
         """Save a review durably and whole, in the place of the one with its id."""
 
-    def save_sweep(self, record: SweepRecord) -> None:
+    def save_sweep(self, record: model.SweepRecord) -> None:
         """Save a sweep with its commits and their reviews."""
 
-    def add_commit(self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = ...) -> None:
+    def add_commit(
+        self, record: model.SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = ...
+    ) -> None:
         """Save one more commit of a sweep that goes on."""
 
-    def get(self, review_id: str) -> ReviewRecord | None:
+    def get(self, review_id: str) -> model.ReviewRecord | None:
         """A saved review, or None."""
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit."""
 
-    def get_sweep(self, sweep_id: str) -> SweepRecord | None:
+    def get_sweep(self, sweep_id: str) -> model.SweepRecord | None:
         """A saved sweep with its reviews, or None."""
 
-    def outline(self, sweep_id: str) -> SweepOutline | None:
+    def outline(self, sweep_id: str) -> model.SweepOutline | None:
         """A saved sweep without the findings of its reviews, or None."""
 
     def last(
         self, repositories: Sequence[str], *, branch: str | None = None, scope: ScopeKind | None = None
-    ) -> ReviewRecord | None:
+    ) -> model.ReviewRecord | None:
         """The newest review of a repository, of a branch and a kind of scope; none of a sweep."""
 
-    def list(self, query: HistoryQuery) -> Listing:
+    def list(self, query: model.HistoryQuery) -> model.Listing:
         """The newest entries; no payload is read."""
 
-    def matching(self, prefix: str, *, limit: int = 10) -> Listing:
+    def matching(self, prefix: str, *, limit: int = 10) -> model.Listing:
         """Reviews, also those of sweeps, and sweeps whose id begins so."""
 
     def findings_of(
         self, fingerprints: Sequence[str], *, repositories: Sequence[str] | None = None
-    ) -> tuple[Sighting, ...]:
+    ) -> tuple[model.Sighting, ...]:
         """Every time these findings were seen, the oldest first."""
 
     def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
@@ -97,19 +84,21 @@ class History(Protocol):
     def finding(self, fingerprint: str, *, repositories: Sequence[str]) -> Finding | None:
         """A finding of a repository as it was saved last, or None."""
 
-    def dismiss(self, dismissal: Dismissal) -> None:
+    def dismiss(self, dismissal: model.Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
 
     def take_back(self, fingerprint: str, *, repositories: Sequence[str]) -> bool:
         """Forget that a finding was dismissed; False when it was not."""
 
-    def dismissals(self, repositories: Sequence[str]) -> tuple[Dismissal, ...]:
+    def dismissals(self, repositories: Sequence[str]) -> tuple[model.Dismissal, ...]:
         """What persons set aside in a repository, the oldest first."""
 
-    def trends(self, by: Sequence[TrendKey], *, repositories: Sequence[str] | None = None) -> tuple[Trends, ...]:
+    def trends(
+        self, by: Sequence[model.TrendKey], *, repositories: Sequence[str] | None = None
+    ) -> tuple[model.Trends, ...]:
         """Findings, cost, time and what was fixed, for each key by which they are wanted."""
 
-    def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
+    def prune(self, rule: model.PruneRule, *, dry_run: bool = False) -> model.Removed:
         """Remove what the rule names and tell what went; with `dry_run`, what would."""
 
     def file_bytes(self) -> int:
@@ -120,34 +109,3 @@ class History(Protocol):
 
     def remember_root(self, place: bytes, root: str) -> None:
         """Keep the root commit of the repository at a place."""
-
-
-class RunStore(Protocol):
-    """The runs of pipelines on disk. Methods raise StoreError, or RunNotFound for an unknown run."""
-
-    def create(self, run: RunRecord) -> Path:
-        """Make a new run's directory, which is returned, with its first state. Raises StoreError if it is there."""
-
-    def directory(self, run_id: str) -> Path:
-        """Where a run keeps its files."""
-
-    def save(self, run: RunRecord, *events: PipelineEvent) -> None:
-        """Write the state atomically and durably, then append to the journal; whoever calls holds the lock."""
-
-    def load(self, run_id: str) -> RunRecord:
-        """A run's last state."""
-
-    def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
-        """What happened, the oldest first; a torn last line is left out."""
-
-    def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
-        """All runs, the newest first, and the runs that cannot be read, each with the reason."""
-
-    def put_approval(self, run_id: str, approval: Approval) -> None:
-        """Leave a person's word for a run, also while another process holds the lock."""
-
-    def take_approval(self, run_id: str, stage: str) -> Approval | None:
-        """The word that was left on a stage, which is then gone; None when there is none."""
-
-    def lock(self, run_id: str) -> AbstractContextManager[None]:
-        """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""

@@ -63,7 +63,7 @@ class Holder(msgspec.Struct, frozen=True, rename={"process_id": "pid"}):
 
 
 class DirectoryRunStore:
-    """The runs below one directory, which is made with the first of them; see `interface.RunStore`."""
+    """The runs below one directory, which is made with the first of them; so that every run is whole or not there."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -109,17 +109,13 @@ class DirectoryRunStore:
         path = self._path(run_id) / _STATE
         with self._run(run_id, doing="read"):
             try:
-                data = _read_file(path, limit_bytes=_LARGEST_STATE_BYTES)
+                run = _run_of(_read_file(path, limit_bytes=_LARGEST_STATE_BYTES))
             except FileNotFoundError as error:
                 raise StoreError(f"the run {run_id} has no state: there is no {path}", hint=_GONE) from error
-            try:
-                run = _run_of(data)
-            except FromNewerVersion as error:
-                raise StoreError(
-                    f"the state of the run {run_id} cannot be read: {error} ({path})", hint="use the newer codeloupe"
-                ) from error
             except Unreadable as error:
-                raise StoreError(f"the state of the run {run_id} is damaged: {error} ({path})", hint=_GONE) from error
+                is_newer = isinstance(error, FromNewerVersion)
+                what, hint = ("cannot be read", "use the newer codeloupe") if is_newer else ("is damaged", _GONE)
+                raise StoreError(f"the state of the run {run_id} {what}: {error} ({path})", hint=hint) from error
         if run.run_id != run_id:
             raise StoreError(
                 f"the directory of the run {run_id} holds the state of another, {run.run_id!r} ({path})",
@@ -197,7 +193,17 @@ class DirectoryRunStore:
         """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
         with ExitStack() as held:
             with self._run(run_id, doing="lock") as directory:
-                held.enter_context(_locked(run_id, directory))
+                descriptor = _open_file(directory / _LOCK, os.O_RDWR | os.O_CREAT)
+                held.callback(os.close, descriptor)
+                _wait_for_lock(run_id, descriptor)
+                # The file may have been removed, with the run or alone, before its lock was ours.
+                file = directory / _LOCK
+                if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.lstat()):
+                    raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
+                # While the lock is held: whoever gets it next writes its own name.
+                held.callback(os.ftruncate, descriptor, 0)
                 for left in directory.glob(f".{_STATE}.*"):  # by a crash on the way to a state
                     with suppress(OSError):
                         left.unlink()
@@ -317,38 +323,18 @@ def _approval_file(directory: Path, stage: str) -> Path:
     return _checked_directory(directory / _APPROVALS) / f"{name}.json"
 
 
-@contextmanager
-def _locked(run_id: str, directory: Path) -> Iterator[None]:
-    file = directory / _LOCK
-    descriptor = _open_file(file, os.O_RDWR | os.O_CREAT)
-    try:
-        tries = 0
-        while not _try_lock(descriptor, fcntl.LOCK_EX):
-            tries += 1
-            is_said = tries > _TRIES and os.fstat(descriptor).st_size > 0
-            if is_said or tries >= _TRIES_WHEN_NOBODY_SAYS_SO:
-                holder = _read_holder(descriptor)
-                if holder.process_id == os.getpid():
-                    raise RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
-                hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
-                raise RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
-            time.sleep(_PAUSE_SECONDS)
-        try:  # the file may have been removed, with the run or alone, before its lock was ours
-            is_gone = not os.path.samestat(os.fstat(descriptor), file.lstat())
-        except FileNotFoundError:
-            is_gone = True
-        if is_gone:
-            raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
-        try:
-            yield
-        finally:
-            # While the lock is held: whoever gets it next writes its own name.
-            with suppress(OSError):
-                os.ftruncate(descriptor, 0)
-    finally:
-        os.close(descriptor)
+def _wait_for_lock(run_id: str, descriptor: int) -> None:
+    tries = 0
+    while not _try_lock(descriptor, fcntl.LOCK_EX):
+        tries += 1
+        is_said = tries > _TRIES and os.fstat(descriptor).st_size > 0
+        if is_said or tries >= _TRIES_WHEN_NOBODY_SAYS_SO:
+            holder = _read_holder(descriptor)
+            if holder.process_id == os.getpid():
+                raise RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
+            hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
+            raise RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import DiffSyntaxError, RevisionError
+from codeloupe.errors import RevisionError
 from codeloupe.git.changes import read_change
-from codeloupe.git.commits import CommitChange, list_commits, only_own, parse_combined, read_commit_changes
+from codeloupe.git.commits import CommitChange, list_commits, only_own, read_commit_changes
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus, Hunk, Scope, ScopeKind
@@ -65,38 +65,6 @@ def test_every_field_is_as_it_was_written(repository: GitRepository) -> None:
     )
     assert (oldest.sha, oldest.parents, oldest.body) == (first, (), "")
     assert (oldest.files, oldest.insertions, oldest.deletions) == (("a.txt",), 3, 0)
-
-
-def test_text_in_another_encoding_is_read_as_what_it_is(repository: GitRepository) -> None:
-    words, author = "Grüße\n\nvon Zoë", "Zoë <zoë@example.invalid>"
-    repository.git("config", "i18n.commitEncoding", "ISO-8859-1")
-    by = f"--author={os.fsdecode(author.encode('latin-1'))}"
-    repository.git("commit", "--quiet", "--allow-empty", by, "-F", "-", stdin=words.encode("latin-1"))
-    raw = repository.git("cat-file", "commit", "HEAD")
-    assert b"encoding ISO-8859-1" in raw
-    assert author.encode("latin-1") in raw
-    (commit,) = _list(repository.path)
-    assert (commit.author, commit.email) == ("Zoë", "zoë@example.invalid")
-    assert (commit.subject, commit.body) == ("Grüße", "von Zoë")
-
-
-def test_the_numbers_are_those_of_git_on_a_history_of_many_kinds(tmp_path: Path) -> None:
-    make_long_history(tmp_path / "long", commits=40, seed=3)
-    repository = GitRepository(tmp_path / "long")
-    words = ("log", "--numstat", "--format=tformat:commit %H")
-    expected: dict[str, list[int]] = {}
-    for line in repository.git(*words).decode().splitlines():
-        if line.startswith("commit "):
-            expected[line.split()[1]] = [0, 0, 0]
-        elif line:
-            added, deleted, _ = line.split("\t")
-            totals = list(expected.values())[-1]
-            totals[0] += 1
-            totals[1] += int(added) if added != "-" else 0
-            totals[2] += int(deleted) if deleted != "-" else 0
-    seen = {commit.sha: [len(commit.files), commit.insertions, commit.deletions] for commit in _list(repository.path)}
-    assert seen == expected
-    assert list(seen) == list(expected)
 
 
 @pytest.fixture(scope="module")
@@ -165,20 +133,6 @@ def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -
     with pytest.raises(RevisionError):
         _list(history.path, revision=revision)
     assert not list(history.path.rglob("sprung"))
-
-
-def test_replaced_and_grafted_history_is_listed_as_it_is(history: GitRepository, tmp_path: Path) -> None:
-    history = history.copied_to(tmp_path / "replaced")
-    expected = [commit.sha for commit in _list(history.path)]
-    history.git("replace", "HEAD", "HEAD~3")
-    (history.path / ".git" / "info").mkdir(exist_ok=True)
-    (history.path / ".git" / "info" / "grafts").write_text(f"{expected[0]}\n")
-    environment = {"PATH": os.environ["PATH"]}
-    plain = subprocess.run(
-        ("git", "log", "--format=%s"), cwd=history.path, env=environment, check=True, capture_output=True, text=True
-    ).stdout
-    assert "c2" not in plain
-    assert [commit.sha for commit in _list(history.path)] == expected
 
 
 def test_a_commit_with_an_old_date_hides_none_that_lies_behind_it(repository: GitRepository) -> None:
@@ -283,17 +237,6 @@ def test_text_that_imitates_the_marks_and_odd_names_is_content(repository: GitRe
     assert newest.change.files == ()
     assert oldest.change == read_alone(repository.path, oldest.commit.sha)
     assert set(oldest.commit.files) == set(names)
-
-
-def test_code_behind_a_nul_byte_is_in_the_change(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit("first")
-    repository.write("a.py", b"x = 1\n# \0\nimport os\n")
-    repository.write("b.txt", "x\n")
-    repository.commit("second")
-    newest = read(repository.path)[0]
-    assert changed(newest)["a.py"] == "+# \0 +import os"
-    assert newest.change == read_alone(repository.path, newest.commit.sha)
 
 
 def test_a_commit_that_cannot_be_read_takes_nothing_from_the_others(repository: GitRepository) -> None:
@@ -403,25 +346,6 @@ def test_a_clean_merge_changed_nothing_itself(repository: GitRepository) -> None
     assert (changed(octopus), octopus.commit.files, octopus.commit.insertions) == ({}, (), 0)
     octopus = by_subject(read(repository.path))["octopus"]
     assert set(changed(octopus)) == {"s0.txt", "s1.txt", "s2.txt"}
-
-
-def test_a_combined_diff_is_read_by_its_headers_alone() -> None:
-    output = (
-        b"diff --cc a.txt\nindex 1,2..3\n--- a/a.txt\n+++ b/a.txt\n"
-        b"@@@ -15,1 -15,1 +15,1 @@@ fn\n--15\n++evil\n  @@@ -1 -1 +99 @@@\n++diff --cc b.txt\n"
-        b"@@@ -20,1 -20,1 +20,0 @@@\n--20\n"
-        b'diff --cc "ta\\tb"\nindex 1,2..3\nBinary files differ\n'
-        b"diff --combined o.txt\n@@@@@ -1,2 -1,2 -1,2 -1,2 +1,18446744073709551615 @@@@@\n"
-    )
-    assert parse_combined(output) == {
-        "a.txt": ((15, 16), (20, 21)),
-        "ta\tb": None,
-        "o.txt": ((1, 18446744073709551616),),
-    }
-    assert parse_combined(b"") == {}
-    for output in (b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'):
-        with pytest.raises(DiffSyntaxError):
-            parse_combined(output)
 
 
 def test_where_two_diffs_disagree_on_the_place_the_whole_file_stays() -> None:

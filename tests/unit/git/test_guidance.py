@@ -128,16 +128,6 @@ def test_text_that_is_not_utf_8_a_mark_at_its_start_and_a_pipe_do_no_harm(reposi
     assert _read(repository, UncommittedScope(), "a.py") == ()
 
 
-def test_a_file_that_cannot_be_read_says_so(repository: GitRepository) -> None:
-    repository.write("AGENTS.md", "x")
-    sha = repository.commit()
-    blob = repository.git("rev-parse", f"{sha}:AGENTS.md").decode().strip()
-    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    assert _read(repository, CommitScope("HEAD"), "a.py") == (
-        GuidanceFile("AGENTS.md", "[this file could not be read]"),
-    )
-
-
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "x")
@@ -155,17 +145,6 @@ def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) ->
     paths = [*(f"folder{number}/a.py" for number in range(9_000)), "deep/" * 1_000 + "a.py"]
     for request in (CommitScope("HEAD"), UncommittedScope()):
         assert len(_read(repository, request, *paths)) == 200
-
-
-def test_a_hostile_repository_runs_nothing(repository: GitRepository, tmp_path: Path) -> None:
-    repository.write(".gitattributes", "* filter=evil\n")
-    repository.write("AGENTS.md", "x")
-    repository.commit()
-    repository.commit()
-    for name in ("filter.evil.smudge", "filter.evil.clean", "core.fsmonitor"):
-        repository.git("config", name, f"touch {tmp_path}/ran; cat")
-    assert [one.text for one in _read(repository, RangeScope("HEAD~1..HEAD"), "a.py")] == ["x"]
-    assert not (tmp_path / "ran").exists()
 
 
 def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename() -> None:
@@ -246,20 +225,3 @@ def test_a_great_many_and_endless_messages_are_limited(repository: GitRepository
     messages = _read_intent(repository, RangeScope("base..HEAD")).messages
     assert [message.partition("\n")[0] for message in messages] == [f"Subject {number}" for number in range(24, 4, -1)]
     assert max(map(len, messages)) < 2_100
-
-
-def test_odd_messages_do_no_harm(repository: GitRepository) -> None:
-    repository.commit()
-    repository.branch("base")
-    repository.commit("")
-    tree = repository.git("write-tree").decode().strip()
-    person = b"Ada Example <ada@example.invalid> 1700000000 +0000"
-    raw = b"tree %s\nparent %s\nauthor %s\ncommitter %s\n\ncaf\xe9 \x1b[31m\r\n\r\nbody\n" % (
-        tree.encode(),
-        repository.head().encode(),
-        person,
-        person,
-    )
-    sha = repository.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw).decode().strip()
-    messages = _read_intent(repository, RangeScope(f"base..{sha}"))
-    assert "caf\ufffd \x1b[31m" in (messages.title, *messages.messages)[0]

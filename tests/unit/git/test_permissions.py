@@ -6,7 +6,6 @@ Permissions do not bind root, so each test does its work in a child process with
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,14 +76,6 @@ def _closed(*places: Path) -> Iterator[None]:
     finally:
         for place, mode in zip(places, modes, strict=True):
             place.chmod(mode)
-
-
-@pytest.mark.program
-def test_the_child_process_is_bound_by_permissions(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("x")
-    code = "import json, os, sys; print(json.dumps([os.geteuid(), os.access(sys.argv[1], os.R_OK)]))"
-    with _closed(tmp_path / "secret"):
-        assert json.loads(run_bound(code, tmp_path / "secret")) == [os.geteuid(), False]
 
 
 def test_unreadable_files_are_named_and_the_others_are_reviewed(repository: GitRepository) -> None:

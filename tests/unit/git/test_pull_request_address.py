@@ -11,13 +11,12 @@ from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageErro
 from codeloupe.git.pull_request import branch_ref
 from codeloupe.git.remote import (
     RemoteAddress,
+    access_to,
     address_beside,
-    line_to,
     page_of,
     parse_pull_request,
     parse_remote,
     remote_failure,
-    settings_of,
 )
 from codeloupe.system.process import Completed
 from tests.rows import each
@@ -104,8 +103,8 @@ def test_plain_http_goes_to_this_machine_alone() -> None:
         parse_remote("http://192.0.2.7/owner/shop.git", ROOT)
     local = parse_remote("http://localhost:3000/owner/shop.git", ROOT)
     assert local.protocol == "http"
-    assert "http.followRedirects=false" in settings_of(local)
-    assert "http.followRedirects=initial" in settings_of(parse_remote("https://h/o/s", ROOT))
+    assert "http.followRedirects=false" in access_to("http", {}, with_helper=False)[0]
+    assert "http.followRedirects=initial" in access_to("https", {}, with_helper=False)[0]
 
 
 @each(
@@ -148,16 +147,12 @@ def test_a_remote_that_could_run_something_or_is_not_safe_is_refused(text: str) 
         parse_remote(text, ROOT)
 
 
-def test_two_ways_to_one_repository_are_known_as_one() -> None:
+def test_two_ways_to_one_repository_are_known_as_one_and_a_report_names_its_page() -> None:
     web = parse_pull_request("https://github.com/Owner/Shop/pull/7").address
-    assert web is not None
-    assert web.is_same(parse_remote("git@github.com:owner/shop.git", ROOT))
-    assert not web.is_same(parse_remote("git@github.com:ada/shop.git", ROOT))
-    assert not web.is_same(parse_remote("git@example.org:owner/shop.git", ROOT))
-
-
-def test_a_report_names_the_page_of_the_pull_request() -> None:
     by_ssh = parse_remote("git@github.com:owner/shop.git", ROOT)
+    assert web is not None
+    assert web.is_same(by_ssh)
+    assert not web.is_same(parse_remote("git@example.org:owner/shop.git", ROOT))
     assert page_of(by_ssh, 7, "pull") == "https://github.com/owner/shop/pull/7"
     assert page_of(by_ssh, 7, "merge-requests") == "https://github.com/owner/shop/-/merge_requests/7"
     assert page_of(parse_remote("ssh://git@h:22/o/s", ROOT), 7, "pull") == "https://h/o/s/pull/7"
@@ -171,15 +166,12 @@ def test_git_gets_one_protocol_no_token_and_no_login_for_a_person() -> None:
         "SSH_AUTH_SOCK": "/agent",
         "GIT_SSH_COMMAND": "evil",
     }
-    https = line_to(parse_remote("https://h/o/s", ROOT), environment, 5.0)
-    ssh = line_to(parse_remote("git@h:o/s", ROOT), environment, 5.0)
-    file = line_to(parse_remote("/srv/s", ROOT), environment, 5.0)
-    assert (https.protocol, dict(https.variables)) == ("https", {"HTTPS_PROXY": "http://proxy"})
-    assert (file.protocol, dict(file.variables)) == ("file", {})
-    assert ssh.protocol == "ssh"
-    assert set(ssh.variables) == {"SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT"}
-    assert "BatchMode=yes" in ssh.variables["GIT_SSH_COMMAND"]
-    assert "evil" not in ssh.variables["GIT_SSH_COMMAND"]
+    https, ssh, file = (access_to(each, environment, with_helper=False)[1] for each in ("https", "ssh", "file"))
+    assert (https, file) == ({"HTTPS_PROXY": "http://proxy"}, {})
+    assert set(ssh) == {"SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT"}
+    assert "BatchMode=yes" in ssh["GIT_SSH_COMMAND"]
+    assert "evil" not in ssh["GIT_SSH_COMMAND"]
+    assert access_to("https", environment, with_helper=True)[1]["GH_TOKEN"] == "x"
 
 
 @each(

@@ -389,13 +389,6 @@ class TestEdges:
         assert [file.path for file in change.files] == ["c.py"]
         assert dict(change.unreadable) == dict.fromkeys(("a.py", "b.py"), "a pipe, a socket or a device, not a file")
 
-    def test_an_edit_in_the_same_moment_and_of_the_same_size_is_seen(self, committed: GitRepository) -> None:
-        for attempt in range(5):
-            committed.write("a.py", f"one {attempt:03}\n")
-            committed.git("add", "a.py")
-            committed.write("a.py", f"two {attempt:03}\n")
-            assert _added(committed.path, UncommittedScope()) == {"a.py": f"two {attempt:03}".encode()}
-
     def test_a_file_a_folder_and_a_link_in_the_place_of_each_other(
         self, committed: GitRepository, tmp_path: Path
     ) -> None:
@@ -507,7 +500,3 @@ class TestTreeState:
         after = self.state_of(committed.path)
         assert changed_between(before, after) == ("a.py", "b.py", "new.py")
         assert identity(before) != identity(after)
-
-    def test_a_folder_that_is_no_repository_has_no_state(self, tmp_path: Path) -> None:
-        with pytest.raises(NotARepository):
-            self.state_of(tmp_path)

@@ -3,22 +3,42 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from codeloupe.errors import GitFailed, NotARepository, RevisionError
+from codeloupe.errors import GitFailed, NotARepository, ProgramNotFound, RevisionError, UsageError
+from codeloupe.git.changes import read_change
+from codeloupe.git.command import Place, both, failure, git, git_for_user, git_version, try_git
 from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    EXPORT_ATTRIBUTES,
     BaseBranch,
     Head,
     Repository,
+    Sources,
     comparison_settings,
+    copy_index,
     find_base_branch,
+    in_engine,
     merge_base,
     open_repository,
+    opening_once,
+    origin_url,
+    private_directory,
+    read_blobs,
+    read_file_at,
     read_head,
     resolve,
+    temporary_engine,
 )
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.git.snapshot import exported
+from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.system.process import Command, Completed, run
 from tests.repository import GitRepository
 from tests.rows import each
 
@@ -42,13 +62,6 @@ def committed(repository: GitRepository) -> GitRepository:
     repository.write("folder/a.txt", "content\n")
     repository.commit("first")
     return repository
-
-
-def test_it_is_found_from_its_root_from_below_and_through_a_link(committed: GitRepository, tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(committed.path / "folder")
-    roots = {_open(start).root for start in (committed.path, committed.path / "folder", link)}
-    assert roots == {committed.path}
 
 
 def test_a_path_with_a_line_break_is_refused_in_words(tmp_path: Path) -> None:
@@ -100,19 +113,6 @@ def test_a_git_file_that_leads_nowhere_is_refused_in_gits_words(tmp_path: Path, 
         _open(broken)
 
 
-@pytest.mark.parametrize("elsewhere", ["/", "../../elsewhere", "../not-there"])
-def test_another_work_tree_in_the_configuration_is_ignored(
-    committed: GitRepository, tmp_path: Path, elsewhere: str
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    committed.git("config", "core.worktree", elsewhere)
-    opened = _open(committed.path / "folder")
-    assert opened.root == committed.path
-    head = asyncio.run(read_head(opened))
-    assert head.branch == "main"
-    assert asyncio.run(resolve(opened, "main")) == head.sha
-
-
 @pytest.mark.parametrize(
     "revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"]
 )
@@ -159,14 +159,6 @@ def test_a_name_that_a_branch_and_a_tag_have_is_ambiguous_whatever_the_configura
         _resolve(committed, "same")
     assert "refs/tags/NAME" in caught.value.hint
     assert _resolve(committed, "refs/heads/same") == committed.head()
-
-
-def test_a_branch_named_head_does_not_make_head_ambiguous(committed: GitRepository) -> None:
-    first = committed.head()
-    second = committed.commit("second")
-    committed.git("update-ref", "refs/heads/HEAD", first)
-    assert _resolve(committed, "HEAD") == second
-    assert asyncio.run(read_head(_open(committed.path))).sha == second
 
 
 def test_head_before_the_first_commit_is_an_error_that_names_the_scopes_that_work(repository: GitRepository) -> None:
@@ -269,3 +261,271 @@ def test_only_harmless_settings_for_comparing_are_taken_over(
         "core.ignorecase=false",
         f"core.excludesfile={home}/ignored-by-me",
     }
+
+
+def _sources(repository: GitRepository, object_format: str = "sha1") -> Sources:
+    git_dir = repository.path / ".git"
+    return Sources(git_dir / "objects", git_dir / "shallow", object_format)
+
+
+def _ask(sources: Sources, *words: str, attributes: str = DIFF_ATTRIBUTES, index: Path | None = None) -> bytes:
+    with temporary_engine(sources, attributes) as git_dir:
+        if index is not None:
+            copy_index(index, git_dir)
+        return asyncio.run(git(in_engine(git_dir), *words))
+
+
+def test_objects_are_read_and_nothing_of_the_configuration_is(repository: GitRepository) -> None:
+    repository.write("a.txt", "content\n")
+    sha = repository.commit()
+    repository.git("config", "diff.external", "/bin/false")
+    repository.git("config", "core.bare", "true")
+    repository.git("tag", "known-there")
+
+    assert _ask(_sources(repository), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
+    settings = _ask(_sources(repository), "config", "--local", "--list").decode().splitlines()
+    assert settings == ["core.repositoryformatversion=1", "core.bare=false"]
+    assert _ask(_sources(repository), "for-each-ref") == b""
+
+
+@pytest.mark.parametrize(
+    ("attributes", "overruled", "kept"),
+    [
+        (DIFF_ATTRIBUTES, "filter diff merge ident", "text eol working-tree-encoding"),
+        (EXPORT_ATTRIBUTES, "filter diff merge ident text eol working-tree-encoding export-ignore export-subst", ""),
+    ],
+)
+def test_attributes_of_the_reviewed_tree_are_overruled(
+    repository: GitRepository, attributes: str, overruled: str, kept: str
+) -> None:
+    words = "-diff filter=evil merge=evil ident text eol=crlf working-tree-encoding=UTF-16 export-ignore export-subst"
+    repository.write(".gitattributes", f"[attr]evil {words}\n*.py {words}\n*.c binary\n*.h evil\n")
+    with temporary_engine(_sources(repository), attributes) as git_dir:
+        place = in_engine(git_dir, work_tree=repository.path)
+        names = ("a.py", ".b.py", "deep/er/c.py", "d.c", "e.h", "deep/-.h")
+        output = asyncio.run(git(place, "check-attr", "-z", "--all", "--", *names)).decode()
+    fields = output.split("\0")
+    seen = set(fields[1::3])
+    assert not seen & set(overruled.split())
+    assert set(kept.split()) <= seen
+
+
+def test_without_a_place_for_temporary_files_the_error_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Set directly: the module falls back to the system's directories when a variable names none that exists.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not-there"))
+    with pytest.raises(UsageError, match="no temporary directory can be made: No such file") as caught:
+        private_directory().__enter__()
+    assert "TMPDIR" in caught.value.hint
+
+
+def _file_at(path: Path, revision: str, name: str) -> bytes | None:
+    async def go() -> bytes | None:
+        return await read_file_at(await open_repository(path), revision, name)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("name", ["gone.yaml", "folder", "link.yaml", "module", "*.yaml", "code", "CODELOUPE.YAML"])
+def test_what_is_no_regular_file_of_that_name_counts_as_none(repository: GitRepository, name: str) -> None:
+    sha = repository.commit()
+    repository.write("codeloupe.yaml", "a: 1\n")
+    repository.write("folder/codeloupe.yaml", "a: 1\n")
+    (repository.path / "link.yaml").symlink_to("codeloupe.yaml")
+    repository.git("add", "--all")
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{sha},module")
+    assert _file_at(repository.path, repository.commit_staged(), name) is None
+
+
+def test_blobs_are_read_byte_for_byte_as_many_as_have_room(repository: GitRepository) -> None:
+    contents = {"a": b"x\n", "b": b"", "c": b"\0\n\xff" * 100, "d": b"y" * 50}
+    for name, content in contents.items():
+        repository.write(name, content)
+    repository.commit()
+    blobs = {name: repository.git("rev-parse", f"HEAD:{name}").decode().strip() for name in contents}
+    tree = repository.git("rev-parse", "HEAD^{tree}").decode().strip()
+
+    async def read(*names: str, max_bytes: int = 10_000) -> dict[str, bytes]:
+        return await read_blobs(await open_repository(repository.path), names, max_bytes=max_bytes)
+
+    everything = {blobs[name]: content for name, content in contents.items()}
+    assert asyncio.run(read(*blobs.values(), *blobs.values())) == everything
+    # What is not here, and what is no blob, is not there.
+    assert asyncio.run(read("0" * 39 + "1", tree, blobs["a"])) == {blobs["a"]: b"x\n"}
+    assert asyncio.run(read()) == {}
+    few = asyncio.run(read(*blobs.values(), max_bytes=60))
+    assert set(few) == {blobs["a"], blobs["b"], blobs["d"]}
+
+
+_PROGRAMS = ("EXTERNAL_DIFF", "PAGER", "SSH_COMMAND", "PROXY_COMMAND", "ASKPASS", "CONFIG_VALUE_0", "TRACE", "DIR")
+_PLACES = ("WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "EXEC_PATH")
+_OF_THE_USER = {
+    **{f"GIT_{name}": f"/elsewhere/{name}" for name in (*_PROGRAMS, *_PLACES)},
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_ALLOW_PROTOCOL": "ext:file:https",
+    "GIT_CONFIG_PARAMETERS": "'core.fsmonitor'='/elsewhere/program'",
+    "GIT_DIFF_OPTS": "--unified=0",
+    "LD_PRELOAD": "",
+    "API_KEY": "not for git",
+}
+
+
+def _stand_in(folder: Path) -> Path:
+    """A program named git that writes down its environment and arguments instead of working."""
+    folder.mkdir()
+    program = folder / "git"
+    program.write_text('#!/bin/sh\nenv -0 > "$0.environment"\nprintf "%s\\n" "$@" > "$0.arguments"\n')
+    program.chmod(0o755)
+    return program
+
+
+def _variables(program: Path) -> dict[str, str]:
+    entries = program.with_name("git.environment").read_bytes().decode().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if entry)
+
+
+@pytest.mark.program
+@each("ask", [try_git, git_for_user])
+def test_no_variable_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Any) -> None:
+    program = _stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name, value in _OF_THE_USER.items():
+        monkeypatch.setenv(name, value)
+
+    asyncio.run(ask(Place(tmp_path), "status"))
+
+    seen = _variables(program)
+    assert not [name for name, value in seen.items() if value == _OF_THE_USER.get(name) or "elsewhere" in value]
+    assert (seen["GIT_DIR"], seen["GIT_ALLOW_PROTOCOL"], seen["GIT_TERMINAL_PROMPT"]) == (str(tmp_path), "none", "0")
+    assert not {"GIT_WORK_TREE", "GIT_INDEX_FILE"} & set(seen)
+    # A question for the user's settings sees the home, and nothing else of the user.
+    assert (seen["HOME"] == str(tmp_path / "home")) is (ask is git_for_user)
+    assert seen.get("GIT_CONFIG_GLOBAL") == (None if ask is git_for_user else "/dev/null")
+
+
+@each(
+    ("words", "message", "hint"),
+    [
+        ("", "no message", "git fsck"),
+        ("warning: x\nfatal: it broke\nusage: y\n", "fatal: it broke", "git fsck"),
+        ("fatal: not known:\n\tone\n\ttwo\nusage: y\n", "fatal: not known: one two", "git fsck"),
+        ("it broke\nbadly\n", "badly", "git fsck"),
+        ('error: open("x"): Permission denied\n', "Permission denied", "readable"),
+        ("error: bad signature 0x00\nfatal: index file corrupt\n", "error: bad signature", "git reset"),
+        ("fatal: unable to read tree 1234\n", "unable to read tree", "git fetch --refetch"),
+    ],
+)
+def test_a_failure_is_told_in_one_line_with_a_hint(words: str, message: str, hint: str) -> None:
+    error = failure("diff", Completed(128, b"", words, 0.0))
+    assert message in error.message
+    assert "\n" not in error.message
+    assert hint in error.hint
+    assert error.stderr == words
+
+
+def test_without_git_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProgramNotFound, match="git is not on the PATH") as caught:
+        asyncio.run(git_version())
+    assert "install git" in caught.value.hint
+
+
+def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
+    repository: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = repository.write("git", "#!/bin/sh\ntouch sprung\n", executable=True)
+    assert trap.stat().st_mode & stat.S_IXUSR
+    monkeypatch.chdir(repository.path)
+    monkeypatch.setenv("PATH", ":.:/usr/bin:/bin")
+
+    asyncio.run(git(Place(repository.path / ".git", work_tree=repository.path), "rev-parse", "--git-dir"))
+
+    assert not (repository.path / "sprung").exists()
+
+
+@each("slow_first", [True, False])
+def test_when_one_of_two_things_fails_the_other_has_ended_before_the_error_is_raised(*, slow_first: bool) -> None:
+    ended: list[str] = []
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise GitFailed("broken", program="git", exit_code=1)
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ended.append("waiting")
+
+    async def run_both() -> None:
+        first, second = (wait(), fail()) if slow_first else (fail(), wait())
+        try:
+            await both(first, second)
+        except GitFailed:
+            ended.append("error seen")
+
+    asyncio.run(run_both())
+    assert ended == ["waiting", "error seen"]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The commands of git that were run, without the settings that all have."""
+    words: list[tuple[str, ...]] = []
+
+    async def counting(command: Command) -> Completed:
+        words.append((str(command.environment["GIT_DIR"]), *command.argv))
+        return await run(command)
+
+    monkeypatch.setattr("codeloupe.git.command.run_program", counting)
+    return words
+
+
+@pytest.fixture
+def branched(repository: GitRepository) -> GitRepository:
+    repository.write("a.py", "a = 1\n")
+    repository.commit()
+    repository.checkout("feature", new=True)
+    repository.write("a.py", "a = 2\n")
+    repository.commit()
+    repository.write("staged.py", "s = 1\n")
+    repository.git("add", "staged.py")
+    repository.write("new.py", "n = 1\n")
+    return repository
+
+
+async def _read_and_export(path: Path, scope: ScopeRequest) -> None:
+    with opening_once():
+        repository = await open_repository(path)
+        sides = await resolve_scope(repository, scope, base_branch=None)
+        change = await read_change(repository, sides)
+        async with exported(repository, sides, paths=[file.path for file in change.files]) as snapshot:
+            assert not snapshot.missing
+        # What others ask of the same repository later.
+        again = await open_repository(path)
+        await read_head(again)
+        await origin_url(again)
+        await comparison_settings(again)
+
+
+@pytest.mark.parametrize(
+    ("scope", "most"),
+    [
+        (DefaultScope(), 6),
+        (UncommittedScope(), 5),
+        (StagedScope(), 5),
+        (RangeScope("HEAD~1..HEAD"), 5),
+        (CommitScope("HEAD"), 5),
+    ],
+)
+def test_a_change_is_read_with_few_commands_and_nothing_is_asked_twice(
+    branched: GitRepository, started: list[tuple[str, ...]], scope: ScopeRequest, most: int
+) -> None:
+    started.clear()
+    asyncio.run(_read_and_export(branched.path, scope))
+    assert len(started) <= most
+    assert len(set(started)) == len(started)

@@ -142,13 +142,6 @@ def test_before_the_first_commit_everything_is_compared_with_nothing_or_refused(
             _refusal(repository.path, refused, "no commits yet", base_branch=base_branch)
 
 
-def test_a_branch_that_begins_anew_has_no_commits_yet(forked: GitRepository) -> None:
-    forked.git("checkout", "--quiet", "--orphan", "anew")
-    for request in (DefaultScope(), BaseScope("main")):
-        _refusal(forked.path, request, "no commits yet on its branch")
-    assert _resolve(forked.path, UncommittedScope()).base == _EMPTY_TREE
-
-
 @each(
     ("text", "base", "head"),
     [

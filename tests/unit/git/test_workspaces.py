@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import random
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -16,10 +21,12 @@ from codeloupe.errors import WorkspaceError
 from codeloupe.git import workspaces
 from codeloupe.git.repository import open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
+from codeloupe.system.directories import remove_tree
 from codeloupe.system.process import Completed
+from tests.endings import comes_to_pass
 from tests.repository import GitRepository
 from tests.rows import each
-from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse, wait_a_tick
+from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse
 
 pytestmark = pytest.mark.program
 
@@ -71,12 +78,6 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "run")
 
 
-@pytest.fixture
-def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are a moment old are remembered too."""
-    monkeypatch.setattr(workspaces, "_TICK_NANOSECONDS", -(10**9))
-
-
 class TestKeepAndPut:
     def test_what_was_kept_comes_back_byte_for_byte_from_a_sound_repository(self, run: Run, tmp_path: Path) -> None:
         fill(run.work, {"report.md": "text\r\n", "empty": b"", "binary": bytes(range(256)), "deep/er/x": "y"})
@@ -115,34 +116,6 @@ class TestKeepAndPut:
             assert held(place) == {b"a": (b"1", False)}
         assert held(outside) == {b"precious": (b"gold", False)}
 
-    def test_only_what_changed_is_written_again(self, run: Run, tmp_path: Path, remembering: None) -> None:
-        outside = fill(tmp_path / "outside", {"precious": "gold"})
-        fill(run.work, {"a": "1", "b": "2", "sub/c": "3", "sub/deep/d": "4", "moved/e": "5", "linked": "6"})
-        (run.work / "link").symlink_to("a")
-        tree = run.keep().tree
-        expected = held(run.work)
-        inodes = {name: (run.work / name).stat().st_ino for name in ("a", "sub/c", "sub/deep/d")}
-        wait_a_tick(tmp_path)
-        fill(run.work, {"b": "changed", "new/x/y": "1", "sub/deep/new": "1"})
-        (run.work / "moved" / "e").unlink()
-        (run.work / "moved").rmdir()
-        (run.work / "moved").symlink_to(outside)
-        (run.work / "link").unlink()
-        (run.work / "link").symlink_to("b")
-        os.link(run.work / "linked", tmp_path / "other-name")
-        os.mkfifo(run.work / "sub" / "pipe")
-        run.put(tree, run.work)
-        assert held(run.work) == expected
-        assert sorted(path.name for path in run.work.iterdir()) == ["a", "b", "link", "linked", "moved", "sub"]
-        assert {name: (run.work / name).stat().st_ino for name in inodes} == inodes
-        assert (run.work / "linked").stat().st_nlink == 1
-        assert held(outside) == {b"precious": (b"gold", False)}
-        (run.work / "sub" / "deep").chmod(0o500)
-        (run.work / "a").chmod(0o600)
-        run.put(tree, run.work)
-        assert held(run.work) == expected
-        assert (run.work / "sub" / "deep").stat().st_mode & 0o700 == 0o700
-
     def test_any_name_is_kept(self, run: Run) -> None:
         names = [b"not-utf-8-\xff\xfe", b"line\nbreak", b'quote"back\\slash', b"-dash", b":(glob)*", b"tab\there"]
         names += [b"git~1", b".gitattributes", b"trailing ", "r\u202etl".encode(), b"x" * 255]
@@ -153,25 +126,6 @@ class TestKeepAndPut:
             assert run.elsewhere(kept.tree) == held(run.work)
             assert run.changed(before, kept.tree) == tuple(sorted((name, f"folder/{name}")))
             before = kept.tree
-
-    def test_a_change_is_seen_that_keeps_size_and_time_or_comes_right_after_the_look(self, run: Run) -> None:
-        file = run.work / "a"
-        before = run.keep({"a": "0"}).tree
-        for number in range(1, 6):
-            facts = file.stat()
-            file.write_text(str(number))
-            if number == 1:
-                os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-            after = run.keep().tree
-            assert after != before
-            before = after
-
-    def test_what_is_remembered_may_be_damaged(self, run: Run) -> None:
-        tree = run.keep({"a": "1"}).tree
-        for text in ('{"tree": "x", "contents": {"a": 7}}', json.dumps({"tree": "7" * 40, "contents": {}})):
-            for look in (run.objects.parent / "looks").iterdir():
-                look.write_text(text)
-            assert run.keep().tree == tree
 
     def test_more_than_has_room_at_once_is_kept_in_parts(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(workspaces, "_MOST_PENDING_BYTES", 10_000)
@@ -185,11 +139,6 @@ class TestKeepAndPut:
             with pytest.raises(WorkspaceError, match="it would be emptied"):
                 run.put(tree, place)
             assert (store / "HEAD").is_file()
-
-    def test_a_store_may_have_any_name(self, tmp_path: Path) -> None:
-        run = Run(tmp_path / os.fsdecode(b'li\nne "\xff\\'))
-        kept = run.keep({"a": "1"})
-        assert run.elsewhere(kept.tree) == held(run.work)
 
     def test_several_workspaces_at_once_do_not_meet(self, run: Run, tmp_path: Path) -> None:
         async def work_in(number: int) -> bool:
@@ -295,16 +244,8 @@ print(json.dumps([kept.tree, dict(kept.left_out)]))
 
 
 class TestComparison:
-    def test_the_files_that_differ_are_named_in_order(self, run: Run) -> None:
-        before = run.keep({"same": "1", "changed": "1", "removed": "1", "mode": "1"}).tree
-        (run.work / "removed").unlink()
-        (run.work / "mode").chmod(0o755)
-        after = run.keep({"changed": "2", "z/added": "1"}).tree
-        assert run.changed(before, after) == ("changed", "mode", "removed", "z/added")
-        assert run.changed(after, after) == ()
-        assert asyncio.run(run.store.diff(after, after)) == ""
-
-    def test_a_patch_makes_one_tree_of_the_other(self, run: Run) -> None:
+    def test_a_patch_makes_one_tree_of_the_other_and_files_that_differ_are_named(self, tmp_path: Path) -> None:
+        run = Run(tmp_path / os.fsdecode(b'li\nne "\xff\\'))
         fill(
             run.work, {"text": "a\nb\nc\n", "latin": b"\xe9t\xe9\n", "binary": bytes(range(256)), "crlf": "a\r\nb\r\n"}
         )
@@ -314,14 +255,23 @@ class TestComparison:
         (run.work / "moved").unlink()
         (run.work / "mode").chmod(0o755)
         (run.work / "link").symlink_to("text")
-        patch = asyncio.run(run.store.diff(before, run.keep().tree))
+        after = run.keep().tree
+        names = (".gitattributes", "binary", "crlf", "latin", "link", "mode", "moved", "new", "text", "to/here")
+        assert run.changed(before, after) == names
+        assert (run.changed(after, after), asyncio.run(run.store.diff(after, after))) == ((), "")
+        patch = asyncio.run(run.store.diff(before, after))
         assert "GIT binary patch" in patch
         assert "-b\n-c\n+B\n+c\n" in patch  # no attribute of the workspace hides it
         run.elsewhere(before)
         apply_patch(run.other, patch)
         assert held(run.other) == held(run.work)
 
-    def test_what_is_no_tree_is_refused(self, run: Run) -> None:
+    def test_what_is_no_tree_is_refused_and_what_is_remembered_may_be_damaged(self, run: Run) -> None:
+        kept = run.keep({"a": "1"}).tree
+        for text in ("nonsense", "7" * 40):
+            for look in (run.objects.parent / "looks").iterdir():
+                look.write_text(text)
+            assert run.keep().tree == kept
         for name in ("", "HEAD", "--all", "x" * 40, "0" * 40):
             with pytest.raises(WorkspaceError, match="cannot be filled|is not the name of a kept workspace"):
                 run.put(name, run.work / "place")
@@ -602,6 +552,12 @@ class TestJoining:
             ({}, {"a": "a file"}, {"a/b": "in a folder"}, "a"),
             ({"a/x": "0"}, {"a/x": None, "a": "a file"}, {"a/y": "1"}, "a"),
             ({}, {os.fsdecode(b"\xff\n"): "1"}, {os.fsdecode(b"\xff\n"): "2"}, "\\udcff\\n"),
+            (
+                {},
+                {f"{name:02}": "1" for name in range(30)},
+                {f"{name:02}": "2" for name in range(30)},
+                "00, 01, 02, 03, 04, 05, 06, 07, 08, 09 and 20 more",
+            ),
         ],
     )
     def test_what_does_not_go_together_is_named(
@@ -611,11 +567,6 @@ class TestJoining:
         error = stages.conflict(stages.left(one), stages.left({**two, "unrelated": "1"}))
         assert error.message.endswith(f"in different ways: {named}")
         assert "need the other" in error.hint
-
-    def test_many_conflicts_are_counted(self, tmp_path: Path) -> None:
-        stages = Stages(tmp_path, {})
-        error = stages.conflict(*(stages.left({f"{name:02}": word for name in range(30)}) for word in ("1", "2")))
-        assert error.message.endswith("00, 01, 02, 03, 04, 05, 06, 07, 08, 09 and 20 more")
 
     def test_a_git_that_cannot_join_says_which_one_can(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stages = Stages(tmp_path, {"a": "0"})
@@ -628,3 +579,90 @@ class TestJoining:
         error = stages.conflict(one, two)
         assert error.message == "this git cannot join the work of parallel stages"
         assert "git 2.38 or newer" in error.hint
+
+
+# Keeps and fills a workspace for ever; says when it has begun.
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from codeloupe.git.workspaces import GitWorkspaceStore
+
+async def main():
+    top = Path(sys.argv[1])
+    store = GitWorkspaceStore(top / "store.git", source=None)
+    first = (await store.keep(top / "first")).tree
+    print(first, flush=True)
+    number = 0
+    while True:
+        number += 1
+        await store.put(first, top / "work")
+        for name in range(40):
+            (top / "work" / f"new{name}").write_text(f"{number} {name} " * 200)
+        await store.keep(top / "work")
+
+asyncio.run(main())
+"""
+
+
+def works_in(directory: Path) -> bool:
+    """Whether a process has the directory among its words or variables; a git call outlives who began it by a bit."""
+    name = os.fsencode(directory)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is gone, or another user's
+            if name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes():
+                return True
+    return False
+
+
+def test_a_process_that_is_killed_at_any_moment_leaves_a_store_that_works(tmp_path: Path) -> None:
+    first = fill(tmp_path / "first", {f"folder{number % 7}/{number}": f"{number}\n" * 50 for number in range(60)})
+    chance = random.Random(7)
+    for _ in range(3):
+        # What it was killed too early to remove is the next one's to remove, and no business of other tests.
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        words = (sys.executable, "-c", WORKER, str(tmp_path))
+        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as worker:
+            assert worker.stdout is not None
+            tree = worker.stdout.readline().decode().strip()
+            time.sleep(chance.uniform(0.0, 0.15))
+            os.kill(worker.pid, signal.SIGKILL)
+        assert comes_to_pass(lambda: not works_in(tmp_path))
+        store = GitWorkspaceStore(tmp_path / "store.git", source=None)
+        asyncio.run(store.put(tree, tmp_path / "work"))
+        assert held(tmp_path / "work") == held(first)
+        fill(tmp_path / "work", {"more": "1"})
+        kept = asyncio.run(store.keep(tmp_path / "work"))
+        assert asyncio.run(store.changed(tree, kept.tree)) == ("more",)
+
+
+@each("missing", ["HEAD", "config", "info/attributes", "objects/info", "looks"])
+def test_a_store_that_was_only_begun_is_completed(tmp_path: Path, missing: str) -> None:
+    work = fill(tmp_path / "work", {"a": "1"})
+    tree = asyncio.run(GitWorkspaceStore(tmp_path / "store.git", source=None).keep(work)).tree
+    part = tmp_path / "store.git" / missing
+    if part.is_dir():
+        remove_tree(part)
+    else:
+        part.unlink()
+    asyncio.run(GitWorkspaceStore(tmp_path / "store.git", source=None).put(tree, tmp_path / "other"))
+    assert held(tmp_path / "other") == held(work)
+
+
+def test_a_cancelled_put_is_done_again_by_the_next(tmp_path: Path) -> None:
+    store = GitWorkspaceStore(tmp_path / "store.git", source=None)
+    work = fill(tmp_path / "work", {f"{folder}/{number}": "x" for folder in range(20) for number in range(5)})
+    tree = asyncio.run(store.keep(work)).tree
+
+    async def cancelled_after(seconds: float) -> bool:
+        filling = asyncio.create_task(store.put(tree, tmp_path / "other"))
+        await asyncio.sleep(seconds)
+        filling.cancel()
+        await asyncio.wait((filling,))
+        await store.put(tree, tmp_path / "other")
+        return filling.cancelled()
+
+    assert asyncio.run(cancelled_after(0.0))
+    assert held(tmp_path / "other") == held(work)
+    for seconds in (0.002, 0.006):  # by then it may have ended
+        asyncio.run(cancelled_after(seconds))
+        assert held(tmp_path / "other") == held(work)

@@ -42,7 +42,7 @@ REVIEWED = ReviewedFindings(
 @each(
     ("word", "message", "hint"),
     [
-        ("22222", "'22222' is too short for a fingerprint", "at least 6 characters"),
+        ("22222", "'22222' is neither a fingerprint (6 or more of 0-9 and a-f)", "its findings are"),
         ("abcdef", "no finding of the review is 'abcdef'", "its findings are 11111111aaaa2222 a.py:3 built from text;"),
         ("eval", "'eval' is neither a fingerprint", "its findings are"),
         ("", "'' is neither a fingerprint", "its findings are"),
@@ -164,9 +164,9 @@ def test_a_report_of_an_earlier_or_later_version_or_from_standard_input_can_be_r
     found = read_report(written(tmp_path, json.dumps(old)))
     assert found.findings[0].is_open
     assert not found.complete
-    # A status that is not known does not count.
     later["findings"][0]["status"] = "postponed"
-    assert not read_report(written(tmp_path, json.dumps(later))).findings[0].is_open
+    with pytest.raises(UsageError, match="of version 1 .*'postponed'"):
+        read_report(written(tmp_path, json.dumps(later)))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(document()).encode())))
     assert len(read_report(Path("-")).findings) == 1
 

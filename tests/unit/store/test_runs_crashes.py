@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -87,26 +85,17 @@ class Worker:
         assert line.endswith("\n"), "it ended by itself"
         return line.rstrip("\n")
 
-    @contextmanager
-    def working(self, first: int) -> Iterator[list[str]]:
-        """While it works on from a number. Afterwards it was killed, and all that it had printed is in the list."""
+    def killed_at_some_moment(self, first: int, chance: random.Random) -> list[str]:
+        """Let it work on from a number, and kill it some lines and an instant later; all that it had printed."""
         assert self._program.stdin is not None
         self._program.stdin.write(f"{first}\n")
         self._program.stdin.flush()
         process = int(self.line().removeprefix("process "))
-        printed: list[str] = []
-        try:
-            yield printed
-        finally:
-            os.kill(process, signal.SIGKILL)
-            while (line := self.line()) != "killed":
-                printed.append(line)
-
-    def killed_at_some_moment(self, first: int, chance: random.Random) -> list[str]:
-        """What it had printed when it was killed, some lines and an instant after it began."""
-        with self.working(first) as printed:
-            printed.extend(self.line() for _ in range(chance.randrange(2, 12)))
-            time.sleep(chance.uniform(0, 0.005))
+        printed = [self.line() for _ in range(chance.randrange(2, 12))]
+        time.sleep(chance.uniform(0, 0.005))
+        os.kill(process, signal.SIGKILL)
+        while (line := self.line()) != "killed":
+            printed.append(line)
         return printed
 
 
@@ -158,14 +147,3 @@ def test_after_any_kill_a_run_is_there_wholly_or_not_at_all(tmp_path: Path) -> N
             assert kept <= {int(each.run_id, 16) for each in runs} <= kept | doubtful
             first = newest + 2
     assert len(kept) > ROUNDS
-
-
-def test_a_state_is_read_whole_while_another_process_writes(tmp_path: Path) -> None:
-    store = DirectoryRunStore(tmp_path)
-    store.create(run(1, reason="0"))
-    with Worker(_SAVE, tmp_path) as worker, worker.working(1):
-        seen = [0]
-        while seen[-1] < 20:
-            seen.append(int(store.load("00000001").reason))
-            assert all(each.kind == "note" and each.message.isdigit() for each in store.journal("00000001"))
-        assert seen == sorted(seen)

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.external.command import CommandReviewer, place, quoted, unified_diff
 from codeloupe.git.changes import parse_list, reconcile
-from codeloupe.git.diff import parse_diff
-from codeloupe.git.diff_text import unquote
+from codeloupe.git.diff import parse_diff, unquote
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.events import Event, LaneFinished, Warned
 from codeloupe.model.finding import ClaimedFinding, Finding, Severity
