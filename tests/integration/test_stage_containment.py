@@ -17,8 +17,8 @@ from codeloupe.errors import AgentExecutionError, ArtifactError, Overloaded, Tim
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import ArtifactRule, StageDefinition, StageRequest, StageResult
-from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
-from codeloupe.pipelines.execution import execute_stage
+from codeloupe.model.ports import Agent
+from codeloupe.pipelines.execution import Ask, execute_stage
 from codeloupe.testing import Hang, Reply, ScriptedAgent, StandInServer, Status, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in, by_name, environment
 from tests.endings import with_enough_time
@@ -46,10 +46,10 @@ class Run:
         own = (os.fsencode(self.work.relative_to(self.directory)), b"run/store.git")
         return {path: thing for path, thing in held(self.directory).items() if not path.startswith(own)}
 
-    def execute(self, ask: AskAgent, **fields: Any) -> StageResult:
+    def execute(self, ask: Ask, **fields: Any) -> StageResult:
         definition = replace(StageDefinition(name="write", step=self.step, timeout_seconds=50.0), **fields)
         request = StageRequest(stage="write", step_file=self.step)
-        execution = execute_stage(request, definition, workspace=self.work, ask=ask, emit=lambda _event: None)
+        execution = execute_stage(request, definition, workspace=self.work, ask=ask)
         return asyncio.run(execution)
 
     def keep(self) -> KeptTree:
@@ -63,12 +63,12 @@ class Run:
         assert_nothing_runs_in(self.work)
 
 
-def asking(agent: Agent) -> AskAgent:
+def asking(agent: Agent) -> Ask:
     """An agent as a pipeline asks it."""
 
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+    async def ask(request: AgentRequest) -> AgentResult:
         caller = AgentCaller(CallerOptions(retry=RetryPolicy(attempts=1)))
-        return await caller.call(request, agent=agent, emit=emit)
+        return await caller.call(request, agent=agent, emit=lambda _event: None)
 
     return ask
 
@@ -78,7 +78,7 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def by_claude(server: StandInServer) -> AskAgent:
+def by_claude(server: StandInServer) -> Ask:
     factory = by_name("claude_cli")
     return asking(factory.make(server.url, environment(factory)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ from codeloupe.errors import (
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition, StageRequest, StageResult
-from codeloupe.model.ports import AgentEventSink, AskAgent
 from codeloupe.pipelines.artifacts import (
     Collected,
     SchemaRefused,
@@ -50,6 +49,8 @@ from codeloupe.pipelines.artifacts import (
 )
 from codeloupe.system.regex import regex
 
+Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
+
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
@@ -59,13 +60,12 @@ _AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd
 _UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage itself, each by its name
+async def execute_stage(
     request: StageRequest,
     definition: StageDefinition,
     *,
     workspace: Path,
-    ask: AskAgent,
-    emit: AgentEventSink,
+    ask: Ask,
     resume_session: str | None = None,
     built_on: Sequence[str] = (),
     answers: Path | None = None,
@@ -91,7 +91,7 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         labels={"stage": name},
         **{key: getattr(definition, key) for key in _AS_DEFINED},
     )
-    result = await _answer(asked, definition, ask=ask, emit=emit)
+    result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
     if identity_of(workspace, stage=name) != identity:
         raise ArtifactError(
@@ -121,15 +121,13 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
     )
 
 
-async def _answer(
-    asked: AgentRequest, definition: StageDefinition, *, ask: AskAgent, emit: AgentEventSink
-) -> AgentResult:
+async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) -> AgentResult:
     """The answer of an agent within the stage's time, waits for a place and for quotas included."""
     name, seconds = definition.name, definition.timeout_seconds
     time_limit = asyncio.timeout(seconds + _LAST_WORDS_SECONDS)
     try:
         async with time_limit:
-            result = await ask(asked, emit)
+            result = await ask(asked)
     except Exception as error:  # an agent may come from anywhere, and its failure is the stage's
         if isinstance(error, CodeloupeError):
             what, hint = f"the stage {name} got no answer: {error.message}", error.hint

@@ -43,12 +43,7 @@ from codeloupe.model.pipeline import (
 from codeloupe.pipelines.context import Joins
 from codeloupe.pipelines.engine import conclusion, given_up, ready, revived
 from codeloupe.pipelines.recovery import (
-    Complete,
-    Escalate,
-    Execute,
-    Fail,
-    Judge,
-    Keep,
+    Action,
     best,
     failed_try,
     kept_after_failure,
@@ -237,72 +232,75 @@ def test_a_failure_is_kept_with_its_kind_its_words_and_its_session() -> None:
 
 def test_an_attempt_is_kept_then_judged_by_each_gate_then_it_is_complete() -> None:
     asked = stage(CRITIC, COMMAND)
-    assert next_action(stage(), record()) == Execute(1, FIRST)
-    assert next_action(asked, record(None)) == Keep(1)
-    assert next_action(asked, record(())) == Judge(1, 0)
-    assert next_action(asked, record(((PASS, 90),))) == Judge(1, 1)
-    assert next_action(asked, record(((PASS, 90), (PASS, None)))) == Complete(1)
-    assert next_action(stage(), record(())) == Complete(1)
+    assert next_action(stage(), record()) == Action("execute", 1, step=FIRST)
+    assert next_action(asked, record(None)) == Action("keep", 1)
+    assert next_action(asked, record(())) == Action("judge", 1, gate=0)
+    assert next_action(asked, record(((PASS, 90),))) == Action("judge", 1, gate=1)
+    assert next_action(asked, record(((PASS, 90), (PASS, None)))) == Action("complete", 1)
+    assert next_action(stage(), record(())) == Action("complete", 1)
 
 
 def test_rework_is_followed_by_the_next_attempt_until_the_gate_allows_no_more() -> None:
     asked = stage(CRITIC)
-    assert next_action(asked, record(((REWORK, 50),))) == Execute(2, FIRST)
-    assert next_action(asked, record(((REWORK, 50),), ((REWORK, 70),))) == Execute(3, FIRST)
+    assert next_action(asked, record(((REWORK, 50),))) == Action("execute", 2, step=FIRST)
+    assert next_action(asked, record(((REWORK, 50),), ((REWORK, 70),))) == Action("execute", 3, step=FIRST)
     third = next_action(asked, record(((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),)))
-    assert third == Complete(2, "attempt 2 was taken without a PASS: its score, 70, is the best")
+    assert third == Action("complete", 2, "attempt 2 was taken without a PASS: its score, 70, is the best")
     low = next_action(asked, record(((REWORK, 20),), ((REWORK, 30),), ((REWORK, 25),)))
     told = "no attempt passed every gate after 3 attempts, and the best score, 30, is too low to be taken"
-    assert low == Escalate(2, told)
+    assert low == Action("escalate", 2, told)
 
 
 def test_a_fail_ends_it_at_once_and_keeps_the_better_attempt() -> None:
     action = next_action(stage(CRITIC), record(((REWORK, 60),), ((FAIL, 10),)))
-    assert isinstance(action, Fail)
-    assert action.attempt == 1
+    assert (action.do, action.attempt) == ("fail", 1)
     assert "gate failed attempt 2" in action.reason
     assert "attempt 1 is kept, since its score, 60, is better" in action.reason
-    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Fail(1, "the critic gate failed attempt 1")
+    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Action("fail", 1, "the critic gate failed attempt 1")
 
 
 def test_the_best_of_several_faces_the_gates_that_it_has_not_faced() -> None:
     asked, refused = stage(CRITIC, COMMAND), (REWORK, None)
     scores: tuple[tuple[Word, ...], ...] = (((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),))
-    assert next_action(asked, record(*scores)) == Judge(2, 1)
-    assert isinstance(next_action(asked, record(scores[0], (*scores[1], (PASS, None)), scores[2])), Complete)
-    assert next_action(asked, record(scores[0], (*scores[1], refused), scores[2])) == Judge(3, 1)
-    assert isinstance(next_action(asked, record(*((*score, refused) for score in scores))), Escalate)
+    assert next_action(asked, record(*scores)) == Action("judge", 2, gate=1)
+    assert next_action(asked, record(scores[0], (*scores[1], (PASS, None)), scores[2])).do == "complete"
+    assert next_action(asked, record(scores[0], (*scores[1], refused), scores[2])) == Action("judge", 3, gate=1)
+    assert next_action(asked, record(*((*score, refused) for score in scores))).do == "escalate"
     for word in ((PASS, 90), (REWORK, 70)):
         # What a command refused is not told as a score that is too low.
         action = next_action(asked, record(*[(word, refused)] * 3))
-        assert action == Escalate(3, "no attempt passed every gate after 3 attempts: critic")
-    assert isinstance(next_action(stage(COMMAND), record(*[(refused,)] * 3)), Escalate)
+        assert action == Action("escalate", 3, "no attempt passed every gate after 3 attempts: critic")
+    assert next_action(stage(COMMAND), record(*[(refused,)] * 3)).do == "escalate"
 
 
 def test_a_failure_is_recovered_from_for_its_own_attempt_or_gate() -> None:
     again = (failed(), failed(step=RETRY, session_id="s-1", agent="codex", resumable=True, tree="t"))
-    assert next_action(stage(), record(failures=again[:1])) == Execute(1, RETRY)
-    assert next_action(stage(), record(failures=again)) == Execute(1, RESUME, session="s-1", agent="codex", tree="t")
-    assert next_action(stage(CRITIC), record(((REWORK, 50),), failures=again)) == Execute(2, FIRST)
-    assert next_action(stage(), record(None, failures=(failed(),))) == Keep(1)
-    assert isinstance(next_action(stage(), record(None, failures=(failed("workspace_error"),))), Escalate)
+    assert next_action(stage(), record(failures=again[:1])) == Action("execute", 1, step=RETRY)
+    assert next_action(stage(), record(failures=again)) == Action(
+        "execute", 1, step=RESUME, session="s-1", agent="codex", tree="t"
+    )
+    assert next_action(stage(CRITIC), record(((REWORK, 50),), failures=again)) == Action("execute", 2, step=FIRST)
+    assert next_action(stage(), record(None, failures=(failed(),))) == Action("keep", 1)
+    assert next_action(stage(), record(None, failures=(failed("workspace_error"),))).do == "escalate"
     busy = failed("overloaded", gate=0, retryable=True)
-    assert next_action(stage(CRITIC), record((), failures=(busy,))) == Judge(1, 0)
-    assert next_action(stage(CRITIC), record((), failures=(busy, busy))) == Escalate(1, "overloaded (after 2 tries)")
+    assert next_action(stage(CRITIC), record((), failures=(busy,))) == Action("judge", 1, gate=0)
+    assert next_action(stage(CRITIC), record((), failures=(busy, busy))) == Action(
+        "escalate", 1, "overloaded (after 2 tries)"
+    )
     lasting = failed("output_invalid", gate=0)
-    assert next_action(stage(CRITIC), record((), failures=(lasting,))) == Escalate(1, "output_invalid")
+    assert next_action(stage(CRITIC), record((), failures=(lasting,))) == Action("escalate", 1, "output_invalid")
 
 
 def test_after_a_persons_answer_what_was_before_no_longer_counts() -> None:
     low: tuple[tuple[Word, ...], ...] = (((REWORK, 20),),) * 3
     broken = {"attempts_before": 1, "failures_before": 1}
     rows = [
-        (stage(CRITIC), record(*low, attempts_before=3), Execute(4, FIRST)),
-        (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Execute(5, FIRST)),
-        (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Execute(1, FIRST)),
-        (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Execute(2, FIRST)),
-        (stage(CRITIC), record((), failures=(failed("not_logged_in", gate=0),), **broken), Judge(1, 0)),
-        (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Keep(1)),
+        (stage(CRITIC), record(*low, attempts_before=3), Action("execute", 4, step=FIRST)),
+        (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Action("execute", 5, step=FIRST)),
+        (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Action("execute", 1, step=FIRST)),
+        (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Action("execute", 2, step=FIRST)),
+        (stage(CRITIC), record((), failures=(failed("not_logged_in", gate=0),), **broken), Action("judge", 1, gate=0)),
+        (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Action("keep", 1)),
     ]
     assert [next_action(asked, known) for asked, known, _ in rows] == [action for *_, action in rows]
 

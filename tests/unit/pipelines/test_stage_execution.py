@@ -23,9 +23,8 @@ from codeloupe.errors import (
     StoreError,
     TimedOut,
 )
-from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
 from codeloupe.model.pipeline import ArtifactRule, RecoveryStep, StageDefinition, StageRequest, StageResult
-from codeloupe.model.ports import AgentEventSink
 from codeloupe.pipelines import execution
 from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.recovery import failed_try
@@ -46,25 +45,20 @@ class Bench:
         self.work = directory / "work"
         self.work.mkdir()
         self.step = directory / "step.md"
-        self.events: list[AgentEvent] = []
         self.definition = StageDefinition(name="write", step=self.step, timeout_seconds=2000.0)
         self.request = StageRequest(stage="write", step_file=self.step, agent_definition=directory / "agent.md")
 
     def run(self, agent: ScriptedAgent, **options: Any) -> StageResult:
         """Execute the stage, the agent being called as a pipeline calls it."""
 
-        async def ask(asked: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        async def ask(asked: AgentRequest) -> AgentResult:
             caller = AgentCaller(CallerOptions(retry=RetryPolicy(attempts=1)))
-            return await caller.call(asked, agent=agent, emit=emit)
+            return await caller.call(asked, agent=agent, emit=lambda _event: None)
 
         return self.ask(ask, **options)
 
     def ask(self, ask: Any, **options: Any) -> StageResult:
-        return asyncio.run(
-            execute_stage(
-                self.request, self.definition, workspace=self.work, ask=ask, emit=self.events.append, **options
-            )
-        )
+        return asyncio.run(execute_stage(self.request, self.definition, workspace=self.work, ask=ask, **options))
 
     def act(self, act: Callable[[], object], answer: Text | Json | AgentResult = DONE) -> ScriptedAgent:
         """An agent that acts in the workspace and then answers."""
@@ -85,14 +79,14 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def answering(result: AgentResult) -> Any:
-    async def ask(_request: AgentRequest, _emit: AgentEventSink) -> AgentResult:
+    async def ask(_request: AgentRequest) -> AgentResult:
         return result
 
     return ask
 
 
 def failing(error: BaseException) -> Any:
-    async def ask(_request: AgentRequest, _emit: AgentEventSink) -> AgentResult:
+    async def ask(_request: AgentRequest) -> AgentResult:
         raise error
 
     return ask
@@ -113,7 +107,6 @@ class TestSuccess:
         )
         assert result.duration_seconds >= 0
         assert replace(result.usage, duration_seconds=0.0) == Usage(requests=1, input_tokens=100, output_tokens=20)
-        assert bench.events
 
     @pytest.mark.requirement("S3")
     def test_an_agent_gets_the_prompt_the_workspace_and_the_limits(self, bench: Bench) -> None:
@@ -225,7 +218,7 @@ class TestAnswerAsArtifact:
 
     def test_code_and_an_empty_answer_are_a_result(self, bench: Bench) -> None:
         agent = bench.act(lambda: fill(bench.work, {"code.py": "1"}), replace(ANSWER, output=""))
-        result = bench.ask(agent.run)
+        result = bench.ask(lambda request: agent.run(request, lambda _event: None))
         assert result.artifacts == ()
 
     def test_a_disk_that_takes_no_answer_is_told(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +332,7 @@ class TestFailure:
         monkeypatch.setattr(execution, "_LAST_WORDS_SECONDS", 0.0)
         gone = False
 
-        async def hang(_request: AgentRequest, _emit: AgentEventSink) -> AgentResult:
+        async def hang(_request: AgentRequest) -> AgentResult:
             nonlocal gone
             try:
                 await asyncio.Event().wait()
@@ -357,7 +350,7 @@ class TestFailure:
     def test_a_cancellation_is_raised_as_it_came(self, bench: Bench) -> None:
         began, gone = asyncio.Event(), False
 
-        async def hang(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        async def hang(_request: AgentRequest) -> AgentResult:
             nonlocal gone
             began.set()
             try:
@@ -368,7 +361,7 @@ class TestFailure:
 
         async def cancelled() -> None:
             execution = asyncio.create_task(
-                execute_stage(bench.request, bench.definition, workspace=bench.work, ask=hang, emit=bench.events.append)
+                execute_stage(bench.request, bench.definition, workspace=bench.work, ask=hang)
             )
             await began.wait()
             execution.cancel("stop it")
