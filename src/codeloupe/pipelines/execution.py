@@ -31,7 +31,7 @@ from codeloupe.errors import (
     RateLimited,
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
-from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition, StageRequest, StageResult
+from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
 from codeloupe.pipelines.artifacts import (
     Collected,
     SchemaRefused,
@@ -69,8 +69,8 @@ async def execute_stage(
     resume_session: str | None = None,
     built_on: Sequence[str] = (),
     answers: Path | None = None,
-) -> StageResult:
-    """Ask a stage's agent in its workspace and collect the artifacts.
+) -> tuple[AttemptRecord, str]:
+    """Ask a stage's agent in its workspace and collect the artifacts: the attempt as far as it is known, its answer.
 
     `built_on` names what the stage itself made there before, which is its artifact too while it is there. `answers` is
     a folder for an answer that is saved, instead of a workspace that is not ours to write to. Raises
@@ -103,12 +103,11 @@ async def execute_stage(
     collected = collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
     artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
     is_value = not result.output.strip() and result.structured is not None
-    return StageResult(
+    attempt = AttemptRecord(
         artifacts=artifacts,
         session_id=result.session_id or "",
         duration_seconds=seconds,
         usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
-        output=json.dumps(result.structured, indent=2, default=str) if is_value else result.output,
         agent=result.agent,
         model=result.model,
         notes=(
@@ -119,6 +118,7 @@ async def execute_stage(
         ),
         saved_answer=answer,
     )
+    return attempt, json.dumps(result.structured, indent=2, default=str) if is_value else result.output
 
 
 async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) -> AgentResult:
@@ -160,7 +160,7 @@ def _saved(
     built_on: Sequence[str],
     workspace: Path,
     answers: Path | None,
-) -> tuple[tuple[Path, ...], str]:
+) -> tuple[tuple[str, ...], str]:
     """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
     name, rule, structured = definition.name, definition.artifacts, result.structured is not None
     if not definition.writes and collected.changed:
@@ -198,7 +198,7 @@ def _saved(
             ) from error
     for path, home in homes.items():
         check_artifact(home / path, path, rule, stage=name)
-    return tuple(sorted(home.absolute() / path for path, home in homes.items())), answer
+    return tuple(sorted(path for path, home in homes.items() if home is workspace)), answer
 
 
 def failure_usage(error: BaseException) -> Usage:
@@ -254,7 +254,7 @@ def _item(label: str, value: str) -> Iterator[str]:
     yield from (f"      {line}".rstrip() for line in lines)
 
 
-def _history(attempts: Sequence[PastAttempt]) -> Iterator[str]:
+def _history(attempts: Sequence[AttemptRecord]) -> Iterator[str]:
     if attempts:
         yield "Earlier attempts at this stage were not accepted. Do better where they failed, and keep what was good."
     for attempt in attempts:
@@ -266,9 +266,7 @@ def _history(attempts: Sequence[PastAttempt]) -> Iterator[str]:
             parts = {"summary": (critique.summary,), "blocker": critique.blockers, "fix": critique.fixes}
             for label, text in ((label, text) for label, texts in parts.items() for text in texts if text):
                 yield from _item(label, text)
-        if attempt.error:
-            yield from _item("error", attempt.error)
-        if not attempt.critiques and not attempt.error:
+        if not attempt.critiques:
             yield "- no reason is known"
 
 

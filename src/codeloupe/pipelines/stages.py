@@ -25,13 +25,11 @@ from codeloupe.model.pipeline import (
     FailedTry,
     GateKind,
     OnFailure,
-    PastAttempt,
     PipelineEvent,
     RecoveryStep,
     StageDefinition,
     StageRecord,
     StageRequest,
-    StageResult,
     StageState,
 )
 from codeloupe.pipelines.context import Context
@@ -178,7 +176,7 @@ class StageRun:
         workspace: Path | None = None
         try:
             workspace = await self._ready_workspace(action)
-            result = await execute_stage(
+            attempt, output = await execute_stage(
                 self._request(action, workspace),
                 replace(self._stage, max_budget_usd=context.left_usd(self._name)),
                 workspace=workspace,
@@ -191,7 +189,11 @@ class StageRun:
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, heard[-1] if heard else None, workspace)
         else:
-            self._answered(action, result, workspace.absolute())
+            # Recorded at once: it is paid for. Its tree is kept in the next step.
+            file = self._files.attempt(self._name, action.attempt, "output.md")
+            attempt = replace(attempt, number=action.attempt, step=action.step, output_file=file)
+            state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
+            self._files.write_quietly(file, output)
 
     async def _ready_workspace(self, action: Action) -> Path:
         """The stage's workspace with what this attempt begins with. In the user's own tree nothing is put back."""
@@ -226,10 +228,10 @@ class StageRun:
         chosen = (run.stage(name).chosen_attempt for name in lineage)
         names = dict.fromkeys(name for each in chosen if each is not None for name in each.artifacts)
         fresh = action.step is RecoveryStep.FRESH
-        past = [] if fresh else [PastAttempt(number=one.number, critiques=one.critiques) for one in record.attempts]
+        past = [] if fresh else list(record.attempts)
         if record.person_note:
             said = Critique(verdict=CriticVerdict.REWORK, gate=GateKind.APPROVAL, summary=record.person_note)
-            last = past.pop() if past else PastAttempt(number=max(len(record.earlier) + len(record.attempts), 1))
+            last = past.pop() if past else AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
             past.append(replace(last, critiques=(*last.critiques, said)))
         return StageRequest(
             stage=stage.name,
@@ -251,19 +253,6 @@ class StageRun:
         is_left = action.step is RecoveryStep.RESUME and action.tree
         left = await self._context.workspaces.changed(record.start_tree, action.tree) if is_left else ()
         return (*made, *left)
-
-    def _answered(self, action: Action, result: StageResult, home: Path) -> None:
-        """Record the attempt, at once: it is paid for. Its tree is kept in the next step."""
-        shared = ("session_id", "agent", "model", "duration_seconds", "usage", "notes", "saved_answer")
-        attempt = AttemptRecord(
-            number=action.attempt,
-            step=action.step,
-            artifacts=tuple(str(path.relative_to(home)) for path in result.artifacts if path.is_relative_to(home)),
-            output_file=self._files.attempt(self._name, action.attempt, "output.md"),
-            **{name: getattr(result, name) for name in shared},
-        )
-        self._state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
-        self._files.write_quietly(attempt.output_file, result.output)
 
     async def _failed(
         self, action: Action, error: Exception, answer: AgentResult | None, workspace: Path | None
