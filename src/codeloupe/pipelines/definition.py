@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from codeloupe.config import yaml as reader
 from codeloupe.config.files import read_config_file
-from codeloupe.config.kinds import LONGEST_TEXT, Mistake, Place, in_words
+from codeloupe.config.kinds import LONGEST_TEXT, Place, in_words
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateDefinition, GateKind, PipelineDefinition, StageDefinition
@@ -96,7 +96,7 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
     except reader.Refused as refusal:
         raise reader.config_error([refusal.problem]) from refusal
     files = _NamedFiles(path.absolute().parent)
-    values = _Checks(str(path), root, files).values(agents)
+    values = _Checks(str(path), root, files, agents).values()
     defaults = values.get("defaults", {})
     made = {
         "file": path.absolute(),
@@ -232,29 +232,6 @@ def _gate_groups() -> Mapping[str, Values]:
     return {group["properties"]["kind"]["enum"][0]: group for group in _schema()["$defs"]["gate"]["anyOf"][1:]}
 
 
-def _mistakes(schema: Values, value: Any, place: Place = ()) -> Iterator[Mistake]:
-    """All that a part of the schema finds wrong with a value."""
-    if schema.get("$ref") == "#/$defs/gate" and not isinstance(value, int | list | None):
-        yield from _gate_mistakes(value, place)
-        return
-    whole = _resolved(schema)
-    options = [_resolved(each) for each in whole.get("anyOf", (whole,))]
-    # To Python a boolean is a whole number too.
-    kinds = [each for each in options if isinstance(value, _TYPES[each["type"]])]
-    fitting = next((each for each in kinds if isinstance(value, bool) is (each["type"] == "boolean")), None)
-    objection = "" if fitting is None else _objection(fitting, value)
-    if objection is not None:
-        expected = _expected(fitting or whole) or _expected(whole)
-        choices = tuple((fitting or whole).get("enum", ()))
-        wants_text = any(each["type"] == "string" for each in options)
-        yield Mistake(objection or f"expected {expected}", place, choices, found=not objection, wants_text=wants_text)
-    elif isinstance(value, list) and fitting is not None:
-        for index, each in enumerate(value):
-            yield from _mistakes(fitting["items"], each, (*place, index))
-    elif isinstance(value, Mapping) and fitting is not None:
-        yield from _key_mistakes(fitting, value, place)
-
-
 def _expected(schema: Values) -> str:
     if "enum" in schema:
         return in_words(schema["enum"])
@@ -263,102 +240,31 @@ def _expected(schema: Values) -> str:
     return str(schema.get("errorMessage", "true or false" if schema.get("type") == "boolean" else ""))
 
 
-def _objection(schema: Values, value: Any) -> str | None:
-    """What is wrong with a value of the right type; empty where it is only not as expected, None where it is fine."""
+def _fits(schema: Values, value: Any) -> bool:
+    """Whether a value of the right type is as the schema wants it, as far as that needs no other value."""
     if isinstance(value, str):
         is_usable = schema.get("minLength", 0) <= len(value) <= LONGEST_TEXT and not _UNUSABLE.search(value)
-        if not is_usable or ("pattern" in schema and not re.fullmatch(schema["pattern"][1:-1], value)):
-            return ""
-        if "enum" in schema and value not in schema["enum"]:
-            return ""
-        check = _OBJECTIONS.get(schema.get("x-check", ""))
-        return None if check is None else check(value)
+        is_shaped = "pattern" not in schema or re.fullmatch(schema["pattern"][1:-1], value)
+        return bool(is_usable and is_shaped and value in schema.get("enum", (value,)))
     if isinstance(value, bool | NoneType):
-        return None
+        return True
     if isinstance(value, int | float):
-        is_within = schema.get("minimum", 0) <= value <= schema["maximum"]
-        return None if is_within and value != schema.get("exclusiveMinimum") else ""
-    most = schema.get("maxItems", schema.get("maxProperties"))
-    if most is not None and len(value) > most:
-        return f"more than {most:,} entries"
-    return "" if len(value) < schema.get("minItems", 0) else None
-
-
-def _command_objection(value: str) -> str | None:
-    try:
-        words = shlex.split(value)
-    except ValueError:
-        return ""
-    shell = next((word for word in words if word in _SHELL_WORDS), None)
-    if shell is not None:
-        return f"no shell reads this, so `{shell}` would be an argument: write several gates, or [sh, -c, ...]"
-    return None if words and words[0] else ""
-
-
-def _glob_objection(value: str) -> str | None:
-    problem = check_pattern(value)
-    return f"expected a pattern that makes sense: {problem}" if problem else None
-
-
-_OBJECTIONS: Mapping[str, Callable[[str], str | None]] = {
-    "command": _command_objection,
-    "duration": lambda value: None if 0 < _seconds(value) <= 30 * 24 * 3600 else "",
-    "glob": _glob_objection,
-}
-
-
-def _key_mistakes(schema: Values, value: Values, place: Place) -> Iterator[Mistake]:
-    """Of a group with known keys, or with names of the user's own; of an inline JSON Schema nothing is looked at."""
-    known = schema.get("properties")
-    if known is not None:
-        unknown = (str(key) for key in value if key not in known)
-        yield from (Mistake("unknown key", (*place, key), tuple(known), found=False) for key in unknown)
-        missing = (key for key in schema.get("required", ()) if key not in value)
-        yield from (Mistake(f"`{key}` is missing", place, found=False) for key in missing)
-        for key in (key for key in known if key in value):
-            yield from _mistakes(known[key], value[key], (*place, key))
-    elif "propertyNames" in schema:
-        for key, each in value.items():
-            for mistake in _mistakes(schema["propertyNames"], key):
-                yield Mistake(f"as a key, {mistake.what}", (*place, key), found=False)
-            yield from _mistakes(schema["additionalProperties"], each, (*place, key))
-
-
-def _gate_mistakes(value: str | Values, place: Place) -> Iterator[Mistake]:
-    kinds = tuple(_gate_groups())
-    if isinstance(value, str):
-        if value == GateKind.COMMAND:
-            yield Mistake("a command gate says what to run, such as {command: pytest -q}", place, found=False)
-        elif value not in kinds:
-            yield Mistake(f"expected {_schema()['$defs']['gate']['errorMessage']}", place, kinds)
-        return
-    word = value.get("kind", GateKind.COMMAND.value if "command" in value else None)
-    if word is None and "kind" not in value:
-        yield Mistake(f"`kind` is missing: {in_words(kinds)}", place, found=False)
-    elif not isinstance(word, str) or word not in kinds:
-        yield Mistake(f"expected {in_words(kinds)}", (*place, "kind"), kinds)
-    else:
-        owners = {key: [kind for kind, group in _gate_groups().items() if key in group["properties"]] for key in value}
-        elsewhere = {key: kinds for key, kinds in owners.items() if kinds and word not in kinds}
-        article = "an" if word == GateKind.APPROVAL else "a"
-        for key, others in elsewhere.items():
-            what = f"{article} {word} gate has no such key; it belongs to {' and '.join(others)}"
-            yield Mistake(what, (*place, key), found=False)
-        rest = {key: each for key, each in value.items() if key not in elsewhere}
-        yield from _mistakes(_gate_groups()[word], rest, place)
+        return bool(schema.get("minimum", 0) <= value <= schema["maximum"] and value != schema.get("exclusiveMinimum"))
+    return len(value) >= schema.get("minItems", 0)
 
 
 class _Checks:
     """One pipeline's file, with all that is wrong in it, by places in its tree.
 
-    The checks of names and files look at the plain values and pass over what is not of its kind, so that they find
-    their mistakes in a file that has others.
+    The checks of names look at the plain values and pass over what is not of its kind, so that they find their mistakes
+    in a file that has others.
     """
 
-    def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles) -> None:
+    def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
         self._name = name
         self._root = root
         self._files = files
+        self._agents = agents
         # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
         self._complaints: dict[tuple[int, str], _Hint] = {}
         document: Any = reader.plain(root)
@@ -366,28 +272,13 @@ class _Checks:
         stages = self._document.get("stages")
         listed = enumerate(stages[:_MOST_NAMES]) if isinstance(stages, list) else ()
         self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
-        self._defaults = each if isinstance(each := self._document.get("defaults"), Mapping) else {}
-        # The places where agents, files and gates are named.
-        self._tops: list[tuple[Place, Values]] = [
-            (("defaults",), self._defaults),
-            *((("stages", number), stage) for number, stage in self._stages),
-        ]
 
-    def values(self, agents: Collection[str] | None) -> Values:
+    def values(self) -> Values:
         """The values of the file. Raises ConfigError with everything that is wrong, in the order of the file."""
         for problem in reader.repetitions(self._name, self._root):
             self._complaints[problem.line, problem.what] = problem.hint
-        for node in _numbers_with_colons(self._root):
-            what = f"{reader.quote(node.text)} is read as the number {node.value:,}"
-            self._complaints[node.line, what] = "write a duration as 1h30m, a text in quotes"
-        for mistake in _mistakes(_schema(), self._document):
-            self._add_mistake(mistake)
-        for place, name in self._named("agent"):
-            if agents is not None and name not in agents:
-                what = f"expected {in_words(tuple(agents))}, found {reader.quote(name)}"
-                self._add(place, what, _nearest(name, agents, otherwise="name one of these"))
+        self._check(_schema(), self._document, ())
         self._check_names_and_needs()
-        self._check_files()
         for number, stage in self._stages:
             self._check_stage(number, stage)
         ranked = sorted(self._complaints.items(), key=lambda each: each[0][0])
@@ -401,7 +292,7 @@ class _Checks:
             raise reader.config_error(problems, subject="the pipeline", hint=_HINT)
         return self._document
 
-    def _add(self, place: Place, what: str, hint: _Hint) -> None:
+    def _add(self, place: Place, what: str, hint: _Hint = _SCHEMA_HINT) -> None:
         """Complain about what is at a place, or about its absence. An alias leads to one place twice: counts once."""
         subject, rest = "", place
         if place[:1] == ("stages",) and len(place) > 1:
@@ -413,38 +304,115 @@ class _Checks:
         _, line = reader.part(self._root, place)
         self._complaints[line, f"{subject}{what}"] = hint
 
-    def _add_mistake(self, mistake: Mistake) -> None:
-        blamed, _ = reader.part(self._root, mistake.place)
+    def _add_unexpected(self, place: Place, expected: str, choices: Sequence[str] = (), *, text: bool = False) -> None:
+        """Complain about a value that is not as expected; `text` says that quotes could mend it."""
+        blamed, _ = reader.part(self._root, place)
+        value = reader.plain(blamed)
+        otherwise = "put it in quotes" if text and isinstance(value, bool | int | float) else _SCHEMA_HINT
+        self._add(place, f"expected {expected}, found {reader.describe(blamed)}", _nearest(value, choices, otherwise))
 
-        def hint() -> str:
-            # What is wrong is either the value or, for an unknown key, the key itself.
-            value = reader.plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
-            if meant := did_you_mean(value, mistake.choices):
-                return meant
-            if mistake.wants_text and isinstance(value, bool | int | float):
-                return "put it in quotes"
-            keys = mistake.choices and not mistake.found
-            return f"the keys are {in_words(mistake.choices)}" if keys else _SCHEMA_HINT
+    def _check(self, schema: Values, value: Any, place: Place) -> None:
+        """Complain about all that a part of the schema finds wrong with a value."""
+        if schema.get("$ref") == "#/$defs/gate" and isinstance(value, str | Mapping):
+            self._check_gate(value, place)
+            return
+        whole = _resolved(schema)
+        options = [_resolved(each) for each in whole.get("anyOf", (whole,))]
+        # To Python a boolean is a whole number too.
+        kinds = [each for each in options if isinstance(value, _TYPES[each["type"]])]
+        fitting = next((each for each in kinds if isinstance(value, bool) is (each["type"] == "boolean")), None)
+        if fitting is None or not _fits(fitting, value):
+            part = fitting or whole
+            is_text = any(each["type"] == "string" for each in options)
+            self._add_unexpected(place, _expected(part) or _expected(whole), part.get("enum", ()), text=is_text)
+        elif (most := fitting.get("maxItems", fitting.get("maxProperties"))) is not None and len(value) > most:
+            self._add(place, f"more than {most:,} entries")
+        elif "x-check" in fitting:
+            self._check_meaning(fitting["x-check"], value, place, _expected(whole))
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                self._check(fitting["items"], each, (*place, index))
+        elif isinstance(value, Mapping):
+            self._check_keys(fitting, value, place)
 
-        what = f"{mistake.what}, found {reader.describe(blamed)}" if mistake.found else mistake.what
-        self._add(mistake.place, what, hint)
+    def _check_keys(self, schema: Values, value: Values, place: Place) -> None:
+        """The keys of a group that are known, or names of the user's own, and their values."""
+        known = schema.get("properties", {})
+        for key in (str(key) for key in value if key not in known):
+            if "propertyNames" not in schema:
+                self._add((*place, key), "unknown key", _nearest(key, known, f"the keys are {in_words(tuple(known))}"))
+                continue
+            names = _resolved(schema["propertyNames"])
+            problem = check_pattern(key) if names.get("x-check") == "glob" and _fits(names, key) else None
+            if problem or not _fits(names, key):
+                sense = f"a pattern that makes sense: {problem}" if problem else _expected(names)
+                self._add((*place, key), f"as a key, expected {sense}")
+            self._check(schema["additionalProperties"], value[key], (*place, key))
+        for key in schema.get("required", ()):
+            if key not in value:
+                self._add(place, f"`{key}` is missing")
+        for key in (key for key in known if key in value):
+            self._check(known[key], value[key], (*place, key))
 
-    def _check_files(self) -> None:
-        below = "paths are relative to the pipeline's folder"
-        for key in _FILES:
-            for place, written in self._named(key):
+    def _check_meaning(self, check: str, value: Any, place: Place, expected: str) -> None:
+        """What the schema cannot tell: whether a file, an agent or a program's words are what they have to be."""
+        match check:
+            case "agent" if self._agents is not None and value not in self._agents:
+                what = f"expected {in_words(tuple(self._agents))}, found {reader.quote(value)}"
+                self._add(place, what, _nearest(value, self._agents, "name one of these"))
+            case "duration" if not 0 < _seconds(value) <= 30 * 24 * 3600:
+                self._add_unexpected(place, expected)
+            case "glob" if problem := check_pattern(value):
+                self._add(place, f"expected a pattern that makes sense: {problem}")
+            case "command":
+                self._check_command(value, place, expected)
+            case "file" | "schema":
                 try:
-                    self._files.text(written)
+                    if isinstance(value, Mapping):
+                        check_schema(value)
+                    else:
+                        (self._files.text if check == "file" else self._files.schema)(value)
                 except SchemaRefused as refused:
-                    self._add(place, str(refused), below)
-        for place, given in self._schemas():
-            try:
-                if isinstance(given, Mapping):
-                    check_schema(given)
-                elif _is_text(given):
-                    self._files.schema(given)
-            except SchemaRefused as refused:
-                self._add(place, str(refused), "correct the schema" if isinstance(given, Mapping) else below)
+                    below = "paths are relative to the pipeline's folder"
+                    self._add(place, str(refused), "correct the schema" if isinstance(value, Mapping) else below)
+
+    def _check_command(self, value: str, place: Place, expected: str) -> None:
+        try:
+            words = shlex.split(value)
+        except ValueError:
+            words = []
+        if not words or not words[0]:
+            self._add_unexpected(place, expected)
+        for shell in (word for word in words if word in _SHELL_WORDS):
+            what = f"no shell reads this, so `{shell}` would be an argument: write several gates, or [sh, -c, ...]"
+            self._add(place, what)
+
+    def _check_gate(self, value: str | Values, place: Place) -> None:
+        groups = _gate_groups()
+        kinds = tuple(groups)
+        if value == GateKind.COMMAND:
+            self._add(place, "a command gate says what to run, such as {command: pytest -q}")
+            return
+        if isinstance(value, str):
+            if value not in kinds:
+                self._add_unexpected(place, _schema()["$defs"]["gate"]["errorMessage"], kinds)
+            return
+        word = value.get("kind", GateKind.COMMAND.value if "command" in value else "")
+        if word == "" and "kind" not in value:
+            self._add(place, f"`kind` is missing: {in_words(kinds)}")
+            return
+        if not isinstance(word, str) or word not in kinds:
+            self._add_unexpected((*place, "kind"), in_words(kinds), kinds)
+            return
+        rest = dict(value)
+        for key in value:
+            owners = [kind for kind, group in groups.items() if key in group["properties"]]
+            if owners and word not in owners:
+                article = "an" if word == GateKind.APPROVAL else "a"
+                what = f"{article} {word} gate has no such key; it belongs to {' and '.join(owners)}"
+                self._add((*place, key), what)
+                del rest[key]
+        self._check_keys(groups[word], rest, place)
 
     def _check_names_and_needs(self) -> None:
         names: dict[str, int] = {}
@@ -461,7 +429,7 @@ class _Checks:
                 if needed == own:
                     self._add(place, "a stage cannot need itself", "remove it")
                 elif needed not in names:
-                    hint = _nearest(needed, names, otherwise="name a stage of this file")
+                    hint = _nearest(needed, names, "name a stage of this file")
                     self._add(place, f"there is no stage {reader.quote(needed)}", hint)
                 elif needed in seen:
                     self._add(place, f"{reader.quote(needed)} is given twice", "keep one of the two")
@@ -478,48 +446,20 @@ class _Checks:
         known = tuple(inputs) if isinstance(inputs, Mapping) else ()
         for inside, name in _words(stage.get("inputs")):
             if name not in known:
-                hint = _nearest(name, known, otherwise="add it to the pipeline's `inputs`")
+                hint = _nearest(name, known, "add it to the pipeline's `inputs`")
                 self._add((*place, "inputs", *inside), f"the pipeline has no input {reader.quote(name)}", hint)
         if "gate" in stage and "gates" in stage:
             what = "a stage has `gate` for one, or `gates` for several"
             self._add((*place, "gates"), what, "put all of them into `gates`")
-        artifacts, named = stage.get("artifacts"), stage.get("name")
-        if stage.get("writes", self._defaults.get("writes")) is not False or not isinstance(artifacts, Mapping):
+        artifacts, named, defaults = stage.get("artifacts"), stage.get("name"), self._document.get("defaults")
+        usual = defaults.get("writes") if isinstance(defaults, Mapping) else None
+        if stage.get("writes", usual) is not False or not isinstance(artifacts, Mapping):
             return
         answer = answer_name(named if isinstance(named, str) else "", structured="output_schema" in stage, taken=())
         for inside, required in _words(artifacts.get("required")):
             if not matches(answer, required, recursive=False):
                 what = f"a stage that does not write leaves {answer} and no {reader.quote(required)}"
                 self._add((*place, "artifacts", "required", *inside), what, "remove it, or let the stage write")
-
-    def _named(self, key: str) -> Iterator[tuple[Place, str]]:
-        """Every text under a key of the defaults, the stages and their gates, with its place."""
-        for place, top in self._tops:
-            gates = top.get("gates")
-            listed = enumerate(gates[:_MOST_NAMES] if isinstance(gates, list) else ())
-            groups = [((), top), (("gate",), top.get("gate")), *((("gates", index), gate) for index, gate in listed)]
-            for inside, each in groups:
-                if isinstance(each, Mapping) and _is_text(each.get(key)):
-                    yield (*place, *inside, key), each[key]
-
-    def _schemas(self) -> Iterator[tuple[Place, Any]]:
-        for place, each in self._tops:
-            if "output_schema" in each and place != ("defaults",):
-                yield (*place, "output_schema"), each["output_schema"]
-            artifacts = each.get("artifacts")
-            schemas = artifacts.get("schemas") if isinstance(artifacts, Mapping) else None
-            for name, schema in list(schemas.items())[:_MOST_NAMES] if isinstance(schemas, Mapping) else ():
-                yield (*place, "artifacts", "schemas", name), schema
-
-
-def _numbers_with_colons(node: reader.Node) -> Iterator[reader.ScalarNode]:
-    """Numbers such as 1:30, which YAML reads in base 60 and people as a time, each in a way of their own."""
-    if isinstance(node, reader.ScalarNode):
-        if ":" in node.text and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            yield node
-        return
-    for inner in node.items if isinstance(node, reader.ListNode) else (value for _, value in node.entries):
-        yield from _numbers_with_colons(inner)
 
 
 def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
@@ -536,12 +476,8 @@ def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
             return
 
 
-def _nearest(word: str, known: Iterable[str], *, otherwise: str) -> _Hint:
+def _nearest(word: object, known: Iterable[str], otherwise: str) -> _Hint:
     return lambda: did_you_mean(word, known) or otherwise
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and not any(_mistakes(_schema()["$defs"]["text"], value))
 
 
 def _words(value: object) -> list[tuple[Place, str]]:

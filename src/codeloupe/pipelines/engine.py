@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -31,10 +31,10 @@ from codeloupe.model.pipeline import (
 from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_note, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_text, save_handwork, tried_again
+from codeloupe.system.process import uninterrupted
 
 # A stage that is at work has begun with what there is now.
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
-_Tasks = dict["asyncio.Task[None]", str]
 
 
 class Engine:
@@ -44,7 +44,6 @@ class Engine:
         self._context = context
         self._state = context.state
         self._definition = context.definition
-        self._stages = {stage.name: stage for stage in self._definition.stages}
         # In the user's own tree one stage works at a time, from its beginning to its end.
         self._turn = asyncio.Lock() if context.is_checkout else contextlib.nullcontext()
         self._slots = asyncio.Semaphore(self._definition.max_parallel)
@@ -130,7 +129,7 @@ class Engine:
                 self._noted.add(record.name)
                 judged = record.reason if record.state is StageState.PENDING else ""
                 for words in filter(None, (judged, kept_note(record, self._state.run.run_id))):
-                    self._state.note(words, stage=record.name)
+                    self._state.tell("note", words, stage=record.name)
             if record.state is StageState.COMPLETED:
                 settled.add(stage.name)
         self._settled = frozenset(settled)
@@ -145,8 +144,8 @@ class Engine:
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
-                words = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
-                events.append(self._state.event("note", words, stage=record.name))
+                said = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
+                events.append(self._state.event("note", said, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
     async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
@@ -189,7 +188,7 @@ class Engine:
 
     async def _work(self) -> None:
         asked: set[str] = set()
-        tasks: _Tasks = {}
+        tasks: dict[asyncio.Task[None], str] = {}
         try:
             while True:
                 for name, answer in self._startable(asked, busy=set(tasks.values())):
@@ -210,11 +209,14 @@ class Engine:
                         if self._state.stage(name).state is StageState.AWAITING_APPROVAL:
                             task.cancel()
         finally:
-            await _ended(tasks)
+            for task in tasks:
+                task.cancel()
+            await uninterrupted(_ended(tasks))
 
     async def _run_stage(self, name: str, answer: Approval | None) -> None:
+        stage = next(stage for stage in self._definition.stages if stage.name == name)
         async with self._turn:
-            await StageRun(self._stages[name], self._context, self._slots, answer).run()
+            await StageRun(stage, self._context, self._slots, answer).run()
 
     def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
         """The stages that can begin or go on. One that waits is asked about once, and goes on with an answer."""
@@ -264,21 +266,8 @@ class Engine:
         files.write("result.patch", await context.workspaces.diff(base, tree, without=context.own_answers()))
 
 
-async def _ended(tasks: _Tasks) -> None:
-    """End what still runs and wait for it, however often we are cancelled meanwhile."""
-    for task in tasks:
-        task.cancel()
-    cancelled: asyncio.CancelledError | None = None
-    while not all(task.done() for task in tasks):
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not log it as lost
-    if cancelled is not None:
-        raise cancelled
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[str]) -> tuple[str, ...]:

@@ -235,7 +235,7 @@ async def _go_on(
             base = (await workspaces.keep(files.checkout)).tree
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
-        state.note(words)
+        state.tell("note", words)
     calls = agents.calls.part(settings, spending_of(definition, record, settings))
     keys = StageKeys(agents.called, trust=trust_of(trusted=not settings.untrusted))
     context = Context(

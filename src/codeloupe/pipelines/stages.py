@@ -101,7 +101,7 @@ async def save_handwork(context: Context, record: StageRecord) -> None:
         _log.warning("what was changed by hand in the workspace of %s cannot be kept: %s", record.name, error)
         return
     words = f"what was changed by hand while it waited is no part of attempt {shown.number}; it is kept in {name}"
-    context.state.note(words, stage=record.name)
+    context.state.tell("note", words, stage=record.name)
 
 
 class StageRun:
@@ -154,7 +154,7 @@ class StageRun:
             words, last = _RECOVERY_WORDS[action.step], self._record.failures[-1]
             if action.step is RecoveryStep.FRESH and last.session_id and not last.resumable:
                 words = f"{words}; {last.agent} did not keep its session"
-            state.tell(self._event("recovery", words, step=step))
+            state.tell("recovery", words, stage=self._name, step=step)
         state.move(
             self._record,
             StageState.RUNNING,
@@ -412,7 +412,7 @@ class StageRun:
             # For the person to look at; where that fails, the patch is there.
             note = await self._put_back(replace(record, chosen=attempt))
             if note and not self._context.is_checkout:
-                state.note(note, stage=self._name)
+                state.tell("note", note, stage=self._name)
             changes = {"reason": wanted.message, "wants_approval": wants, "chosen": attempt}
             record = state.move(record, StageState.AWAITING_APPROVAL, *events, wanted, **changes)
         answer, self._answer = self._answer, None
@@ -454,7 +454,7 @@ class StageRun:
             await self._end(Action("fail", action.attempt, words), said)
         elif not action.attempt:
             again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
-            state.note(f"{words}, but it has no work to approve; {again}", stage=self._name)
+            state.tell("note", f"{words}, but it has no work to approve; {again}", stage=self._name)
         else:
             await self._end(Action("complete", action.attempt, words), said)
         return answer.decision is Decision.RETRY

@@ -434,13 +434,6 @@ def test_two_stages_of_one_name_and_a_need_that_stands_twice_are_refused(tmp_pat
     assert "needs: entry 2: 'a' is given twice" in refusal(tmp_path, stages(a="", b="a, a")).message
 
 
-@each("line", ["timeout: 1:30", "gate: {kind: critic, timeout: 10:20}"])
-def test_a_time_that_yaml_would_read_as_a_number_in_base_sixty_is_refused(tmp_path: Path, line: str) -> None:
-    error = refusal(tmp_path, stage_text(line))
-    assert "is read as the number" in error.message
-    assert "1h30m" in error.hint
-
-
 def test_every_mistake_is_told_in_one_error_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = (
         "name: A\n"
