@@ -250,7 +250,7 @@ def _fits(schema: Values, value: Any) -> bool:
         return True
     if isinstance(value, int | float):
         return bool(schema.get("minimum", 0) <= value <= schema["maximum"] and value != schema.get("exclusiveMinimum"))
-    return len(value) >= schema.get("minItems", 0)
+    return bool(len(value) >= schema.get("minItems", 0))
 
 
 class _Checks:

@@ -15,19 +15,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
-from codeloupe.model.pipeline import (
-    ENDED_STATES,
-    NO_RESULT,
-    WORKING_STATES,
-    Approval,
-    Decision,
-    OnFailure,
-    PipelineDefinition,
-    RunRecord,
-    StageDefinition,
-    StageRecord,
-    StageState,
-)
+from codeloupe.model import pipeline as model
+from codeloupe.model.pipeline import Approval, Decision, PipelineDefinition, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_note, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_text, save_handwork, tried_again
@@ -81,7 +70,7 @@ class Engine:
 
     def _interrupt_stages(self, reason: Callable[[StageState], str]) -> None:
         for stage in self._state.run.stages:
-            if stage.state in WORKING_STATES:
+            if stage.state in model.WORKING_STATES:
                 self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason(stage.state))
 
     def _retry(self, name: str) -> Approval | None:
@@ -106,7 +95,7 @@ class Engine:
         if run.state is StageState.COMPLETED:
             await self._settle()
             # A change that was accepted may have added a stage, or put one back.
-            return all(stage.state in ENDED_STATES for stage in self._state.run.stages)
+            return all(stage.state in model.ENDED_STATES for stage in self._state.run.stages)
         return run.state is StageState.CANCELLED
 
     async def _settle(self) -> None:
@@ -148,7 +137,7 @@ class Engine:
                 events.append(self._state.event("note", said, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
-    async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
+    async def _why_stale(self, stage: model.StageDefinition, record: StageRecord) -> str:
         """Why a stage's work no longer fits what it builds on; empty where it does."""
         before, now = record.built_on, self._context.built_on(stage)
         if self._context.is_checkout or not record.start_tree:
@@ -249,7 +238,7 @@ class Engine:
                 words = error.message if isinstance(error, CodeloupeError) else str(error)
                 hint = f" ({error.hint})" if isinstance(error, CodeloupeError) and error.hint else ""
                 state, before = StageState.FAILED, f"{reason}; " if reason else ""
-                reason = f"{before}{NO_RESULT}: {words}{hint}"
+                reason = f"{before}{model.NO_RESULT}: {words}{hint}"
         ended = self._state.event("run_ended", reason, state=state.value)
         self._state.move_run(state, ended, reason=ended.message)
 
@@ -281,7 +270,7 @@ def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[st
 
 def failing_stage(definition: PipelineDefinition, run: RunRecord) -> StageRecord | None:
     """The first stage whose failure fails the run, or None: after it nothing new is begun."""
-    tolerated = {stage.name for stage in definition.stages if stage.on_failure is OnFailure.CONTINUE}
+    tolerated = {stage.name for stage in definition.stages if stage.on_failure is model.OnFailure.CONTINUE}
     failed = (stage for stage in run.stages if stage.state is StageState.FAILED)
     return next((stage for stage in failed if stage.name not in tolerated), None)
 

@@ -15,21 +15,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.config.yaml import escape
-from codeloupe.errors import (
-    AgentError,
-    AgentExecutionError,
-    ArtifactError,
-    CodeloupeError,
-    ConnectionFailed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    PromptTooLong,
-    RateLimited,
-)
+from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
 from codeloupe.pipelines.artifacts import (
@@ -54,7 +42,15 @@ Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
-_FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+_FREE = (
+    errors.InvalidRequest,
+    errors.NotInstalled,
+    errors.NotLoggedIn,
+    errors.RateLimited,
+    errors.Overloaded,
+    errors.ConnectionFailed,
+    errors.PromptTooLong,
+)
 _AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
 _UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -138,7 +134,7 @@ async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) ->
             hint = "this is a defect of the agent, not of the stage; try another agent"
         raise AgentExecutionError(what, stage=name, hint=hint) from error
     if not result.success:
-        cause = OutputInvalid(
+        cause = errors.OutputInvalid(
             result.error or f"{result.agent} was not successful",
             agent=result.agent,
             raw_output=result.raw_output,

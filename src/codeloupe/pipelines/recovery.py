@@ -17,31 +17,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError, UsageError, WorkspaceError
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
-from codeloupe.model.pipeline import (
-    ENDED_STATES,
-    UNKNOWN_PART,
-    WORKSPACE_ERROR,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    FailedTry,
-    GateDefinition,
-    GateKind,
-    PipelineDefinition,
-    RecoveryStep,
-    RunRecord,
-    StageDefinition,
-    StageRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, FailedTry, RecoveryStep, StageDefinition, StageRecord
 from codeloupe.pipelines.definition import input_values
 from codeloupe.system.regex import regex
 
 # What trying again cannot mend: it goes to a person at once.
 _HOPELESS = frozenset(
-    {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", WORKSPACE_ERROR, "unreadable_file"}
+    {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", model.WORKSPACE_ERROR, "unreadable_file"}
 )
 _WORD_START = regex(r"(?<=[a-z])(?=[A-Z])")
 
@@ -76,7 +60,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     last = record.attempts[-1]
     if not last.tree:
         # Those of its calls are other ones: after one of this kind there would be no attempt.
-        failures = [failure for failure in _failures(record, last.number) if failure.kind == WORKSPACE_ERROR]
+        failures = [failure for failure in _failures(record, last.number) if failure.kind == model.WORKSPACE_ERROR]
         return _escalated(record, _why_a_person(failures)) if failures else Action("keep", last.number)
     refused = refused_at(last)
     if refused is None:
@@ -160,7 +144,7 @@ def best(attempts: Iterable[AttemptRecord]) -> AttemptRecord | None:
     return max(attempts, key=lambda each: (-1 if each.score is None else each.score, each.number), default=None)
 
 
-def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition]) -> AttemptRecord | None:
+def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[model.GateDefinition]) -> AttemptRecord | None:
     """The best attempt that may be taken though not every gate let it pass, as far as its gates have decided."""
 
     def is_good_enough(attempt: AttemptRecord) -> bool:
@@ -171,7 +155,7 @@ def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition])
     return best(attempt for attempt in attempts if attempt.tree and is_good_enough(attempt))
 
 
-def _is_final(critique: Critique, gate: GateDefinition) -> bool:
+def _is_final(critique: model.Critique, gate: model.GateDefinition) -> bool:
     if critique.verdict is CriticVerdict.REWORK:
         return critique.score is None or critique.score < gate.min_score
     return critique.verdict is CriticVerdict.FAIL
@@ -197,7 +181,7 @@ def failed_try(
     if isinstance(cause, OSError | ValueError) and not isinstance(cause, TimeoutError):
         kind = "unreadable_file"
     elif isinstance(cause, WorkspaceError):
-        kind = WORKSPACE_ERROR
+        kind = model.WORKSPACE_ERROR
     words = (
         (error.message, error.hint) if isinstance(error, CodeloupeError) else (f"{type(error).__name__}: {error}", "")
     )
@@ -244,7 +228,7 @@ def _why_a_person(failures: Sequence[FailedTry]) -> str:
 
 def new_stage_record(stage: StageDefinition) -> StageRecord:
     """A stage before it began."""
-    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL)
+    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not model.GateKind.APPROVAL)
     return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
 
 
@@ -273,8 +257,8 @@ def reopened(stage: StageRecord, reason: str) -> StageRecord:
 
 
 def with_changes(
-    record: RunRecord, definition: PipelineDefinition, *, accepted: bool
-) -> tuple[RunRecord, tuple[str, ...]]:
+    record: model.RunRecord, definition: model.PipelineDefinition, *, accepted: bool
+) -> tuple[model.RunRecord, tuple[str, ...]]:
     """The record under a changed definition, and notes. Raises UsageError when that is not accepted, or cannot be."""
     # Of a run that did not record which inputs were given, all of them count as given.
     names = record.inputs if record.given is None else record.given
@@ -296,7 +280,7 @@ def with_changes(
             # Gates are judges, and no part of the work.
             outdated = sorted(key for key, digest in now.items() if key != "gates" and stage.parts.get(key) != digest)
             judged = _judged_again(stage, each, now)
-            stage = replace(judged, outdated=tuple(outdated) if stage.parts else (UNKNOWN_PART,))
+            stage = replace(judged, outdated=tuple(outdated) if stage.parts else (model.UNKNOWN_PART,))
         stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
     changed = replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs)
     notes = [
@@ -313,7 +297,9 @@ def with_changes(
     return changed, tuple(notes)
 
 
-def _obstacles(record: RunRecord, definition: PipelineDefinition, given: Mapping[str, str]) -> Iterator[str]:
+def _obstacles(
+    record: model.RunRecord, definition: model.PipelineDefinition, given: Mapping[str, str]
+) -> Iterator[str]:
     wanted = {stage.name: stage for stage in definition.stages}
     # What has done, or paid for, something that would be lost with it.
     worked = [
@@ -326,7 +312,7 @@ def _obstacles(record: RunRecord, definition: PipelineDefinition, given: Mapping
     for name in (each.name for each in definition.inputs if each.required and not given.get(each.name, "").strip()):
         why = "no longer has the default that was used" if name in record.inputs else "is new and has no default"
         yield f"its input {name} {why}"
-    if record.workspace is WorkspaceKind.CHECKOUT:
+    if record.workspace is model.WorkspaceKind.CHECKOUT:
         # With what they began was not recorded, and in a checkout no tree tells it.
         for stage in worked:
             if not stage.built_on and stage.name in wanted and set(stage.needs) != set(wanted[stage.name].needs):
@@ -337,7 +323,7 @@ def kept_note(stage: StageRecord, run_id: str) -> str:
     """That a stage keeps work of another definition; nothing of one that does not."""
     if not (parts := stage.outdated_in_words):
         return ""
-    unknown = ", and an older version did not note what it was asked" if stage.outdated == (UNKNOWN_PART,) else ""
+    unknown = ", and an older version did not note what it was asked" if stage.outdated == (model.UNKNOWN_PART,) else ""
     again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"
     return f"it keeps the work that it did before {parts} changed{unknown}; {again}"
 
@@ -345,7 +331,7 @@ def kept_note(stage: StageRecord, run_id: str) -> str:
 def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[str, str]) -> StageRecord:
     """The stage without the verdicts of gates that are others now; the same where none is, or it was sent back."""
     kept = stage.chosen_attempt or stage.attempts[-1]
-    is_completed = stage.state is StageState.COMPLETED
+    is_completed = stage.state is model.StageState.COMPLETED
     if (known := stage.parts.get("gates")) is not None:
         has_changed = known != now["gates"]
     else:
@@ -359,7 +345,7 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
     if is_completed:
         return replace(
             reopened(stage, "its gates have changed since it finished, so they judge its work again"),
-            state=StageState.PENDING,
+            state=model.StageState.PENDING,
             start_tree=stage.start_tree,
             built_on=stage.built_on,
             attempts=(_unjudged(kept, definition.gates),),
@@ -367,12 +353,12 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
             parts=parts,
         )
     last = stage.attempts[-1]
-    if not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+    if not last.critiques or stage.state in model.ENDED_STATES or refused_at(last) is not None:
         return replace(stage, parts=parts)
     return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last, definition.gates)), parts=parts)
 
 
-def _unjudged(attempt: AttemptRecord, gates: tuple[GateDefinition, ...]) -> AttemptRecord:
+def _unjudged(attempt: AttemptRecord, gates: tuple[model.GateDefinition, ...]) -> AttemptRecord:
     """An attempt with the verdicts of those first gates alone that passed it and are the same now."""
     kept = 0
     for critique, gate in zip(attempt.critiques, gates, strict=False):

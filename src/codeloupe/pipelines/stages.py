@@ -15,23 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
-from codeloupe.model.pipeline import (
-    Approval,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    Decision,
-    FailedTry,
-    GateKind,
-    OnFailure,
-    PipelineEvent,
-    RecoveryStep,
-    StageDefinition,
-    StageRecord,
-    StageRequest,
-    StageState,
-)
+from codeloupe.model.pipeline import Approval, Critique, Decision, PipelineEvent, RecoveryStep, StageRecord, StageState
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import execute_stage, failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
@@ -50,9 +36,9 @@ _RECOVERY_WORDS = {
     RecoveryStep.FRESH: "it starts over, without its session and history",
 }
 _ANSWERS = {
-    Decision.APPROVE: ("a person approved it", CriticVerdict.PASS),
-    Decision.RETRY: ("a person asked for another attempt", CriticVerdict.REWORK),
-    Decision.REJECT: ("a person rejected it", CriticVerdict.FAIL),
+    Decision.APPROVE: ("a person approved it", model.CriticVerdict.PASS),
+    Decision.RETRY: ("a person asked for another attempt", model.CriticVerdict.REWORK),
+    Decision.REJECT: ("a person rejected it", model.CriticVerdict.FAIL),
 }
 
 
@@ -112,7 +98,7 @@ class StageRun:
     """
 
     def __init__(
-        self, stage: StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
+        self, stage: model.StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
     ) -> None:
         self._stage = stage
         self._name = stage.name
@@ -137,7 +123,7 @@ class StageRun:
         goes_on = True
         while goes_on:
             action = next_action(self._stage, self._record)
-            is_asked = action.do == "judge" and self._stage.gates[action.gate].kind is GateKind.APPROVAL
+            is_asked = action.do == "judge" and self._stage.gates[action.gate].kind is model.GateKind.APPROVAL
             if is_asked or action.do == "escalate":
                 goes_on = await (self._wait_for_approval(action) if is_asked else self._escalate(action))
             elif action.do in ("complete", "fail"):
@@ -222,7 +208,7 @@ class StageRun:
         failures = sum(failure.attempt == attempt for failure in self._record.failures)
         self._context.keys.tell(workspace, tree, failures)
 
-    def _request(self, action: Action, workspace: Path) -> StageRequest:
+    def _request(self, action: Action, workspace: Path) -> model.StageRequest:
         stage, run, record = self._stage, self._state.run, self._record
         lineage = self._context.joins.lineage(stage.name)
         chosen = (run.stage(name).chosen_attempt for name in lineage)
@@ -230,10 +216,14 @@ class StageRun:
         fresh = action.step is RecoveryStep.FRESH
         past = [] if fresh else list(record.attempts)
         if record.person_note:
-            said = Critique(verdict=CriticVerdict.REWORK, gate=GateKind.APPROVAL, summary=record.person_note)
-            last = past.pop() if past else AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
+            said = Critique(
+                verdict=model.CriticVerdict.REWORK, gate=model.GateKind.APPROVAL, summary=record.person_note
+            )
+            last = (
+                past.pop() if past else model.AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
+            )
             past.append(replace(last, critiques=(*last.critiques, said)))
-        return StageRequest(
+        return model.StageRequest(
             stage=stage.name,
             step_file=stage.step,
             agent_definition=stage.agent_definition,
@@ -273,7 +263,7 @@ class StageRun:
                 _log.warning("what a failed call of %s left cannot be kept: %s", self._name, trouble)
         self._record_failure(failure, _unused_answer(error) if answer is None else answer.output)
 
-    def _record_failure(self, failure: FailedTry, answer: str = "") -> None:
+    def _record_failure(self, failure: model.FailedTry, answer: str = "") -> None:
         """Record a failure and go over to recovery. An `answer` that could not be used is kept, and named."""
         record, state = self._record, self._state
         if answer.strip():
@@ -433,7 +423,7 @@ class StageRun:
             before = self._record
             changes |= {"attempts_before": len(before.attempts), "failures_before": len(before.failures)}
         verdict = _ANSWERS[answer.decision][1]
-        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=answer_text(answer))
+        critique = Critique(verdict=verdict, gate=model.GateKind.APPROVAL, summary=answer_text(answer))
         self._decided(action, critique, answer_event(self._state, answer), **changes)
         return True
 
@@ -441,7 +431,7 @@ class StageRun:
         """Give the stage up as its pipeline wants it: to a person, or for good. True when it goes on at once."""
         state, policy = self._state, self._stage.on_failure
         given_up = self._event("recovery", action.reason, step=policy.value)
-        if policy is not OnFailure.ESCALATE:
+        if policy is not model.OnFailure.ESCALATE:
             await self._end(replace(action, do="fail"), given_up)
             return False
         answer = await self._asked("escalation", action.reason, action.attempt or None, 0.0, given_up)

@@ -14,21 +14,9 @@ from shlex import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
-from codeloupe.model.pipeline import (
-    ENDED_STATES,
-    WORKING_STATES,
-    WORKSPACE_ERROR,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    FailedTry,
-    RecoveryStep,
-    RunRecord,
-    StageRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import WORKING_STATES, CriticVerdict, RecoveryStep, RunRecord, StageRecord, StageState
 from codeloupe.reports.history import moment
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
@@ -167,7 +155,7 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
             waits.append((f"{verb} reject {words}", "fails the stage"))
     if run.state is StageState.COMPLETED:
         apply = (f"git apply {quote(str(places.patch))}", "puts the result into your working tree")
-        is_patch = places.patch is not None and run.workspace is WorkspaceKind.WORKTREE
+        is_patch = places.patch is not None and run.workspace is model.WorkspaceKind.WORKTREE
         return [*([apply] if is_patch else []), *outdated, *failed]
     follow = (f"{verb} status {run.run_id} --follow", "follows it until it stops")
     steps = {
@@ -275,29 +263,29 @@ class Tree(Struct, frozen=True, kw_only=True):
             label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
             yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_attempt(stage))
 
-    def _failures(self, failures: Sequence[FailedTry], stage: StageRecord) -> Iterator[Row]:
+    def _failures(self, failures: Sequence[model.FailedTry], stage: StageRecord) -> Iterator[Row]:
         """Why it does not go on; what has worked since is only counted."""
         shown = failures if self.verbose else failures[-_POINTS_SHOWN:]
-        calls, named = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
+        calls, named = (sum(each.kind != model.WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
         if rest := calls - named:
             yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
         # What failed alike several times is said once.
-        alike: dict[str, list[FailedTry]] = {}
+        alike: dict[str, list[model.FailedTry]] = {}
         for failure in shown:
-            kind = "" if failure.kind == WORKSPACE_ERROR else f"{failure.kind}: "
+            kind = "" if failure.kind == model.WORKSPACE_ERROR else f"{failure.kind}: "
             reason = f"{kind}{failure.message}{f' ({failure.hint})' if failure.hint else ''}"
             alike.setdefault(reason, []).append(failure)
         for reason, same in alike.items():
             steps = list(dict.fromkeys(_STEPS[failure.step] for failure in same))
             which = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
             words = f"{which} failed{'' if len(same) == len(steps) else f', {len(same)} times in all'}: "
-            if same[0].kind == WORKSPACE_ERROR:
+            if same[0].kind == model.WORKSPACE_ERROR:
                 words = ""
             elif (gate := same[0].gate) is not None:
                 words = f"gate {gate + 1} could not decide{'' if len(same) == 1 else f', {len(same)} times'}: "
             yield from self._prose(f"{words}{reason}", "yellow")
 
-    def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
+    def _attempt(self, attempt: model.AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
         for critique in attempt.critiques:
             yield from self._critique(critique, label, whole=whole)
             if whole and critique.verdict is not CriticVerdict.PASS:
@@ -312,7 +300,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         if whole and self.verbose and attempt.artifacts:
             yield from self._prose(f"{label}artifacts: {', '.join(attempt.artifacts)}", "dim")
 
-    def _critique(self, critique: Critique, label: str, *, whole: bool) -> Iterator[Row]:
+    def _critique(self, critique: model.Critique, label: str, *, whole: bool) -> Iterator[Row]:
         """A gate's verdict, with its summary beside it; one line unless the whole of it is wanted."""
         summary, words = critique.summary, critique_in_words(critique)
         head: Row = ((label, "dim"), (f"{words}: " if summary else words, _VERDICT_STYLES[critique.verdict]))
@@ -361,7 +349,7 @@ def _wrapped(text: str, room: int) -> list[str]:
 
 def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:
     """The run as it really is: what its file says is under way is interrupted when no process works on it."""
-    if busy or run.state in ENDED_STATES:
+    if busy or run.state in model.ENDED_STATES:
         return run
     gone = "the process that ran it is gone"
     stages = tuple(
@@ -394,7 +382,7 @@ def state_in_words(state: StageState) -> str:
     return state.value.replace("_", " ")
 
 
-def counted_attempt(stage: StageRecord) -> AttemptRecord | None:
+def counted_attempt(stage: StageRecord) -> model.AttemptRecord | None:
     """The attempt that speaks for a stage: the one whose work goes on, else the last that produced a result."""
     return stage.chosen_attempt or (stage.attempts[-1] if stage.attempts else None)
 
@@ -404,7 +392,7 @@ def has_work(stage: StageRecord) -> bool:
     return stage.wants_approval != "escalation" or stage.chosen is not None
 
 
-def open_failures(stage: StageRecord) -> list[FailedTry]:
+def open_failures(stage: StageRecord) -> list[model.FailedTry]:
     """What failed and has not worked since: no call produced that attempt, the gate did not decide."""
     kept = {attempt.number: attempt for attempt in stage.attempts if attempt.tree}
     return [
@@ -444,7 +432,7 @@ def agent_in_words(stage: StageRecord) -> str:
     return "" if attempt is None else " ".join(part for part in (attempt.agent, attempt.model) if part)
 
 
-def critique_in_words(critique: Critique) -> str:
+def critique_in_words(critique: model.Critique) -> str:
     """`critic REWORK 50`."""
     score = "" if critique.score is None else f" {critique.score}"
     return f"{critique.gate.value} {critique.verdict.value}{score}"
