@@ -178,7 +178,7 @@ class RunFiles:
         if self.checkout is None:
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 folder.unlink()
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(folder)
         return folder
 
     def attempt(self, stage: str, number: int, file: str) -> str:
@@ -188,13 +188,13 @@ class RunFiles:
     def made_attempt(self, stage: str, number: int) -> Path:
         """The folder of the files about an attempt, made if it is not there."""
         folder = self.of_stage(stage) / f"attempt-{number}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(folder)
         return folder
 
     def write(self, name: str, text: str) -> Path:
         """Write a file, in the place of an earlier one; where it is."""
         file = self._directory / name
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(file.parent)
         try:  # a patch has the bytes of its files, whatever they are
             data = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -219,3 +219,10 @@ class RunFiles:
             return file.read_bytes().decode("utf-8", "surrogateescape")
         except OSError:
             return ""
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)

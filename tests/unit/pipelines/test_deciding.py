@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.engine import calls
 from codeloupe.errors import (
     AgentExecutionError,
     ArtifactError,
     BudgetExhausted,
+    ConfigError,
     Crashed,
     ForbiddenTransition,
     InvalidRequest,
@@ -24,7 +26,7 @@ from codeloupe.errors import (
     WorkspaceError,
 )
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
-from codeloupe.model.agent import Usage
+from codeloupe.model.agent import AgentRequest, PermissionMode, Usage
 from codeloupe.model.pipeline import (
     AttemptRecord,
     CriticVerdict,
@@ -51,7 +53,11 @@ from codeloupe.pipelines.recovery import (
     next_step,
     takeable,
 )
+from codeloupe.pipelines.run import Pipeline, open_run_store
 from codeloupe.pipelines.state import RUN_TRANSITIONS, STAGE_TRANSITIONS, check_transition
+from codeloupe.testing import ScriptedAgent, Text
+from tests import engine_pipelines as play
+from tests.engine_pipelines import Cast, write_pipeline
 
 S = StageState
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL
@@ -416,3 +422,64 @@ def test_joined_work_is_not_taken_for_another_and_a_conflict_is_refused_every_ti
             asyncio.run(refusing.together(("x", "y"), trees))
         assert "let y need x in /p.yaml" in refused.value.hint
         assert "`codeloupe pipeline resume r --accept-changes --retry y`" in refused.value.hint
+
+
+def test_an_agent_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "agent": "scripted"})
+    cast = Cast({"write": [Text("a")]})
+    with pytest.raises(ConfigError, match="there is no agent 'scripted'"):
+        play.run(file, cast, tmp_path / "state", agents={}, agent=None)
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def test_an_expert_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    gate = {"kind": "review", "experts": ["astrology"]}
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
+    with pytest.raises(ConfigError, match="the review gate of the stage write cannot be used: .*astrology"):
+        play.run(file, Cast({"write": [Text("a")]}), tmp_path / "state")
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def request(folder: Path, **more: object) -> AgentRequest:
+    fields: dict[str, object] = {"prompt": "Look.", "working_dir": folder}
+    return AgentRequest(**{**fields, **more})  # type: ignore[arg-type]  # each test names what it changes
+
+
+def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path) -> None:
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
+    assert keys.key_of(request(tmp_path), agent) is None
+    keys.tell(tmp_path, "tree-1", 0)
+    first = keys.key_of(request(tmp_path), agent)
+    assert first is not None
+    assert first == keys.key_of(request(tmp_path), agent)
+    keys.tell(tmp_path, "tree-2", 0)
+    assert keys.key_of(request(tmp_path), agent) != first
+    # A call that has failed is made anew, not answered by what failed.
+    keys.tell(tmp_path, "tree-1", 1)
+    assert keys.key_of(request(tmp_path), agent) != first
+
+
+def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
+    keys.tell(tmp_path, "tree-1", 0)
+    assert keys.key_of(request(tmp_path, permission_mode=PermissionMode.ACCEPT_EDITS), agent) is None
+    assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None
+
+
+@pytest.mark.defect("P8")
+def test_an_agent_that_nobody_brings_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    cases: dict[str, dict[str, Any]] = {
+        "stage": {"stages": [{"name": "write", "agent": "writr"}]},
+        "gate": {"stages": [{"name": "write", "gate": {"kind": "critic", "agent": "writr"}}]},
+        "gates": {"stages": [{"name": "write", "gates": [{"kind": "critic", "agent": "writr"}]}]},
+        "defaults": {"stages": [{"name": "write"}], "defaults": {"agent": "writr"}},
+    }
+    for name, keys in cases.items():
+        stages = keys.pop("stages")
+        file = write_pipeline(tmp_path / name, *stages, **keys)
+        with pytest.raises(ConfigError) as refused:
+            play.run(file, Cast({}), tmp_path / "state", agents={"writer": ScriptedAgent([Text("a")])}, agent=None)
+        assert (refused.value.message, refused.value.hint) == ("there is no agent 'writr'", "did you mean `writer`?")
+        with pytest.raises(ConfigError, match=r"pipeline\.yaml:1: .*found 'writr'") as refused:
+            Pipeline.load(file, agents=["writer"])
+        assert "did you mean `writer`?" in refused.value.hint
