@@ -13,9 +13,9 @@ from typing import Any
 from codeloupe.config.schema import Settings
 from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
-from codeloupe.model.pipeline import PipelineEvent, RunRecord
+from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.pipelines.run import AskPerson, Pipeline, RunOptions, open_run_store, resume_run
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.agent import AgentStep
 
@@ -133,6 +133,11 @@ class Ran:
     def states(self, stage: str) -> list[str]:
         return [str(event.facts["state"]) for event in self.events("stage_state", stage)]
 
+    def say(self, stage: str, decision: Decision, note: str = "") -> None:
+        """Leave a person's answer on a stage."""
+        answer = Approval(stage=stage, decision=decision, note=note)
+        open_run_store(self.state).put_approval(self.record.run_id, answer)
+
     def result(self) -> dict[str, str]:
         """The text of each file of the result, by name."""
         return files_in(self.directory / "result")
@@ -155,6 +160,19 @@ def run(file: Path, cast: Cast, state: Path, inputs: Mapping[str, str] | None = 
 def resume(ran: Ran, cast: Cast, **more: Any) -> Ran:
     """Go on with a run."""
     return Ran(asyncio.run(resume_run(ran.record.run_id, options=options(cast, ran.state, **more))), ran.state)
+
+
+def person(*decisions: Decision | None, note: str = "", asked: list[str] | None = None) -> AskPerson:
+    """Somebody at a terminal who decides so, time after time; the last decision repeats."""
+    left = list(decisions)
+
+    async def ask(stage: StageRecord, question: str) -> Approval | None:
+        if asked is not None:
+            asked.append(question)
+        decision = left.pop(0) if len(left) > 1 else left[0]
+        return None if decision is None else Approval(stage=stage.name, decision=decision, note=note)
+
+    return ask
 
 
 def failing(kind: type[AgentError], words: str = "it failed", **more: Any) -> AgentError:

@@ -16,9 +16,9 @@ from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.errors import AgentExecutionError, ArtifactError, Overloaded, TimedOut
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.pipeline import ArtifactRule, StageDefinition, StageRequest, StageResult
-from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
-from codeloupe.pipelines.execution import execute_stage
+from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
+from codeloupe.model.ports import Agent
+from codeloupe.pipelines.execution import Ask, execute_stage
 from codeloupe.testing import Hang, Reply, ScriptedAgent, StandInServer, Status, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in, by_name, environment
 from tests.endings import with_enough_time
@@ -46,11 +46,10 @@ class Run:
         own = (os.fsencode(self.work.relative_to(self.directory)), b"run/store.git")
         return {path: thing for path, thing in held(self.directory).items() if not path.startswith(own)}
 
-    def execute(self, ask: AskAgent, **fields: Any) -> StageResult:
+    def execute(self, ask: Ask, **fields: Any) -> AttemptRecord:
         definition = replace(StageDefinition(name="write", step=self.step, timeout_seconds=50.0), **fields)
         request = StageRequest(stage="write", step_file=self.step)
-        execution = execute_stage(request, definition, workspace=self.work, ask=ask, emit=lambda _event: None)
-        return asyncio.run(execution)
+        return asyncio.run(execute_stage(request, definition, workspace=self.work, ask=ask))[0]
 
     def keep(self) -> KeptTree:
         return asyncio.run(self.store.keep(self.work))
@@ -63,12 +62,12 @@ class Run:
         assert_nothing_runs_in(self.work)
 
 
-def asking(agent: Agent) -> AskAgent:
+def asking(agent: Agent) -> Ask:
     """An agent as a pipeline asks it."""
 
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+    async def ask(request: AgentRequest) -> AgentResult:
         caller = AgentCaller(CallerOptions(retry=RetryPolicy(attempts=1)))
-        return await caller.call(request, agent=agent, emit=emit)
+        return await caller.call(request, agent=agent, emit=lambda _event: None)
 
     return ask
 
@@ -78,7 +77,7 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def by_claude(server: StandInServer) -> AskAgent:
+def by_claude(server: StandInServer) -> Ask:
     factory = by_name("claude_cli")
     return asking(factory.make(server.url, environment(factory)))
 
@@ -87,7 +86,7 @@ def write(file: Path | str, text: str = "owned") -> ToolUse:
     return ToolUse("Write", {"file_path": str(file), "content": text})
 
 
-def execute_by_claude(run: Run, *replies: Reply, **fields: Any) -> StageResult:
+def execute_by_claude(run: Run, *replies: Reply, **fields: Any) -> AttemptRecord:
     with StandInServer(replies) as server:
         return run.execute(by_claude(server), **fields)
 
@@ -100,8 +99,8 @@ class TestTheRealProgram:
     def test_what_it_writes_in_its_workspace_is_collected(self, run: Run) -> None:
         replies = (write(run.work / "report.md", "It is done.\n"), write(run.work / "sub" / "more.md"), Text("Done."))
         result = execute_by_claude(run, *replies)
-        assert result.artifacts == (run.work / "report.md",)
-        assert result.artifacts[0].read_text() == "It is done.\n"
+        assert result.artifacts == ("report.md",)
+        assert (run.work / result.artifacts[0]).read_text() == "It is done.\n"
         assert len(result.session_id) == len("99999999-2222-4333-8444-555555555555")
         assert result.duration_seconds > 0
         assert result.usage.requests == 1
@@ -117,7 +116,7 @@ class TestTheRealProgram:
             "home": str(Path(os.environ["HOME"]) / ".bashrc"),
         }[where]
         result = execute_by_claude(run, write(target), Text("I could not."))
-        assert result.artifacts == (run.work / "write-output.md",)
+        assert result.artifacts == ("write-output.md",)
         assert any(note.startswith("claude_cli was not allowed to use Write") for note in result.notes)
         assert not (Path(os.environ["HOME"]) / ".bashrc").exists()
         run.assert_contained()
@@ -126,14 +125,14 @@ class TestTheRealProgram:
         (run.work / "out").symlink_to(run.outside)
         replies = (write(run.work / "out" / "x.md"), write(run.work / "report.md"), Text("Done."))
         result = execute_by_claude(run, *replies)
-        assert result.artifacts == (run.work / "report.md",)
+        assert result.artifacts == ("report.md",)
         assert run.keep().left_out == {"out": "a link that leaves the workspace"}
         run.assert_contained()
 
     def test_a_stage_that_may_not_write_has_nothing_to_write_with(self, run: Run) -> None:
         result = execute_by_claude(run, write(run.work / "x.md"), Text("All is well."), writes=False)
-        assert result.artifacts == (run.work / "write-output.md",)
-        assert result.artifacts[0].read_text() == "All is well.\n"
+        assert result.artifacts == ("write-output.md",)
+        assert (run.work / result.artifacts[0]).read_text() == "All is well.\n"
         assert run.changed() == ("write-output.md",)
         run.assert_contained()
 
@@ -169,7 +168,7 @@ class TestTheRealProgram:
 class TestWhatTheRealProgramWillNotDo:
     """A scripted agent does it: what a command that an agent runs could do."""
 
-    def execute(self, run: Run, act: Callable[[], object], answer: str = "Done.") -> StageResult:
+    def execute(self, run: Run, act: Callable[[], object], answer: str = "Done.") -> AttemptRecord:
         def step(_request: AgentRequest) -> Text:
             act()
             return Text(answer)
@@ -184,7 +183,7 @@ class TestWhatTheRealProgramWillNotDo:
             fill(run.work, {"good.md": "1"})
 
         result = self.execute(run, act)
-        assert result.artifacts == (run.work / "good.md",)
+        assert result.artifacts == ("good.md",)
         leaves = "was left out: it is a link that leaves the workspace"
         assert result.notes == (f"direct.md {leaves}", f"folder {leaves}", f"hop.md {leaves}")
         assert set(run.keep().left_out) == {"direct.md", "folder", "hop.md"}
@@ -194,7 +193,7 @@ class TestWhatTheRealProgramWillNotDo:
     @pytest.mark.parametrize("name", ["huge.md", "huge.bin"])
     def test_a_file_of_a_gigabyte_is_told_and_not_read(self, run: Run, name: str) -> None:
         result = self.execute(run, lambda: sparse(run.work / name, GIGABYTE))
-        assert result.artifacts == (run.work / "write-output.md",)
+        assert result.artifacts == ("write-output.md",)
         assert result.notes[0].startswith(f"{name} was left out: it is a file of 1,073,741,824 bytes")
         assert run.keep().left_out[name].startswith("a file of 1,073,741,824 bytes")
         assert run.changed() == ("write-output.md",)
@@ -234,5 +233,5 @@ class TestWhatTheRealProgramWillNotDo:
 
     def test_nothing_but_an_answer_is_an_artifact_of_its_own(self, run: Run) -> None:
         result = self.execute(run, lambda: None, answer="Only words.")
-        assert result.artifacts == (run.work / "write-output.md",)
+        assert result.artifacts == ("write-output.md",)
         assert run.changed() == ("write-output.md",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.config.yaml import escape
-from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
+from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, CriticVerdict, Critique, GateKind, StageRequest
 from codeloupe.pipelines.execution import build_prompt
 
 HEADINGS = (
@@ -38,9 +37,7 @@ critiques = st.builds(
     fixes=st.lists(texts, max_size=3).map(tuple),
     confidence=st.none() | st.floats(0, 1),
 )
-attempts = st.builds(
-    PastAttempt, number=st.integers(1, 9), critiques=st.lists(critiques, max_size=2).map(tuple), error=texts
-)
+attempts = st.builds(AttemptRecord, number=st.integers(1, 9), critiques=st.lists(critiques, max_size=2).map(tuple))
 requests = st.builds(
     StageRequest,
     stage=st.just("write"),
@@ -50,7 +47,6 @@ requests = st.builds(
     attempt_history=st.lists(attempts, max_size=3).map(tuple),
 )
 rules = st.builds(ArtifactRule, required=st.lists(texts, max_size=2).map(tuple), recursive=st.booleans())
-Build = Callable[[], str]
 
 
 def built(request: StageRequest, rule: ArtifactRule, *, writes: bool, definition: str) -> str:

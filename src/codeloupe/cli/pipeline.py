@@ -27,19 +27,18 @@ from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreErro
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
 from codeloupe.reports import pipeline as report
-from codeloupe.reports.history import moment
+from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.wording import counted
 from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
 from codeloupe.system.redaction import is_secret
-from codeloupe.system.untrusted import json_document, log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, Any, RunRecord]]
 
 _FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
 _LIST = "`codeloupe pipeline list` shows what there is"
-_CANDIDATES = 8
 _CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
 _ABOUT = "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
 _EPILOG = """\
@@ -138,12 +137,10 @@ def _resume(arguments: argparse.Namespace) -> int:
     run_id = _find_run(arguments.run)
     record, holder = _as_it_is(run_id)
     if arguments.retry is not None:
-        states: Sequence[StageState] = _CAN_BE_TRIED_AGAIN
-        refusal = "cannot be tried again"
-        if holder is not None:
-            # Whoever works on the run takes an answer on a stage that waits, and on no other.
-            states, refusal = states[:1], f"cannot be tried again while {holder} is working on the run"
-        stage = _stage_in(record, arguments.retry, states, refusal=refusal)
+        # Whoever works on the run takes an answer on a stage that waits, and on no other.
+        states = _CAN_BE_TRIED_AGAIN if holder is None else _CAN_BE_TRIED_AGAIN[:1]
+        busy = "" if holder is None else f" while {holder} is working on the run"
+        stage = _stage_in(record, arguments.retry, states, refusal=f"cannot be tried again{busy}")
         _leave_answer(record, stage, Decision.RETRY, arguments, holder=holder, goes_on=True)
         if holder is not None:
             return 0
@@ -196,13 +193,12 @@ def _leave_answer(
 ) -> None:
     """Leave a person's answer for a run; unless we go on with it, say who does."""
     _open_store().put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+    if holder is None and goes_on:
+        return
+    who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
         process = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
         who = f"{process} continues with it"
-    elif goes_on:
-        return
-    else:
-        who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
     words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
     if arguments.json:
@@ -272,25 +268,24 @@ def _validate(arguments: argparse.Namespace) -> int:
     """Check files before anything is spent; the exit code is 2 when one of them is wrong."""
     files = []
     for path in arguments.files:
-        problems, hint, about = [], None, ""
+        problems, hint = list[str](), None
         try:
             definition = load_pipeline(path)
         except CodeloupeError as error:
             # One text for each mistake; of several, the first line only says how many.
             first, *rest = error.message.split("\n")
             problems, hint = [line.strip() for line in rest] or [first], error.hint
-            about = f"{error.message}\n  hint: {hint}" if hint else error.message
+            if not arguments.json:
+                about = f"{error.message}\n  hint: {hint}" if hint else error.message
+                print(without_log_commands(terminal(about, keep_newlines=True)), file=sys.stderr)
         else:
-            inputs = f", {counted(len(definition.inputs), 'input', 'inputs')}" if definition.inputs else ""
-            about = f"{definition.name}, {counted(len(definition.stages), 'stage', 'stages')}{inputs}"
+            if not arguments.json:
+                inputs = f", {counted(len(definition.inputs), 'input', 'inputs')}" if definition.inputs else ""
+                about = f"{definition.name}, {counted(len(definition.stages), 'stage', 'stages')}{inputs}"
+                print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
         files.append({"file": str(path), "valid": not problems, "problems": problems, "hint": hint})
-        if problems and not arguments.json:
-            print(without_log_commands(terminal(about, keep_newlines=True)), file=sys.stderr)
-        elif not arguments.json:
-            print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
     if arguments.json:
-        document = {"schema_version": 1, "files": files}
-        write_result(json_document(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
+        write_result(json_text({"schema_version": 1, "files": files}))
     return 0 if all(each["valid"] for each in files) else UsageError.exit_code
 
 
@@ -314,32 +309,23 @@ def _open_store() -> DirectoryRunStore:
 
 def _find_run(word: str) -> str:
     """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound."""
-    # Whether the state of that run can be read is not looked at, but for `last`.
     store = _open_store()
-    found = () if word == "last" else store.matching(word)
+    if word == "last":
+        runs, problems = store.list()
+        if runs:
+            return runs[0].run_id
+        if problems:
+            raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
+        raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
+    # Whether the state of that run can be read is not looked at.
+    found = store.matching(word)
     if word in found or len(found) == 1:
         return word if word in found else found[0]
     if found:
-        names = "".join(f"\n  {name}" for name in found[:_CANDIDATES])
-        more = "\n  and more" if len(found) > _CANDIDATES else ""
+        names = "".join(f"\n  {name}" for name in found[:8])
+        more = "\n  and more" if len(found) > 8 else ""
         raise UsageError(f"{word!r} is the beginning of several runs:{names}{more}", hint="give more characters of one")
-    runs, problems = store.list()
-    if runs and word == "last":
-        return runs[0].run_id
-    if runs:
-        # Each on one line, whatever the name of its pipeline holds.
-        newest = "".join(
-            f"\n  {one.run_id}  {moment(one.started_at)}  {report.state_in_words(one.state)}  "
-            f"{' '.join(one.pipeline.split())[:60]}"
-            for one in runs[:_CANDIDATES]
-        )
-        raise RunNotFound(f"there is no run {word!r}; the newest are:{newest}", hint=_LIST)
-    if word != "last":
-        hint = _LIST if problems else _FIRST_STEP
-        raise RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
-    if problems:
-        raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
-    raise RunNotFound("there is no run of a pipeline yet", hint=_FIRST_STEP)
+    raise RunNotFound(f"there is no run {word!r}", hint=_LIST)
 
 
 def _as_it_is(run_id: str) -> tuple[RunRecord, Holder | None]:
@@ -354,14 +340,13 @@ def _write_run(
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
     directory = _open_store().directory(run.run_id)
-    places = report.Places(directory=directory)
-    if run.state in (StageState.COMPLETED, StageState.FAILED) and NO_RESULT not in run.reason:
-        result, patch = directory / "result", directory / "result.patch"
-        places = report.Places(
-            directory=directory,
-            result=result if result.is_dir() and any(result.iterdir()) else None,
-            patch=patch if patch.is_file() and patch.stat().st_size else None,
-        )
+    result, patch = directory / "result", directory / "result.patch"
+    has_result = run.state in (StageState.COMPLETED, StageState.FAILED) and NO_RESULT not in run.reason
+    places = report.Places(
+        directory=directory,
+        result=result if has_result and result.is_dir() and any(result.iterdir()) else None,
+        patch=patch if has_result and patch.is_file() and patch.stat().st_size else None,
+    )
     if not arguments.json:
         write_result(report.render_run(run, places, **options.look_of(arguments.color), verbose=arguments.verbose))
         return

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,6 +31,8 @@ _POINTS_SHOWN = 8
 _NAMES_SHOWN = 12
 _DIFF_LINES_SHOWN = 400
 _SIGNS = "╰─✔▸↻·…"
+# That an attempt begins or ends, and that a person is wanted, is said by the state that follows it.
+_SILENT = ("attempt_started", "attempt_finished", "approval_wanted")
 
 
 class PipelineDisplay(Display):
@@ -50,40 +52,57 @@ class PipelineDisplay(Display):
         """Take a step of the run. Cheap; never raises."""
         self.run = run
         try:
-            self.tell(self._once(run, event))
+            self.tell(self._described(run, event))
         except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no run
             return
 
-    def _once(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
-        """A step in a line. Why a call failed is said once, and once more where its stage comes to rest for it."""
-        known = self._reasons.get(event.stage)
+    def _described(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
+        """A step in a line: `write: gating`, `write: critic REWORK 50: No source.`; empty for what others say.
+
+        Why a call failed is said once, and once more where its stage comes to rest for it.
+        """
+        known, facts = self._reasons.get(event.stage), event.facts
+        parts = [event.stage, event.message] if event.message else []
+        if event.kind in ("try_failed", "note"):
+            self._reasons[event.stage] = event.message
         match event.kind:
+            case "try_failed" if event.message == known:
+                parts = [event.stage, "call failed again, for the same reason"]
             case "try_failed":
-                self._reasons[event.stage] = event.message
-                if event.message == known:
-                    return f"{event.stage}: call failed again, for the same reason"
-            case "note":
-                self._reasons[event.stage] = event.message
-            case "stage_state" if event.message and event.message == known:
-                if event.facts.get("state") in (model.StageState.RECOVERING.value, model.StageState.PENDING.value):
-                    return ""
-            case "recovery" if event.facts.get("step") in ("escalate", "fail", "continue"):
-                return ""  # the state of the stage gives the reason
+                was_asked = facts.get("error") != model.WORKSPACE_ERROR
+                parts = [event.stage, "call failed" if was_asked else "", event.message]
+            case "stage_state":
+                stage = next((stage for stage in run.stages if stage.name == event.stage), None)
+                state = "" if stage is None else report.state_in_words(stage.state)
+                if stage is not None and stage.state is model.StageState.RUNNING and stage.attempts:
+                    state = f"{state} {report.attempt_in_words(stage)}"
+                is_said = event.message and event.message == known and facts.get("state") in ("recovering", "pending")
+                parts = [] if is_said else [event.stage, state, event.message]
+            case "critique":
+                # What a person said is said once, not again as the verdict of a gate.
+                words = (facts.get(name) for name in ("gate", "verdict", "score"))
+                shown = [event.stage, " ".join(str(word) for word in words if word is not None), event.message]
+                parts = [] if facts.get("gate") == model.GateKind.APPROVAL else shown
+            case "run_started" | "run_resumed":
+                parts = [f"run {run.run_id} {event.kind.removeprefix('run_')}", event.message]
             case "run_ended":
+                ending = event.message
                 for stage in run.stages:
-                    if stage.reason:
-                        event = replace(event, message=event.message.replace(f": {stage.reason}", ""))
-        return describe_step(run, event)
+                    ending = ending.replace(f": {stage.reason}", "") if stage.reason else ending
+                parts = [f"run {run.run_id} {report.state_in_words(run.state)}", ending]
+        # Of a stage that is given up, its state gives the reason.
+        is_given_up = facts.get("step") in ("escalate", "fail", "continue")
+        return "" if event.kind in _SILENT or is_given_up else ": ".join(filter(None, parts))
 
     def above(self) -> Sequence[Row]:
         """The run as a tree of rows that have room on the terminal."""
-        if self.run is None:
+        if self.run is None or self._console is None:
             return ()
         try:
-            size = _size_of(self._stream)
+            size = self._console.size
             # Below the tree is the live line, and a terminal that is full to its last line scrolls.
-            rows = self._rows(self.run, most=size.lines - 2)
-            return [report.cut_row(row, self._sheet, size.columns - 3) for row in rows]
+            rows = self._rows(self.run, most=size.height - 2)
+            return [report.cut_row(row, self._sheet, size.width - 3) for row in rows]
         except Exception:  # noqa: BLE001 - called by the thread that draws, where nobody could catch it
             return ()
 
@@ -111,50 +130,6 @@ class PipelineDisplay(Display):
             duration(report.run_seconds(run, datetime.now(UTC))),
         )
         return "  ".join(filter(None, parts))
-
-
-def describe_step(run: model.RunRecord, event: model.PipelineEvent) -> str:
-    """One line about a step: `write: gating`, `write: critic REWORK 50: No source.`; empty for what others say.
-
-    That an attempt begins or ends, and that a person is wanted, is said by the state that follows it, and what a person
-    said once, not again as the verdict of a gate.
-    """
-    parts: list[str] = []
-    match event.kind:
-        case "attempt_started" | "attempt_finished" | "approval_wanted":
-            pass
-        case "critique" if event.facts.get("gate") == model.GateKind.APPROVAL:
-            pass
-        case "run_started" | "run_resumed":
-            parts = [f"run {run.run_id} {event.kind.removeprefix('run_')}", event.message]
-        case "run_ended":
-            parts = [f"run {run.run_id} {report.state_in_words(run.state)}", event.message]
-        case "stage_state":
-            stage = next((stage for stage in run.stages if stage.name == event.stage), None)
-            state = "" if stage is None else report.state_in_words(stage.state)
-            if stage is not None and stage.state is model.StageState.RUNNING and stage.attempts:
-                state = f"{state} {report.attempt_in_words(stage)}"
-            parts = [event.stage, state, event.message]
-        case "critique":
-            words = (event.facts.get(name) for name in ("gate", "verdict", "score"))
-            parts = [event.stage, " ".join(str(word) for word in words if word is not None), event.message]
-        case "try_failed":
-            was_asked = event.facts.get("error") != model.WORKSPACE_ERROR
-            parts = [event.stage, "call failed" if was_asked else "", event.message]
-        case _ if event.message:
-            parts = [event.stage, event.message]
-    return ": ".join(filter(None, parts))
-
-
-def _size_of(stream: TextIO) -> os.terminal_size:
-    """As whoever draws sees it: the environment comes first."""
-    try:
-        known = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):
-        known = os.terminal_size((80, 24))
-    columns, lines = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
-    width = int(columns) if columns.isdecimal() else known.columns or 80
-    return os.terminal_size((width, int(lines) if lines.isdecimal() else known.lines or 24))
 
 
 class TerminalAsker:

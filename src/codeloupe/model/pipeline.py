@@ -163,53 +163,17 @@ class Critique(Struct, frozen=True, kw_only=True):
     gate_digest: str = ""
 
 
-class PastAttempt(Struct, frozen=True, kw_only=True):
-    """An earlier attempt as the prompt of the next one describes it: what was wrong with it."""
-
-    number: int
-    critiques: tuple[Critique, ...] = ()
-    error: str = ""
-
-
-class StageRequest(Struct, frozen=True, kw_only=True):
-    """What a stage is asked; `prior_answers` are texts of earlier stages that lie where the agent cannot read them."""
-
-    stage: str
-    step_file: Path
-    agent_definition: Path | None = None
-    prior_artifacts: tuple[Path, ...] = ()
-    elicitation_context: Mapping[str, str] = field(default_factory=dict)
-    attempt_history: tuple[PastAttempt, ...] = ()
-    prior_answers: Mapping[str, str] = field(default_factory=dict)
-
-
-class StageResult(Struct, frozen=True, kw_only=True):
-    """What a stage produced. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
-
-    `notes` say what was not as asked. `saved_answer` is the name under which the answer was saved, in the workspace
-    unless that is the user's own; empty when the agent left artifacts itself.
-    """
-
-    artifacts: tuple[Path, ...]
-    session_id: str
-    duration_seconds: float
-    usage: Usage
-    output: str = ""
-    agent: str = ""
-    model: str | None = None
-    notes: tuple[str, ...] = ()
-    saved_answer: str = ""
-
-
 class AttemptRecord(Struct, frozen=True, kw_only=True):
     """One attempt of a stage: an execution that produced a result, and the verdicts of the gates on it.
 
-    `tree` names in the workspace store what the workspace held after it. `saved_answer` is the artifact that was made
-    of its answer, if it left no other. Files are below the run's folder.
+    `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace,
+    sorted. `session_id` is empty where the agent has none. `notes` say what was not as asked, such as a file that was
+    left out. `saved_answer` is the name under which its answer was saved, if it left no artifact; in the workspace
+    unless that is the user's own. Files are below the run's folder.
     """
 
-    number: int
-    step: RecoveryStep
+    number: int = 1
+    step: RecoveryStep = RecoveryStep.FIRST
     tree: str = ""
     artifacts: tuple[str, ...] = ()
     files_changed: tuple[str, ...] = ()
@@ -228,6 +192,21 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     def score(self) -> int | None:
         """The lowest score that a gate gave it, or None when none did."""
         return min((critique.score for critique in self.critiques if critique.score is not None), default=None)
+
+
+class StageRequest(Struct, frozen=True, kw_only=True):
+    """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
+
+    `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them.
+    """
+
+    stage: str
+    step_file: Path
+    agent_definition: Path | None = None
+    prior_artifacts: tuple[Path, ...] = ()
+    elicitation_context: Mapping[str, str] = field(default_factory=dict)
+    attempt_history: tuple[AttemptRecord, ...] = ()
+    prior_answers: Mapping[str, str] = field(default_factory=dict)
 
 
 class FailedTry(Struct, frozen=True, kw_only=True):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from graphlib import TopologicalSorter
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,12 +35,13 @@ from codeloupe.model.pipeline import (
     GateDefinition,
     GateKind,
     PipelineDefinition,
+    RunRecord,
     StageDefinition,
     StageRecord,
     StageState,
     WorkspaceKind,
 )
-from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
+from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
 from codeloupe.pipelines.definition import did_you_mean
 from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
@@ -90,87 +93,23 @@ class RunAgents(Struct, frozen=True):
         return next((name for name, own in self.own.items() if own is agent), agent.name)
 
 
-class _Limit(Struct, frozen=True):
-    """What was used of how much, and where it can be raised: at a place in the pipeline's file, or else by a key."""
-
-    used: float
-    most: float
+class _Limit(NamedTuple):
+    is_reached: bool
+    left_usd: float
     words: str
-    place: str = ""
-    key: str = "max_budget_usd"
+    hint: str
 
 
-class RunLimits:
-    """The limits of a pipeline and of the settings, against what the run's record says was spent in its whole life."""
-
-    def __init__(self, definition: PipelineDefinition, state: RunState, settings: Settings) -> None:
-        self._definition = definition
-        self._settings = settings
-        self._state = state
-
-    def spending(self) -> SpendingLimits:
-        """The limits of all calls of the run together, with what it has used so far."""
-        run, limits = self._state.run, (self._definition.max_budget_usd, self._settings.max_budget_usd)
-        used = run.usage.plus(_unknown(sum(stage.unanswered for stage in run.stages)))
-        return SpendingLimits(
-            max_usd=min((most for most in limits if most is not None), default=None),
-            max_tokens=self._settings.max_tokens,
-            max_requests=self._settings.max_requests,
-            spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
-        )
-
-    def left_usd(self, stage: str) -> float | None:
-        """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
-        used, most = self._state.run.usage, self._settings
-        tokens, limits = used.input_tokens + used.output_tokens, list[_Limit]()
-        if most.max_requests is not None:
-            words = f"the run has made {used.requests:,} of its {most.max_requests:,} requests"
-            limits.append(_Limit(used.requests, most.max_requests, words, key="max_requests"))
-        if most.max_tokens is not None:
-            words = f"the run has used {tokens:,} of its {most.max_tokens:,} tokens"
-            limits.append(_Limit(tokens, most.max_tokens, words, key="max_tokens"))
-        money = self._money(stage)
-        for limit in (*limits, *money):
-            if limit.used >= limit.most:
-                words = f"no more is spent on {stage}: {limit.words}"
-                raise BudgetExhausted(words, agent="none", hint=self._hint(limit, stage), attempts=0)
-        return min((limit.most - limit.used for limit in money), default=None)
-
-    def _money(self, stage: str) -> list[_Limit]:
-        run, file = self._state.run, self._definition.file
-        own = next(each.max_budget_usd for each in self._definition.stages if each.name == stage)
-        found = []
-        for whose, most, used, place in (
-            ("the run", self._definition.max_budget_usd, run.usage, f"`max_budget_usd` in {file}"),
-            (f"the stage {stage}", own, run.stage(stage).usage, f"its `budget` in {file}"),
-            ("the run", self._settings.max_budget_usd, run.usage, ""),
-        ):
-            if most is not None:
-                unknown = f" ({used.unknown_costs} calls did not report their cost)" if used.unknown_costs else ""
-                words = f"${used.cost_usd:.4f} of the ${most:.4f} for {whose} has been spent{unknown}"
-                found.append(_Limit(used.cost_usd, most, words, place))
-        return found
-
-    def advice(self, stage: str) -> str:
-        """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
-        nearest = min(self._money(stage), key=lambda limit: limit.most - limit.used, default=None)
-        return "" if nearest is None else self._hint(nearest, stage)
-
-    def _hint(self, limit: _Limit, stage: str) -> str:
-        place = limit.place or f"`{limit.key}` in your settings, or CODELOUPE_{limit.key.upper()}"
-        again = f"{self._state.run.run_id}{' --accept-changes' if limit.place else ''} --retry {stage}"
-        return f"raise {place}, then `codeloupe pipeline resume {again}`"
-
-    def counting(self, stage: str, emit: AgentEventSink) -> AgentEventSink:
-        """A sink that saves each request of a stage when it goes out: a process that dies has not lost it."""
-
-        def count(event: AgentEvent) -> None:
-            if isinstance(event, AttemptStarted):
-                record = self._state.stage(stage)
-                self._state.put(replace(record, unanswered=record.unanswered + 1))
-            emit(event)
-
-        return count
+def spending_of(definition: PipelineDefinition, run: RunRecord, settings: Settings) -> SpendingLimits:
+    """The limits of all calls of a run together, with what it has used so far."""
+    limits = (definition.max_budget_usd, settings.max_budget_usd)
+    used = run.usage.plus(_unknown(sum(stage.unanswered for stage in run.stages)))
+    return SpendingLimits(
+        max_usd=min((most for most in limits if most is not None), default=None),
+        max_tokens=settings.max_tokens,
+        max_requests=settings.max_requests,
+        spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
+    )
 
 
 def with_lost(record: StageRecord) -> StageRecord:
@@ -180,59 +119,6 @@ def with_lost(record: StageRecord) -> StageRecord:
 
 def _unknown(requests: int) -> Usage:
     return Usage(requests=requests, unknown_costs=requests)
-
-
-class StageCalls:
-    """Puts the questions of stages and critics to their agents, each within what may still be spent."""
-
-    def __init__(self, agents: RunAgents, limits: RunLimits, caller: AgentCaller) -> None:
-        self.agents = agents
-        self._limits = limits
-        self._caller = caller
-
-    def of_stage(self, stage: StageDefinition, agent: str) -> AskAgent:
-        """The agent of a stage; by name the one of its agents whose session is resumed."""
-        agents = self.agents.chain(stage.agent)
-        if agent:
-            agents = tuple(each for each in agents if each.name == agent)[:1] or self.agents.chain(agent)
-
-        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-            # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
-            forks = request.fork_session and all(each.limits.fork for each in agents)
-            asked = replace(request, model=request.model or self.agents.model, fork_session=forks)
-            if not asked.permission_mode.may_write or any(each.limits.writes for each in agents):
-                return await self._called(stage.name, asked, agents, emit)
-            # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
-            asked = replace(asked, permission_mode=PermissionMode.DONT_ASK)
-            result = await self._called(stage.name, asked, agents, emit)
-            return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it only read"))
-
-        return ask
-
-    async def critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
-        """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
-        of_stage = stage.model if gate.agent in (None, stage.agent) else None
-        model = request.model or of_stage or self.agents.model
-        asked = replace(request, model=model, max_budget_usd=self._limits.left_usd(stage.name))
-        return await self._called(stage.name, asked, self.agents.chain(gate.agent or stage.agent), lambda _event: None)
-
-    def critic_can_read(self, stage: StageDefinition, gate: GateDefinition) -> bool:
-        """Whether the critic has tools to read files with."""
-        return all(agent.limits.tools for agent in self.agents.chain(gate.agent or stage.agent))
-
-    async def _called(
-        self, stage: str, asked: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink
-    ) -> AgentResult:
-        # Where an agent cannot stop at a limit of money, ours holds between calls.
-        can_stop = all(agent.limits.budget for agent in agents)
-        payable = asked if can_stop else replace(asked, max_budget_usd=None)
-        try:
-            return await self._caller.call(payable, agent=agents, emit=self._limits.counting(stage, emit))
-        except BudgetExhausted as error:
-            if error.attempts and error.cost_usd is None:
-                # It ended at its limit without telling its cost, which is then at least that.
-                error.cost_usd = asked.max_budget_usd
-            raise
 
 
 class Joins:
@@ -292,37 +178,119 @@ class Context(Struct, frozen=True, kw_only=True):
 
     definition: PipelineDefinition
     state: RunState
-    limits: RunLimits
     files: RunFiles
     workspaces: GitWorkspaceStore
     joins: Joins
-    calls: StageCalls
+    agents: RunAgents
+    caller: AgentCaller
     keys: StageKeys
-    settings: Settings
     of_reviews: AgentCalls
     ask: AskPerson | None
     waits: bool
+
+    def left_usd(self, stage: str) -> float | None:
+        """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
+        limits = self._limits(stage)
+        for limit in limits:
+            if limit.is_reached:
+                words = f"no more is spent on {stage}: {limit.words}"
+                raise BudgetExhausted(words, agent="none", hint=limit.hint, attempts=0)
+        left = min((limit.left_usd for limit in limits), default=math.inf)
+        return None if left == math.inf else left
+
+    def advice(self, stage: str) -> str:
+        """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
+        nearest = min(self._limits(stage), key=lambda limit: limit.left_usd, default=None)
+        return "" if nearest is None or nearest.left_usd == math.inf else nearest.hint
+
+    def _limits(self, stage: str) -> list[_Limit]:
+        """The limits of the pipeline and of the settings, against what the record says was spent in its whole life."""
+        run, most, file = self.state.run, self.agents.settings, self.definition.file
+        own = next(each.max_budget_usd for each in self.definition.stages if each.name == stage)
+        used, of_stage, money = run.usage, run.stage(stage).usage, "${:.4f} of the ${:.4f} for %s has been spent%s"
+        unknown = [
+            f" ({each.unknown_costs} calls did not report their cost)" if each.unknown_costs else ""
+            for each in (used, of_stage)
+        ]
+        made, taken = "the run has made {:,} of its {:,} requests", "the run has used {:,} of its {:,} tokens"
+        in_all, of_it = money % ("the run", unknown[0]), money % (f"the stage {stage}", unknown[1])
+        found = []
+        for spent, limit, words, place, key in (
+            (used.requests, most.max_requests, made, "", "max_requests"),
+            (used.input_tokens + used.output_tokens, most.max_tokens, taken, "", "max_tokens"),
+            (used.cost_usd, self.definition.max_budget_usd, in_all, f"`max_budget_usd` in {file}", ""),
+            (of_stage.cost_usd, own, of_it, f"its `budget` in {file}", ""),
+            (used.cost_usd, most.max_budget_usd, in_all, "", "max_budget_usd"),
+        ):
+            if limit is not None:
+                where = place or f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
+                again = f"{run.run_id}{' --accept-changes' if place else ''} --retry {stage}"
+                hint = f"raise {where}, then `codeloupe pipeline resume {again}`"
+                left = limit - spent if words.startswith("$") else math.inf
+                found.append(_Limit(spent >= limit, left, words.format(spent, limit), hint))
+        return found
+
+    async def ask_stage(self, stage: StageDefinition, resumed: str, request: AgentRequest) -> AgentResult:
+        """The answer of a stage's agent; `resumed` names the one of its agents whose session is resumed."""
+        agents = self.agents.chain(stage.agent)
+        if resumed:
+            agents = tuple(each for each in agents if each.name == resumed)[:1] or self.agents.chain(resumed)
+        # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
+        forks = request.fork_session and all(each.limits.fork for each in agents)
+        asked = replace(request, model=request.model or self.agents.model, fork_session=forks)
+        if not asked.permission_mode.may_write or any(each.limits.writes for each in agents):
+            return await self._called(stage.name, asked, agents)
+        # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
+        result = await self._called(stage.name, replace(asked, permission_mode=PermissionMode.DONT_ASK), agents)
+        return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it only read"))
+
+    async def _ask_critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
+        """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
+        of_stage = stage.model if gate.agent in (None, stage.agent) else None
+        model = request.model or of_stage or self.agents.model
+        asked = replace(request, model=model, max_budget_usd=self.left_usd(stage.name))
+        return await self._called(stage.name, asked, self.agents.chain(gate.agent or stage.agent))
+
+    async def _called(self, stage: str, asked: AgentRequest, agents: Sequence[Agent]) -> AgentResult:
+        def count(event: AgentEvent) -> None:
+            # Each request is saved when it goes out: a process that dies has not lost it.
+            if isinstance(event, AttemptStarted):
+                record = self.state.stage(stage)
+                self.state.put(replace(record, unanswered=record.unanswered + 1))
+
+        # Where an agent cannot stop at a limit of money, ours holds between calls.
+        can_stop = all(agent.limits.budget for agent in agents)
+        payable = asked if can_stop else replace(asked, max_budget_usd=None)
+        try:
+            return await self.caller.call(payable, agent=agents, emit=count)
+        except BudgetExhausted as error:
+            if error.attempts and error.cost_usd is None:
+                # It ended at its limit without telling its cost, which is then at least that.
+                error.cost_usd = asked.max_budget_usd
+            raise
 
     async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> Critique:
         """Let a gate decide. Raises a CodeloupeError when it could not."""
         if gate.kind is GateKind.COMMAND:
             return await command_gate(gate, task)
+        left_usd = self.left_usd(stage.name)
         if gate.kind is GateKind.CRITIC:
-            can_read = self.calls.critic_can_read(stage, gate)
-            return await critic_gate(gate, task, ask=partial(self.calls.critic, stage, gate), can_read=can_read)
-        return await review_gate(task, partial(self._reviewed, gate, task))
+            can_read = all(agent.limits.tools for agent in self.agents.chain(gate.agent or stage.agent))
+            return await critic_gate(gate, task, ask=partial(self._ask_critic, stage, gate), can_read=can_read)
+        return await review_gate(task, partial(self._reviewed, gate, task, left_usd))
 
-    async def _reviewed(self, gate: GateDefinition, task: GateTask) -> Review:
+    async def _reviewed(self, gate: GateDefinition, task: GateTask, left_usd: float | None) -> Review:
+        usual = self.agents.settings
         # The change is the agent's and not the user's, so no word in it can keep the review from finding.
         settings = replace(
-            self.settings,
+            usual,
             untrusted=True,
             keep_history=False,
             on_incomplete="fail",
-            experts=gate.experts or self.settings.experts,
-            fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self.settings.fail_on,
+            experts=gate.experts or usual.experts,
+            fail_on=Severity.parse(gate.fail_on) if gate.fail_on else usual.fail_on,
         )
-        calls = self.of_reviews.part(self.settings, SpendingLimits(max_usd=self.limits.left_usd(task.stage)))
+        calls = self.of_reviews.part(usual, SpendingLimits(max_usd=left_usd))
         root = self.files.of_stage(task.stage) / "review"
         async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
             try:

@@ -1,35 +1,34 @@
-"""A pipeline's file: read, checked as a whole before anything is spent, and made the pipeline that it defines."""
+"""A pipeline's file: read, checked as a whole before anything is spent, and made the pipeline that it defines.
+
+`pipeline.schema.json` has every key with its meaning, and what is expected where a value is wrong. Whether the names
+and files exist that the file names, no schema can tell.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from codeloupe.config import yaml as reader
 from codeloupe.config.files import read_config_file
-from codeloupe.config.kinds import Mistake, Place, Wrong, in_words
+from codeloupe.config.kinds import LONGEST_TEXT, Place, in_words
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AGENT_NAMES
-from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
+from codeloupe.model.pipeline import GateDefinition, GateKind, PipelineDefinition, StageDefinition
+from codeloupe.model.scope import check_pattern
 from codeloupe.pipelines.artifacts import SchemaRefused, answer_name, check_schema, matches, parse_value, read_named
-from codeloupe.pipelines.keys import (
-    FILE,
-    GATE_KEYS,
-    MOST_NAMES,
-    MOST_SCHEMAS,
-    MOST_STAGES,
-    PIPELINE,
-    pipeline_schema,
-)
-
-__all__ = ["did_you_mean", "input_values", "load_pipeline", "pipeline_schema"]
+from codeloupe.system.regex import regex
 
 _FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
@@ -49,9 +48,34 @@ _FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
 _FILES = ("step", "agent_definition")
 _PARTS = ("agent", "model", "writes", "tools", "needs", "inputs", "artifacts", "output_schema")
 _GATE_PARTS = ("kind", "agent", "model", "command", "prompt", "fail_on", "experts", "min_score")
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": int | float,
+    "array": list,
+    "object": Mapping,
+    "null": NoneType,
+}
+_DURATION = regex(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
+_UNUSABLE = regex("[\x00\ud800-\udfff]")
+# Words that mean something to a shell and nothing to a program; whoever writes one expects a shell.
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
+# More entries than these are a mistake already, and are not looked at.
+_MOST_NAMES = 100
 
 Values = Mapping[str, Any]
 _Hint = str | Callable[[], str]
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a pipeline's file. It refuses nothing that `load_pipeline` takes."""
+    schema: dict[str, Any] = json.loads(Path(__file__).with_name("pipeline.schema.json").read_text(encoding="utf-8"))
+    schema["$defs"]["agent"]["examples"] = list(AGENT_NAMES)
+    return schema
+
+
+_schema = cache(pipeline_schema)
 
 
 def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -> PipelineDefinition:
@@ -72,29 +96,29 @@ def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -
     except reader.Refused as refusal:
         raise reader.config_error([refusal.problem]) from refusal
     files = _NamedFiles(path.absolute().parent)
-    values = _Checks(str(path), root, files).values(agents)
+    values = _Checks(str(path), root, files, agents).values()
     defaults = values.get("defaults", {})
-    plain_keys = ("name", "description", "workspace", "max_parallel", "max_budget_usd")
-    return PipelineDefinition(
-        **{key: values[key] for key in plain_keys if key in values},
-        file=path.absolute(),
-        inputs=tuple(InputDefinition(name=name, **(about or {})) for name, about in values.get("inputs", {}).items()),
-        stages=tuple(_stage(stage, defaults, files) for stage in values["stages"]),
-        digest=files.digest(text),
-    )
+    made = {
+        "file": path.absolute(),
+        "inputs": [{"name": name, **(about or {})} for name, about in values.get("inputs", {}).items()],
+        "stages": [_stage(stage, defaults, files) for stage in values["stages"]],
+        "digest": files.digest(text),
+    }
+    return convert({**{key: value for key, value in values.items() if key != "defaults"}, **made}, PipelineDefinition)
 
 
 def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
     """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
     known = {each.name: each for each in definition.inputs}
-    mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in given if name not in known]
-    meant = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
+    unknown = [name for name in given if name not in known]
     wanted = [name for name, each in known.items() if each.required and not given.get(name, "").strip()]
+    mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in unknown]
     mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
     if mistakes:
+        meant = " ".join(filter(None, (did_you_mean(name, known) for name in unknown)))
         missing = f"give {' '.join(f'--input {name}=VALUE' for name in wanted)}" if wanted else ""
         inputs = f"the inputs are: {', '.join(known)}" if known else "the pipeline has no inputs"
-        raise UsageError(f"{definition.name}: {'; '.join(mistakes)}", hint=" ".join(meant) or missing or inputs)
+        raise UsageError(f"{definition.name}: {'; '.join(mistakes)}", hint=meant or missing or inputs)
     return {name: given.get(name, each.default or "") for name, each in known.items()}
 
 
@@ -111,29 +135,44 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
     given = {**{key: value for key, value in defaults.items() if key != "gate"}, **values}
     gate = given.pop("gate", None)
     gates = given.pop("gates", ()) or ([gate] if gate else ())
-    given["gates"] = tuple(_gate(gate, defaults.get("gate", {}), files) for gate in gates)
+    given["gates"] = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
     if "artifacts" in given:
-        schemas = {name: files.schema(each) for name, each in given["artifacts"].get("schemas", {}).items()}
-        given["artifacts"] = ArtifactRule(**{**given["artifacts"], "schemas": schemas})
+        rule = given["artifacts"]
+        schemas = {name: files.schema(each) for name, each in rule.get("schemas", {}).items()}
+        listed = {key: [each] for key, each in rule.items() if isinstance(each, str)}
+        given["artifacts"] = {**rule, **listed, "schemas": schemas}
     if "output_schema" in given:
         given["output_schema"] = files.schema(given["output_schema"])
-    stage = StageDefinition(**_fields(given, files))
+    stage = convert(_fields(given, files), StageDefinition)
     parts = {key: _sha256(files.text(given[key])) if key in given else "" for key in _FILES}
     parts |= {key: _digest(getattr(stage, key)) for key in _PARTS}
     return replace(stage, parts={**parts, "gates": _digest([gate.digest for gate in stage.gates])})
 
 
-def _gate(values: Values, defaults: Values, files: _NamedFiles) -> GateDefinition:
-    known = GATE_KEYS[values["kind"]]
-    values = {**{key: value for key, value in defaults.items() if key in known}, **values}
-    gate = GateDefinition(**_fields(values, files))
+def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> GateDefinition:
+    own = {"kind": written} if isinstance(written, str) else {"kind": GateKind.COMMAND.value, **written}
+    known = _gate_groups()[own["kind"]]["properties"]
+    values = {**{key: value for key, value in defaults.items() if key in known}, **own}
+    if isinstance(values.get("command"), str):
+        values["command"] = shlex.split(values["command"])
+    gate = convert(_fields(values, files), GateDefinition)
     step = _sha256(files.text(values["step"])) if "step" in values else ""
     return replace(gate, digest=_digest([step, *(getattr(gate, key) for key in _GATE_PARTS)]))
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    paths = {key: files.folder / values[key] for key in _FILES if key in values}
-    return {_FIELDS.get(key, key): value for key, value in {**values, **paths}.items()}
+    made = {key: files.folder / values[key] for key in _FILES if key in values}
+    made |= {key: [values[key]] for key in ("needs", "inputs", "tools") if isinstance(values.get(key), str)}
+    if "timeout" in values:
+        made["timeout"] = _seconds(values["timeout"])
+    return {_FIELDS.get(key, key): value for key, value in {**values, **made}.items()}
+
+
+def _seconds(value: float | str) -> float:
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return float(value)
+    return float(sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)))
 
 
 def _digest(value: object) -> str:
@@ -158,72 +197,88 @@ class _NamedFiles:
             self._texts[written] = read_named(self.folder / written, written)
         return self._texts[written]
 
-    def schema(self, given: object) -> Mapping[str, Any]:
+    def schema(self, given: str | Values) -> Values:
         """A schema, or the one in a file, which is valid. Raises SchemaRefused."""
-        if isinstance(given, Mapping):
+        if not isinstance(given, str):
             return given
-        written = str(given)
-        if written not in self._schemas:
-            text = self.text(written)
+        if given not in self._schemas:
+            text = self.text(given)
             try:
-                if Path(written).suffix.lower() not in (".json", ".yaml", ".yml"):
+                if Path(given).suffix.lower() not in (".json", ".yaml", ".yml"):
                     raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")  # noqa: TRY301 - as below
-                schema = parse_value(written, text)
+                schema = parse_value(given, text)
                 check_schema(schema)
             except SchemaRefused as refused:
-                raise SchemaRefused(f"{reader.escape(written)}: {refused}") from refused
-            self._schemas[written] = schema
-        return self._schemas[written]
+                raise SchemaRefused(f"{reader.escape(given)}: {refused}") from refused
+            self._schemas[given] = schema
+        return self._schemas[given]
 
     def digest(self, text: str) -> str:
         """A name for the content of the pipeline's own text and of every file that was read."""
         return _sha256(text + "".join(f"\0{name}\0{_sha256(its)}" for name, its in sorted(self._texts.items())))
 
 
+def _resolved(schema: Values) -> Values:
+    while "$ref" in schema:
+        target: Any = _schema()
+        for step in schema["$ref"].split("/")[1:]:
+            target = target[step]
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
+
+
+@cache
+def _gate_groups() -> Mapping[str, Values]:
+    return {group["properties"]["kind"]["enum"][0]: group for group in _schema()["$defs"]["gate"]["anyOf"][1:]}
+
+
+def _expected(schema: Values) -> str:
+    if "enum" in schema:
+        return in_words(schema["enum"])
+    if schema.get("type") == "integer":
+        return f"a whole number from {schema['minimum']} to {schema['maximum']:,}"
+    return str(schema.get("errorMessage", "true or false" if schema.get("type") == "boolean" else ""))
+
+
+def _fits(schema: Values, value: Any) -> bool:
+    """Whether a value of the right type is as the schema wants it, as far as that needs no other value."""
+    if isinstance(value, str):
+        is_usable = schema.get("minLength", 0) <= len(value) <= LONGEST_TEXT and not _UNUSABLE.search(value)
+        is_shaped = "pattern" not in schema or re.fullmatch(schema["pattern"][1:-1], value)
+        return bool(is_usable and is_shaped and value in schema.get("enum", (value,)))
+    if isinstance(value, bool | NoneType):
+        return True
+    if isinstance(value, int | float):
+        return bool(schema.get("minimum", 0) <= value <= schema["maximum"] and value != schema.get("exclusiveMinimum"))
+    return bool(len(value) >= schema.get("minItems", 0))
+
+
 class _Checks:
     """One pipeline's file, with all that is wrong in it, by places in its tree.
 
-    What no kind of value can tell is whether the names and files exist that the file names. The checks for that look at
-    the plain values and pass over what is not of its kind, so that they find their mistakes in a file that has others.
+    The checks of names look at the plain values and pass over what is not of its kind, so that they find their mistakes
+    in a file that has others.
     """
 
-    def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles) -> None:
+    def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
         self._name = name
         self._root = root
         self._files = files
+        self._agents = agents
         # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
         self._complaints: dict[tuple[int, str], _Hint] = {}
         document: Any = reader.plain(root)
         self._document: Values = document
         stages = self._document.get("stages")
-        listed = enumerate(stages[:MOST_STAGES]) if isinstance(stages, list) else ()
+        listed = enumerate(stages[:_MOST_NAMES]) if isinstance(stages, list) else ()
         self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
-        self._defaults = each if isinstance(each := self._document.get("defaults"), Mapping) else {}
-        # The places where agents, files and gates are named.
-        self._tops: list[tuple[Place, Values]] = [
-            (("defaults",), self._defaults),
-            *((("stages", number), stage) for number, stage in self._stages),
-        ]
 
-    def values(self, agents: Collection[str] | None) -> Values:
+    def values(self) -> Values:
         """The values of the file. Raises ConfigError with everything that is wrong, in the order of the file."""
         for problem in reader.repetitions(self._name, self._root):
             self._complaints[problem.line, problem.what] = problem.hint
-        for node in _numbers_with_colons(self._root):
-            what = f"{reader.quote(node.text)} is read as the number {node.value:,}"
-            self._complaints[node.line, what] = "write a duration as 1h30m, a text in quotes"
-        values: Values = {}
-        try:
-            values = PIPELINE.read(self._document)
-        except Wrong as wrong:
-            for mistake in wrong.mistakes:
-                self._add_mistake(mistake)
-        for place, name in self._named("agent"):
-            if agents is not None and name not in agents:
-                what = f"expected {in_words(tuple(agents))}, found {reader.quote(name)}"
-                self._add(place, what, _nearest(name, agents, otherwise="name one of these"))
+        self._check(_schema(), self._document, ())
         self._check_names_and_needs()
-        self._check_files()
         for number, stage in self._stages:
             self._check_stage(number, stage)
         ranked = sorted(self._complaints.items(), key=lambda each: each[0][0])
@@ -235,54 +290,129 @@ class _Checks:
             problems.append(reader.Problem(f"{reader.escape(self._name)}:{line}", what, hint, line))
         if problems:
             raise reader.config_error(problems, subject="the pipeline", hint=_HINT)
-        return values
+        return self._document
 
-    def _add(self, place: Place, what: str, hint: _Hint) -> None:
+    def _add(self, place: Place, what: str, hint: _Hint = _SCHEMA_HINT) -> None:
         """Complain about what is at a place, or about its absence. An alias leads to one place twice: counts once."""
-        subject = ""
+        subject, rest = "", place
         if place[:1] == ("stages",) and len(place) > 1:
             name = next((stage.get("name") for number, stage in self._stages if number == place[1]), None)
             shown = reader.plain_or_quoted(name) if isinstance(name, str) and name else int(place[1]) + 1
-            subject = f"stage {shown}"
-            if len(place) > 2:
-                subject += f": {reader.path_in_words(reader.plain_or_quoted(str(place[2])), place[3:])}"
-        elif place:
-            subject = reader.path_in_words(reader.plain_or_quoted(str(place[0])), place[1:])
+            subject, rest = f"stage {shown}: ", place[2:]
+        if rest:
+            subject += f"{reader.path_in_words(reader.plain_or_quoted(str(rest[0])), rest[1:])}: "
         _, line = reader.part(self._root, place)
-        self._complaints[line, f"{subject}: {what}" if subject else what] = hint
+        self._complaints[line, f"{subject}{what}"] = hint
 
-    def _add_mistake(self, mistake: Mistake) -> None:
-        blamed, _ = reader.part(self._root, mistake.place)
+    def _add_unexpected(self, place: Place, expected: str, choices: Sequence[str] = (), *, text: bool = False) -> None:
+        """Complain about a value that is not as expected; `text` says that quotes could mend it."""
+        blamed, _ = reader.part(self._root, place)
+        value = reader.plain(blamed)
+        otherwise = "put it in quotes" if text and isinstance(value, bool | int | float) else _SCHEMA_HINT
+        self._add(place, f"expected {expected}, found {reader.describe(blamed)}", _nearest(value, choices, otherwise))
 
-        def hint() -> str:
-            # What is wrong is either the value or, for an unknown key, the key itself.
-            value = reader.plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
-            if meant := did_you_mean(value, mistake.choices):
-                return meant
-            if mistake.wants_text and isinstance(value, bool | int | float):
-                return "put it in quotes"
-            keys = mistake.choices and not mistake.found
-            return f"the keys are {in_words(mistake.choices)}" if keys else _SCHEMA_HINT
+    def _check(self, schema: Values, value: Any, place: Place) -> None:
+        """Complain about all that a part of the schema finds wrong with a value."""
+        if schema.get("$ref") == "#/$defs/gate" and isinstance(value, str | Mapping):
+            self._check_gate(value, place)
+            return
+        whole = _resolved(schema)
+        options = [_resolved(each) for each in whole.get("anyOf", (whole,))]
+        # To Python a boolean is a whole number too.
+        kinds = [each for each in options if isinstance(value, _TYPES[each["type"]])]
+        fitting = next((each for each in kinds if isinstance(value, bool) is (each["type"] == "boolean")), None)
+        if fitting is None or not _fits(fitting, value):
+            part = fitting or whole
+            is_text = any(each["type"] == "string" for each in options)
+            self._add_unexpected(place, _expected(part) or _expected(whole), part.get("enum", ()), text=is_text)
+        elif (most := fitting.get("maxItems", fitting.get("maxProperties"))) is not None and len(value) > most:
+            self._add(place, f"more than {most:,} entries")
+        elif "x-check" in fitting:
+            self._check_meaning(fitting["x-check"], value, place, _expected(whole))
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                self._check(fitting["items"], each, (*place, index))
+        elif isinstance(value, Mapping):
+            self._check_keys(fitting, value, place)
 
-        what = f"{mistake.what}, found {reader.describe(blamed)}" if mistake.found else mistake.what
-        self._add(mistake.place, what, hint)
+    def _check_keys(self, schema: Values, value: Values, place: Place) -> None:
+        """The keys of a group that are known, or names of the user's own, and their values."""
+        known = schema.get("properties", {})
+        for key in (str(key) for key in value if key not in known):
+            if "propertyNames" not in schema:
+                self._add((*place, key), "unknown key", _nearest(key, known, f"the keys are {in_words(tuple(known))}"))
+                continue
+            names = _resolved(schema["propertyNames"])
+            problem = check_pattern(key) if names.get("x-check") == "glob" and _fits(names, key) else None
+            if problem or not _fits(names, key):
+                sense = f"a pattern that makes sense: {problem}" if problem else _expected(names)
+                self._add((*place, key), f"as a key, expected {sense}")
+            self._check(schema["additionalProperties"], value[key], (*place, key))
+        for key in schema.get("required", ()):
+            if key not in value:
+                self._add(place, f"`{key}` is missing")
+        for key in (key for key in known if key in value):
+            self._check(known[key], value[key], (*place, key))
 
-    def _check_files(self) -> None:
-        below = "paths are relative to the pipeline's folder"
-        for key in _FILES:
-            for place, written in self._named(key):
+    def _check_meaning(self, check: str, value: Any, place: Place, expected: str) -> None:
+        """What the schema cannot tell: whether a file, an agent or a program's words are what they have to be."""
+        match check:
+            case "agent" if self._agents is not None and value not in self._agents:
+                what = f"expected {in_words(tuple(self._agents))}, found {reader.quote(value)}"
+                self._add(place, what, _nearest(value, self._agents, "name one of these"))
+            case "duration" if not 0 < _seconds(value) <= 30 * 24 * 3600:
+                self._add_unexpected(place, expected)
+            case "glob" if problem := check_pattern(value):
+                self._add(place, f"expected a pattern that makes sense: {problem}")
+            case "command":
+                self._check_command(value, place, expected)
+            case "file" | "schema":
                 try:
-                    self._files.text(written)
+                    if isinstance(value, Mapping):
+                        check_schema(value)
+                    else:
+                        (self._files.text if check == "file" else self._files.schema)(value)
                 except SchemaRefused as refused:
-                    self._add(place, str(refused), below)
-        for place, given in self._schemas():
-            try:
-                if isinstance(given, Mapping):
-                    check_schema(given)
-                elif _is_path(given):
-                    self._files.schema(given)
-            except SchemaRefused as refused:
-                self._add(place, str(refused), "correct the schema" if isinstance(given, Mapping) else below)
+                    below = "paths are relative to the pipeline's folder"
+                    self._add(place, str(refused), "correct the schema" if isinstance(value, Mapping) else below)
+
+    def _check_command(self, value: str, place: Place, expected: str) -> None:
+        try:
+            words = shlex.split(value)
+        except ValueError:
+            words = []
+        if not words or not words[0]:
+            self._add_unexpected(place, expected)
+        for shell in (word for word in words if word in _SHELL_WORDS):
+            what = f"no shell reads this, so `{shell}` would be an argument: write several gates, or [sh, -c, ...]"
+            self._add(place, what)
+
+    def _check_gate(self, value: str | Values, place: Place) -> None:
+        groups = _gate_groups()
+        kinds = tuple(groups)
+        if value == GateKind.COMMAND:
+            self._add(place, "a command gate says what to run, such as {command: pytest -q}")
+            return
+        if isinstance(value, str):
+            if value not in kinds:
+                self._add_unexpected(place, _schema()["$defs"]["gate"]["errorMessage"], kinds)
+            return
+        word = value.get("kind", GateKind.COMMAND.value if "command" in value else "")
+        if word == "" and "kind" not in value:
+            self._add(place, f"`kind` is missing: {in_words(kinds)}")
+            return
+        if not isinstance(word, str) or word not in kinds:
+            self._add_unexpected((*place, "kind"), in_words(kinds), kinds)
+            return
+        rest = dict(value)
+        for key in value:
+            owners = [kind for kind, group in groups.items() if key in group["properties"]]
+            if owners and word not in owners:
+                article = "an" if word == GateKind.APPROVAL else "a"
+                what = f"{article} {word} gate has no such key; it belongs to {' and '.join(owners)}"
+                self._add((*place, key), what)
+                del rest[key]
+        self._check_keys(groups[word], rest, place)
 
     def _check_names_and_needs(self) -> None:
         names: dict[str, int] = {}
@@ -299,7 +429,7 @@ class _Checks:
                 if needed == own:
                     self._add(place, "a stage cannot need itself", "remove it")
                 elif needed not in names:
-                    hint = _nearest(needed, names, otherwise="name a stage of this file")
+                    hint = _nearest(needed, names, "name a stage of this file")
                     self._add(place, f"there is no stage {reader.quote(needed)}", hint)
                 elif needed in seen:
                     self._add(place, f"{reader.quote(needed)} is given twice", "keep one of the two")
@@ -312,55 +442,24 @@ class _Checks:
 
     def _check_stage(self, number: int, stage: Values) -> None:
         """Its inputs and gates; and of one that does not write, that it has to leave its answer and nothing else."""
-        inputs = self._document.get("inputs")
+        inputs, place = self._document.get("inputs"), ("stages", number)
         known = tuple(inputs) if isinstance(inputs, Mapping) else ()
         for inside, name in _words(stage.get("inputs")):
             if name not in known:
-                hint = _nearest(name, known, otherwise="add it to the pipeline's `inputs`")
-                self._add(
-                    ("stages", number, "inputs", *inside), f"the pipeline has no input {reader.quote(name)}", hint
-                )
+                hint = _nearest(name, known, "add it to the pipeline's `inputs`")
+                self._add((*place, "inputs", *inside), f"the pipeline has no input {reader.quote(name)}", hint)
         if "gate" in stage and "gates" in stage:
             what = "a stage has `gate` for one, or `gates` for several"
-            self._add(("stages", number, "gates"), what, "put all of them into `gates`")
-        artifacts, named = stage.get("artifacts"), stage.get("name")
-        if stage.get("writes", self._defaults.get("writes")) is not False or not isinstance(artifacts, Mapping):
+            self._add((*place, "gates"), what, "put all of them into `gates`")
+        artifacts, named, defaults = stage.get("artifacts"), stage.get("name"), self._document.get("defaults")
+        usual = defaults.get("writes") if isinstance(defaults, Mapping) else None
+        if stage.get("writes", usual) is not False or not isinstance(artifacts, Mapping):
             return
         answer = answer_name(named if isinstance(named, str) else "", structured="output_schema" in stage, taken=())
         for inside, required in _words(artifacts.get("required")):
             if not matches(answer, required, recursive=False):
                 what = f"a stage that does not write leaves {answer} and no {reader.quote(required)}"
-                place = ("stages", number, "artifacts", "required", *inside)
-                self._add(place, what, "remove it, or let the stage write")
-
-    def _named(self, key: str) -> Iterator[tuple[Place, str]]:
-        """Every text under a key of the defaults, the stages and their gates, with its place."""
-        for place, top in self._tops:
-            gates = top.get("gates")
-            listed = enumerate(gates[:MOST_NAMES] if isinstance(gates, list) else ())
-            groups = [((), top), (("gate",), top.get("gate")), *((("gates", index), gate) for index, gate in listed)]
-            for inside, each in groups:
-                if isinstance(each, Mapping) and _is_path(each.get(key)):
-                    yield (*place, *inside, key), each[key]
-
-    def _schemas(self) -> Iterator[tuple[Place, Any]]:
-        for place, each in self._tops:
-            if "output_schema" in each and place != ("defaults",):
-                yield (*place, "output_schema"), each["output_schema"]
-            artifacts = each.get("artifacts")
-            schemas = artifacts.get("schemas") if isinstance(artifacts, Mapping) else None
-            for name, schema in list(schemas.items())[:MOST_SCHEMAS] if isinstance(schemas, Mapping) else ():
-                yield (*place, "artifacts", "schemas", name), schema
-
-
-def _numbers_with_colons(node: reader.Node) -> Iterator[reader.ScalarNode]:
-    """Numbers such as 1:30, which YAML reads in base 60 and people as a time, each in a way of their own."""
-    if isinstance(node, reader.ScalarNode):
-        if ":" in node.text and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            yield node
-        return
-    for inner in node.items if isinstance(node, reader.ListNode) else (value for _, value in node.entries):
-        yield from _numbers_with_colons(inner)
+                self._add((*place, "artifacts", "required", *inside), what, "remove it, or let the stage write")
 
 
 def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
@@ -377,21 +476,13 @@ def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
             return
 
 
-def _nearest(word: str, known: Iterable[str], *, otherwise: str) -> _Hint:
+def _nearest(word: object, known: Iterable[str], otherwise: str) -> _Hint:
     return lambda: did_you_mean(word, known) or otherwise
-
-
-def _is_path(value: object) -> bool:
-    try:
-        FILE.read(value)
-    except Wrong:
-        return False
-    return True
 
 
 def _words(value: object) -> list[tuple[Place, str]]:
     """The texts of a list, each with its place in it, or the text that is short for a list of one."""
     if isinstance(value, str):
         return [((), value)]
-    listed = enumerate(value[:MOST_NAMES]) if isinstance(value, list) else ()
+    listed = enumerate(value[:_MOST_NAMES]) if isinstance(value, list) else ()
     return [((index,), each) for index, each in listed if isinstance(each, str)]

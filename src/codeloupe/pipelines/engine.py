@@ -9,32 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.workspaces import JoinConflict
-from codeloupe.model.pipeline import (
-    ENDED_STATES,
-    NO_RESULT,
-    WORKING_STATES,
-    Approval,
-    Decision,
-    OnFailure,
-    PipelineDefinition,
-    RunRecord,
-    StageDefinition,
-    StageRecord,
-    StageState,
-)
+from codeloupe.model import pipeline as model
+from codeloupe.model.pipeline import Approval, Decision, PipelineDefinition, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_note, reopened
 from codeloupe.pipelines.stages import StageRun, answer_event, answer_text, save_handwork, tried_again
+from codeloupe.system.process import uninterrupted
 
 # A stage that is at work has begun with what there is now.
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
-_Tasks = dict["asyncio.Task[None]", str]
 
 
 class Engine:
@@ -44,7 +33,6 @@ class Engine:
         self._context = context
         self._state = context.state
         self._definition = context.definition
-        self._stages = {stage.name: stage for stage in self._definition.stages}
         # In the user's own tree one stage works at a time, from its beginning to its end.
         self._turn = asyncio.Lock() if context.is_checkout else contextlib.nullcontext()
         self._slots = asyncio.Semaphore(self._definition.max_parallel)
@@ -82,7 +70,7 @@ class Engine:
 
     def _interrupt_stages(self, reason: Callable[[StageState], str]) -> None:
         for stage in self._state.run.stages:
-            if stage.state in WORKING_STATES:
+            if stage.state in model.WORKING_STATES:
                 self._state.move(with_lost(stage), StageState.INTERRUPTED, reason=reason(stage.state))
 
     def _retry(self, name: str) -> Approval | None:
@@ -107,7 +95,7 @@ class Engine:
         if run.state is StageState.COMPLETED:
             await self._settle()
             # A change that was accepted may have added a stage, or put one back.
-            return all(stage.state in ENDED_STATES for stage in self._state.run.stages)
+            return all(stage.state in model.ENDED_STATES for stage in self._state.run.stages)
         return run.state is StageState.CANCELLED
 
     async def _settle(self) -> None:
@@ -130,7 +118,7 @@ class Engine:
                 self._noted.add(record.name)
                 judged = record.reason if record.state is StageState.PENDING else ""
                 for words in filter(None, (judged, kept_note(record, self._state.run.run_id))):
-                    self._state.note(words, stage=record.name)
+                    self._state.tell("note", words, stage=record.name)
             if record.state is StageState.COMPLETED:
                 settled.add(stage.name)
         self._settled = frozenset(settled)
@@ -145,11 +133,11 @@ class Engine:
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
-                words = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
-                events.append(self._state.event("note", words, stage=record.name))
+                said = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
+                events.append(self._state.event("note", said, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
-    async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
+    async def _why_stale(self, stage: model.StageDefinition, record: StageRecord) -> str:
         """Why a stage's work no longer fits what it builds on; empty where it does."""
         before, now = record.built_on, self._context.built_on(stage)
         if self._context.is_checkout or not record.start_tree:
@@ -189,7 +177,7 @@ class Engine:
 
     async def _work(self) -> None:
         asked: set[str] = set()
-        tasks: _Tasks = {}
+        tasks: dict[asyncio.Task[None], str] = {}
         try:
             while True:
                 for name, answer in self._startable(asked, busy=set(tasks.values())):
@@ -210,11 +198,14 @@ class Engine:
                         if self._state.stage(name).state is StageState.AWAITING_APPROVAL:
                             task.cancel()
         finally:
-            await _ended(tasks)
+            for task in tasks:
+                task.cancel()
+            await uninterrupted(_ended(tasks))
 
     async def _run_stage(self, name: str, answer: Approval | None) -> None:
+        stage = next(stage for stage in self._definition.stages if stage.name == name)
         async with self._turn:
-            await StageRun(self._stages[name], self._context, self._slots, answer).run()
+            await StageRun(stage, self._context, self._slots, answer).run()
 
     def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
         """The stages that can begin or go on. One that waits is asked about once, and goes on with an answer."""
@@ -247,7 +238,7 @@ class Engine:
                 words = error.message if isinstance(error, CodeloupeError) else str(error)
                 hint = f" ({error.hint})" if isinstance(error, CodeloupeError) and error.hint else ""
                 state, before = StageState.FAILED, f"{reason}; " if reason else ""
-                reason = f"{before}{NO_RESULT}: {words}{hint}"
+                reason = f"{before}{model.NO_RESULT}: {words}{hint}"
         ended = self._state.event("run_ended", reason, state=state.value)
         self._state.move_run(state, ended, reason=ended.message)
 
@@ -264,21 +255,8 @@ class Engine:
         files.write("result.patch", await context.workspaces.diff(base, tree, without=context.own_answers()))
 
 
-async def _ended(tasks: _Tasks) -> None:
-    """End what still runs and wait for it, however often we are cancelled meanwhile."""
-    for task in tasks:
-        task.cancel()
-    cancelled: asyncio.CancelledError | None = None
-    while not all(task.done() for task in tasks):
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not log it as lost
-    if cancelled is not None:
-        raise cancelled
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[str]) -> tuple[str, ...]:
@@ -292,7 +270,7 @@ def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[st
 
 def failing_stage(definition: PipelineDefinition, run: RunRecord) -> StageRecord | None:
     """The first stage whose failure fails the run, or None: after it nothing new is begun."""
-    tolerated = {stage.name for stage in definition.stages if stage.on_failure is OnFailure.CONTINUE}
+    tolerated = {stage.name for stage in definition.stages if stage.on_failure is model.OnFailure.CONTINUE}
     failed = (stage for stage in run.stages if stage.state is StageState.FAILED)
     return next((stage for stage in failed if stage.name not in tolerated), None)
 

@@ -10,29 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.config.yaml import escape
-from codeloupe.errors import (
-    AgentError,
-    AgentExecutionError,
-    ArtifactError,
-    CodeloupeError,
-    ConnectionFailed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    PromptTooLong,
-    RateLimited,
-)
+from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
-from codeloupe.model.pipeline import ArtifactRule, PastAttempt, StageDefinition, StageRequest, StageResult
-from codeloupe.model.ports import AgentEventSink, AskAgent
+from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
 from codeloupe.pipelines.artifacts import (
     Collected,
     SchemaRefused,
@@ -50,27 +37,36 @@ from codeloupe.pipelines.artifacts import (
 )
 from codeloupe.system.regex import regex
 
+Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
+
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
-_FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+_FREE = (
+    errors.InvalidRequest,
+    errors.NotInstalled,
+    errors.NotLoggedIn,
+    errors.RateLimited,
+    errors.Overloaded,
+    errors.ConnectionFailed,
+    errors.PromptTooLong,
+)
 _AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
 _UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage itself, each by its name
+async def execute_stage(
     request: StageRequest,
     definition: StageDefinition,
     *,
     workspace: Path,
-    ask: AskAgent,
-    emit: AgentEventSink,
+    ask: Ask,
     resume_session: str | None = None,
     built_on: Sequence[str] = (),
     answers: Path | None = None,
-) -> StageResult:
-    """Ask a stage's agent in its workspace and collect the artifacts.
+) -> tuple[AttemptRecord, str]:
+    """Ask a stage's agent in its workspace and collect the artifacts: the attempt as far as it is known, its answer.
 
     `built_on` names what the stage itself made there before, which is its artifact too while it is there. `answers` is
     a folder for an answer that is saved, instead of a workspace that is not ours to write to. Raises
@@ -91,7 +87,7 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         labels={"stage": name},
         **{key: getattr(definition, key) for key in _AS_DEFINED},
     )
-    result = await _answer(asked, definition, ask=ask, emit=emit)
+    result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
     if identity_of(workspace, stage=name) != identity:
         raise ArtifactError(
@@ -103,12 +99,11 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
     collected = collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
     artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
     is_value = not result.output.strip() and result.structured is not None
-    return StageResult(
+    attempt = AttemptRecord(
         artifacts=artifacts,
         session_id=result.session_id or "",
         duration_seconds=seconds,
         usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else seconds),
-        output=json.dumps(result.structured, indent=2, default=str) if is_value else result.output,
         agent=result.agent,
         model=result.model,
         notes=(
@@ -119,17 +114,16 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         ),
         saved_answer=answer,
     )
+    return attempt, json.dumps(result.structured, indent=2, default=str) if is_value else result.output
 
 
-async def _answer(
-    asked: AgentRequest, definition: StageDefinition, *, ask: AskAgent, emit: AgentEventSink
-) -> AgentResult:
+async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) -> AgentResult:
     """The answer of an agent within the stage's time, waits for a place and for quotas included."""
     name, seconds = definition.name, definition.timeout_seconds
     time_limit = asyncio.timeout(seconds + _LAST_WORDS_SECONDS)
     try:
         async with time_limit:
-            result = await ask(asked, emit)
+            result = await ask(asked)
     except Exception as error:  # an agent may come from anywhere, and its failure is the stage's
         if isinstance(error, CodeloupeError):
             what, hint = f"the stage {name} got no answer: {error.message}", error.hint
@@ -140,7 +134,7 @@ async def _answer(
             hint = "this is a defect of the agent, not of the stage; try another agent"
         raise AgentExecutionError(what, stage=name, hint=hint) from error
     if not result.success:
-        cause = OutputInvalid(
+        cause = errors.OutputInvalid(
             result.error or f"{result.agent} was not successful",
             agent=result.agent,
             raw_output=result.raw_output,
@@ -162,7 +156,7 @@ def _saved(
     built_on: Sequence[str],
     workspace: Path,
     answers: Path | None,
-) -> tuple[tuple[Path, ...], str]:
+) -> tuple[tuple[str, ...], str]:
     """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
     name, rule, structured = definition.name, definition.artifacts, result.structured is not None
     if not definition.writes and collected.changed:
@@ -200,7 +194,7 @@ def _saved(
             ) from error
     for path, home in homes.items():
         check_artifact(home / path, path, rule, stage=name)
-    return tuple(sorted(home.absolute() / path for path, home in homes.items())), answer
+    return tuple(sorted(path for path, home in homes.items() if home is workspace)), answer
 
 
 def failure_usage(error: BaseException) -> Usage:
@@ -256,7 +250,7 @@ def _item(label: str, value: str) -> Iterator[str]:
     yield from (f"      {line}".rstrip() for line in lines)
 
 
-def _history(attempts: Sequence[PastAttempt]) -> Iterator[str]:
+def _history(attempts: Sequence[AttemptRecord]) -> Iterator[str]:
     if attempts:
         yield "Earlier attempts at this stage were not accepted. Do better where they failed, and keep what was good."
     for attempt in attempts:
@@ -268,9 +262,7 @@ def _history(attempts: Sequence[PastAttempt]) -> Iterator[str]:
             parts = {"summary": (critique.summary,), "blocker": critique.blockers, "fix": critique.fixes}
             for label, text in ((label, text) for label, texts in parts.items() for text in texts if text):
                 yield from _item(label, text)
-        if attempt.error:
-            yield from _item("error", attempt.error)
-        if not attempt.critiques and not attempt.error:
+        if not attempt.critiques:
             yield "- no reason is known"
 
 

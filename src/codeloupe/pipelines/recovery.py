@@ -11,86 +11,46 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError, UsageError, WorkspaceError
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
-from codeloupe.model.pipeline import (
-    ENDED_STATES,
-    UNKNOWN_PART,
-    WORKSPACE_ERROR,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    FailedTry,
-    GateDefinition,
-    GateKind,
-    PipelineDefinition,
-    RecoveryStep,
-    RunRecord,
-    StageDefinition,
-    StageRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, FailedTry, RecoveryStep, StageDefinition, StageRecord
 from codeloupe.pipelines.definition import input_values
 from codeloupe.system.regex import regex
 
 # What trying again cannot mend: it goes to a person at once.
 _HOPELESS = frozenset(
-    {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", WORKSPACE_ERROR, "unreadable_file"}
+    {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", model.WORKSPACE_ERROR, "unreadable_file"}
 )
 _WORD_START = regex(r"(?<=[a-z])(?=[A-Z])")
-_LONGEST_MESSAGE = 4_000
 
 
-class Execute(Struct, frozen=True):
-    """Ask the stage's agent, for an attempt of that number, in that way; the rest is for a session that is resumed."""
+class Action(Struct, frozen=True):
+    """What is to be done next with a stage, for an attempt of it; 0 where there is none.
 
+    `execute`: ask its agent, in the way that `step` says; `session`, `agent` and `tree` are of a session that is
+    resumed. `keep`: keep what the attempt left in its workspace: its agent has answered, and no more is known.
+    `judge`: let a gate, by its position, decide on it. `complete`: its work goes on. `fail`: a gate or a person refused
+    the stage for good; the work of the attempt is kept all the same. `escalate`: only a person can help; the attempt
+    is the one that would be taken.
+    """
+
+    do: Literal["execute", "keep", "judge", "complete", "fail", "escalate"]
     attempt: int
-    step: RecoveryStep
+    reason: str = ""
+    gate: int = 0
+    step: RecoveryStep = RecoveryStep.FIRST
     session: str = ""
     agent: str = ""
     tree: str = ""
 
 
-class Keep(Struct, frozen=True):
-    """Keep what an attempt left in its workspace: its agent has answered, and no more is known."""
-
-    attempt: int
-
-
-class Judge(Struct, frozen=True):
-    """Let a gate, by its position among the stage's, decide on an attempt."""
-
-    attempt: int
-    gate: int
-
-
-class Complete(Struct, frozen=True):
-    """The work of an attempt goes on. `reason` says what is to be known about that, or is empty."""
-
-    attempt: int
-    reason: str = ""
-
-
-class Fail(Struct, frozen=True):
-    """A gate or a person refused it for good; the work of an attempt is kept all the same."""
-
-    attempt: int | None
-    reason: str
-
-
-class Escalate(Struct, frozen=True):
-    """Only a person can help. `attempt` is the one that would be taken."""
-
-    attempt: int | None
-    reason: str
-
-
-def next_action(stage: StageDefinition, record: StageRecord) -> Execute | Keep | Judge | Complete | Fail | Escalate:
+def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     """What is to be done next with a stage that is not at its end."""
     recent = record.attempts[record.attempts_before :]
     if failed := next((attempt for attempt in reversed(recent) if _has_failed(attempt)), None):
@@ -100,8 +60,8 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Execute | Keep |
     last = record.attempts[-1]
     if not last.tree:
         # Those of its calls are other ones: after one of this kind there would be no attempt.
-        failures = [failure for failure in _failures(record, last.number) if failure.kind == WORKSPACE_ERROR]
-        return _escalated(record, _why_a_person(failures)) if failures else Keep(last.number)
+        failures = [failure for failure in _failures(record, last.number) if failure.kind == model.WORKSPACE_ERROR]
+        return _escalated(record, _why_a_person(failures)) if failures else Action("keep", last.number)
     refused = refused_at(last)
     if refused is None:
         return _onward(stage, record, last)
@@ -113,7 +73,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Execute | Keep |
     return _escalated(record, _nothing_good(stage, record)) if taken is None else _onward(stage, record, taken)
 
 
-def _attempt(stage: StageDefinition, record: StageRecord) -> Execute | Escalate:
+def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
     number = len(record.earlier) + len(record.attempts) + 1
     failures = _failures(record, number)
     step = next_step(stage, failures)
@@ -121,21 +81,21 @@ def _attempt(stage: StageDefinition, record: StageRecord) -> Execute | Escalate:
         return _escalated(record, _why_a_person(failures))
     if step is RecoveryStep.RESUME:
         last = failures[-1]
-        return Execute(number, step, session=last.session_id, agent=last.agent, tree=last.tree)
-    return Execute(number, step)
+        return Action("execute", number, step=step, session=last.session_id, agent=last.agent, tree=last.tree)
+    return Action("execute", number, step=step)
 
 
-def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord) -> Judge | Complete | Escalate:
+def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord) -> Action:
     """The next gate that an attempt has not faced, or its end."""
     gate, number = len(attempt.critiques), attempt.number
     if gate < len(stage.gates):
         failures = _failures(record, number, gate=gate)
         # A gate that could not decide is asked once more, if its failure is temporary.
         is_over = len(failures) > 1 or not all(failure.retryable for failure in failures)
-        return _escalated(record, _why_a_person(failures)) if failures and is_over else Judge(number, gate)
-    if refused_at(attempt) is None:
-        return Complete(number)
-    return Complete(number, f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best")
+        is_lost = failures and is_over
+        return _escalated(record, _why_a_person(failures)) if is_lost else Action("judge", number, gate=gate)
+    taken = f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
+    return Action("complete", number, "" if refused_at(attempt) is None else taken)
 
 
 def _failures(record: StageRecord, attempt: int, *, gate: int | None = None) -> Sequence[FailedTry]:
@@ -143,9 +103,9 @@ def _failures(record: StageRecord, attempt: int, *, gate: int | None = None) -> 
     return [failure for failure in recent if failure.attempt == attempt and failure.gate == gate]
 
 
-def _escalated(record: StageRecord, reason: str) -> Escalate:
+def _escalated(record: StageRecord, reason: str) -> Action:
     chosen = best(attempt for attempt in record.attempts if attempt.tree)
-    return Escalate(chosen.number if chosen else None, reason)
+    return Action("escalate", chosen.number if chosen else 0, reason)
 
 
 def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
@@ -160,13 +120,13 @@ def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
     return f"{words}, and the best score, {chosen.score}, is too low to be taken"
 
 
-def _fail(failed: AttemptRecord, kept: AttemptRecord | None) -> Fail:
+def _fail(failed: AttemptRecord, kept: AttemptRecord) -> Action:
     critique = next(word for word in reversed(failed.critiques) if word.verdict is CriticVerdict.FAIL)
     words = f"the {critique.gate.value} gate failed attempt {failed.number}"
     words = f"{words}: {critique.summary}" if critique.summary else words
-    if kept is not None and kept.number != failed.number:
+    if kept.number != failed.number:
         words = f"{words}; the work of attempt {kept.number} is kept, since its score, {kept.score}, is better"
-    return Fail(kept.number if kept else None, words)
+    return Action("fail", kept.number, words)
 
 
 def refused_at(attempt: AttemptRecord) -> int | None:
@@ -184,7 +144,7 @@ def best(attempts: Iterable[AttemptRecord]) -> AttemptRecord | None:
     return max(attempts, key=lambda each: (-1 if each.score is None else each.score, each.number), default=None)
 
 
-def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition]) -> AttemptRecord | None:
+def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[model.GateDefinition]) -> AttemptRecord | None:
     """The best attempt that may be taken though not every gate let it pass, as far as its gates have decided."""
 
     def is_good_enough(attempt: AttemptRecord) -> bool:
@@ -195,17 +155,15 @@ def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition])
     return best(attempt for attempt in attempts if attempt.tree and is_good_enough(attempt))
 
 
-def _is_final(critique: Critique, gate: GateDefinition) -> bool:
+def _is_final(critique: model.Critique, gate: model.GateDefinition) -> bool:
     if critique.verdict is CriticVerdict.REWORK:
         return critique.score is None or critique.score < gate.min_score
     return critique.verdict is CriticVerdict.FAIL
 
 
-def kept_after_failure(attempts: Sequence[AttemptRecord]) -> AttemptRecord | None:
+def kept_after_failure(attempts: Sequence[AttemptRecord]) -> AttemptRecord:
     """The attempt whose work is kept when a gate said FAIL of one: an earlier, better one, or else that one."""
-    failed = next((attempt for attempt in reversed(attempts) if _has_failed(attempt)), None)
-    if failed is None:
-        return best(attempts)
+    failed = next(attempt for attempt in reversed(attempts) if _has_failed(attempt))
     others = best(attempt for attempt in attempts if attempt.number < failed.number and not _has_failed(attempt))
     if others is None or others.score is None:
         return failed
@@ -223,15 +181,16 @@ def failed_try(
     if isinstance(cause, OSError | ValueError) and not isinstance(cause, TimeoutError):
         kind = "unreadable_file"
     elif isinstance(cause, WorkspaceError):
-        kind = WORKSPACE_ERROR
-    agent_error = error if isinstance(error, AgentError) else error.__cause__
-    message = error.message if isinstance(error, CodeloupeError) else f"{type(error).__name__}: {error}"
+        kind = model.WORKSPACE_ERROR
+    words = (
+        (error.message, error.hint) if isinstance(error, CodeloupeError) else (f"{type(error).__name__}: {error}", "")
+    )
     return FailedTry(
         step=step,
         kind=kind,
-        message=message[:_LONGEST_MESSAGE],
-        hint=(error.hint if isinstance(error, CodeloupeError) else "")[:_LONGEST_MESSAGE],
-        session_id=agent_error.session_id if isinstance(agent_error, AgentError) else "",
+        message=words[0][:4_000],
+        hint=words[1][:4_000],
+        session_id=cause.session_id if isinstance(cause, AgentError) else "",
         usage=usage,
         attempt=attempt,
         gate=gate,
@@ -269,7 +228,7 @@ def _why_a_person(failures: Sequence[FailedTry]) -> str:
 
 def new_stage_record(stage: StageDefinition) -> StageRecord:
     """A stage before it began."""
-    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL)
+    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not model.GateKind.APPROVAL)
     return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
 
 
@@ -298,8 +257,8 @@ def reopened(stage: StageRecord, reason: str) -> StageRecord:
 
 
 def with_changes(
-    record: RunRecord, definition: PipelineDefinition, *, accepted: bool
-) -> tuple[RunRecord, tuple[str, ...]]:
+    record: model.RunRecord, definition: model.PipelineDefinition, *, accepted: bool
+) -> tuple[model.RunRecord, tuple[str, ...]]:
     """The record under a changed definition, and notes. Raises UsageError when that is not accepted, or cannot be."""
     # Of a run that did not record which inputs were given, all of them count as given.
     names = record.inputs if record.given is None else record.given
@@ -321,13 +280,26 @@ def with_changes(
             # Gates are judges, and no part of the work.
             outdated = sorted(key for key, digest in now.items() if key != "gates" and stage.parts.get(key) != digest)
             judged = _judged_again(stage, each, now)
-            stage = replace(judged, outdated=tuple(outdated) if stage.parts else (UNKNOWN_PART,))
+            stage = replace(judged, outdated=tuple(outdated) if stage.parts else (model.UNKNOWN_PART,))
         stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
     changed = replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs)
-    return changed, tuple(_input_notes(record, definition, inputs))
+    notes = [
+        f"the input {name} has another default, which applies to what is still to run"
+        for name, value in inputs.items()
+        if record.inputs.get(name, value) != value
+    ]
+    if record.given is None:
+        notes += [
+            f"the input {each.name} keeps its value: an older version did not note whether it was a default"
+            for each in definition.inputs
+            if each.name in record.inputs and each.default not in (None, record.inputs[each.name])
+        ]
+    return changed, tuple(notes)
 
 
-def _obstacles(record: RunRecord, definition: PipelineDefinition, given: Mapping[str, str]) -> Iterator[str]:
+def _obstacles(
+    record: model.RunRecord, definition: model.PipelineDefinition, given: Mapping[str, str]
+) -> Iterator[str]:
     wanted = {stage.name: stage for stage in definition.stages}
     # What has done, or paid for, something that would be lost with it.
     worked = [
@@ -337,34 +309,21 @@ def _obstacles(record: RunRecord, definition: PipelineDefinition, given: Mapping
         yield f"{', '.join(lost)} had begun and is no longer in it under that name"
     if definition.workspace is not record.workspace:
         yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
-    missing = [each.name for each in definition.inputs if each.required and not given.get(each.name, "").strip()]
-    if new := [name for name in missing if name not in record.inputs]:
-        yield f"its input {', '.join(new)} is new and has no default"
-    if old := [name for name in missing if name in record.inputs]:
-        yield f"its input {', '.join(old)} no longer has the default that was used"
-    if record.workspace is WorkspaceKind.CHECKOUT:
+    for name in (each.name for each in definition.inputs if each.required and not given.get(each.name, "").strip()):
+        why = "no longer has the default that was used" if name in record.inputs else "is new and has no default"
+        yield f"its input {name} {why}"
+    if record.workspace is model.WorkspaceKind.CHECKOUT:
         # With what they began was not recorded, and in a checkout no tree tells it.
         for stage in worked:
             if not stage.built_on and stage.name in wanted and set(stage.needs) != set(wanted[stage.name].needs):
                 yield f"{stage.name} had begun and needs other stages now"
 
 
-def _input_notes(record: RunRecord, definition: PipelineDefinition, inputs: Mapping[str, str]) -> Iterator[str]:
-    for each in definition.inputs:
-        before = record.inputs.get(each.name)
-        if before is None:
-            continue
-        if inputs[each.name] != before:
-            yield f"the input {each.name} has another default, which applies to what is still to run"
-        elif record.given is None and each.default not in (None, before):
-            yield f"the input {each.name} keeps its value: an older version did not note whether it was a default"
-
-
 def kept_note(stage: StageRecord, run_id: str) -> str:
     """That a stage keeps work of another definition; nothing of one that does not."""
     if not (parts := stage.outdated_in_words):
         return ""
-    unknown = ", and an older version did not note what it was asked" if stage.outdated == (UNKNOWN_PART,) else ""
+    unknown = ", and an older version did not note what it was asked" if stage.outdated == (model.UNKNOWN_PART,) else ""
     again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"
     return f"it keeps the work that it did before {parts} changed{unknown}; {again}"
 
@@ -372,7 +331,7 @@ def kept_note(stage: StageRecord, run_id: str) -> str:
 def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[str, str]) -> StageRecord:
     """The stage without the verdicts of gates that are others now; the same where none is, or it was sent back."""
     kept = stage.chosen_attempt or stage.attempts[-1]
-    is_completed = stage.state is StageState.COMPLETED
+    is_completed = stage.state is model.StageState.COMPLETED
     if (known := stage.parts.get("gates")) is not None:
         has_changed = known != now["gates"]
     else:
@@ -386,7 +345,7 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
     if is_completed:
         return replace(
             reopened(stage, "its gates have changed since it finished, so they judge its work again"),
-            state=StageState.PENDING,
+            state=model.StageState.PENDING,
             start_tree=stage.start_tree,
             built_on=stage.built_on,
             attempts=(_unjudged(kept, definition.gates),),
@@ -394,12 +353,12 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
             parts=parts,
         )
     last = stage.attempts[-1]
-    if not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+    if not last.critiques or stage.state in model.ENDED_STATES or refused_at(last) is not None:
         return replace(stage, parts=parts)
     return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last, definition.gates)), parts=parts)
 
 
-def _unjudged(attempt: AttemptRecord, gates: tuple[GateDefinition, ...]) -> AttemptRecord:
+def _unjudged(attempt: AttemptRecord, gates: tuple[model.GateDefinition, ...]) -> AttemptRecord:
     """An attempt with the verdicts of those first gates alone that passed it and are the same now."""
     kept = 0
     for critique, gate in zip(attempt.critiques, gates, strict=False):

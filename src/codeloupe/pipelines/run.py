@@ -29,7 +29,7 @@ from codeloupe.model.pipeline import (
     WorkspaceKind,
 )
 from codeloupe.model.ports import Agent
-from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, RunLimits, StageCalls
+from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, spending_of
 from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
@@ -235,20 +235,18 @@ async def _go_on(
             base = (await workspaces.keep(files.checkout)).tree
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
-        state.note(words)
-    limits = RunLimits(definition, state, settings)
+        state.tell("note", words)
+    calls = agents.calls.part(settings, spending_of(definition, record, settings))
     keys = StageKeys(agents.called, trust=trust_of(trusted=not settings.untrusted))
-    calls = agents.calls.part(settings, limits.spending())
     context = Context(
         definition=definition,
         state=state,
-        limits=limits,
         files=files,
         workspaces=workspaces,
         joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
-        calls=StageCalls(agents, limits, calls.caller(settings, key_of=keys.key_of, watch_files=None)),
+        agents=agents,
+        caller=calls.caller(settings, key_of=keys.key_of, watch_files=None),
         keys=keys,
-        settings=settings,
         of_reviews=calls,
         ask=options.ask_person,
         waits=options.wait_for_approval,

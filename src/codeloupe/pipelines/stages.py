@@ -15,36 +15,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
-from codeloupe.model.pipeline import (
-    Approval,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    Decision,
-    FailedTry,
-    GateKind,
-    OnFailure,
-    PastAttempt,
-    PipelineEvent,
-    RecoveryStep,
-    StageDefinition,
-    StageRecord,
-    StageRequest,
-    StageResult,
-    StageState,
-)
-from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.pipeline import Approval, Critique, Decision, PipelineEvent, RecoveryStep, StageRecord, StageState
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import execute_stage, failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.recovery import (
-    Complete,
-    Escalate,
-    Execute,
-    Fail,
-    Judge,
-    Keep,
+    Action,
     failed_try,
     next_action,
     parts_now,
@@ -58,9 +36,9 @@ _RECOVERY_WORDS = {
     RecoveryStep.FRESH: "it starts over, without its session and history",
 }
 _ANSWERS = {
-    Decision.APPROVE: ("a person approved it", CriticVerdict.PASS),
-    Decision.RETRY: ("a person asked for another attempt", CriticVerdict.REWORK),
-    Decision.REJECT: ("a person rejected it", CriticVerdict.FAIL),
+    Decision.APPROVE: ("a person approved it", model.CriticVerdict.PASS),
+    Decision.RETRY: ("a person asked for another attempt", model.CriticVerdict.REWORK),
+    Decision.REJECT: ("a person rejected it", model.CriticVerdict.FAIL),
 }
 
 
@@ -109,7 +87,7 @@ async def save_handwork(context: Context, record: StageRecord) -> None:
         _log.warning("what was changed by hand in the workspace of %s cannot be kept: %s", record.name, error)
         return
     words = f"what was changed by hand while it waited is no part of attempt {shown.number}; it is kept in {name}"
-    context.state.note(words, stage=record.name)
+    context.state.tell("note", words, stage=record.name)
 
 
 class StageRun:
@@ -120,7 +98,7 @@ class StageRun:
     """
 
     def __init__(
-        self, stage: StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
+        self, stage: model.StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
     ) -> None:
         self._stage = stage
         self._name = stage.name
@@ -145,30 +123,24 @@ class StageRun:
         goes_on = True
         while goes_on:
             action = next_action(self._stage, self._record)
-            if isinstance(action, Judge) and self._stage.gates[action.gate].kind is GateKind.APPROVAL:
-                goes_on = await self._wait_for_approval(action)
-            elif isinstance(action, Escalate):
-                goes_on = await self._escalate(action)
-            elif isinstance(action, Complete | Fail):
+            is_asked = action.do == "judge" and self._stage.gates[action.gate].kind is model.GateKind.APPROVAL
+            if is_asked or action.do == "escalate":
+                goes_on = await (self._wait_for_approval(action) if is_asked else self._escalate(action))
+            elif action.do in ("complete", "fail"):
                 await self._end(action)
                 return
             else:
+                acts = {"execute": self._execute, "keep": self._keep, "judge": self._judge}
                 async with self._slots:
-                    match action:
-                        case Execute():
-                            await self._execute(action)
-                        case Keep():
-                            await self._keep(action.attempt)
-                        case Judge():
-                            await self._judge(action)
+                    await acts[action.do](action)
 
-    async def _execute(self, action: Execute) -> None:
+    async def _execute(self, action: Action) -> None:
         state, context, step = self._state, self._context, action.step.value
         if action.step is not RecoveryStep.FIRST:
             words, last = _RECOVERY_WORDS[action.step], self._record.failures[-1]
             if action.step is RecoveryStep.FRESH and last.session_id and not last.resumable:
                 words = f"{words}; {last.agent} did not keep its session"
-            state.tell(self._event("recovery", words, step=step))
+            state.tell("recovery", words, stage=self._name, step=step)
         state.move(
             self._record,
             StageState.RUNNING,
@@ -179,23 +151,22 @@ class StageRun:
             parts=parts_now(self._stage, state.run.inputs),
             outdated=(),
         )
-        agent, heard = context.calls.of_stage(self._stage, action.agent), list[AgentResult]()
+        heard = list[AgentResult]()
 
-        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        async def ask(request: AgentRequest) -> AgentResult:
             prompt = self._files.attempt(self._name, action.attempt, "prompt.md")
             self._files.write_quietly(prompt, state.masked(request.prompt))
-            heard.append(await agent(request, emit))
+            heard.append(await context.ask_stage(self._stage, action.agent, request))
             return heard[-1]
 
         workspace: Path | None = None
         try:
             workspace = await self._ready_workspace(action)
-            result = await execute_stage(
+            attempt, output = await execute_stage(
                 self._request(action, workspace),
-                replace(self._stage, max_budget_usd=context.limits.left_usd(self._name)),
+                replace(self._stage, max_budget_usd=context.left_usd(self._name)),
                 workspace=workspace,
                 ask=ask,
-                emit=lambda _event: None,
                 resume_session=action.session or None,
                 built_on=await self._built_on(action),
                 # The user's own tree is not ours to write to.
@@ -204,9 +175,13 @@ class StageRun:
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, heard[-1] if heard else None, workspace)
         else:
-            self._answered(action, result, workspace.absolute())
+            # Recorded at once: it is paid for. Its tree is kept in the next step.
+            file = self._files.attempt(self._name, action.attempt, "output.md")
+            attempt = replace(attempt, number=action.attempt, step=action.step, output_file=file)
+            state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
+            self._files.write_quietly(file, output)
 
-    async def _ready_workspace(self, action: Execute) -> Path:
+    async def _ready_workspace(self, action: Action) -> Path:
         """The stage's workspace with what this attempt begins with. In the user's own tree nothing is put back."""
         context, record = self._context, self._record
         workspace = self._files.made_workspace(self._name)
@@ -233,18 +208,22 @@ class StageRun:
         failures = sum(failure.attempt == attempt for failure in self._record.failures)
         self._context.keys.tell(workspace, tree, failures)
 
-    def _request(self, action: Execute, workspace: Path) -> StageRequest:
+    def _request(self, action: Action, workspace: Path) -> model.StageRequest:
         stage, run, record = self._stage, self._state.run, self._record
         lineage = self._context.joins.lineage(stage.name)
         chosen = (run.stage(name).chosen_attempt for name in lineage)
         names = dict.fromkeys(name for each in chosen if each is not None for name in each.artifacts)
         fresh = action.step is RecoveryStep.FRESH
-        past = [] if fresh else [PastAttempt(number=one.number, critiques=one.critiques) for one in record.attempts]
+        past = [] if fresh else list(record.attempts)
         if record.person_note:
-            said = Critique(verdict=CriticVerdict.REWORK, gate=GateKind.APPROVAL, summary=record.person_note)
-            last = past.pop() if past else PastAttempt(number=max(len(record.earlier) + len(record.attempts), 1))
+            said = Critique(
+                verdict=model.CriticVerdict.REWORK, gate=model.GateKind.APPROVAL, summary=record.person_note
+            )
+            last = (
+                past.pop() if past else model.AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
+            )
             past.append(replace(last, critiques=(*last.critiques, said)))
-        return StageRequest(
+        return model.StageRequest(
             stage=stage.name,
             step_file=stage.step,
             agent_definition=stage.agent_definition,
@@ -255,7 +234,7 @@ class StageRun:
             prior_answers=self._context.kept_answers(lineage),
         )
 
-    async def _built_on(self, action: Execute) -> tuple[str, ...]:
+    async def _built_on(self, action: Action) -> tuple[str, ...]:
         """What the stage itself made earlier and this call finds: of the last attempt, and of the session."""
         record = self._record
         if action.step is RecoveryStep.FRESH:
@@ -265,31 +244,18 @@ class StageRun:
         left = await self._context.workspaces.changed(record.start_tree, action.tree) if is_left else ()
         return (*made, *left)
 
-    def _answered(self, action: Execute, result: StageResult, home: Path) -> None:
-        """Record the attempt, at once: it is paid for. Its tree is kept in the next step."""
-        shared = ("session_id", "agent", "model", "duration_seconds", "usage", "notes", "saved_answer")
-        attempt = AttemptRecord(
-            number=action.attempt,
-            step=action.step,
-            artifacts=tuple(str(path.relative_to(home)) for path in result.artifacts if path.is_relative_to(home)),
-            output_file=self._files.attempt(self._name, action.attempt, "output.md"),
-            **{name: getattr(result, name) for name in shared},
-        )
-        self._state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
-        self._files.write_quietly(attempt.output_file, result.output)
-
     async def _failed(
-        self, action: Execute, error: Exception, answer: AgentResult | None, workspace: Path | None
+        self, action: Action, error: Exception, answer: AgentResult | None, workspace: Path | None
     ) -> None:
         """Record the failure, with what the call cost and, where its session can be resumed, what it left."""
         # An answer that is not as asked was paid for too; its session is known from it.
         usage = failure_usage(error) if answer is None else usage_of(answer)
         failure = failed_try(error, step=action.step, attempt=action.attempt, usage=usage)
         if failure.kind == "budget_exhausted" and "codeloupe" not in failure.hint:
-            failure = replace(failure, hint=self._context.limits.advice(self._name) or failure.hint)
+            failure = replace(failure, hint=self._context.advice(self._name) or failure.hint)
         if answer is not None:
             failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
-        if failure.session_id and self._context.calls.agents.can_resume(failure.agent) and workspace is not None:
+        if failure.session_id and self._context.agents.can_resume(failure.agent) and workspace is not None:
             try:
                 tree = (await self._context.workspaces.keep(workspace)).tree
                 failure = replace(failure, tree=tree, resumable=True)
@@ -297,7 +263,7 @@ class StageRun:
                 _log.warning("what a failed call of %s left cannot be kept: %s", self._name, trouble)
         self._record_failure(failure, _unused_answer(error) if answer is None else answer.output)
 
-    def _record_failure(self, failure: FailedTry, answer: str = "") -> None:
+    def _record_failure(self, failure: model.FailedTry, answer: str = "") -> None:
         """Record a failure and go over to recovery. An `answer` that could not be used is kept, and named."""
         record, state = self._record, self._state
         if answer.strip():
@@ -312,9 +278,9 @@ class StageRun:
         failures = (*record.failures, masked)
         state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
-    async def _keep(self, number: int) -> None:
+    async def _keep(self, action: Action) -> None:
         """What cannot be kept is no part of the attempt's work, and a note says so."""
-        record, workspaces = self._record, self._context.workspaces
+        record, workspaces, number = self._record, self._context.workspaces, action.attempt
         try:
             kept = await workspaces.keep(self._files.workspace(self._name))
             changed = await workspaces.changed(record.start_tree, kept.tree)
@@ -348,13 +314,11 @@ class StageRun:
         attempts = (*record.attempts[:-1], replace(attempt, notes=(*last.notes, *notes)))
         self._state.move(record, StageState.GATING, done, attempts=attempts)
 
-    async def _judge(self, action: Judge) -> None:
+    async def _judge(self, action: Action) -> None:
         gate, record = self._stage.gates[action.gate], self._record
         self._state.move(record, StageState.GATING, reason="", wants_approval="")
         try:
             task = await self._task(action.attempt)
-            if gate.kind in (GateKind.CRITIC, GateKind.REVIEW):
-                self._context.limits.left_usd(self._name)
             critique = await self._context.judge(self._stage, gate, task)
         except (CodeloupeError, OSError) as error:
             earlier = record.failures[record.failures_before :]
@@ -365,7 +329,7 @@ class StageRun:
         else:
             self._decided(action, critique)
 
-    def _decided(self, action: Judge, critique: Critique, *events: PipelineEvent, **changes: Any) -> None:
+    def _decided(self, action: Action, critique: Critique, *events: PipelineEvent, **changes: Any) -> None:
         """Record a gate's verdict; when it sends the stage back, the state says so in the same moment."""
         state, record, mask = self._state, self._record, self._state.masked
         critique = replace(
@@ -390,7 +354,7 @@ class StageRun:
             cost_usd=critique.usage.cost_usd,
         )
         judged = replace(record, attempts=attempts, unanswered=0, **changes)
-        if isinstance(next_action(self._stage, judged), Execute) and record.state is StageState.GATING:
+        if next_action(self._stage, judged).do == "execute" and record.state is StageState.GATING:
             why = f"attempt {action.attempt} was sent back by its {critique.gate.value} gate"
             state.move(judged, StageState.REWORKING, *events, event, reason=why)
         else:
@@ -438,7 +402,7 @@ class StageRun:
             # For the person to look at; where that fails, the patch is there.
             note = await self._put_back(replace(record, chosen=attempt))
             if note and not self._context.is_checkout:
-                state.note(note, stage=self._name)
+                state.tell("note", note, stage=self._name)
             changes = {"reason": wanted.message, "wants_approval": wants, "chosen": attempt}
             record = state.move(record, StageState.AWAITING_APPROVAL, *events, wanted, **changes)
         answer, self._answer = self._answer, None
@@ -447,7 +411,7 @@ class StageRun:
             await save_handwork(self._context, self._record)
         return answer
 
-    async def _wait_for_approval(self, action: Judge) -> bool:
+    async def _wait_for_approval(self, action: Action) -> bool:
         gate = self._stage.gates[action.gate]
         question = gate.prompt.strip() or "Approve the work of this stage?"
         answer = await self._asked("gate", question, action.attempt, gate.timeout_seconds)
@@ -459,39 +423,39 @@ class StageRun:
             before = self._record
             changes |= {"attempts_before": len(before.attempts), "failures_before": len(before.failures)}
         verdict = _ANSWERS[answer.decision][1]
-        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=answer_text(answer))
+        critique = Critique(verdict=verdict, gate=model.GateKind.APPROVAL, summary=answer_text(answer))
         self._decided(action, critique, answer_event(self._state, answer), **changes)
         return True
 
-    async def _escalate(self, action: Escalate) -> bool:
+    async def _escalate(self, action: Action) -> bool:
         """Give the stage up as its pipeline wants it: to a person, or for good. True when it goes on at once."""
         state, policy = self._state, self._stage.on_failure
         given_up = self._event("recovery", action.reason, step=policy.value)
-        if policy is not OnFailure.ESCALATE:
-            await self._end(Fail(action.attempt, action.reason), given_up)
+        if policy is not model.OnFailure.ESCALATE:
+            await self._end(replace(action, do="fail"), given_up)
             return False
-        answer = await self._asked("escalation", action.reason, action.attempt, 0.0, given_up)
+        answer = await self._asked("escalation", action.reason, action.attempt or None, 0.0, given_up)
         if answer is None:
             return False
         said, words = answer_event(state, answer), answer_text(answer)
         if answer.decision is Decision.RETRY:
             state.put(tried_again(self._record, answer), said)
         elif answer.decision is Decision.REJECT:
-            await self._end(Fail(action.attempt, words), said)
-        elif action.attempt is None:
+            await self._end(Action("fail", action.attempt, words), said)
+        elif not action.attempt:
             again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
-            state.note(f"{words}, but it has no work to approve; {again}", stage=self._name)
+            state.tell("note", f"{words}, but it has no work to approve; {again}", stage=self._name)
         else:
-            await self._end(Complete(action.attempt, words), said)
+            await self._end(Action("complete", action.attempt, words), said)
         return answer.decision is Decision.RETRY
 
-    async def _end(self, action: Complete | Fail, *events: PipelineEvent) -> None:
+    async def _end(self, action: Action, *events: PipelineEvent) -> None:
         """The last move. The workspace holds the work that is kept, for whoever looks there."""
-        record = replace(self._record, chosen=action.attempt)
+        record = replace(self._record, chosen=action.attempt or None)
         note = await self._put_back(record)
         self._state.move(
             record,
-            StageState.COMPLETED if isinstance(action, Complete) else StageState.FAILED,
+            StageState.COMPLETED if action.do == "complete" else StageState.FAILED,
             *events,
             reason="; ".join(filter(None, (action.reason, note))),
             wants_approval="",

@@ -96,10 +96,9 @@ class RunState:
         return PipelineEvent(at=datetime.now(UTC), kind=kind, stage=stage, message=self.masked(message), facts=plain)
 
     def put(self, record: StageRecord, *events: PipelineEvent) -> StageRecord:
-        """Save what is known now of a stage, whose state is as it was."""
-        if record.state is not self.stage(record.name).state:
-            raise ValueError(f"the stage {record.name} changes its state by a move")
-        self._save_stage(record, events)
+        """Save what is known now of a stage. Its state is changed by `move` alone."""
+        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
+        self._save(replace(self.run, stages=stages), events)
         return record
 
     def move(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
@@ -109,10 +108,10 @@ class RunState:
             return self.put(replace(record, **changes), *events)
         for state in (*_way(record.state, to), to):
             check_transition(STAGE_TRANSITIONS, record.state, state, what=f"the stage {name!r}", stage=name)
-            after = replace(record, state=state, **(changes if state is to else {}))
-            said = self.event("stage_state", after.reason, stage=name, before=record.state.value, state=state.value)
-            self._save_stage(after, (*events, said) if state is to else (said,))
-            record = after
+            before, more = record.state.value, changes if state is to else {}
+            record = replace(record, state=state, **more)
+            said = self.event("stage_state", record.reason, stage=name, before=before, state=state.value)
+            self.put(record, *(events if state is to else ()), said)
         return record
 
     def move_run(self, to: StageState, *events: PipelineEvent, **changes: Any) -> RunRecord:
@@ -126,17 +125,9 @@ class RunState:
         """What changes, with a reason that may be saved: it may quote a program or an agent."""
         return {**changes, "reason": self.masked(changes["reason"])} if "reason" in changes else changes
 
-    def tell(self, *events: PipelineEvent) -> None:
-        """Save events that change nothing."""
-        self._save(self.run, events)
-
-    def note(self, words: str, *, stage: str = "") -> None:
-        """Save something that is worth knowing."""
-        self.tell(self.event("note", words, stage=stage))
-
-    def _save_stage(self, record: StageRecord, events: tuple[PipelineEvent, ...]) -> None:
-        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
-        self._save(replace(self.run, stages=stages), events)
+    def tell(self, kind: str, words: str, *, stage: str = "", **facts: Fact) -> None:
+        """Save an event that changes nothing."""
+        self._save(self.run, (self.event(kind, words, stage=stage, **facts),))
 
     def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...]) -> None:
         changed = replace(run, updated_at=datetime.now(UTC))
@@ -185,16 +176,9 @@ class RunFiles:
         """The same, and it is a directory of its own: what an agent put in its place is gone."""
         folder = self.workspace(stage)
         if self.checkout is None:
-            self._made(folder.parent)
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 folder.unlink()
-            folder.mkdir(mode=0o700, exist_ok=True)
-        return folder
-
-    def _made(self, folder: Path) -> Path:
-        below = folder.relative_to(self._directory)
-        for part in (*reversed(below.parents), below):
-            (self._directory / part).mkdir(mode=0o700, exist_ok=True)
+            _make(folder)
         return folder
 
     def attempt(self, stage: str, number: int, file: str) -> str:
@@ -203,12 +187,14 @@ class RunFiles:
 
     def made_attempt(self, stage: str, number: int) -> Path:
         """The folder of the files about an attempt, made if it is not there."""
-        return self._made((self._directory / self.attempt(stage, number, "file")).parent)
+        folder = self.of_stage(stage) / f"attempt-{number}"
+        _make(folder)
+        return folder
 
     def write(self, name: str, text: str) -> Path:
         """Write a file, in the place of an earlier one; where it is."""
         file = self._directory / name
-        self._made(file.parent)
+        _make(file.parent)
         try:  # a patch has the bytes of its files, whatever they are
             data = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -233,3 +219,10 @@ class RunFiles:
             return file.read_bytes().decode("utf-8", "surrogateescape")
         except OSError:
             return ""
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)

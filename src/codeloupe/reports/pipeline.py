@@ -14,21 +14,9 @@ from shlex import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
-from codeloupe.model.pipeline import (
-    ENDED_STATES,
-    WORKING_STATES,
-    WORKSPACE_ERROR,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    FailedTry,
-    RecoveryStep,
-    RunRecord,
-    StageRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import WORKING_STATES, CriticVerdict, RecoveryStep, RunRecord, StageRecord, StageState
 from codeloupe.reports.history import moment
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
@@ -62,10 +50,9 @@ _STEPS = {
 }
 _NARROWEST = 20
 _POINTS_SHOWN = 5
-_DETAIL_INDENT = 3
-# The branch, the sign, and the gaps between name, state and facts.
-_HEAD_CELLS = 9
 _LABEL_CELLS = 10
+# Before the details of a stage: its part of the tree, and as much again.
+_DETAIL_CELLS = 6
 _COLUMNS = (
     Column("RUN"),
     # The name of a run begins with it.
@@ -153,11 +140,12 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
     verb, resume = "codeloupe pipeline", f"codeloupe pipeline resume {run.run_id}"
     waits, failed, outdated = [], [], []
     for stage in run.stages:
-        retry = (f"{resume} --retry {quote(stage.name)}", "tries it again; add --note to say what to do differently")
+        again = f"{resume} --retry {quote(stage.name)}"
+        retry = (again, "tries it again; add --note to say what to do differently")
         if stage.state is StageState.FAILED:
             failed.append(retry)
         elif stage.state is StageState.COMPLETED and stage.outdated:
-            outdated.append((f"{resume} --retry {stage.name}", "runs it again as it is defined now"))
+            outdated.append((again, "runs it again as it is defined now"))
         elif stage.state is StageState.AWAITING_APPROVAL:
             words = f"{run.run_id} {quote(stage.name)}"
             words += " --resume" if run.state is StageState.AWAITING_APPROVAL else ""
@@ -165,21 +153,19 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
             waits += [(f"{verb} approve {words}", "accepts its work and continues")] if has_work(stage) else []
             waits.append((advised, "continues, once you have done what is said above") if advised else retry)
             waits.append((f"{verb} reject {words}", "fails the stage"))
-    match run.state:
-        case StageState.COMPLETED:
-            apply = (f"git apply {quote(str(places.patch))}", "puts the result into your working tree")
-            is_patch = places.patch is not None and run.workspace is WorkspaceKind.WORKTREE
-            return [*([apply] if is_patch else []), *outdated, *failed]
-        case StageState.AWAITING_APPROVAL:
-            return waits
-        case StageState.INTERRUPTED:
-            return [(resume, "continues; finished work is not paid for again")]
-        case StageState.FAILED:
-            return failed
-        case StageState.RUNNING | StageState.PENDING:
-            return [*waits, (f"{verb} status {run.run_id} --follow", "follows it until it stops")]
-        case _:
-            return []
+    if run.state is StageState.COMPLETED:
+        apply = (f"git apply {quote(str(places.patch))}", "puts the result into your working tree")
+        is_patch = places.patch is not None and run.workspace is model.WorkspaceKind.WORKTREE
+        return [*([apply] if is_patch else []), *outdated, *failed]
+    follow = (f"{verb} status {run.run_id} --follow", "follows it until it stops")
+    steps = {
+        StageState.AWAITING_APPROVAL: waits,
+        StageState.INTERRUPTED: [(resume, "continues; finished work is not paid for again")],
+        StageState.FAILED: failed,
+        StageState.RUNNING: [*waits, follow],
+        StageState.PENDING: [*waits, follow],
+    }
+    return steps.get(run.state, [])
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -192,59 +178,56 @@ class Tree(Struct, frozen=True, kw_only=True):
 
     def rows(self, run: RunRecord) -> list[Row]:
         """The whole tree: the run, below it each stage, and below that the verdicts of its gates."""
-        sheet, names = self.sheet, [self._name(stage) for stage in run.stages]
+        # Beside a name is a state, of which the longest has 17 cells, and before it the branch and the sign.
+        room = max(min(self.sheet.width - 26, 32), 8)
+        names = [self.sheet.cut(self.sheet.clean(stage.name), room) for stage in run.stages]
         name_cells = max(map(cells, names), default=0)
         state_cells = max((len(state_in_words(stage.state)) for stage in run.stages), default=0)
-        facts = [
-            self._facts(stage, before.name if before else None)
-            for before, stage in zip((None, *run.stages), run.stages, strict=False)
-        ]
-        taken = name_cells + state_cells + max(map(cells, facts), default=0)
-        are_beside = self.brief or taken + _HEAD_CELLS <= sheet.width
-        rows = list(self._run(run))
+        rows, previous = list(self._run(run)), ""
         for position, stage in enumerate(run.stages):
-            is_last = position == len(run.stages) - 1
-            branch, stem = ("╰─ " if is_last else "├─ "), ("   " if is_last else "│  ")
-            if sheet.ascii_only:
-                branch, stem = ("`- " if is_last else "|- "), ("   " if is_last else "|  ")
-            style, *signs = _LOOKS[stage.state]
-            name, state, about = names[position], state_in_words(stage.state), facts[position]
+            signs = ("`- |- ", "   |  ") if self.sheet.ascii_only else ("╰─ ├─ ", "   │  ")
+            branch, stem = (pair[:3] if position == len(run.stages) - 1 else pair[3:] for pair in signs)
+            style, *sign = _LOOKS[stage.state]
             head: Row = (
                 (branch, "dim"),
-                (f"{signs[sheet.ascii_only]} ", style),
-                (name + " " * (name_cells - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
+                (f"{sign[self.sheet.ascii_only]} ", style),
+                (
+                    names[position] + " " * (name_cells - cells(names[position])),
+                    "bold" if stage.state is not StageState.PENDING else "dim",
+                ),
                 ("  ", ""),
-                (f"{state:<{state_cells}}" if about and are_beside else state, style),
+                (state_in_words(stage.state), style),
+                (" " * (state_cells - len(state_in_words(stage.state)) + 2), ""),
             )
-            indent = (stem + " " * _DETAIL_INDENT, "dim")
-            if are_beside:
-                rows.append((*head, (f"  {about}" if about else "", "dim")))
-            else:
-                rows += [head, *((indent, (line, "dim")) for line in self._lines(about, stem) if line)]
-            rows += [(indent, *detail) for detail in self._details(stage)]
+            rows += self._beside(head, self._facts(stage, previous), "dim", stem=stem)
+            rows += [((f"{stem:<{_DETAIL_CELLS}}", "dim"), *detail) for detail in self._details(stage)]
+            previous = stage.name
         return rows
+
+    def _beside(self, head: Row, text: str, style: str, *, indent: int = 0, stem: str = "") -> list[Row]:
+        """A text beside its head, in lines that keep to the width; below the head where there is too little room."""
+        used = sum(cells(piece) for piece, _ in head)
+        room = self.sheet.width - indent - used
+        if self.brief or cells(text) <= room:
+            return [(*head, (text, style))]
+        above: list[Row] = []
+        if head and room < 30:
+            above, used = [head], _DETAIL_CELLS if stem else 2
+        hang = ((stem, "dim"), (" " * (used - cells(stem)), ""))
+        lines = _wrapped(text, self.sheet.width - indent - used)
+        return above + [(*(hang if number or above else head), (line, style)) for number, line in enumerate(lines)]
 
     def _run(self, run: RunRecord) -> Iterator[Row]:
         state, width, style = state_in_words(run.state), self.sheet.width, _LOOKS[run.state][0]
         name = self.sheet.cut(self.sheet.clean(run.pipeline), max(width - len(state) - 2, _NARROWEST))
-        facts = self._joined([run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage)])
-        head: Row = ((name, "bold"), ("  ", ""), (state, style))
-        if self.brief or cells(name) + len(state) + cells(facts) + 4 <= width:
-            yield (*head, (f"  {facts}", "dim"))
-        else:
-            yield head
-            yield from (((line, "dim"),) for line in _wrapped(facts, width))
+        facts = self._joined(run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage))
+        yield from self._beside(((name, "bold"), ("  ", ""), (state, style), ("  ", "")), facts, "dim")
         # What one of its stages says already is not said twice.
         is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
         if run.reason and not self.brief and not is_said:
-            yield from (((line, style),) for line in _wrapped(self.sheet.clean(run.reason), width))
+            yield from self._beside((), self.sheet.clean(run.reason), style)
 
-    def _name(self, stage: StageRecord) -> str:
-        # Beside it is a state, of which the longest has 17 cells.
-        room = max(min(self.sheet.width - _HEAD_CELLS - 17, 32), 8)
-        return self.sheet.cut(self.sheet.clean(stage.name), room)
-
-    def _facts(self, stage: StageRecord, previous: str | None) -> str:
+    def _facts(self, stage: StageRecord, previous: str) -> str:
         attempt, seconds = counted_attempt(stage), stage_seconds(stage, self.now)
         score = None if attempt is None else attempt.score
         # Of an attempt that is under way nothing is known yet.
@@ -252,14 +235,12 @@ class Tree(Struct, frozen=True, kw_only=True):
         # That a stage follows the one above it goes without saying.
         follows = stage.needs not in ((), (previous,))
         return self._joined(
-            [
-                attempt_in_words(stage),
-                "" if score is None else f"{which} {score}",
-                spent_on(stage.usage),
-                "" if seconds is None else duration(seconds),
-                agent_in_words(stage),
-                f"after {', '.join(stage.needs)}" if follows else "",
-            ]
+            attempt_in_words(stage),
+            "" if score is None else f"{which} {score}",
+            spent_on(stage.usage),
+            "" if seconds is None else duration(seconds),
+            agent_in_words(stage),
+            f"after {', '.join(stage.needs)}" if follows else "",
         )
 
     def _details(self, stage: StageRecord) -> Iterator[Row]:
@@ -282,73 +263,56 @@ class Tree(Struct, frozen=True, kw_only=True):
             label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
             yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_attempt(stage))
 
-    def _failures(self, failures: Sequence[FailedTry], stage: StageRecord) -> Iterator[Row]:
+    def _failures(self, failures: Sequence[model.FailedTry], stage: StageRecord) -> Iterator[Row]:
         """Why it does not go on; what has worked since is only counted."""
         shown = failures if self.verbose else failures[-_POINTS_SHOWN:]
-        calls, named = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
+        calls, named = (sum(each.kind != model.WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
         if rest := calls - named:
             yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
         # What failed alike several times is said once.
-        alike: dict[str, list[FailedTry]] = {}
+        alike: dict[str, list[model.FailedTry]] = {}
         for failure in shown:
-            kind = "" if failure.kind == WORKSPACE_ERROR else f"{failure.kind}: "
+            kind = "" if failure.kind == model.WORKSPACE_ERROR else f"{failure.kind}: "
             reason = f"{kind}{failure.message}{f' ({failure.hint})' if failure.hint else ''}"
             alike.setdefault(reason, []).append(failure)
         for reason, same in alike.items():
             steps = list(dict.fromkeys(_STEPS[failure.step] for failure in same))
             which = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
             words = f"{which} failed{'' if len(same) == len(steps) else f', {len(same)} times in all'}: "
-            if same[0].kind == WORKSPACE_ERROR:
+            if same[0].kind == model.WORKSPACE_ERROR:
                 words = ""
             elif (gate := same[0].gate) is not None:
                 words = f"gate {gate + 1} could not decide{'' if len(same) == 1 else f', {len(same)} times'}: "
             yield from self._prose(f"{words}{reason}", "yellow")
 
-    def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
+    def _attempt(self, attempt: model.AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
         for critique in attempt.critiques:
             yield from self._critique(critique, label, whole=whole)
             if whole and critique.verdict is not CriticVerdict.PASS:
-                yield from self._points(critique.blockers, "x" if self.sheet.ascii_only else "✖")
-                yield from self._points(critique.fixes, "->" if self.sheet.ascii_only else "→")
-        if whole:
-            for note in attempt.notes:
-                yield from self._prose(f"note: {note}", "dim")
-            if self.verbose and attempt.artifacts:
-                yield from self._prose(f"{label}artifacts: {', '.join(attempt.artifacts)}", "dim")
+                for points, signs in ((critique.blockers, ("✖", "x")), (critique.fixes, ("→", "->"))):
+                    shown = points if self.verbose else points[:_POINTS_SHOWN]
+                    for point in shown:
+                        yield from self._prose(point, "", head=((f"  {signs[self.sheet.ascii_only]} ", "dim"),))
+                    if rest := len(points) - len(shown):
+                        yield ((f"  and {rest:,} more", "dim"),)
+        for note in attempt.notes if whole else ():
+            yield from self._prose(f"note: {note}", "dim")
+        if whole and self.verbose and attempt.artifacts:
+            yield from self._prose(f"{label}artifacts: {', '.join(attempt.artifacts)}", "dim")
 
-    def _critique(self, critique: Critique, label: str, *, whole: bool) -> Iterator[Row]:
+    def _critique(self, critique: model.Critique, label: str, *, whole: bool) -> Iterator[Row]:
         """A gate's verdict, with its summary beside it; one line unless the whole of it is wanted."""
-        summary, words = self.sheet.clean(critique.summary), critique_in_words(critique)
-        head: Row = ((label, "dim"), (words, _VERDICT_STYLES[critique.verdict]))
-        beside = cells(label) + len(words) + 2
-        room = self.sheet.width - 2 * _DETAIL_INDENT - beside
-        if not summary or self.brief or not whole:
-            shown = summary if self.brief else self.sheet.cut(summary, room) if room >= 8 else ""
-            yield (*head, (f": {shown}" if shown else "", ""))
-        elif room < 30:
-            yield head
-            yield from (((f"  {line}", ""),) for line in self._lines(summary, " " * (_DETAIL_INDENT + 2)))
-        else:
-            first, *rest = _wrapped(summary, room)
-            yield (*head, (f": {first}", ""))
-            yield from (((" " * beside + line, ""),) for line in rest)
+        summary, words = critique.summary, critique_in_words(critique)
+        head: Row = ((label, "dim"), (f"{words}: " if summary else words, _VERDICT_STYLES[critique.verdict]))
+        if not whole and not self.brief:
+            room = self.sheet.width - _DETAIL_CELLS - cells(label) - len(words) - 2
+            summary = self.sheet.cut(self.sheet.clean(summary), room) if room >= 8 else ""
+        yield from self._prose(summary, "", head=head)
 
-    def _points(self, points: Sequence[str], sign: str) -> Iterator[Row]:
-        for point in points if self.verbose else points[:_POINTS_SHOWN]:
-            lines = self._lines(self.sheet.clean(point), " " * (_DETAIL_INDENT + len(sign) + 3))
-            for number, line in enumerate(lines):
-                yield (f"  {' ' * len(sign) if number else sign} ", "dim"), (line, "")
-        rest = len(points) - _POINTS_SHOWN
-        if rest > 0 and not self.verbose:
-            yield ((f"  and {rest:,} more", "dim"),)
+    def _prose(self, text: str, style: str, head: Row = ()) -> list[Row]:
+        return self._beside(head, self.sheet.clean(text), style, indent=_DETAIL_CELLS)
 
-    def _prose(self, text: str, style: str) -> Iterator[Row]:
-        yield from (((line, style),) for line in self._lines(self.sheet.clean(text), " " * _DETAIL_INDENT))
-
-    def _lines(self, text: str, before: str) -> list[str]:
-        return _wrapped(text, self.sheet.width - _DETAIL_INDENT - cells(before))
-
-    def _joined(self, facts: Sequence[str]) -> str:
+    def _joined(self, *facts: str) -> str:
         sign = " - " if self.sheet.ascii_only else " · "
         return sign.join(self.sheet.clean(fact) for fact in facts if fact)
 
@@ -385,7 +349,7 @@ def _wrapped(text: str, room: int) -> list[str]:
 
 def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:
     """The run as it really is: what its file says is under way is interrupted when no process works on it."""
-    if busy or run.state in ENDED_STATES:
+    if busy or run.state in model.ENDED_STATES:
         return run
     gone = "the process that ran it is gone"
     stages = tuple(
@@ -403,20 +367,14 @@ def exit_code_of(run: RunRecord) -> int | None:
 
     1 is for a run that a gate or a person said no to, 3 for one that waits for a person or could not go on.
     """
-    match run.state:
-        case StageState.COMPLETED:
-            return PASSED
-        case StageState.INTERRUPTED:
-            return INTERRUPTED
-        case StageState.CANCELLED | StageState.AWAITING_APPROVAL:
-            return COULD_NOT_GO_ON
-        case StageState.FAILED:
-            failed = [stage for stage in run.stages if stage.state is StageState.FAILED]
-            last = (critique for stage in failed for each in stage.attempts[-1:] for critique in each.critiques)
-            refused = any(critique.verdict is not CriticVerdict.PASS for critique in last)
-            return FAILED_BY_A_GATE if refused else COULD_NOT_GO_ON
-        case _:
-            return None
+    if run.state is StageState.FAILED:
+        failed = [stage for stage in run.stages if stage.state is StageState.FAILED]
+        last = (critique for stage in failed for each in stage.attempts[-1:] for critique in each.critiques)
+        refused = any(critique.verdict is not CriticVerdict.PASS for critique in last)
+        return FAILED_BY_A_GATE if refused else COULD_NOT_GO_ON
+    codes = {StageState.COMPLETED: PASSED, StageState.INTERRUPTED: INTERRUPTED}
+    waits = (StageState.CANCELLED, StageState.AWAITING_APPROVAL)
+    return COULD_NOT_GO_ON if run.state in waits else codes.get(run.state)
 
 
 def state_in_words(state: StageState) -> str:
@@ -424,7 +382,7 @@ def state_in_words(state: StageState) -> str:
     return state.value.replace("_", " ")
 
 
-def counted_attempt(stage: StageRecord) -> AttemptRecord | None:
+def counted_attempt(stage: StageRecord) -> model.AttemptRecord | None:
     """The attempt that speaks for a stage: the one whose work goes on, else the last that produced a result."""
     return stage.chosen_attempt or (stage.attempts[-1] if stage.attempts else None)
 
@@ -434,7 +392,7 @@ def has_work(stage: StageRecord) -> bool:
     return stage.wants_approval != "escalation" or stage.chosen is not None
 
 
-def open_failures(stage: StageRecord) -> list[FailedTry]:
+def open_failures(stage: StageRecord) -> list[model.FailedTry]:
     """What failed and has not worked since: no call produced that attempt, the gate did not decide."""
     kept = {attempt.number: attempt for attempt in stage.attempts if attempt.tree}
     return [
@@ -474,7 +432,7 @@ def agent_in_words(stage: StageRecord) -> str:
     return "" if attempt is None else " ".join(part for part in (attempt.agent, attempt.model) if part)
 
 
-def critique_in_words(critique: Critique) -> str:
+def critique_in_words(critique: model.Critique) -> str:
     """`critic REWORK 50`."""
     score = "" if critique.score is None else f" {critique.score}"
     return f"{critique.gate.value} {critique.verdict.value}{score}"

@@ -22,18 +22,8 @@ from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
-from codeloupe.system.untrusted import (
-    code_span,
-    markdown_cell,
-    markdown_code,
-    markdown_line,
-    markdown_prose,
-    plain_code,
-    plain_line,
-    plain_path,
-    plain_text,
-    without_log_commands,
-)
+from codeloupe.system import untrusted
+from codeloupe.system.untrusted import code_span, markdown_code, markdown_prose, plain_code, plain_line, plain_path
 
 _NOTHING = "There are no commits to review."
 _BLANK = Text("")
@@ -220,7 +210,7 @@ def _closing(page: Page, sweep: CommitSweep) -> list[Text]:
 def render_sweep_markdown(sweep: CommitSweep) -> str:
     """The sweep as Markdown of the kind that forges show."""
     # It may be printed to the log of a CI system, which obeys lines of certain forms wherever they are.
-    return without_log_commands("\n".join(_markdown(sweep)) + "\n")
+    return untrusted.without_log_commands("\n".join(_markdown(sweep)) + "\n")
 
 
 def _markdown(sweep: CommitSweep) -> Iterator[str]:
@@ -256,11 +246,11 @@ def _markdown(sweep: CommitSweep) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    return markdown_line(text, longest=_LONGEST_LINE)
+    return untrusted.markdown_line(text, longest=_LONGEST_LINE)
 
 
 def _cell(text: str) -> str:
-    return markdown_cell(text, longest=200)
+    return untrusted.markdown_cell(text, longest=200)
 
 
 def _markdown_commit(reviewed: CommitReview) -> Iterator[str]:
@@ -385,7 +375,9 @@ def render_sweep_xml(sweep: CommitSweep) -> str:
         _xml_commit(ET.SubElement(commits, "commit"), commit)
     ET.indent(root)
     # As in Markdown.
-    return without_log_commands(f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n')
+    return untrusted.without_log_commands(
+        f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+    )
 
 
 def _xml_commit(element: ET.Element, reviewed: CommitReview) -> None:
@@ -420,7 +412,7 @@ def _xml_finding(element: ET.Element, finding: Finding) -> None:
     _set(element, fingerprint=finding.fingerprint, status=finding.status.value)
     _set(element, anchored=finding.anchored, counts=finding.can_block)
     texts = {
-        "description": plain_text(_description(finding), longest=_LONGEST_XML_TEXT),
+        "description": untrusted.plain_text(_description(finding), longest=_LONGEST_XML_TEXT),
         "evidence": plain_path(place_in_words(finding)),
         "quote": plain_code(finding.evidence, longest=_LONGEST_XML_TEXT),
     }

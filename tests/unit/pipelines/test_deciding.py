@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.engine import calls
 from codeloupe.errors import (
     AgentExecutionError,
     ArtifactError,
     BudgetExhausted,
+    ConfigError,
     Crashed,
     ForbiddenTransition,
     InvalidRequest,
@@ -24,7 +26,7 @@ from codeloupe.errors import (
     WorkspaceError,
 )
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
-from codeloupe.model.agent import Usage
+from codeloupe.model.agent import AgentRequest, PermissionMode, Usage
 from codeloupe.model.pipeline import (
     AttemptRecord,
     CriticVerdict,
@@ -43,12 +45,7 @@ from codeloupe.model.pipeline import (
 from codeloupe.pipelines.context import Joins
 from codeloupe.pipelines.engine import conclusion, given_up, ready, revived
 from codeloupe.pipelines.recovery import (
-    Complete,
-    Escalate,
-    Execute,
-    Fail,
-    Judge,
-    Keep,
+    Action,
     best,
     failed_try,
     kept_after_failure,
@@ -56,7 +53,11 @@ from codeloupe.pipelines.recovery import (
     next_step,
     takeable,
 )
+from codeloupe.pipelines.run import Pipeline, open_run_store
 from codeloupe.pipelines.state import RUN_TRANSITIONS, STAGE_TRANSITIONS, check_transition
+from codeloupe.testing import ScriptedAgent, Text
+from tests import engine_pipelines as play
+from tests.engine_pipelines import Cast, write_pipeline
 
 S = StageState
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL
@@ -237,72 +238,75 @@ def test_a_failure_is_kept_with_its_kind_its_words_and_its_session() -> None:
 
 def test_an_attempt_is_kept_then_judged_by_each_gate_then_it_is_complete() -> None:
     asked = stage(CRITIC, COMMAND)
-    assert next_action(stage(), record()) == Execute(1, FIRST)
-    assert next_action(asked, record(None)) == Keep(1)
-    assert next_action(asked, record(())) == Judge(1, 0)
-    assert next_action(asked, record(((PASS, 90),))) == Judge(1, 1)
-    assert next_action(asked, record(((PASS, 90), (PASS, None)))) == Complete(1)
-    assert next_action(stage(), record(())) == Complete(1)
+    assert next_action(stage(), record()) == Action("execute", 1, step=FIRST)
+    assert next_action(asked, record(None)) == Action("keep", 1)
+    assert next_action(asked, record(())) == Action("judge", 1, gate=0)
+    assert next_action(asked, record(((PASS, 90),))) == Action("judge", 1, gate=1)
+    assert next_action(asked, record(((PASS, 90), (PASS, None)))) == Action("complete", 1)
+    assert next_action(stage(), record(())) == Action("complete", 1)
 
 
 def test_rework_is_followed_by_the_next_attempt_until_the_gate_allows_no_more() -> None:
     asked = stage(CRITIC)
-    assert next_action(asked, record(((REWORK, 50),))) == Execute(2, FIRST)
-    assert next_action(asked, record(((REWORK, 50),), ((REWORK, 70),))) == Execute(3, FIRST)
+    assert next_action(asked, record(((REWORK, 50),))) == Action("execute", 2, step=FIRST)
+    assert next_action(asked, record(((REWORK, 50),), ((REWORK, 70),))) == Action("execute", 3, step=FIRST)
     third = next_action(asked, record(((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),)))
-    assert third == Complete(2, "attempt 2 was taken without a PASS: its score, 70, is the best")
+    assert third == Action("complete", 2, "attempt 2 was taken without a PASS: its score, 70, is the best")
     low = next_action(asked, record(((REWORK, 20),), ((REWORK, 30),), ((REWORK, 25),)))
     told = "no attempt passed every gate after 3 attempts, and the best score, 30, is too low to be taken"
-    assert low == Escalate(2, told)
+    assert low == Action("escalate", 2, told)
 
 
 def test_a_fail_ends_it_at_once_and_keeps_the_better_attempt() -> None:
     action = next_action(stage(CRITIC), record(((REWORK, 60),), ((FAIL, 10),)))
-    assert isinstance(action, Fail)
-    assert action.attempt == 1
+    assert (action.do, action.attempt) == ("fail", 1)
     assert "gate failed attempt 2" in action.reason
     assert "attempt 1 is kept, since its score, 60, is better" in action.reason
-    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Fail(1, "the critic gate failed attempt 1")
+    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Action("fail", 1, "the critic gate failed attempt 1")
 
 
 def test_the_best_of_several_faces_the_gates_that_it_has_not_faced() -> None:
     asked, refused = stage(CRITIC, COMMAND), (REWORK, None)
     scores: tuple[tuple[Word, ...], ...] = (((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),))
-    assert next_action(asked, record(*scores)) == Judge(2, 1)
-    assert isinstance(next_action(asked, record(scores[0], (*scores[1], (PASS, None)), scores[2])), Complete)
-    assert next_action(asked, record(scores[0], (*scores[1], refused), scores[2])) == Judge(3, 1)
-    assert isinstance(next_action(asked, record(*((*score, refused) for score in scores))), Escalate)
+    assert next_action(asked, record(*scores)) == Action("judge", 2, gate=1)
+    assert next_action(asked, record(scores[0], (*scores[1], (PASS, None)), scores[2])).do == "complete"
+    assert next_action(asked, record(scores[0], (*scores[1], refused), scores[2])) == Action("judge", 3, gate=1)
+    assert next_action(asked, record(*((*score, refused) for score in scores))).do == "escalate"
     for word in ((PASS, 90), (REWORK, 70)):
         # What a command refused is not told as a score that is too low.
         action = next_action(asked, record(*[(word, refused)] * 3))
-        assert action == Escalate(3, "no attempt passed every gate after 3 attempts: critic")
-    assert isinstance(next_action(stage(COMMAND), record(*[(refused,)] * 3)), Escalate)
+        assert action == Action("escalate", 3, "no attempt passed every gate after 3 attempts: critic")
+    assert next_action(stage(COMMAND), record(*[(refused,)] * 3)).do == "escalate"
 
 
 def test_a_failure_is_recovered_from_for_its_own_attempt_or_gate() -> None:
     again = (failed(), failed(step=RETRY, session_id="s-1", agent="codex", resumable=True, tree="t"))
-    assert next_action(stage(), record(failures=again[:1])) == Execute(1, RETRY)
-    assert next_action(stage(), record(failures=again)) == Execute(1, RESUME, session="s-1", agent="codex", tree="t")
-    assert next_action(stage(CRITIC), record(((REWORK, 50),), failures=again)) == Execute(2, FIRST)
-    assert next_action(stage(), record(None, failures=(failed(),))) == Keep(1)
-    assert isinstance(next_action(stage(), record(None, failures=(failed("workspace_error"),))), Escalate)
+    assert next_action(stage(), record(failures=again[:1])) == Action("execute", 1, step=RETRY)
+    assert next_action(stage(), record(failures=again)) == Action(
+        "execute", 1, step=RESUME, session="s-1", agent="codex", tree="t"
+    )
+    assert next_action(stage(CRITIC), record(((REWORK, 50),), failures=again)) == Action("execute", 2, step=FIRST)
+    assert next_action(stage(), record(None, failures=(failed(),))) == Action("keep", 1)
+    assert next_action(stage(), record(None, failures=(failed("workspace_error"),))).do == "escalate"
     busy = failed("overloaded", gate=0, retryable=True)
-    assert next_action(stage(CRITIC), record((), failures=(busy,))) == Judge(1, 0)
-    assert next_action(stage(CRITIC), record((), failures=(busy, busy))) == Escalate(1, "overloaded (after 2 tries)")
+    assert next_action(stage(CRITIC), record((), failures=(busy,))) == Action("judge", 1, gate=0)
+    assert next_action(stage(CRITIC), record((), failures=(busy, busy))) == Action(
+        "escalate", 1, "overloaded (after 2 tries)"
+    )
     lasting = failed("output_invalid", gate=0)
-    assert next_action(stage(CRITIC), record((), failures=(lasting,))) == Escalate(1, "output_invalid")
+    assert next_action(stage(CRITIC), record((), failures=(lasting,))) == Action("escalate", 1, "output_invalid")
 
 
 def test_after_a_persons_answer_what_was_before_no_longer_counts() -> None:
     low: tuple[tuple[Word, ...], ...] = (((REWORK, 20),),) * 3
     broken = {"attempts_before": 1, "failures_before": 1}
     rows = [
-        (stage(CRITIC), record(*low, attempts_before=3), Execute(4, FIRST)),
-        (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Execute(5, FIRST)),
-        (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Execute(1, FIRST)),
-        (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Execute(2, FIRST)),
-        (stage(CRITIC), record((), failures=(failed("not_logged_in", gate=0),), **broken), Judge(1, 0)),
-        (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Keep(1)),
+        (stage(CRITIC), record(*low, attempts_before=3), Action("execute", 4, step=FIRST)),
+        (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Action("execute", 5, step=FIRST)),
+        (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Action("execute", 1, step=FIRST)),
+        (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Action("execute", 2, step=FIRST)),
+        (stage(CRITIC), record((), failures=(failed("not_logged_in", gate=0),), **broken), Action("judge", 1, gate=0)),
+        (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Action("keep", 1)),
     ]
     assert [next_action(asked, known) for asked, known, _ in rows] == [action for *_, action in rows]
 
@@ -418,3 +422,64 @@ def test_joined_work_is_not_taken_for_another_and_a_conflict_is_refused_every_ti
             asyncio.run(refusing.together(("x", "y"), trees))
         assert "let y need x in /p.yaml" in refused.value.hint
         assert "`codeloupe pipeline resume r --accept-changes --retry y`" in refused.value.hint
+
+
+def test_an_agent_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "agent": "scripted"})
+    cast = Cast({"write": [Text("a")]})
+    with pytest.raises(ConfigError, match="there is no agent 'scripted'"):
+        play.run(file, cast, tmp_path / "state", agents={}, agent=None)
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def test_an_expert_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    gate = {"kind": "review", "experts": ["astrology"]}
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
+    with pytest.raises(ConfigError, match="the review gate of the stage write cannot be used: .*astrology"):
+        play.run(file, Cast({"write": [Text("a")]}), tmp_path / "state")
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def request(folder: Path, **more: object) -> AgentRequest:
+    fields: dict[str, object] = {"prompt": "Look.", "working_dir": folder}
+    return AgentRequest(**{**fields, **more})  # type: ignore[arg-type]  # each test names what it changes
+
+
+def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path) -> None:
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
+    assert keys.key_of(request(tmp_path), agent) is None
+    keys.tell(tmp_path, "tree-1", 0)
+    first = keys.key_of(request(tmp_path), agent)
+    assert first is not None
+    assert first == keys.key_of(request(tmp_path), agent)
+    keys.tell(tmp_path, "tree-2", 0)
+    assert keys.key_of(request(tmp_path), agent) != first
+    # A call that has failed is made anew, not answered by what failed.
+    keys.tell(tmp_path, "tree-1", 1)
+    assert keys.key_of(request(tmp_path), agent) != first
+
+
+def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
+    keys.tell(tmp_path, "tree-1", 0)
+    assert keys.key_of(request(tmp_path, permission_mode=PermissionMode.ACCEPT_EDITS), agent) is None
+    assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None
+
+
+@pytest.mark.defect("P8")
+def test_an_agent_that_nobody_brings_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    cases: dict[str, dict[str, Any]] = {
+        "stage": {"stages": [{"name": "write", "agent": "writr"}]},
+        "gate": {"stages": [{"name": "write", "gate": {"kind": "critic", "agent": "writr"}}]},
+        "gates": {"stages": [{"name": "write", "gates": [{"kind": "critic", "agent": "writr"}]}]},
+        "defaults": {"stages": [{"name": "write"}], "defaults": {"agent": "writr"}},
+    }
+    for name, keys in cases.items():
+        stages = keys.pop("stages")
+        file = write_pipeline(tmp_path / name, *stages, **keys)
+        with pytest.raises(ConfigError) as refused:
+            play.run(file, Cast({}), tmp_path / "state", agents={"writer": ScriptedAgent([Text("a")])}, agent=None)
+        assert (refused.value.message, refused.value.hint) == ("there is no agent 'writr'", "did you mean `writer`?")
+        with pytest.raises(ConfigError, match=r"pipeline\.yaml:1: .*found 'writr'") as refused:
+            Pipeline.load(file, agents=["writer"])
+        assert "did you mean `writer`?" in refused.value.hint

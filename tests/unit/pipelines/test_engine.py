@@ -1,20 +1,29 @@
+"""A run by the engine: stages, gates, recovery, and what people decide."""
+
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from codeloupe.errors import NotLoggedIn
+from codeloupe.errors import Crashed, NotLoggedIn
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
+from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RecoveryStep, RunRecord, StageRecord, StageState
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.testing import Text
+from codeloupe.pipelines.run import open_run_store
+from codeloupe.testing import Json, Text
 from codeloupe.testing.agent import AgentStep
-from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, run, write_pipeline, writing
+from tests import engine_pipelines as play
+from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, person, resume, run, write_pipeline, writing
+from tests.rows import each
 
 pytestmark = pytest.mark.program
+
 
 S = StageState
 
@@ -121,27 +130,6 @@ def test_no_more_stages_work_at_a_time_than_the_pipeline_allows(tmp_path: Path) 
     assert (ran.record.state, cast.agent.max_seen) == (S.COMPLETED, 1)
 
 
-def test_two_stages_that_changed_one_file_differently_are_named_where_they_meet(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p", {"name": "one"}, {"name": "two"}, {"name": "join", "needs": ["one", "two"]}, {"name": "other"}
-    )
-    cast = Cast(
-        {
-            "one": [writing({"a.md": "one", "b.md": "b"})],
-            "two": [writing({"a.md": "two"})],
-            "join": [Text("joined")],
-            "other": [Text("other")],
-        }
-    )
-    ran = run(file, cast, tmp_path / "state")
-    join = ran.record.stage("join")
-    assert (ran.record.state, join.state) == (S.AWAITING_APPROVAL, S.AWAITING_APPROVAL)
-    assert "a.md" in join.reason
-    assert "b.md" not in join.reason
-    assert "join" not in cast.calls
-    assert ran.record.stage("other").state is S.COMPLETED
-
-
 def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "one"}, {"name": "two"})
     cast = Cast({"one": [writing({"a.md": "one"})], "two": [writing({"a.md": "two"})]})
@@ -182,7 +170,7 @@ def test_a_failure_that_fails_the_run_lets_what_is_under_way_finish(tmp_path: Pa
     )
     cast = Cast({"bad": [failing(NotLoggedIn)], "under-way": [writing({"a.md": "a"})], "later": [Text("x")]})
     has_failed = asyncio.Event()
-    agent = HeldAgent(cast)
+    agent = play.HeldAgent(cast)
     agent.hold("bad", until=agent.begun["under-way"])
     agent.hold("under-way", until=has_failed)
 
@@ -225,18 +213,6 @@ def test_a_stage_is_told_the_inputs_that_it_names(tmp_path: Path) -> None:
     assert dict(ran.record.inputs) == {"topic": "rivers", "secret-word": "xyzzy"}
 
 
-def test_the_budget_of_a_stage_covers_its_gates_and_all_its_attempts(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic", "budget": 1.0})
-    cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [critique("REWORK", 10)]}, cost_usd=0.4)
-    ran = run(file, cast, tmp_path / "state")
-    limits = [round(request.max_budget_usd or 0.0, 3) for request in cast.agent.requests]
-    assert limits == [1.0, 0.6, 0.2]
-    stage = ran.record.stage("write")
-    assert stage.state is S.AWAITING_APPROVAL
-    assert stage.failures[-1].kind == "budget_exhausted"
-    assert len(stage.attempts) == 1
-
-
 def test_every_step_is_shown_to_whoever_watches_and_a_broken_display_breaks_nothing(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write"})
     seen: list[tuple[str, StageState]] = []
@@ -262,3 +238,267 @@ def test_what_was_asked_and_answered_is_kept_for_each_attempt(tmp_path: Path) ->
     for file in folder.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+# Longer than any test: whoever is waited for comes, or is not waited for.
+APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": "10m"}
+
+
+def test_a_person_may_ask_for_as_many_attempts_as_they_like_and_their_words_reach_the_agent(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
+    cast = Cast({"write": [writing({"a.md": str(number)}) for number in range(9)]})
+    wishes = [Decision.RETRY] * 5 + [Decision.APPROVE]
+    ran = run(file, cast, tmp_path / "state", ask_person=person(*wishes, note="make it shorter"))
+    assert ran.record.state is S.COMPLETED
+    assert len(cast.calls) == 6
+    assert cast.agent.requests[1].prompt.count("make it shorter") == 1
+    assert ran.result() == {"a.md": "5"}
+
+
+def test_gates_behind_an_approval_still_have_their_say(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gates": [APPROVAL, "critic"]})
+    cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [critique("FAIL", 5)]})
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    assert ran.record.stage("write").state is S.FAILED
+    assert ran.states("write") == ["running", "gating", "awaiting_approval", "gating", "failed"]
+
+
+def when(kind: str, act: Callable[[RunRecord], object]) -> Callable[[RunRecord, PipelineEvent], None]:
+    """A display that does something when an event of a kind comes."""
+
+    def watch(record: RunRecord, event: PipelineEvent) -> None:
+        if event.kind == kind:
+            act(record)
+
+    return watch
+
+
+def test_the_word_of_another_process_is_heard_while_somebody_sits_at_the_terminal(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
+    ended: list[str] = []
+
+    async def never(stage: StageRecord, question: str) -> Approval | None:
+        Ran(record[0], tmp_path / "state").say(stage.name, Decision.APPROVE)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(question)
+        return None
+
+    record: list[RunRecord] = []
+    watch = when("approval_wanted", record.append)
+    ran = run(file, Cast({"write": [Text("a")]}), tmp_path / "state", ask_person=never, watch=watch)
+    assert (ran.record.state, ended) == (S.COMPLETED, ["Is it fine?"])
+
+
+def test_a_person_takes_the_best_of_what_no_gate_let_pass(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    cast = Cast(
+        {"write": [writing({"a.md": f"attempt {number}"}) for number in (1, 2, 3)]},
+        {"write": [critique("REWORK", score) for score in (20, 30, 25)]},
+    )
+    asked: list[str] = []
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE, asked=asked))
+    assert ran.record.state is S.COMPLETED
+    assert "too low to be taken" in asked[0]
+    assert ran.result() == {"a.md": "attempt 2"}
+
+
+def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [failing(NotLoggedIn)]})
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    assert ran.record.stage("write").state is S.AWAITING_APPROVAL
+    (note,) = ran.events("note")
+    again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` tries it again"
+    assert note.message == f"a person approved it, but it has no work to approve; {again}"
+
+
+def test_a_failed_stage_that_a_person_has_tried_again_brings_the_given_up_ones_back(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
+    cast = Cast(
+        {"write": [writing({"a.md": "bad"}), writing({"a.md": "good"})], "use": [Text("used")]},
+        {"write": [critique("FAIL", 5), critique("PASS", 95)]},
+    )
+    ran = run(file, cast, tmp_path / "state")
+    assert ran.record.state is S.FAILED
+    assert resume(ran, cast).record == ran.record
+    ran.say("write", Decision.RETRY, "the requirements were changed")
+    again = resume(ran, cast)
+    assert (again.record.state, [stage.state for stage in again.record.stages]) == (S.COMPLETED, [S.COMPLETED] * 2)
+    assert again.result() == {"a.md": "good", "use-output.md": "used\n"}
+    assert "the requirements were changed" in cast.agent.requests[2].prompt
+
+
+def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "waits", "gate": APPROVAL},
+        {"name": "fails", "on_failure": "fail"},
+    )
+    is_asked = asyncio.Event()
+
+    async def never(_stage: StageRecord, _question: str) -> Approval | None:
+        is_asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    cast = Cast({"waits": [Text("a")], "fails": [failing(NotLoggedIn)]})
+    agent = play.HeldAgent(cast)
+    agent.hold("fails", until=is_asked)
+    ran = run(file, cast, tmp_path / "state", ask_person=never, agents={"scripted": agent})
+    assert (ran.record.state, ran.record.stage("waits").state) == (S.FAILED, S.AWAITING_APPROVAL)
+
+
+@each("decision", [Decision.APPROVE, Decision.REJECT])
+def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_path: Path, decision: Decision) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
+        {"name": "slow"},
+        {"name": "slower", "needs": ["slow"]},
+    )
+    cast = Cast(
+        {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
+        {"write": [critique("REWORK", 1)]},
+    )
+    state = tmp_path / "state"
+    watch = when("approval_wanted", lambda record: Ran(record, state).say("write", decision))
+    ran = run(file, cast, state, watch=watch)
+    expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
+    assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
+
+
+@each(("decision", "gate"), itertools.product((Decision.APPROVE, Decision.RETRY), ("approval", "critic")))
+def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_lost(
+    tmp_path: Path, decision: Decision, gate: str
+) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
+    texts = [writing({"a.md": f"{number}\n"}) for number in (1, 2, 3)]
+    cast = Cast({"write": texts}, {"write": [critique("REWORK", score) for score in (30, 20, 10)]})
+    ran = run(file, cast, tmp_path / "state")
+    workspace = ran.directory / "stages" / "write" / "work"
+    assert files_in(workspace) == {"a.md": "1\n"}, "the best attempt is there to be looked at"
+    (workspace / "a.md").write_text("mended\n", encoding="utf-8")
+    ran.say("write", decision)
+    ran = resume(ran, cast)
+    patch = (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
+    assert "-1\n+mended\n" in patch
+    [note] = ran.events("note", "write")
+    assert note.message.endswith("is no part of attempt 1; it is kept in stages/write/attempt-1/by-hand.patch")
+    assert decision is Decision.RETRY or ran.result() == {"a.md": "1\n"}
+
+
+def say(ran: Ran, stage: str, decision: Decision, note: str = "") -> None:
+    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage=stage, decision=decision, note=note))
+
+
+def crashing(files: dict[str, str], **more: Any) -> AgentStep:
+    """A step that writes files and then fails."""
+
+    def step(request: AgentRequest) -> AgentStep:
+        writing(files)(request)
+        return failing(Crashed, **more)
+
+    return step
+
+
+def test_each_step_of_recovery_is_visible_in_order(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [failing(Crashed, "it fell over", session_id="s-1")]})
+    ran = run(file, cast, tmp_path / "state")
+    assert [event.facts["step"] for event in ran.events("recovery")] == ["retry", "resume", "fresh", "escalate"]
+    assert [event.facts["step"] for event in ran.events("try_failed")] == ["first", "retry", "resume", "fresh"]
+    assert ran.states("write") == ["running", *["recovering", "running"] * 3, "recovering", "awaiting_approval"]
+    stage = ran.record.stage("write")
+    assert [failure.step.value for failure in stage.failures] == ["first", "retry", "resume", "fresh"]
+    assert stage.failures[0].kind == "crashed"
+    assert "it fell over" in stage.reason
+    assert "(after 4 tries)" in stage.reason
+    order = [event.kind for event in ran.journal if event.kind in ("try_failed", "recovery", "approval_wanted")]
+    assert order == ["try_failed", "recovery"] * 4 + ["approval_wanted"]
+
+
+def test_retry_and_fresh_begin_anew_and_a_resumed_session_finds_what_it_left(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    seen: list[tuple[str | None, dict[str, str], bool]] = []
+
+    def looking(step: AgentStep) -> AgentStep:
+        def look(request: AgentRequest) -> AgentStep:
+            told = "Attempt History" in request.prompt
+            assert request.fork_session is (request.resume_session is not None)
+            seen.append((request.resume_session, files_in(request.working_dir), told))
+            return step
+
+        return look
+
+    steps = [
+        writing({"a.md": "one"}),
+        looking(crashing({"half.md": "first"}, session_id="s-1")),
+        looking(crashing({"half.md": "second"}, session_id="s-2")),
+        looking(crashing({"more.md": "third"}, session_id="s-3")),
+        looking(writing({"a.md": "fresh"})),
+    ]
+    cast = Cast({"write": steps}, {"write": [critique("REWORK", 50, "more"), critique("PASS", 90)]})
+    ran = run(file, cast, tmp_path / "state")
+    assert seen == [
+        (None, {"a.md": "one"}, True),
+        (None, {"a.md": "one"}, True),
+        ("s-2", {"a.md": "one", "half.md": "second"}, True),
+        (None, {}, False),
+    ]
+    assert ran.record.state is S.COMPLETED
+    assert ran.record.stage("write").attempts[1].step is RecoveryStep.FRESH
+    assert ran.result() == {"a.md": "fresh"}
+
+
+def test_what_trying_again_cannot_mend_stops_for_a_person_who_then_has_it_tried_again(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"}, {"name": "use", "needs": ["write"]})
+    cast = Cast({"write": [failing(NotLoggedIn, "log in first"), writing({"a.md": "a"})], "use": [Text("used")]})
+    ran = run(file, cast, tmp_path / "state")
+    assert cast.calls == ["write"]
+    assert ran.record.state is S.AWAITING_APPROVAL
+    again = resume(ran, cast)
+    assert (again.record.state, cast.calls) == (S.AWAITING_APPROVAL, ["write"])
+    ran.say("write", Decision.RETRY, "you are logged in now")
+    again = resume(ran, cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "write", "use"])
+    assert "you are logged in now" in cast.agent.requests[1].prompt
+    assert again.events("approval_given")[0].facts["decision"] == "retry"
+
+
+def test_a_critic_that_cannot_be_understood_is_never_a_pass_and_costs_the_stage_no_other_call(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    odd = Json({"verdict": "fine", "score": 99})
+    cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [odd, odd, critique("PASS", 90)]})
+    ran = run(file, cast, tmp_path / "state")
+    stage = ran.record.stage("write")
+    assert stage.state is S.AWAITING_APPROVAL
+    assert "cannot be understood" in stage.reason
+    assert cast.calls == ["write", "critic of write", "critic of write"]
+    assert stage.failures[0].gate == 0
+    ran.say("write", Decision.RETRY)
+    again = resume(ran, cast)
+    assert again.record.state is S.COMPLETED
+    assert cast.calls == ["write", *["critic of write"] * 3]
+
+
+def test_secrets_in_failures_are_not_written_down(tmp_path: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    ran = run(
+        file, Cast({"write": [failing(NotLoggedIn, f"refused {token}", hint=f"not {token}")]}), tmp_path / "state"
+    )
+    assert "refused [redacted]" in ran.record.stage("write").reason
+    for name in ("run.json", "journal.jsonl"):
+        assert token not in (ran.directory / name).read_text()
+
+
+def test_what_the_first_call_of_a_session_made_is_an_artifact_of_the_one_that_resumed_it(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    half = crashing({"a.md": "half\n", "b.bin": "no\n"}, session_id="s-1")
+    steps = [half, half, writing({"c.md": "rest\n"})]
+    ran = run(file, Cast({"write": steps}), tmp_path / "state")
+    attempt = ran.record.stage("write").attempts[0]
+    assert attempt.step is RecoveryStep.RESUME
+    assert attempt.artifacts == ("a.md", "c.md")

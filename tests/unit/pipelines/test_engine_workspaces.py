@@ -1,27 +1,39 @@
+"""Where a run works, with whose agents, and within which limits."""
+
 from __future__ import annotations
 
+import asyncio
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.errors import ConfigError, Crashed, WorkspaceError
+from codeloupe.errors import ConfigError, Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
-from codeloupe.model.agent import AgentRequest
-from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
-from codeloupe.pipelines.run import open_run_store
-from codeloupe.testing import Json, Text
-from codeloupe.testing.agent import AgentStep
-from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
+from codeloupe.model.agent import AgentLimits, AgentRequest
+from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, RecoveryStep, StageRecord, StageState
+from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.store.database import DATABASE_NAME
+from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
+from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, options, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
 from tests.rows import each
 
 S = StageState
+
+
 OFFLINE = Settings(reviewer_type="offline")
+
+
 FAULTY = "import subprocess\n\n\ndef go(name):\n    subprocess.run('ls ' + name, shell=True)\n"
+
+
 SOUND = "import subprocess\n\n\ndef go(name):\n    subprocess.run(['ls', name], check=True)\n"
 
 
@@ -150,7 +162,6 @@ def made_a_file(work: Path, _outside: Path) -> None:
     work.write_text("a file")
 
 
-@pytest.mark.program
 @each("replaced", [removed, made_a_link, made_a_file])
 def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_again(
     tmp_path: Path, replaced: Callable[[Path, Path], None]
@@ -174,7 +185,6 @@ def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_
     assert files_in(outside) == {"secret.md": "secret"}
 
 
-@pytest.mark.program
 def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,3 +317,265 @@ def test_a_run_whose_repository_was_moved_away_goes_on_when_it_is_back(project: 
     moved.rename(project.path)
     assert resume(ran, cast).record.state is S.COMPLETED
     assert cast.calls == ["write", "next"]
+
+
+def test_importing_the_package_does_not_load_the_engine() -> None:
+    code = "import codeloupe, sys; print([name for name in sys.modules if 'pipeline' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_stage_and_a_critic_have_the_agents_and_models_that_they_name(tmp_path: Path) -> None:
+    """An agent of the caller takes the place of the built-in one of that name."""
+    passing = critique("PASS", 90)
+    stages: list[dict[str, Any]] = [
+        {"name": "own", "agent": "codex", "model": "m-stage", "gate": "critic"},
+        {"name": "other", "agent": "codex", "gate": {"kind": "critic", "agent": "gemini", "model": "m-gate"}},
+        {"name": "usual", "gate": "critic"},
+    ]
+    file = write_pipeline(tmp_path / "p", *stages)
+    agents = {
+        name: ScriptedAgent(
+            [
+                lambda request: (
+                    passing if "gate" in request.labels else writing({f"{request.labels['stage']}.md": "a"})(request)
+                )
+            ],
+            name=name,
+        )
+        for name in ("codex", "gemini", "claude_cli")
+    }
+    wishes = RunOptions(
+        settings=Settings(), agents=agents, agent="claude_cli", model="m-run", state_directory=tmp_path / "state"
+    )
+    asyncio.run(Pipeline.load(file).run(options=wishes))
+
+    def asked(name: str) -> list[tuple[str, str, str | None]]:
+        return sorted(
+            (request.labels["stage"], request.labels.get("gate", ""), request.model or "")
+            for request in agents[name].requests
+        )
+
+    assert asked("codex") == [("other", "", "m-run"), ("own", "", "m-stage"), ("own", "critic", "m-stage")]
+    assert asked("gemini") == [("other", "critic", "m-gate")]
+    assert asked("claude_cli") == [("usual", "", "m-run"), ("usual", "critic", "m-run")]
+
+
+def test_a_critics_answer_on_the_same_work_is_bought_once_for_several_runs(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    cast = Cast({"write": [writing({"a.md": "the same"})]}, {"write": [critique("PASS", 90)]})
+    run(file, cast, tmp_path / "state")
+    again = run(file, cast, tmp_path / "state")
+    assert cast.calls == ["write", "critic of write", "write"]
+    critique_ = again.record.stage("write").attempts[0].critiques[0]
+    assert (critique_.usage.cached, critique_.usage.requests) == (1, 0)
+
+
+def test_runs_lie_below_the_state_directory_for_their_user_alone(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [Text("a")]})
+    record = asyncio.run(Pipeline.load(file).run(options=options(cast, tmp_path / "state"), run_id="my-run"))
+    directory = tmp_path / "state" / "pipelines" / "my-run"
+    assert record.run_id == "my-run"
+    assert directory.is_dir()
+    for place in (directory, directory / "stages", directory / "result", directory / "store.git"):
+        assert place.stat().st_mode & 0o077 == 0, place
+    for file in (directory / "run.json", directory / "result.patch"):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: Path) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def named(name: str) -> ScriptedAgent:
+        def step(request: AgentRequest) -> AgentStep:
+            asked.append((name, request.model))
+            return Text("done")
+
+        return ScriptedAgent([step], name=name)
+
+    stages = ({"name": "a", "gate": "approval"}, {"name": "b", "needs": "a", "gate": "approval"}, {"name": "c"})
+    file = write_pipeline(tmp_path / "p", *stages[:2], {**stages[2], "needs": "b"})
+    wish = RunOptions(
+        settings=Settings(),
+        agents={"first": named("first"), "second": named("second")},
+        wait_for_approval=False,
+        state_directory=tmp_path / "state",
+    )
+    begun = asyncio.run(Pipeline.load(file).run(options=replace(wish, agent="first", model="m1")))
+    store = open_run_store(tmp_path / "state")
+    store.put_approval(begun.run_id, Approval(stage="a", decision=Decision.APPROVE))
+    asyncio.run(resume_run(begun.run_id, options=wish))
+    store.put_approval(begun.run_id, Approval(stage="b", decision=Decision.APPROVE))
+    ended = asyncio.run(resume_run(begun.run_id, options=replace(wish, agent="second")))
+    assert asked == [("first", "m1"), ("first", "m1"), ("second", None)]
+    assert (ended.agent, ended.model, ended.state) == ("second", None, StageState.COMPLETED)
+
+
+@pytest.mark.defect("P8")
+def test_a_pipeline_file_can_name_any_agent_that_the_caller_brings(tmp_path: Path) -> None:
+    """Two of them may have the same name of their own, and are still two."""
+    stages: list[dict[str, Any]] = [
+        {"name": "write", "agent": "Writer-2"},
+        {"name": "read", "agent": "house.reader", "writes": False},
+        {"name": "look", "agent": "other", "writes": False, "step": "read.md"},
+        {"name": "judged", "gate": {"kind": "critic", "agent": "judge"}},
+    ]
+    file = write_pipeline(tmp_path / "p", *stages, defaults={"agent": "Writer-2"})
+    agents = {
+        "Writer-2": ScriptedAgent([writing({"a.md": "a"})], name="codex"),
+        "house.reader": ScriptedAgent([Text("read")]),
+        "other": ScriptedAgent([Text("looked")]),
+        "judge": ScriptedAgent([critique("PASS", 90)]),
+    }
+    ran = run(file, Cast({}), tmp_path / "state", agents=agents, agent=None)
+    assert ran.record.state is StageState.COMPLETED, ran.record.reason
+    assert {name: len(agent.requests) for name, agent in agents.items()} == {
+        "Writer-2": 2,
+        "house.reader": 1,
+        "other": 1,
+        "judge": 1,
+    }
+    assert ran.result()["look-output.md"] == "looked\n"
+
+
+FILE = "name: p\nstages: [{name: one, step: one.md, writes: false, gate: {kind: critic, max_attempts: 1}}]\n"
+
+
+def judged(folder: Path, state: Path, verdict: str) -> StageState:
+    """Run a pipeline whose critic says so."""
+
+    def answer(request: AgentRequest) -> AgentStep:
+        is_critic = "gate" in request.labels
+        return Text(f'{{"verdict": "{verdict}", "score": 80, "summary": "so"}}' if is_critic else "The work.")
+
+    agents = {"scripted": ScriptedAgent([answer])}
+    options = RunOptions(repo=folder, agents=agents, agent="scripted", state_directory=state)
+    return asyncio.run(Pipeline.load(folder / "p.yaml").run(options=options)).state
+
+
+def test_what_one_critic_said_there_is_not_heard_by_a_run_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(FILE)
+    (tmp_path / "one.md").write_text("Do the work of one.")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert judged(tmp_path, first, "FAIL") is StageState.FAILED
+    assert judged(tmp_path, second, "PASS") is StageState.COMPLETED
+    assert [(state / DATABASE_NAME).is_file() for state in (first, second)] == [True, True]
+
+
+pytestmark = pytest.mark.program
+
+
+@pytest.mark.defect("P2")
+def test_each_limit_holds_however_often_a_run_is_resumed(tmp_path: Path) -> None:
+    limits: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
+        "max_requests": ({"max_requests": 1}, {}, 1),
+        "max_tokens": ({"max_tokens": 200}, {}, 2),
+        "max_budget_usd": ({"max_budget_usd": 0.3}, {}, 2),
+        "pipeline": ({}, {"max_budget_usd": 0.3}, 2),
+        "stage": ({}, {"defaults": {"budget": 0.3}}, 2),
+    }
+    wrong: dict[str, Any] = {}
+    for name, (wished, keys, most) in limits.items():
+        folder = tmp_path / name
+        file = write_pipeline(folder / "p", {"name": "write", "retries": 0, "gate": "critic"}, **keys)
+        cast = Cast({"write": [Text("a")]}, {"write": [critique("FAIL", 5)]}, cost_usd=0.2)
+        settings = Settings(**wished)
+        ran = run(file, cast, folder / "state", settings=settings)
+        for _ in range(3):
+            ran.say("write", Decision.RETRY)
+            ran = resume(ran, cast, settings=settings)
+        stage = ran.record.stage("write")
+        hint = stage.failures[-1].hint if stage.failures else ""
+        key = {"stage": "budget", "pipeline": "max_budget_usd"}.get(name, name)
+        command = f"codeloupe pipeline resume {ran.record.run_id}"
+        if len(cast.calls) != most or f"`{key}`" not in hint or command not in hint:
+            wrong[name] = (cast.calls, stage.reason, hint)
+    assert wrong == {}
+
+
+@pytest.mark.defect("P2")
+def test_a_request_that_was_out_when_the_process_was_stopped_counts(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [Hang()]})
+    wishes = options(cast, tmp_path / "state", settings=Settings(max_requests=1))
+
+    async def stopped(start: Any) -> None:
+        work = asyncio.create_task(start)
+        while not cast.calls:  # noqa: ASYNC110 - nobody tells when
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(stopped(Pipeline.load(file).run(options=wishes, run_id="r")))
+    record = asyncio.run(resume_run("r", options=wishes))
+    assert cast.calls == ["write"]
+    assert (record.usage.requests, record.usage.unknown_costs) == (1, 1)
+    assert "the run has made 1 of its 1 requests" in record.stage("write").reason
+
+
+@pytest.mark.defect("P2")
+def test_a_review_gate_has_only_what_is_left_of_the_runs_limits(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "review"})
+    cast = Cast({"write": [Text("a")]})
+    ran = run(
+        file, cast, tmp_path / "state", settings=Settings(max_requests=1, reviewer_type="api", api_model="openai/m")
+    )
+    stage = ran.record.stage("write")
+    assert (stage.state, ran.record.usage.requests) == (S.AWAITING_APPROVAL, 1)
+    assert "the run has made 1 of its 1 requests" in stage.reason
+
+
+@pytest.mark.defect("P3")
+def test_without_retries_there_is_exactly_one_call(tmp_path: Path) -> None:
+    errors: list[AgentStep] = [
+        failing(Overloaded),
+        failing(Crashed, session_id="s-1"),
+        failing(TimedOut, session_id="s-1"),
+        failing(OutputInvalid, session_id="s-1"),
+        Text(" "),
+        Json({}),
+    ]
+    wrong: dict[str, Any] = {}
+    for number, error in enumerate(errors):
+        folder = tmp_path / str(number)
+        stage = {"name": "write", "retries": 0, "artifacts": {"required": ["a.md"]}}
+        cast = Cast({"write": [error]})
+        ran = run(write_pipeline(folder / "p", stage), cast, folder / "state")
+        if (len(cast.calls), ran.record.state) != (1, S.AWAITING_APPROVAL):
+            wrong[type(error).__name__] = (cast.calls, ran.record.reason)
+        ran.say("write", Decision.RETRY)
+        again = resume(ran, cast)
+        if len(cast.calls) != 2 or again.record.stage("write").state is not S.AWAITING_APPROVAL:
+            wrong[f"{type(error).__name__} again"] = cast.calls
+    assert wrong == {}
+
+
+@pytest.mark.defect("P2")
+def test_a_budget_holds_for_an_agent_that_cannot_stop_at_a_cost_or_fork_a_session(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
+    plain = AgentLimits(schema=True, resume=True, tools=True, writes=True)
+    steps: list[AgentStep] = [failing(Crashed, session_id="s-1"), failing(Crashed, session_id="s-1"), Text("a")]
+    cast = Cast({"write": steps, "use": [Text("b")]}, {"write": [critique("PASS", 90)]}, cost_usd=0.2, limits=plain)
+    ran = run(file, cast, tmp_path / "state", settings=Settings(max_budget_usd=0.4))
+    assert ran.record.stage("write").attempts[0].step is RecoveryStep.RESUME
+    assert ran.record.stage("use").state is S.AWAITING_APPROVAL
+    assert cast.calls == ["write", "write", "write", "critic of write"]
+
+
+@pytest.mark.defect("P5")
+def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_next_command(tmp_path: Path) -> None:
+    rows: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+        ({"max_budget_usd": 0.3}, {}, "`max_budget_usd` in FILE", " --accept-changes"),
+        ({"max_budget_usd": 9}, {"budget": 0.1}, "its `budget` in FILE", " --accept-changes"),
+        ({}, {}, "`max_budget_usd` in your settings, or CODELOUPE_MAX_BUDGET_USD", ""),
+    ]
+    for number, (keys, of_stage, where, option) in enumerate(rows):
+        folder, cast = tmp_path / str(number), Cast({"one": [Text("a")], "two": [Text("b")]}, cost_usd=0.2)
+        file = write_pipeline(folder / "p", {"name": "one"}, {"name": "two", "needs": ["one"], **of_stage}, **keys)
+        settings = Settings() if keys else Settings(max_budget_usd=0.3)
+        ran = run(file, cast, folder / "state", settings=settings)
+        again = f"`codeloupe pipeline resume {ran.record.run_id}{option} --retry two`"
+        hint = ran.record.stage("two").failures[-1].hint
+        assert hint == f"raise {where.replace('FILE', str(file))}, then {again}", number
