@@ -19,7 +19,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from codeloupe.analysers import programs
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
+from codeloupe.analysers.interface import read_regular_file as read
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
@@ -28,12 +29,9 @@ from codeloupe.system.regex import regex
 
 _ROOT = Path(__file__).parent / "rules"
 _LANGUAGES = tomllib.loads((_ROOT / "languages.toml").read_text(encoding="utf-8"))
+# Each folder of rules and the languages, in ast-grep's spelling, that it is for; and the suffix of each language.
 FOLDERS = {folder: languages.split() for folder, languages in _LANGUAGES["folders"].items()}
-"""Each folder of rules and the languages, in ast-grep's spelling, that it is for."""
-
 EXTENSIONS = {language: suffixes.split()[0] for language, suffixes in _LANGUAGES["suffixes"].items()}
-"""The suffix by which ast-grep knows each language."""
-
 _BY_SUFFIX, _BY_NAME = (
     {word: language for language, words in _LANGUAGES[table].items() for word in words.split()}
     for table in ("suffixes", "names")
@@ -84,39 +82,24 @@ def only_code(text: str) -> str:
     parts = ["<?php "]
     position = 0
     while opening := _OPENING.search(text, position):
-        code_end, closing = _end_of_code(text, opening.end())
-        parts.append("\n" * text.count("\n", position, opening.start()))
-        parts.append(" echo " if opening[0] == "<?=" else " ")
-        parts.append(text[opening.end() : code_end])
-        parts.append(";" if closing < len(text) else "")
-        position = closing
-    parts.append("\n" * text.count("\n", position))
-    return "".join(parts)
-
-
-def _end_of_code(text: str, position: int) -> tuple[int, int]:
-    """Where the code ends, and where the `?>` is.
-
-    They differ when there is a line comment before the `?>`: kept, it would hide the code that follows in its line.
-    """
-    before: re.Match[str] | None = None
-    for part in _CLOSING.finditer(text, position):
-        if part["close"]:
-            commented = before is not None and before["comment"] and before.end() == part.start()
-            return (before.start() if before and commented else part.start()), part.start()
-        before = part
-    return len(text), len(text)
+        parts += "\n" * text.count("\n", position, opening.start()), " echo " if opening[0] == "<?=" else " "
+        before: re.Match[str] | None = None
+        position = code_end = len(text)
+        for part in _CLOSING.finditer(text, opening.end()):
+            if part["close"]:
+                position = code_end = part.start()
+                # Kept, a line comment before the `?>` would hide the code that follows in its line.
+                if before is not None and before["comment"] and before.end() == position:
+                    code_end = before.start()
+                break
+            before = part
+        parts += text[opening.end() : code_end], ";" if position < len(text) else ""
+    return "".join((*parts, "\n" * text.count("\n", position)))
 
 
 # One call may take this long, about twenty times what it takes on an ordinary machine. Past it some file in the
 # batch is made to be slow, and the batch is halved until that file is alone.
 _CALL_SECONDS = 5.0
-_CALL_BYTES_A_SECOND = 100_000
-# Keeps the argument list of one call far below the kernel's limit; each name is ours and short.
-_FILES_A_CALL = 2000
-# ast-grep leaves out a file that is over both; see `file_too_large` in its sources.
-_MAX_BYTES = 3_000_000
-_MAX_LINES = 200_000
 _SCANNED = regex(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
 _FLAGS = (
     "--json=stream",
@@ -127,19 +110,10 @@ _FLAGS = (
 )
 
 
-def _failure(what: str, completed: Completed) -> AnalyserFailed:
-    hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
-    return programs.failure("ast-grep", what, completed.stderr, hint=hint)
-
-
-class AstGrepAnalyser:
-    """Runs the rule pack. `program` is the ast-grep to start; by default the one installed beside codeloupe."""
+class AstGrepAnalyser(Analyser):
+    """Runs the rule pack."""
 
     name = "ast-grep"
-    needs_only_added_lines = False
-
-    def __init__(self, program: str | None = None) -> None:
-        self._program = program
 
     def accepts(self, path: str) -> bool:
         """Whether the pack has rules for the language this file's name speaks of."""
@@ -161,9 +135,11 @@ class AstGrepAnalyser:
             with temporary_directory() as directory:
                 files, failed = await _stage(target, directory)
                 scan = _Scan(program=self._find(), directory=directory, deadline=deadline, files=files)
-                names, broken = list(files), dict[str, str]()
-                for start in range(0, len(names), _FILES_A_CALL):
-                    await programs.in_halves(names[start : start + _FILES_A_CALL], scan.attempt, broken)
+                names = list(files)
+                # So the argument list of one call is far below the kernel's limit; each name is ours and short.
+                for start in range(0, len(names), 2000):
+                    broken = await programs.in_halves(names[start : start + 2000], scan.attempt)
+                    failed |= {files[name]: reason for name, reason in broken.items()}
         except OSError as error:
             raise AnalyserFailed(
                 f"ast-grep could not be given its files: {error}",
@@ -171,7 +147,7 @@ class AstGrepAnalyser:
                 hint="check that the directory for temporary files is writable and not full",
             ) from error
         issues = sorted(set(scan.issues), key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
-        return AnalyserReport(tuple(issues), {**failed, **{files[name]: reason for name, reason in broken.items()}})
+        return AnalyserReport(tuple(issues), failed)
 
     def _find(self) -> str:
         """The program to start. Never `sg`: on Linux that is another program."""
@@ -193,14 +169,14 @@ async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str
         if language is None:
             continue
         try:
-            content = read_regular_file(target.root / path)
+            content = read(target.root / path)
         except OSError as error:
             failed[path] = f"it cannot be read: {error.strerror}"
             continue
         if content.startswith((b"\xff\xfe", b"\xfe\xff")):
             failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
-        elif len(content) > _MAX_BYTES and content.count(b"\n") >= _MAX_LINES:
-            failed[path] = f"it is over {_MAX_BYTES:,} bytes and {_MAX_LINES:,} lines, more than ast-grep takes"
+        elif len(content) > 3_000_000 and content.count(b"\n") >= 200_000:  # see `file_too_large` in its sources
+            failed[path] = "it is over 3,000,000 bytes and 200,000 lines, more than ast-grep takes"
         elif text := _readable(content, language, trusted=target.trusted):
             # An empty file is left out by ast-grep, and there is nothing to find in it.
             name = f"{len(files)}{EXTENSIONS[language]}"
@@ -241,7 +217,7 @@ class _Scan(Struct, frozen=True, kw_only=True):
             hint = "raise the time limit, or review a smaller change"
             raise ProcessTimedOut("ast-grep did not finish its scan in time", program="ast-grep", hint=hint)
         size = sum((self.directory / name).stat().st_size for name in names)
-        seconds = min(left, _CALL_SECONDS + size / _CALL_BYTES_A_SECOND)
+        seconds = min(left, _CALL_SECONDS + size / 100_000)
         try:
             completed = await self._run(names, seconds)
         except OutputTooLarge:
@@ -252,11 +228,12 @@ class _Scan(Struct, frozen=True, kw_only=True):
             return f"ast-grep did not finish with it within {seconds:.0f} s"
         if completed.exit_code < 0:
             return f"ast-grep died of signal {-completed.exit_code}"
-        if completed.exit_code != 0:
-            raise _failure(f"ended with exit code {completed.exit_code}", completed)
         counts = _SCANNED.search(completed.stderr)
-        if counts is None:
-            raise _failure("did not say which files it scanned", completed)
+        if completed.exit_code != 0 or counts is None:
+            hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
+            silent = "did not say which files it scanned"
+            what = f"ended with exit code {completed.exit_code}" if completed.exit_code else silent
+            raise programs.failure("ast-grep", what, completed.stderr, hint=hint)
         if int(counts[1]) - int(counts[2]) != len(names):
             return "ast-grep left it out and did not say why"
         try:
@@ -276,11 +253,12 @@ class _Scan(Struct, frozen=True, kw_only=True):
         argv = (self.program, "scan", *_FLAGS, *options, "--", *(str(self.directory / name) for name in names))
         empty = self.directory / "empty"
         for stalls in range(4):
-            before = _children_seconds()
+            before = os.times()
             try:
                 return await programs.execute(*argv, cwd=empty, home=empty, seconds=seconds)
             except ProcessTimedOut:
-                is_slow = _children_seconds() - before > seconds / 2
+                # How long the children that have ended had a processor; all of them, so it may be more than its own.
+                is_slow = sum(os.times()[2:4]) - sum(before[2:4]) > seconds / 2
                 if stalls == 3 or is_slow or self.deadline - time.monotonic() < seconds:
                     raise
         raise AssertionError
@@ -303,9 +281,3 @@ class _Scan(Struct, frozen=True, kw_only=True):
             body=about["why"],
             suggestion=about["fix"],
         )
-
-
-def _children_seconds() -> float:
-    """How long the children that have ended had a processor; all of them, so it may be more than one's own."""
-    times = os.times()
-    return times.children_user + times.children_system

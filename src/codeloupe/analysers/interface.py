@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -60,23 +60,27 @@ class AnalyserReport(Confidential, frozen=True):
     quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
-class Analyser(Protocol):
-    """One offline analyser."""
+class Analyser(ABC):
+    """One offline analyser; `program` is what it starts instead of the program that is installed with us.
 
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
+    `name` is in reports. With `needs_only_added_lines` a bare diff will do, so that it gets `added_text` too.
+    """
 
-    @property
-    def needs_only_added_lines(self) -> bool:
-        """Whether a bare diff will do, so that it gets `AnalysisTarget.added_text` too."""
+    name: str
+    needs_only_added_lines: bool = False
 
+    def __init__(self, program: str | None = None) -> None:
+        self._program = program
+
+    @abstractmethod
     def accepts(self, path: str) -> bool:
         """Whether it has anything to say about such a file."""
 
+    @abstractmethod
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Analyse. Raises AnalyserFailed or a ProcessError when it cannot; never returns nothing in its place."""
 
+    @abstractmethod
     async def version(self) -> str:
         """The version of its program. Raises as `analyse` does."""
 

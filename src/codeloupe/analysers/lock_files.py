@@ -15,31 +15,34 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Severity, Source
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
-_MAX_BYTES = 32 * 1024**2
 _REQUIREMENTS = regex(r"[\w.-]*requirements[\w.-]*\.txt|[\w-]*constraints[\w-]*\.txt", re.IGNORECASE)
 
 
-class Package(Struct, frozen=True, kw_only=True):
+class Package(Struct, frozen=True):
     """One entry. `source` is where it comes from, empty for the usual registry; `local` for what is in the tree."""
 
     name: str
     version: str
-    source: str
-    hashes: frozenset[str]
-    script: bool
-    local: bool
+    source: str = ""
+    hashes: Iterable[str] = ()
+    script: bool = False
+    local: bool = False
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "hashes", frozenset(filter(None, self.hashes)))
 
 
-def read_lock_file(name: str, content: bytes, *, is_requirements: bool = False) -> tuple[Package, ...]:
+def read_lock_file(name: str, content: bytes, *, is_requirements: bool) -> tuple[Package, ...]:
     """The packages of a lock file with this base name. Raises ValueError when it cannot be read for certain."""
-    if len(content) > _MAX_BYTES:
-        raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
+    if len(content) > 32 * 1024**2:
+        raise ValueError("it is larger than 33,554,432 bytes")
     text = content.decode("utf-8")
     try:
         return tuple(_requirements(text) if is_requirements else _READERS[name.lower()](text))
@@ -54,20 +57,13 @@ def _requirements(text: str) -> Iterator[Package]:
         if words and words[0].startswith("-"):
             option, _, value = " ".join(words).replace("=", " ", 1).partition(" ")
             if re.fullmatch(r"-i|-f|--find[-]links|--(?:extra-)?index[-]url", option):
-                yield _package(option, "", value.strip())
+                yield Package(option, "", value.strip())
         elif words:
             hashes = [word.removeprefix("--hash=") for word in words if word.startswith("--hash=")]
             stated = " ".join(word for word in words if not word.startswith("--hash="))
             name, _, version = re.split(r"[;@]", stated, maxsplit=1)[0].partition("==")
             url = re.search(r"(?:git\+|hg\+|svn\+)?[a-z+]+://\S+", stated)
-            yield _package(name.strip().lower() or stated, version.strip(), url[0] if url else "", hashes)
-
-
-def _package(
-    name: str, version: Any, source: str = "", hashes: Iterable[str] = (), *, script: bool = False, local: bool = False
-) -> Package:
-    stated = frozenset(filter(None, hashes))
-    return Package(name=name, version=version, source=source, hashes=stated, script=script, local=local)
+            yield Package(name.strip().lower() or stated, version.strip(), url[0] if url else "", hashes)
 
 
 def _npm(text: str) -> Iterator[Package]:
@@ -92,15 +88,13 @@ def _npm_dependencies(dependencies: Mapping[str, Any]) -> Iterator[Package]:
 
 
 def _npm_package(name: str, entry: Mapping[str, Any], *, local: bool) -> Package:
-    version = str(entry.get("version", ""))
-    source = entry.get("resolved", "")
-    if not isinstance(source, str):
-        source = ""
+    version, resolved = str(entry.get("version", "")), entry.get("resolved")
+    source = resolved if isinstance(resolved, str) else ""
     if not source and re.match(r"git|https?:|github:", version):
         source = version
     local = local or bool(entry.get("inBundle") or entry.get("bundled")) or source.startswith("file:")
     hashes, script = str(entry.get("integrity", "")).split(), bool(entry.get("hasInstallScript"))
-    return _package(name, version, source, hashes, script=script, local=local)
+    return Package(name, version, source, hashes, script=script, local=local)
 
 
 def _yarn(text: str) -> Iterator[Package]:
@@ -142,7 +136,7 @@ def _yarn_package(header: str, fields: Mapping[str, str]) -> Iterator[Package]:
     if re.fullmatch(r"[0-9a-f]{40}", digest) and not base.startswith("git"):
         hashes.append(f"sha1-{digest}")
         source = base
-    yield _package(name, fields.get("version", ""), source, hashes, local=local)
+    yield Package(name, fields.get("version", ""), source, hashes, local=local)
 
 
 def _pnpm(text: str) -> Iterator[Package]:
@@ -152,13 +146,12 @@ def _pnpm(text: str) -> Iterator[Package]:
     for key, entry in (document.get("packages") or {}).items():
         found = re.fullmatch(r"/?((?:@[^/@]+/)?[^/@]+)[@/](.+)", key)
         name, version = (found[1], found[2].partition("(")[0]) if found else (key, "")
-        resolution = (entry or {}).get("resolution", {})
+        resolution, script = (entry or {}).get("resolution", {}), bool((entry or {}).get("requiresBuild"))
         source = resolution.get("tarball") or resolution.get("repo") or ""
         local = resolution.get("type") == "directory" or source.startswith("file:")
         if resolution.get("repo"):
             source = f"git+{source}#{resolution.get('commit', '')}"
-        script = bool((entry or {}).get("requiresBuild"))
-        yield _package(name, version, source, [resolution.get("integrity", "")], script=script, local=local)
+        yield Package(name, version, source, [resolution.get("integrity", "")], script=script, local=local)
 
 
 def _python(text: str) -> Iterator[Package]:
@@ -184,19 +177,19 @@ def _python(text: str) -> Iterator[Package]:
         hosts = sorted({f"https://{host[2]}" for host in found if host})
         hashes = [str(file.get("hash") or "") for file in files]
         version = str(entry.get("version", ""))
-        yield _package(entry["name"], version, " ".join([where, *hosts]).strip(), hashes, local=local)
+        yield Package(entry["name"], version, " ".join([where, *hosts]).strip(), hashes, local=local)
 
 
 def _pipfile(text: str) -> Iterator[Package]:
     document = _json(text)
     for source in document["_meta"].get("sources", []):
-        yield _package(f"index {source.get('name', '')}", "", str(source["url"]))
+        yield Package(f"index {source.get('name', '')}", "", str(source["url"]))
     for group, entries in document.items():
         for name, entry in entries.items() if group != "_meta" else ():
             where = f"git+{entry['git']}" if entry.get("git") else entry.get("file", "")
             version = str(entry.get("version", entry.get("ref", ""))).lstrip("=")
             local = bool(entry.get("path") or entry.get("editable"))
-            yield _package(name, version, where, entry.get("hashes", []), local=local)
+            yield Package(name, version, where, entry.get("hashes", []), local=local)
 
 
 def _cargo(text: str) -> Iterator[Package]:
@@ -206,28 +199,28 @@ def _cargo(text: str) -> Iterator[Package]:
         source = entry.get("source", "")
         key = f"checksum {entry['name']} {entry['version']} ({source})"
         digest = entry.get("checksum") or checksums.get(key, "")
-        yield _package(entry["name"], entry["version"], source, [digest and f"sha256:{digest}"], local=not source)
+        yield Package(entry["name"], entry["version"], source, [digest and f"sha256:{digest}"], local=not source)
 
 
 def _gems(text: str) -> Iterator[Package]:
     sections = [part.partition("\n") for part in re.split(r"^(?=\S)", text, flags=re.MULTILINE)]
     if not any(name in ("GEM", "GIT", "PATH") and end for name, end, _ in sections):
         raise ValueError("it has no section of gems")
+    lines = [(name, list(filter(str.strip, body.splitlines()))) for name, _, body in sections]
     hashes: dict[tuple[str, str], list[str]] = {}
-    for name, _, body in sections:
-        for line in filter(str.strip, body.splitlines() if name == "CHECKSUMS" else ()):
-            found = re.fullmatch(r"  ([\w.-]+) \(([^)]+)\)(?: (\S+))?", line.rstrip())
-            if found is None:
-                raise ValueError(f"{line.strip()!r} is no checksum of a gem")
-            hashes[found[1], found[2]] = (found[3] or "").split(",")
-    for name, _, body in sections:
+    for line in (line for name, body in lines if name == "CHECKSUMS" for line in body):
+        found = re.fullmatch(r"  ([\w.-]+) \(([^)]+)\)(?: (\S+))?", line.rstrip())
+        if found is None:
+            raise ValueError(f"{line.strip()!r} is no checksum of a gem")
+        hashes[found[1], found[2]] = (found[3] or "").split(",")
+    for name, body in lines:
         remotes: list[str] = []
-        for line in filter(str.strip, body.splitlines() if name in ("GEM", "GIT", "PATH", "PLUGIN SOURCE") else ()):
+        for line in body if name in ("GEM", "GIT", "PATH", "PLUGIN SOURCE") else ():
             if line.startswith("  remote: "):
                 remotes.append(f"git+{line[10:].strip()}" if name == "GIT" else line[10:].strip())
             elif gem := re.fullmatch(r"    ([\w.-]+) \(([^)]+)\)", line):
                 digests = hashes.get((gem[1], gem[2]), [])
-                yield _package(gem[1], gem[2], " ".join(remotes), digests, local=name == "PATH")
+                yield Package(gem[1], gem[2], " ".join(remotes), digests, local=name == "PATH")
             elif not re.match(r"  (specs:|\w+: )|      \S", line):
                 raise ValueError(f"{line.strip()!r} does not belong into a Gemfile.lock")
 
@@ -235,10 +228,10 @@ def _gems(text: str) -> Iterator[Package]:
 def _go(text: str) -> Iterator[Package]:
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
-        if words and (len(words) != 3 or not words[2].startswith("h1:")):
-            raise ValueError(f"line {number} is not `module version h1:hash`")
         if words:
-            yield _package(words[0], words[1], hashes=[words[2]])
+            if len(words) != 3 or not words[2].startswith("h1:"):
+                raise ValueError(f"line {number} is not `module version h1:hash`")
+            yield Package(words[0], words[1], hashes=[words[2]])
 
 
 def _composer(text: str) -> Iterator[Package]:
@@ -248,7 +241,7 @@ def _composer(text: str) -> Iterator[Package]:
         digest = dist.get("shasum") or dist.get("reference") or source.get("reference")
         where = " ".join(filter(None, (dist.get("url", ""), source.get("url", ""))))
         hashes = [f"sha1:{digest}" if digest else ""]
-        yield _package(entry["name"], str(entry["version"]), where, hashes, local=dist.get("type") == "path")
+        yield Package(entry["name"], str(entry["version"]), where, hashes, local=dist.get("type") == "path")
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -280,23 +273,16 @@ def _yaml(text: str) -> dict[str, Any]:
 
 
 _READERS: dict[str, Callable[[str], Iterator[Package]]] = {
-    "package-lock.json": _npm,
-    "npm-shrinkwrap.json": _npm,
+    **dict.fromkeys(("package-lock.json", "npm-shrinkwrap.json"), _npm),
+    **dict.fromkeys(("poetry.lock", "uv.lock", "pdm.lock"), _python),
+    **dict.fromkeys(("go.sum", "go.work.sum"), _go),
     "yarn.lock": _yarn,
     "pnpm-lock.yaml": _pnpm,
-    "poetry.lock": _python,
-    "uv.lock": _python,
-    "pdm.lock": _python,
     "pipfile.lock": _pipfile,
+    "composer.lock": _composer,
     "cargo.lock": _cargo,
     "gemfile.lock": _gems,
-    "go.sum": _go,
-    "go.work.sum": _go,
-    "composer.lock": _composer,
 }
-
-
-NAME = "lock-files"
 
 _HOST = regex(r"([a-z0-9+.-]*)://(?:[^/@\s]*@)?([^/:\s]+)|git@([^:/\s]+):", re.IGNORECASE)
 # Put together here: no file of this project holds the address of a registry, not even to compare with it.
@@ -381,9 +367,7 @@ def _secrets(path: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterato
     """A finding for each line that holds a credential: no reviewer gets the file to see it."""
     shown = {number: lines[number - 1].strip("\r") for number in sorted(numbers) if number <= len(lines)}
     text = "\n".join(shown.values())
-    if redact(text) == text:  # of all lines at once it is fast
-        return
-    for number, line in shown.items():
+    for number, line in shown.items() if redact(text) != text else ():  # of all lines at once it is fast
         if redact(line) != line:
             yield _finding(
                 path,
@@ -404,7 +388,7 @@ def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severi
         line_end=line,
         severity=severity,
         evidence=redact(evidence)[:300],
-        reviewer=NAME,
+        reviewer="lock-files",
         source=Source.ANALYSER,
         **fields,  # type: ignore[arg-type]  # category, title, body, rule and suggestion are texts
     )
@@ -433,7 +417,7 @@ def _remarks(before: Sequence[Package], after: Sequence[Package]) -> Iterator[_R
 def _hosts(package: Package) -> list[tuple[str, str]]:
     """The scheme and the host of each address that a package comes from."""
     matches = _HOST.finditer(package.source)
-    found = ((match[1].lower() or "git+ssh", (match[2] or match[3]).lower()) for match in matches)
+    found = (((match[1] or "git+ssh").lower(), (match[2] or match[3]).lower()) for match in matches)
     return [(scheme, _SAME_HOST.get(host, host)) for scheme, host in found]
 
 
@@ -475,7 +459,7 @@ def _about_hashes(
         return
     digest = min(package.hashes)
     same = [digest for one in earlier if one.version == package.version for digest in one.hashes]
-    if same and package.hashes.isdisjoint(same) and _strength(same) <= _strength(package.hashes):
+    if same and not set(package.hashes) & set(same) and _strength(same) <= _strength(package.hashes):
         yield _Remark("hash-changed", package, digest, package.name)
     owner = next((owners[each] for each in package.hashes if each in owners), None)
     if owner is not None and (owner.name, owner.version) != (package.name, package.version):

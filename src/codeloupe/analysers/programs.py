@@ -68,19 +68,13 @@ def failure(name: str, what: str, stderr: str, *, hint: str) -> AnalyserFailed:
     return AnalyserFailed(f"{name} {what}" + (f": {line[:300]}" if line else ""), analyser=name, hint=hint)
 
 
-async def in_halves(
-    files: Sequence[str], attempt: Callable[[Sequence[str]], Awaitable[str | None]], failed: dict[str, str]
-) -> None:
+async def in_halves(files: Sequence[str], attempt: Callable[[Sequence[str]], Awaitable[str | None]]) -> dict[str, str]:
     """Attempt files at once; when one of them is in the way, the halves, so that it does not hide the others.
 
-    `attempt` returns why it kept nothing; of a single file that is put into `failed`.
+    `attempt` returns why it kept nothing. Returns the files that are in the way by themselves, with that reason.
     """
-    reason = await attempt(files)
-    if reason is None:
-        return
-    if len(files) == 1:
-        failed[files[0]] = reason
-        return
+    reason = await attempt(files) if files else None
+    if reason is None or len(files) == 1:
+        return {} if reason is None else {files[0]: reason}
     middle = len(files) // 2
-    await in_halves(files[:middle], attempt, failed)
-    await in_halves(files[middle:], attempt, failed)
+    return {**await in_halves(files[:middle], attempt), **await in_halves(files[middle:], attempt)}

@@ -19,15 +19,21 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import decode
 
 from codeloupe.analysers import programs
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
+from codeloupe.analysers.interface import read_regular_file as read
 from codeloupe.analysers.secret_detectors import speaks_about_secrets
-from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
+from codeloupe.errors import OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
 _HINT = "run `codeloupe doctor` to see which ruff is used"
+_ARGUMENTS = (
+    *("check", "--isolated", "--no-cache", "--no-fix", "--no-preview", "--no-respect-gitignore", "--no-force-exclude"),
+    *("--exit-zero", "--output-format=json", "--target-version=py314"),  # the newest that every supported ruff knows
+    "--per-file-ignores=__init__.py*:F401,__init__.py*:F403",  # a package's own file imports names to pass them on
+)
 
 
 class RuffRule(Struct, frozen=True, kw_only=True):
@@ -101,19 +107,15 @@ class _Diagnostic(Struct):
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first and the last one."""
         first, last = self.location["row"], self.end_location["row"]
         return first, last - (self.end_location["column"] == 1 and last > first)
 
     @property
     def title(self) -> str:
-        """Its words on one line of limited length."""
         line = " ".join(self.message.split()).removesuffix(".")
         return line if len(line) <= 160 else line[:159] + "…"
 
 
-_SYNTAX_ERROR = "invalid-syntax"
-_UNREADABLE = "E902"
 # In a dataclass, a call that makes something shared or something of the moment; others, as a rule, make a field.
 _MADE_ONCE = regex(
     r"`(?:[\w.]*\.)?(?:now|utcnow|today|time|monotonic|uuid[14]|list|dict|set|bytearray|deque|defaultdict|Counter|"
@@ -136,7 +138,7 @@ class _File:
             for end in _LINE_END.finditer(content):
                 self._lines.append(self._lines[-1] + (end[0] != b"\r"))
 
-    def line(self, row: int) -> int:
+    def _line(self, row: int) -> int:
         """The line that a row belongs to; a row after the end of the file belongs to its last line."""
         if self._lines:
             row = self._lines[min(row, len(self._lines)) - 1]
@@ -145,16 +147,17 @@ class _File:
     def issue(self, found: _Diagnostic) -> Issue | None:
         """The issue by the table of rules, if it is one."""
         rule = ruff_rules().get(found.code or "")
-        if rule is None or rule.code == _UNREADABLE or (rule.quiet_in_tests and is_test_file(self.name)):
-            return None
-        if rule.code == "RUF009" and not _MADE_ONCE.search(found.message):
+        if rule is None or rule.code == "E902" or (rule.quiet_in_tests and is_test_file(self.name)):
             return None
         # What ruff takes for a password by its name may be the name, place or kind of one, as in `TOKEN_ENV`.
         named = _NAME_AT_END.search(found.message) if rule.code in ("S105", "S106", "S107") else None
-        if named is not None and speaks_about_secrets(named[1]):
+        # A module that offers debugging imports a debugger; what stops the program is the call.
+        if (
+            (rule.code == "RUF009" and not _MADE_ONCE.search(found.message))
+            or (named is not None and speaks_about_secrets(named[1]))
+            or found.message.startswith("Import for ")
+        ):
             return None
-        if found.message.startswith("Import for "):
-            return None  # a module that offers debugging imports a debugger; what stops the program is the call
         first, last = found.rows
         seems_safe = "seems safe" in found.message
         if rule.code == "S608":
@@ -162,8 +165,8 @@ class _File:
             seems_safe = is_harmless_query([row.decode("utf-8", "replace") for row in rows])
         return Issue(
             file=self.name,
-            line_start=self.line(first),
-            line_end=self.line(last),
+            line_start=self._line(first),
+            line_end=self._line(last),
             rule=rule.code,
             severity=rule.seems_safe if seems_safe else rule.severity,
             category=rule.category,
@@ -177,19 +180,19 @@ class _File:
 
         A syntax error on an added line is an issue; anything else is a reason.
         """
-        errors = [found for found in diagnostics if found.code not in ruff_rules() or found.code == _UNREADABLE]
+        errors = [found for found in diagnostics if found.code not in ruff_rules() or found.code == "E902"]
         for error in errors:
-            if error.code not in (None, _SYNTAX_ERROR):
+            if error.code not in (None, "invalid-syntax"):
                 return f"could not be checked: {error.title}"
         # Syntax that is newer than the target version is no mistake: which Python runs the code is not known here.
-        syntax = [(self.line(found.rows[0]), found) for found in errors if "(syntax was " not in found.message]
+        syntax = [(self._line(found.rows[0]), found) for found in errors if "(syntax was " not in found.message]
         for line, error in syntax:
             if line in added:
                 return Issue(
                     file=self.name,
                     line_start=line,
                     line_end=line,
-                    rule=_SYNTAX_ERROR,
+                    rule="invalid-syntax",
                     severity=Severity.HIGH,
                     category="correctness",
                     title=f"The file does not parse: {error.title}",
@@ -199,17 +202,13 @@ class _File:
         return f"syntax error at line {syntax[0][0]}: the other checks could not run" if syntax else None
 
 
-class RuffAnalyser:
+class RuffAnalyser(Analyser):
     """Correctness, bug and security rules of ruff; no style.
 
     Notebooks are not accepted: ruff counts lines by cell, which says nothing about the lines of the file.
     """
 
     name = "ruff"
-    needs_only_added_lines = False
-
-    def __init__(self, program: str | None = None) -> None:
-        self._program = program
 
     def accepts(self, path: str) -> bool:
         """Whether the name is that of a Python file."""
@@ -231,6 +230,8 @@ class RuffAnalyser:
             return AnalyserReport()
         failed: dict[str, str] = {}
         found: dict[str, list[_Diagnostic]] = defaultdict(list)
+        own_noqa = () if target.trusted else ("--ignore-noqa",)
+        options = (*_ARGUMENTS, *own_noqa, f"--select={','.join(ruff_rules())}", "@arguments")
         with temporary_directory() as temporary:
             directory = temporary.resolve()  # as ruff calls it
             linked = _link_files(target, directory, failed)
@@ -243,8 +244,7 @@ class RuffAnalyser:
                 seconds = max(left if len(linked) == 1 else left / 2, 0.1)
                 (directory / "arguments").write_text("".join(f"{name}\n" for name in names), encoding="ascii")
                 try:
-                    arguments = _arguments(trusted=target.trusted)
-                    completed = await programs.execute(program, *arguments, cwd=directory, seconds=seconds)
+                    completed = await programs.execute(program, *options, cwd=directory, seconds=seconds)
                 except ProcessTimedOut:
                     if len(linked) == 1 or seconds == 0.1:
                         raise
@@ -253,13 +253,12 @@ class RuffAnalyser:
                     return f"ruff's answer is over {programs.MAX_OUTPUT_BYTES:,} bytes"
                 if completed.exit_code < 0:
                     return f"ruff died of signal {-completed.exit_code}"
-                for diagnostic in _read(completed, {str(directory / name): name for name in names}):
-                    found[diagnostic.filename].append(diagnostic)
+                given = {str(directory / name): name for name in names}
+                for diagnostic in _read(completed, given):
+                    found[given[diagnostic.filename]].append(diagnostic)
                 return None
 
-            broken: dict[str, str] = {}
-            if linked:
-                await programs.in_halves(tuple(linked), attempt, broken)
+            broken = await programs.in_halves(tuple(linked), attempt)
         failed |= {linked[name].name: reason for name, reason in broken.items()}
         issues: list[Issue] = []
         for name, diagnostics in found.items():
@@ -276,52 +275,28 @@ def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str])
     linked: dict[str, _File] = {}
     for index, file in enumerate(target.files):
         path = target.root.absolute() / file
+        base = file.rsplit("/", 1)[-1].lower()
+        name = f"{index}/{base}" if base.startswith("__init__.") else f"{index}{Path(base).suffix}"
         try:
-            content = read_regular_file(path)
+            linked[name] = _File(file, read(path))
         except OSError as error:
             failed[file] = f"cannot be read: {error.strerror}"
             continue
-        base = file.rsplit("/", 1)[-1].lower()
-        name = f"{index}/{base}" if base.startswith("__init__.") else f"{index}{Path(base).suffix}"
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).symlink_to(path)
-        linked[name] = _File(file, content)
     return linked
 
 
-def _arguments(*, trusted: bool) -> tuple[str, ...]:
-    return (
-        "check",
-        "--isolated",
-        "--no-cache",
-        "--no-fix",
-        "--no-preview",
-        "--no-respect-gitignore",
-        "--no-force-exclude",
-        "--exit-zero",
-        *(() if trusted else ("--ignore-noqa",)),
-        "--target-version=py314",  # the newest that every supported ruff knows
-        "--output-format=json",
-        f"--select={','.join(ruff_rules())}",
-        "--per-file-ignores=__init__.py*:F401,__init__.py*:F403",  # a package's own file imports names to pass them on
-        "@arguments",
-    )
-
-
 def _read(completed: Completed, names: Mapping[str, str]) -> list[_Diagnostic]:
-    """What ruff says; `names` are the files that it was given, by the paths that it calls them."""
-
-    def failure(what: str) -> AnalyserFailed:
-        return programs.failure("ruff", what, completed.stderr, hint=_HINT)
-
-    if completed.exit_code != 0:
-        raise failure(f"ended with exit code {completed.exit_code}")
-    try:
-        diagnostics = decode(completed.stdout, type=list[_Diagnostic])
-    except (MsgspecError, RecursionError) as error:
-        raise failure("wrote something that is not its JSON") from error
-    for diagnostic in diagnostics:
-        if diagnostic.filename not in names:
-            raise failure("speaks of files that it was not given")
-        diagnostic.filename = names[diagnostic.filename]
-    return diagnostics
+    """What ruff says of the files that it was given. Raises AnalyserFailed."""
+    what = f"ended with exit code {completed.exit_code}"
+    if completed.exit_code == 0:
+        try:
+            diagnostics = decode(completed.stdout, type=list[_Diagnostic])
+        except (MsgspecError, RecursionError):
+            what = "wrote something that is not its JSON"
+        else:
+            if all(diagnostic.filename in names for diagnostic in diagnostics):
+                return diagnostics
+            what = "speaks of files that it was not given"
+    raise programs.failure("ruff", what, completed.stderr, hint=_HINT)

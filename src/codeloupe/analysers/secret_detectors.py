@@ -34,10 +34,6 @@ _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz" * 2, "zyxwvutsrqponmlkjihgfedcba", "q
 _WORD = regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def _has_digit(value: str) -> bool:
-    return any(character.isdigit() for character in value)
-
-
 def _is_marked_placeholder(value: str) -> bool:
     """Whether the value says of itself that it is none: `…EXAMPLE`, `xxxx`, an alphabet, one character repeated."""
     lowered = value.lower()
@@ -53,7 +49,7 @@ def is_placeholder(value: str) -> bool:
     """Whether the value is for a reader to fill in, or is a plain word for a secret."""
     if _is_marked_placeholder(value):
         return True
-    if _has_digit(value):
+    if any(map(str.isdigit, value)):
         return False
     words = {word.lower() for word in _WORD.findall(value)}
     if any(len(word) < 3 and word not in _WORDS["placeholder"] for word in words):
@@ -76,9 +72,9 @@ def looks_random(value: str) -> bool:
     """Whether the value is more like the output of a generator than like a word that somebody chose."""
     return (
         len(value) >= 12
-        and not any(character.isspace() for character in value)
-        and _has_digit(value)
-        and any(character.isalpha() for character in value)
+        and not any(map(str.isspace, value))
+        and any(map(str.isdigit, value))
+        and any(map(str.isalpha, value))
         and bits_per_character(value) >= 3.1
     )
 
@@ -134,13 +130,16 @@ _EXAMPLE_HOST = regex(r"@(?:[\w-]+\.)*(?:example|invalid|test)\b")
 _BARE_VALUE = regex(r"[:=][ \t]*([A-Za-z0-9+/=_-]{20,})[ \t\r]*$")
 
 
-class Detectors(Struct, frozen=True):
+class Detectors(NamedTuple):
     """The patterns by kind, and the parts of detect-secrets that are more than a pattern."""
 
     patterns: tuple[tuple[str, re.Pattern[str]], ...]
     is_web_token: Any
     keywords: Any
     entropy: tuple[tuple[Any, int], ...]
+
+
+_loading = threading.Lock()
 
 
 def load_detectors() -> Detectors:
@@ -170,9 +169,6 @@ def _loaded() -> Detectors:
         # Each with the shortest text that counts.
         entropy=((entropy.Base64HighEntropyString(limit=4.0), 20), (entropy.HexHighEntropyString(limit=3.0), 32)),
     )
-
-
-_loading = threading.Lock()
 
 
 @contextmanager
@@ -340,7 +336,7 @@ def _token(kind: str, match: re.Match[str]) -> Iterator[_Candidate]:
 def _can_be_token(kind: str, value: str) -> bool:
     if _is_marked_placeholder(value) or bits_per_character(value) < 2.5:
         return False
-    return kind not in _NEEDS_DIGIT or _has_digit(value)
+    return kind not in _NEEDS_DIGIT or any(map(str.isdigit, value))
 
 
 def _by_keyword(keywords: Any, file: str, text: str) -> Iterator[_Candidate]:
@@ -381,8 +377,8 @@ def _by_entropy(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
 def _is_mixed(value: str) -> bool:
     """Letters and digits in turn, as a generator makes them; no path, no identifier, no placeholder."""
     return (
-        _has_digit(value)
-        and any(character.isalpha() for character in value)
+        any(map(str.isdigit, value))
+        and any(map(str.isalpha, value))
         and value.count("/") + value.count("-") + value.count("_") <= len(value) // 8
         and _UUID.fullmatch(value) is None
         and not _is_marked_placeholder(value)

@@ -20,29 +20,11 @@ from pathlib import Path
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from codeloupe.analysers import programs
-from codeloupe.analysers.interface import (
-    AnalyserReport,
-    AnalysisTarget,
-    Issue,
-    is_prose_file,
-    is_test_file,
-    read_regular_file,
-)
+from codeloupe.analysers import interface, programs
+from codeloupe.analysers import secret_detectors as detectors
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.offline import finding, in_order
-from codeloupe.analysers.secret_detectors import (
-    BASIC_AUTH,
-    ENTROPY,
-    KEYWORD,
-    PRIVATE_KEY,
-    SECRETS_TABLE,
-    WEB_TOKEN,
-    Hit,
-    Search,
-    load_detectors,
-    looks_random,
-    search_file,
-)
+from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit, Search
 from codeloupe.errors import AnalyserFailed, CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
@@ -52,10 +34,10 @@ from codeloupe.system.token_forms import FORMS
 _NAME = "detect-secrets"
 _LINE_SECONDS = 1.0
 _HERE_SECONDS = 2.0
-
+_Lines = list[tuple[int, str]]
 _ALLOWED_LINE = regex(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = regex(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
-
+# How bad each kind of secret is, and its title.
 TITLES: Mapping[str, tuple[Severity, str]] = {
     **{form.name: (form.severity, f"{form.name} in the code") for form in FORMS},
     **{
@@ -64,22 +46,16 @@ TITLES: Mapping[str, tuple[Severity, str]] = {
         for kind, title in kinds.items()
     },
 }
-"""How bad each kind of secret is, and its title."""
-
-_Lines = list[tuple[int, str]]
 
 
-class SecretsAnalyser:
+class SecretsAnalyser(Analyser):
     """Secrets on added lines, whatever the language. The issues never hold a value; `sensitive` of the report does.
 
-    `program` is the Python interpreter of the child; None is the one that runs now.
+    Its program is the Python interpreter of the child.
     """
 
     name = _NAME
     needs_only_added_lines = True
-
-    def __init__(self, program: str | None = None) -> None:
-        self._program = program
 
     def accepts(self, path: str) -> bool:
         """Every file may hold a secret."""
@@ -152,28 +128,25 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
             continue
         if known is None:
             try:
-                known = dict(enumerate(read_regular_file(target.root / file).split(b"\n"), start=1))
+                known = dict(enumerate(interface.read_regular_file(target.root / file).split(b"\n"), start=1))
             except OSError as error:
                 failed[file] = f"cannot be read: {error.strerror}"
                 continue
         if any(number not in known for number in numbers):
             failed[file] = "has fewer lines than the change says; it was changed meanwhile"
-        texts = {number: known[number].decode("utf-8", "replace") for number in numbers if number in known}
-        if target.trusted:
-            before = {number: known.get(number - 1, b"").decode("utf-8", "replace") for number in texts}
-            texts = {
-                number: text
-                for number, text in texts.items()
-                if not _ALLOWED_LINE.search(text) and not _ALLOWED_NEXT_LINE.match(before[number])
-            }
-        lines[file] = [(number, text.rstrip("\r")) for number, text in texts.items()]
+        lines[file] = []
+        for number in filter(known.__contains__, numbers):
+            before, text = (known.get(place, b"").decode("utf-8", "replace") for place in (number - 1, number))
+            is_allowed = _ALLOWED_LINE.search(text) or _ALLOWED_NEXT_LINE.match(before)
+            if not (target.trusted and is_allowed):
+                lines[file].append((number, text.rstrip("\r")))
     return lines, failed
 
 
 def _search_here(waiting: dict[str, _Lines]) -> list[Hit]:
     """Search the files that take little time, and take them from those that wait. Raises AnalyserFailed."""
     try:
-        load_detectors()
+        detectors.load_detectors()
     except (ImportError, AttributeError) as error:
         raise _failure("cannot be loaded", str(error)) from error
     deadline = time.monotonic() + _HERE_SECONDS
@@ -182,7 +155,7 @@ def _search_here(waiting: dict[str, _Lines]) -> list[Hit]:
         # On a line of this length the patterns take at most a few hundredths of a second, whatever the line holds.
         if max(len(text) for _, text in rows) <= 300:
             found = Search([], [], [])
-            search_file(file, rows, found, deadline=deadline)
+            detectors.search_file(file, rows, found, deadline=deadline)
             if not found.unfinished:
                 hits += found.hits
                 del waiting[file]
@@ -202,7 +175,7 @@ def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:
     advice = SECRETS_TABLE["advice"][moment.value]
     more = f" This line holds {len(judged)} secrets." if len(judged) > 1 else ""
     who = "Whoever can read it there, in a fork, a backup or a build log can use it."
-    if worst.kind == PRIVATE_KEY:
+    if worst.kind == detectors.PRIVATE_KEY:
         who = "With the private key anybody can pass for its owner and read what was meant for it."
     return Issue(
         file=worst.file,
@@ -221,11 +194,14 @@ def _severity(hit: Hit) -> Severity | None:
     """How bad a hit is. In tests and prose only what looks made by a generator counts, unless its form is certain."""
     if not hit.kind:
         return None
-    random = any(looks_random(value) for value in hit.values)
-    if hit.kind in (KEYWORD, BASIC_AUTH, ENTROPY, WEB_TOKEN) and (is_test_file(hit.file) or is_prose_file(hit.file)):
+    random = any(map(detectors.looks_random, hit.values))
+    by_name = hit.kind in (detectors.KEYWORD, detectors.BASIC_AUTH)
+    is_test = interface.is_test_file(hit.file)
+    if (by_name or hit.kind in (detectors.ENTROPY, detectors.WEB_TOKEN)) and (
+        is_test or interface.is_prose_file(hit.file)
+    ):
         return Severity.LOW if random else None
-    is_doubtful = hit.kind in (KEYWORD, BASIC_AUTH) and not random
-    if is_doubtful or (hit.kind == PRIVATE_KEY and is_test_file(hit.file)):
+    if (by_name and not random) or (hit.kind == detectors.PRIVATE_KEY and is_test):
         return Severity.MEDIUM
     return TITLES[hit.kind][0]
 
@@ -267,7 +243,13 @@ async def search_commits(
     except CodeloupeError as error:
         return HistorySearch(failed=tuple((name.partition("/")[2], error.message) for name in texts))
     failed = tuple((name.partition("/")[2], f"in commit {name[:12]}: {why}") for name, why in report.failed.items())
-    return HistorySearch(in_order(_findings(analyser.name, report, texts)), failed)
+    findings = []
+    for issue in report.issues:
+        sha, _, path = issue.file.partition("/")
+        found = finding(issue, analyser.name, texts[issue.file], [report.sensitive.get(issue.file, {})])
+        body = f"Commit {sha[:12]} of this push adds it. {found.body}"
+        findings.append(replace(found, file=path, commit_sha=sha, body=body))
+    return HistorySearch(in_order(findings), failed)
 
 
 async def _committed(_file: str, _line: bytes) -> Moment:
@@ -280,10 +262,3 @@ def _added(file: FileChange) -> Iterator[tuple[int, bytes]]:
         for line in hunk.lines() if hunk.added else ():
             if line.kind == "added" and line.new_number is not None and line.text.strip():
                 yield line.new_number, line.text.replace(b"\0", b"")
-
-
-def _findings(name: str, report: AnalyserReport, texts: Mapping[str, dict[int, bytes]]) -> Iterator[Finding]:
-    for issue in report.issues:
-        sha, _, path = issue.file.partition("/")
-        found = finding(issue, name, texts[issue.file], [report.sensitive.get(issue.file, {})])
-        yield replace(found, file=path, commit_sha=sha, body=f"Commit {sha[:12]} of this push adds it. {found.body}")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
-from codeloupe.analysers.dataflow.knowledge import MEANINGS, Harm
 from codeloupe.analysers.dataflow.syntax import parse
+from codeloupe.analysers.dataflow.values import MEANINGS, Harm
 from codeloupe.analysers.dataflow.worker import examine, read_module
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.model.finding import Severity

@@ -34,7 +34,7 @@ TOKEN = "gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU"
 Behaviour = Callable[[AnalysisTarget], Awaitable[AnalyserReport]]
 
 
-class ScriptedAnalyser:
+class ScriptedAnalyser(Analyser):
     """An analyser that does what the test says, on files with one ending, and remembers its target."""
 
     needs_only_added_lines = False

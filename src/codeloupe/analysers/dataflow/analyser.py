@@ -6,14 +6,14 @@ import json
 import platform
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
 
 from msgspec import ValidationError, convert
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.dataflow import Answer
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, is_test_file, read_regular_file
-from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, is_test_file, read_regular_file
+from codeloupe.errors import OutputTooLarge, ProcessTimedOut
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -25,18 +25,13 @@ _WORTH_READING = regex(
 )
 
 
-class DataflowAnalyser:
+class DataflowAnalyser(Analyser):
     """Outside text that reaches a query, a command, a path, a page and the like; and secrets made by chance.
 
-    Test files are not read: what they pass around is made up. `program` is the Python interpreter of the child; None is
-    the one that runs now.
+    Test files are not read: what they pass around is made up. Its program is the Python interpreter of the child.
     """
 
     name = "dataflow"
-    needs_only_added_lines = False
-
-    def __init__(self, program: str | None = None) -> None:
-        self._program = program
 
     def accepts(self, path: str) -> bool:
         """Whether the name is that of a Python file that is no test."""
@@ -53,7 +48,12 @@ class DataflowAnalyser:
         """
         deadline = time.monotonic() + target.timeout_seconds
         answers: list[Answer] = []
-        failed: dict[str, str] = {}
+        files = []
+        for file in target.files:
+            with suppress(OSError):  # the child says why it cannot be read
+                if not _WORTH_READING.search(read_regular_file(target.root / file)):
+                    continue
+            files.append(file)
 
         async def attempt(files: Sequence[str]) -> str | None:
             left = max(deadline - time.monotonic(), 0.1)
@@ -72,32 +72,22 @@ class DataflowAnalyser:
             answers.extend(found)
             return None
 
-        if files := [file for file in target.files if _is_worth_reading(target.root / file)]:
-            await programs.in_halves(files, attempt, failed)
+        broken = await programs.in_halves(files, attempt)
         return AnalyserReport(
             issues=tuple(issue for answer in answers for issue in answer.issues),
-            failed={**{answer.file: answer.failed for answer in answers if answer.failed}, **failed},
+            failed={**{answer.file: answer.failed for answer in answers if answer.failed}, **broken},
             quiet={answer.file: {line: frozenset(codes) for line, codes in answer.quiet.items()} for answer in answers},
         )
 
 
-def _is_worth_reading(path: Path) -> bool:
-    try:
-        return _WORTH_READING.search(read_regular_file(path)) is not None
-    except OSError:
-        return True  # the child says why it cannot be read
-
-
 def _answers(completed: Completed, files: Sequence[str]) -> list[Answer]:
-    def failure(what: str) -> AnalyserFailed:
-        return programs.failure("dataflow", what, completed.stderr, hint="please report this")
-
-    try:
+    what = "wrote something that is not its JSON"
+    with suppress(ValueError, ValidationError, RecursionError):
         answers = [convert(json.loads(line), Answer, str_keys=True) for line in completed.stdout.splitlines()]
-    except (ValueError, ValidationError, RecursionError) as error:
-        raise failure("wrote something that is not its JSON") from error
-    if [answer.file for answer in answers] != list(files[: len(answers)]):
-        raise failure("answered for other files than it was given")
-    if len(answers) < len(files) and completed.exit_code > 0:
-        raise failure(f"ended with exit code {completed.exit_code}")
-    return answers
+        if [answer.file for answer in answers] != list(files[: len(answers)]):
+            what = "answered for other files than it was given"
+        elif len(answers) < len(files) and completed.exit_code > 0:
+            what = f"ended with exit code {completed.exit_code}"
+        else:
+            return answers
+    raise programs.failure("dataflow", what, completed.stderr, hint="please report this")

@@ -1,4 +1,4 @@
-"""Reads calls: which of them let outside text in, hand it on, or make it harmless."""
+"""Reads calls: which of them let outside text in, hand it on, make it harmless, or suffer from it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,70 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST, Expressions, environment, is_request, part
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, ESCAPERS, PATTERNS, WORDS, Harm
-from codeloupe.analysers.dataflow.sinks import UNSAFE_PARSER, Call
+from msgspec import Struct
+
+from codeloupe.analysers.dataflow import values as tables
+from codeloupe.analysers.dataflow.expressions import Expressions, environment, is_request
 from codeloupe.analysers.dataflow.syntax import F_STRING
-from codeloupe.analysers.dataflow.values import (
-    HARMLESS,
-    NOTHING_KNOWN,
-    UNKNOWN,
-    UPLOAD,
-    ClassNotes,
-    Flow,
-    Origin,
-    Summary,
-    Value,
-)
+from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, UNKNOWN, ClassNotes, Flow, Harm, Summary, Value
+from codeloupe.system.regex import regex
 
 _ARCHIVES = frozenset({"zipfile.ZipFile()", "tarfile.open()"})
 _WITHOUT_CHANCE = frozenset({"seed", "getstate", "setstate", "SystemRandom", "Random", "shuffle"})
+_SUBPROCESS = regex(r"subprocess\.(?:run|call|check_call|check_output|Popen)")
+_SHELLS = regex(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
+_LXML = regex(r"lxml\.(?:.*\.)?(?:fromstring|parse|XML|iterparse|fromstringlist)")
+_FILTER_TEXT = regex(r"\([&|!]?\(?[\w-]*=|(?:^|,)\s*(?:ou|dc|cn|uid|o)=")
+_XPATH_TEXT = regex(r"//|\[@?|\./|/\w+/|::")
+_OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
+
+
+class Call(Struct):
+    """A call: the object whose method it is, the last part of the name, the full name, and the values it is given."""
+
+    node: ast.Call
+    receiver: Value | None
+    name: str
+    path: str
+    positional: list[Value]
+    named: dict[str, Value]
+
+    @property
+    def given(self) -> list[Value]:
+        """Every value that it is given."""
+        return [*self.positional, *self.named.values()]
+
+    def pick(self, *which: int | str) -> list[Value]:
+        """The values at these positions and with these names."""
+        known: dict[Any, Value] = {**dict(enumerate(self.positional)), **self.named}
+        return [known[key] for key in which if key in known]
+
+    def first(self, *which: int | str) -> Value:
+        """The first of those that is there."""
+        return next(iter(self.pick(*which)), NOTHING_KNOWN)
+
+    def is_meant(self, harm: Harm) -> bool:
+        """Whether a function of this name does here what the table of sinks says."""
+        name, path = self.name, self.path
+        text = " ".join(argument.pieces for argument in self.given)
+        match harm:
+            case Harm.SQL if self.receiver is not None and path not in tables.SINKS and name != "extra":
+                about = ast.unparse(self.node.func.value)[-80:] if isinstance(self.node.func, ast.Attribute) else ""
+                return bool(tables.PATTERNS.sql_text.search(text) or tables.PATTERNS.database_names.search(about))
+            case Harm.XPATH if name.startswith(("find", "iterfind")):
+                return bool(_XPATH_TEXT.search(text))
+            case Harm.LDAP:
+                return bool(_FILTER_TEXT.search(text))
+            case Harm.OBJECT if name in ("load", "load_all") and path.startswith("yaml."):
+                loader = " ".join(value.path for value in self.pick(1, "Loader"))
+                return not loader.endswith(("SafeLoader", "BaseLoader"))
+            case Harm.HTML if name in ("HttpResponse", "Response", "make_response"):
+                kind = " ".join(str(value.const) for value in self.pick("content_type", "mimetype", "media_type"))
+                needs_type = path.startswith(("aiohttp", "starlette", "fastapi"))
+                return not any(word in kind for word in _OTHER_TYPES) and (not needs_type or "html" in kind)
+            case Harm.CODE if name == "compile":
+                return self.receiver is None
+        return True
 
 
 class Calls(Expressions):
@@ -46,63 +92,142 @@ class Calls(Expressions):
         else:
             path = self.value(node.func).path
             call = Call(node, None, path.rpartition(".")[2], path, positional, named)
-        self.look(call)
+        self._look(call)
         if path == F_STRING:
             return self.note_query(node, Value.concatenate(positional or [Value.constant("")], node.lineno))
         return self._result(call)
 
+    # What the arguments of a call do in it.
+
+    def _look(self, call: Call) -> None:
+        node, name, path, given = call.node, call.name, call.path, call.given
+        if _SUBPROCESS.fullmatch(path):
+            self._subprocess(call)
+        known = tables.SINKS.get(path) or (tables.SINKS.get(f".{name}") if call.receiver is not None else None)
+        if known is not None and call.is_meant(known[0]):
+            for argument in call.pick(*known[1]):
+                self._arrives(node, known[0], name, argument, is_call=True)
+        if call.receiver is not None:
+            self._look_at_method(call, call.receiver)
+        if path == "start_response":
+            self.hit(Harm.HEADER, node, path, call.first(1))
+        # Before version 5 the parser of lxml resolves entities by default.
+        is_unsafe = any(value.path == tables.UNSAFE_PARSER for value in (*given, call.receiver or NOTHING_KNOWN))
+        for value in given if is_unsafe or (len(given) == 1 and _LXML.fullmatch(path)) else ():
+            self.hit(Harm.XML, node, path.rpartition(".")[2], value)
+        if path.startswith("hashlib."):
+            # A weak hash is no matter where the names speak of caches and checksums, and of no secret.
+            words = " ".join((*self.context, *(ast.unparse(argument)[:60] for argument in node.args)))
+            if tables.PATTERNS.harmless_hash.search(words) and not tables.PATTERNS.secret_hash.search(words):
+                self.notes.quiet[node.lineno].add("S324")
+
+    def _arrives(self, node: ast.Call, harm: Harm, target: str, value: Value, *, is_call: bool = False) -> None:
+        """Note what a value does at a call; and for ruff's own rules, whether it is harmless there."""
+        if harm in (Harm.REDIRECT, Harm.FETCH) and _has_fixed_host(value.prefix, may_be_path=harm is Harm.REDIRECT):
+            return
+        if value.items is not None and harm is Harm.HTML:
+            return
+        self.hit(harm, node, target, value)
+        if is_call and harm in (Harm.SHELL, Harm.CODE, Harm.OBJECT):
+            self.judge(node, harm, value)
+
+    def _subprocess(self, call: Call) -> None:
+        command = call.first(0, "args")
+        shell = call.named.get("shell")
+        has_shell = shell is not None and shell.const is not False
+        if isinstance(command.items, list) and command.items and not has_shell:
+            first, *rest = command.items
+            is_shell = first.harmless and any(map(_SHELLS.fullmatch, first.pieces.split()))
+            has_flag = any(isinstance(word.const, str) and word.const.startswith("-") for word in rest)
+            command = Value.mix((first, *(rest if is_shell and has_flag else ())), call.node.lineno)
+        elif not has_shell and not isinstance(command.items, list) and not command.prefix:
+            # A list that was put together elsewhere: what is in it are most likely arguments.
+            command = command if command.pieces or command.is_known else NOTHING_KNOWN
+        self._arrives(call.node, Harm.SHELL, call.name, command, is_call=has_shell)
+
+    def _look_at_method(self, call: Call, receiver: Value) -> None:
+        node, name = call.node, call.name
+        if name in tables.WORDS.path_methods and receiver.path.startswith("pathlib."):
+            self.hit(Harm.PATH, node, name, receiver)
+        # Of tornado's and the standard library's request handlers.
+        is_handler = self.owner is not None and self.owner.kind
+        match name:
+            case "save" if receiver.origins:
+                for argument in call.pick(0, "dst"):
+                    self.hit(Harm.PATH, node, name, argument)
+            case "set_cookie":
+                for value in call.pick(1, "value"):
+                    self.guessable(node, value, "the cookie")
+                secure, label = call.named.get("secure"), call.first(0, "key", "name").const
+                is_secret = isinstance(label, str) and tables.PATTERNS.secret_names.search(label)
+                is_missing = secure is None and "**" not in call.named and is_secret
+                if is_missing or (secure is not None and secure.const is False):
+                    self.note(Harm.COOKIE, node, "set_cookie")
+            case "redirect" if is_handler:
+                self._arrives(node, Harm.REDIRECT, name, call.first(0))
+            case "send_header" if is_handler:
+                self.hit(Harm.HEADER, node, name, call.first(1))
+            case "write" if is_handler and "<" in call.first(0).pieces:
+                self.hit(Harm.HTML, node, name, call.first(0))
+
+    # What a call gives.
+
     def _result(self, call: Call) -> Value:
-        line, path = call.line, call.path
+        line, path, receiver = call.node.lineno, call.path, call.receiver
         is_random = path.startswith(("random.", "numpy.random.")) and "SystemRandom" not in path
         if is_random and call.name not in _WITHOUT_CHANCE:
-            return Value(origins=(Origin(line, path, "random"),), safe=ALL_TEXT, lines=(line,), harmless=True)
+            return Value(
+                origins=(tables.Origin(line, path, "random"),), safe=tables.ALL_TEXT, lines=(line,), harmless=True
+            )
         if (helped := self._helper(call)) is not None:
             return helped
-        if path in WORDS.cleaners:
+        if path in tables.WORDS.cleaners:
             return Value.mix(call.given).number()
-        for pattern, safe in ESCAPERS:
+        for pattern, safe in tables.ESCAPERS:
             if pattern.fullmatch(path.lstrip(".")):
-                handed = Value.mix((*call.given, call.receiver or HARMLESS), line)
-                return handed.but(safe=handed.safe | safe, proven=handed.proven | safe)
-        if call.receiver is not None and (found := self._of_method(call, call.receiver)) is not None:
+                handed = Value.mix((*call.given, receiver or HARMLESS), line)
+                return handed.but_safe(*safe).but(proven=handed.proven | safe)
+        if receiver is not None and (found := self._of_request(call, receiver)) is not None:
             return found
-        if path.endswith("XMLParser") and _resolves_entities(call):
-            return Value(path=UNSAFE_PARSER)
-        if call.receiver is not None and (found := self._of_object(call, call.receiver)) is not None:
+        flags = (("resolve_entities", True), ("load_dtd", True), ("no_network", False))
+        resolves_entities = any(name in call.named and call.named[name].const is flag for name, flag in flags)
+        if path.endswith("XMLParser") and resolves_entities:
+            return Value(path=tables.UNSAFE_PARSER)
+        if receiver is not None and (found := self._of_object(call, receiver)) is not None:
             return found
         return _handed_on(call)
 
-    def _of_method(self, call: Call, receiver: Value) -> Value | None:
+    def _of_request(self, call: Call, receiver: Value) -> Value | None:
         """A method of the request, or of what gives a part of it."""
-        line, name = call.line, call.name
+        line, name = call.node.lineno, call.name
         if is_request(receiver):
-            if PATTERNS.reads_request.search(name) is not None and call.node.args:
+            if tables.PATTERNS.reads_request.search(name) is not None and call.node.args:
                 return Value.outside(line, f"request.{name}()")
             return self.attribute(call.node.func, receiver)  # type: ignore[arg-type]  # a method is an attribute
-        if receiver.path == ENVIRONMENT and name == "get" and call.positional:
+        if receiver.path == tables.ENVIRONMENT and name == "get" and call.positional:
             return environment(call.positional[0], line)
-        if "type" in call.named and call.named["type"].path in WORDS.cleaners:
+        if "type" in call.named and call.named["type"].path in tables.WORDS.cleaners:
             return receiver.number()
         is_handler = self.owner is not None and self.owner.kind
-        if name in WORDS.network_methods or (name in WORDS.outside_methods and is_handler):
+        if name in tables.WORDS.network_methods or (name in tables.WORDS.outside_methods and is_handler):
             return Value.outside(line, f"{name}()")
         return None
 
     def _of_object(self, call: Call, receiver: Value) -> Value | None:  # noqa: C901, PLR0911 - an answer a kind
         """A method of a container, an archive, a text, a path or another object that is known."""
-        line, name, path = call.line, call.name, call.path
+        line, name, path = call.node.lineno, call.name, call.path
         target = call.node.func.value if isinstance(call.node.func, ast.Attribute) else call.node.func
         is_external = path.endswith("setFeature") and any("feature_external" in v.path for v in call.given)
         if is_external and any(value.is_known and value.const for value in call.given):
-            self.bind(target, Value(path=UNSAFE_PARSER))
+            self.bind(target, Value(path=tables.UNSAFE_PARSER))
         if (kept := self._container(call, receiver)) is not None:
             return kept
-        if receiver.path == UPLOAD and name in ("get", "getlist", "values"):
+        if receiver.path == tables.UPLOAD and name in ("get", "getlist", "values"):
             return receiver
         is_archive = receiver.path in _ARCHIVES and receiver.origins
         if is_archive and name in ("namelist", "infolist", "getnames", "getmembers"):
             return Value.outside(line, f"{name}() of an archive")
-        if name in WORDS.no_text_methods:
+        if name in tables.WORDS.no_text_methods:
             return receiver.number().but(path=f"{path}()" if path.startswith("hmac.") else "")
         if name == "join" and isinstance(receiver.const, str):
             return Value.mix((receiver, *map(Value.element, call.given)), line)
@@ -110,12 +235,12 @@ class Calls(Expressions):
             filled = Value.filled_text([receiver, *call.given], line)
             return self.note_query(call.node, filled.but(prefix=receiver.prefix.partition("{")[0]))
         if name == "replace" and call.first(0).const in ("'", '"'):
-            return receiver.but_safe(frozenset({Harm.XPATH})).but(const=UNKNOWN, items=None)
+            return receiver.but_safe(Harm.XPATH).but(const=UNKNOWN, items=None)
         if receiver.path.startswith("pathlib."):
-            if name in WORDS.path_methods:
+            if name in tables.WORDS.path_methods:
                 return NOTHING_KNOWN
             if name == "relative_to":  # it is inside of that directory, or there is an error
-                self.bind(target, receiver.but_safe(frozenset({Harm.PATH})))
+                self.bind(target, receiver.but_safe(Harm.PATH))
             return Value.mix((receiver, *call.positional), line).but(path=receiver.path, pieces=receiver.pieces)
         if receiver.origins:
             prefix = receiver.prefix if name in ("encode", "strip") else ""
@@ -137,7 +262,8 @@ class Calls(Expressions):
             self.bind(target, Value.container(items).but(path=receiver.path))
             return HARMLESS
         if name in ("append", "add", "extend", "update", "insert", "write") and any(value.origins for value in given):
-            self.bind(target, Value.mix((receiver, *map(Value.element, given)), call.line).but(path=receiver.path))
+            mixed = Value.mix((receiver, *map(Value.element, given)), call.node.lineno)
+            self.bind(target, mixed.but(path=receiver.path))
             return HARMLESS
         return None
 
@@ -170,23 +296,23 @@ class Calls(Expressions):
 
     def _helper(self, call: Call) -> Value | None:
         function = owner = None
-        node, receiver = call.node, call.receiver
-        if isinstance(node.func, ast.Name):
-            function = self.value(node.func).function
+        called = call.node.func
+        if isinstance(called, ast.Name):
+            function = self.value(called).function
             if isinstance(function, ClassNotes):
-                return self._made(call, function).but(path=f"{node.func.id}()", function=function)
-        elif isinstance(node.func, ast.Attribute) and receiver is not None:
-            is_self = isinstance(node.func.value, ast.Name) and node.func.value.id in ("self", "cls")
-            found = self.owner if is_self else receiver.function
+                return self._made(call, function).but(path=f"{called.id}()", function=function)
+        elif isinstance(called, ast.Attribute) and call.receiver is not None:
+            is_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
+            found = self.owner if is_self else call.receiver.function
             if isinstance(found, ClassNotes):
-                function = found.methods.get(node.func.attr)
+                function = found.methods.get(called.attr)
                 decorators = [] if function is None else function.decorator_list
                 if not any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators):
                     owner = found
         if function is None or self.depth >= 6:
             return None
         summary = self.summary(function, owner)
-        return None if summary is None else self._applied(call, function, owner, summary)
+        return None if summary is None else self._applied(call, _given(function, owner, call), summary)
 
     def _made(self, call: Call, kind: ClassNotes) -> Value:
         """A new object, with what it keeps of the values that it was given."""
@@ -195,57 +321,55 @@ class Calls(Expressions):
         if made is None or summary is None:
             targets = [item.target for item in kind.node.body if isinstance(item, ast.AnnAssign)]
             fields = [target.id for target in targets if isinstance(target, ast.Name)]
-            return Value(items=_by_name(fields, call))
-        self._applied(call, made, kind, summary)
+            return Value(items={**dict(zip(fields, call.positional, strict=False)), **call.named})
         given = _given(made, kind, call)
-        items = {name: _filled(value, given, call.line) for name, value in kind.made.items()}
+        self._applied(call, given, summary)
+        items = {name: _filled(value, given, call.node.lineno) for name, value in kind.made.items()}
         for name, value in items.items():
             if value.is_outside:
                 kind.attributes[name] = Value.join([kind.attributes.get(name, value), value])
         return Value(items=items)
 
-    def _applied(self, call: Call, function: Any, owner: ClassNotes | None, summary: Summary) -> Value:
+    def _applied(self, call: Call, given: Mapping[str, Value], summary: Summary) -> Value:
         """The result of a function of this module; what its parameters do in it is noted."""
         returned, sinks = summary
-        given = _given(function, owner, call)
         for name, inner in sinks:
             value = given.get(name, NOTHING_KNOWN)
             if not value.can_do(inner.harm) or (isinstance(value.items, dict) and inner.harm is Harm.HTML):
                 continue
-            lines = (*value.lines, call.line, *inner.lines)
+            lines = (*value.lines, call.node.lineno, *inner.lines)
             for origin in value.origins:
                 place = (inner.harm, inner.line, inner.end_line, inner.target)
                 self.reached(Flow(*place, origin.text, origin.line, lines), origin)
-        return _filled(returned, given, call.line)
+        return _filled(returned, given, call.node.lineno)
 
 
-def _by_name(names: Sequence[str], call: Call) -> dict[str, Value]:
-    return {**dict(zip(names, call.positional, strict=False)), **call.named}
+def _has_fixed_host(prefix: str, *, may_be_path: bool) -> bool:
+    """Whether the constant start of an address leaves no choice of the host."""
+    scheme, mark, rest = prefix.partition("://")
+    if mark:
+        return "/" in rest or "?" in rest
+    return may_be_path and len(scheme) > 1 and scheme[0] == "/" and scheme[1] not in "/\\"
 
 
 def _given(function: Any, owner: ClassNotes | None, call: Call) -> dict[str, Value]:
     """The arguments by the names of the parameters; a method has its object before them."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-    return _by_name(names if owner is None else names[1:], call)
-
-
-def _resolves_entities(call: Call) -> bool:
-    flags = (("resolve_entities", True), ("load_dtd", True), ("no_network", False))
-    return any(name in call.named and call.named[name].const is flag for name, flag in flags)
+    return {**dict(zip(names if owner is None else names[1:], call.positional, strict=False)), **call.named}
 
 
 def _handed_on(call: Call) -> Value:
     """The result of a function that is not in this module."""
-    name, path, line, given = call.name, call.path, call.line, call.given
+    name, path, line, given = call.name, call.path, call.node.lineno, call.given
     if any(map(is_request, given)):
-        if not PATTERNS.reads_request.search(name):
+        if not tables.PATTERNS.reads_request.search(name):
             return NOTHING_KNOWN
         is_wrapper = len(given) == 1
-        return Value(path=REQUEST) if is_wrapper else Value.outside(line, f"{name}(request)")
+        return Value(path=tables.REQUEST) if is_wrapper else Value.outside(line, f"{name}(request)")
     mixed = Value.mix(given, line)
-    if PATTERNS.propagators.fullmatch(path):
+    if tables.PATTERNS.propagators.fullmatch(path):
         return _propagated(call, mixed)
-    if mixed.origins and not PATTERNS.stops_by_name.match(name) and not name[:1].isupper():
+    if mixed.origins and not tables.PATTERNS.stops_by_name.match(name) and not name[:1].isupper():
         return mixed.but(path="", pieces="", prefix="")
     if f"{path}()" in _ARCHIVES:
         return mixed.but(path=f"{path}()")
@@ -274,7 +398,7 @@ def _filled(returned: Value, given: Mapping[str, Value], line: int) -> Value:
     if not returned.origins:
         return returned
     sources = [
-        given.get(origin.text, NOTHING_KNOWN).but_safe(origin.safe)
+        given.get(origin.text, NOTHING_KNOWN).but_safe(*origin.safe)
         if origin.kind == "parameter"
         else Value(origins=(origin,))
         for origin in returned.origins
@@ -309,5 +433,5 @@ def _of_dictionary(receiver: Value, items: dict[Any, Value], name: str, given: S
     if key.is_known and len(given) == 2 and given[1].is_known and (key.const, given[1].const) in items:
         return items[key.const, given[1].const]
     if not key.is_known:
-        return Value.join([part(receiver, key), *default])
+        return Value.join([receiver.part(key), *default])
     return items.get(key.const) or (default[0] if default else NOTHING_KNOWN)

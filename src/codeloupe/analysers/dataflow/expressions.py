@@ -1,4 +1,4 @@
-"""Reads expressions: what may be in the value of each, given what is in the variables."""
+"""Reads expressions: what may be in the value of each, given what is in the variables, and what it does where it is."""
 
 from __future__ import annotations
 
@@ -6,56 +6,91 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, PATTERNS, PROVEN, WORDS, Harm, is_plain, settled
-from codeloupe.analysers.dataflow.sinks import Sinks
-from codeloupe.analysers.dataflow.values import (
-    HARMLESS,
-    NOTHING_KNOWN,
-    UNKNOWN,
-    UPLOAD,
-    ClassNotes,
-    Notes,
-    OverBudget,
-    Value,
-    fold,
-)
+from codeloupe.analysers.dataflow import values as tables
+from codeloupe.analysers.dataflow.guards import PROVEN, settled
+from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, UNKNOWN, ClassNotes, Flow, Harm, Notes, Value
 from codeloupe.system.regex import regex
 
-REQUEST = "<request>"
-ENVIRONMENT = "<environ>"
 _NUMBER_FORMAT = regex(r"[^{}%]*[bcdoxXeEfFgGn%]")
 _ONLY_NUMBERS = regex(r"(?:[^%]|%%|%[-+ 0#]*\d*(?:\.\d+)?[diouxXeEfFgG])*")
-_WITHOUT_TEXT = frozenset(
-    {"size", "content_length", "status_code", "method", "user", "session", "remote_addr", "scheme"}
-)
+_WITHOUT_TEXT = ("size", "content_length", "status_code", "method", "user", "session", "remote_addr", "scheme")
 _SERVER_SAYS = regex(r"REMOTE_ADDR|SERVER_\w+|REQUEST_METHOD|wsgi\.(?!input)\w+|CONTENT_LENGTH")
 _SENDER_SAYS = regex(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_TYPE|HTTP_\w+|wsgi\.input")
+_SIGNATURE = regex(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
 
 
 def is_request(value: Value) -> bool:
     """Whether a value is the request itself."""
-    return value.path == REQUEST or value.path in WORDS.request_objects
+    return value.path == tables.REQUEST or value.path in tables.WORDS.request_objects
 
 
-class Expressions(Sinks):
+class Expressions:
     """Values of expressions. `env` holds the variables; `notes` what is known of the module and found in it.
 
-    The method for a kind of node is called after its class, in small letters.
+    The method for a kind of node is called after its class, in small letters. `context` are the names around the code;
+    `sinks` collects what the parameters of a function do.
     """
 
     def __init__(self, notes: Notes, env: dict[str, Value], owner: ClassNotes | None = None) -> None:
-        super().__init__(notes, owner)
+        self.notes = notes
         self.env = env
+        self.owner = owner
+        self.context: tuple[str, ...] = ()
+        self.sinks: list[tuple[str, Flow]] = []
         self.made_from: dict[str, str] = {}
         self.shared: set[str] = set()
 
-    def value(self, node: ast.AST) -> Value:
-        """What may be in the value of an expression. Raises OverBudget when the module takes too much work."""
-        self.notes.budget -= 1
-        if self.notes.budget < 0:
-            raise OverBudget
-        reader = getattr(self, f"_{type(node).__name__.lower()}", None)
-        return NOTHING_KNOWN if reader is None else reader(node)
+    # What is found.
+
+    def note(self, harm: Harm, node: ast.expr | ast.stmt, target: str) -> None:
+        """Note something that does harm whatever the values are."""
+        self.notes.flows[Flow(harm, node.lineno, node.end_lineno or node.lineno, target)] = None
+
+    def hit(self, harm: Harm, at: ast.expr | ast.stmt | int, target: str, value: Value) -> None:
+        """Note that a value reaches a place, if anything in it comes from outside or from a parameter."""
+        if value.can_do(harm) and not (harm is Harm.PATH and value.path == tables.UPLOAD):
+            for origin in value.origins:
+                self.reached(Flow(harm, *_span(at), target, origin.text, origin.line, value.lines), origin)
+                if origin.kind == "outside":
+                    return
+
+    def reached(self, flow: Flow, origin: tables.Origin) -> None:
+        """Note a flow from outside, or from a parameter of the function that is being read."""
+        if origin.kind == "outside":
+            self.notes.flows[flow] = None
+        elif origin.kind == "parameter" and flow.harm not in origin.safe:
+            self.sinks.append((origin.text, flow))
+
+    def judge(self, node: ast.expr, harm: Harm, value: Value) -> None:
+        """Note, for ruff's own rules, whether a value is harmless at its line."""
+        is_proven = value.harmless or harm in value.proven
+        (self.notes.harmless if is_proven else self.notes.doubtful)[node.lineno].add(harm)
+
+    def guessable(self, at: ast.expr | ast.stmt | int, value: Value, what: str) -> None:
+        """Note a secret that was made by chance that can be guessed."""
+        for origin in value.origins:
+            if origin.kind == "random":
+                self.notes.flows[Flow(Harm.RANDOM, *_span(at), what, origin.text, origin.line, value.lines)] = None
+
+    def named_secret(self, name: str, value: Value, line: int) -> Value:
+        """Look whether a secret is guessable, or a program comes from outside, by its name; gives the value back."""
+        if name == "$where":
+            self.hit(Harm.CODE, line, name, value)
+        if (
+            value.origins
+            and tables.PATTERNS.secret_names.search(name)
+            and not tables.PATTERNS.not_secret_names.search(name)
+        ):
+            self.guessable(line, value, f"`{name}`")
+        return value
+
+    def note_query(self, node: ast.expr, result: Value) -> Value:
+        """Remember whether what looks like a query to ruff can hold anything from outside; gives the value back."""
+        if result.pieces and tables.PATTERNS.sql_text.search(result.pieces):
+            self.judge(node, Harm.SQL, result)
+        return result
+
+    # Variables.
 
     def refined(self, test: ast.expr, *, truth: bool) -> dict[str, Value]:
         """The variables as they are where a test came out this way.
@@ -68,8 +103,8 @@ class Expressions(Sinks):
         for name, harms in (*known.items(), *((self.made_from.get(name, ""), harms) for name, harms in known.items())):
             value = refined.get(name)
             if value is not None and harms:
-                refined[name] = value.but_safe(harms).but(
-                    proven=value.proven if harms == ALL_TEXT else value.proven | harms,
+                refined[name] = value.but_safe(*harms).but(
+                    proven=value.proven if harms == tables.ALL_TEXT else value.proven | harms,
                     harmless=value.harmless or harms == PROVEN,
                 )
         return refined
@@ -97,30 +132,30 @@ class Expressions(Sinks):
                 key = self.value(at)
                 self.env[name] = _with_item(self.value(holder), key, value)
 
-    def _constant(self, node: ast.Constant) -> Value:
-        return Value.constant(node.value)
+    # Expressions.
 
-    def _name(self, node: ast.Name) -> Value:
-        return self.env.get(node.id) or self.notes.globals.get(node.id) or Value(path=node.id)
-
-    def _await(self, node: ast.Await | ast.YieldFrom) -> Value:
-        return self.value(node.value)
-
-    _yieldfrom = _await
-
-    def _yield(self, node: ast.Yield) -> Value:
-        return self.value(node.value) if node.value else NOTHING_KNOWN
-
-    def _starred(self, node: ast.Starred) -> Value:
-        return self.value(node.value).element()
-
-    def _namedexpr(self, node: ast.NamedExpr) -> Value:
-        value = self.value(node.value)
-        self.bind(node.target, value)
-        return value
-
-    def _boolop(self, node: ast.BoolOp) -> Value:
-        return Value.join([self.value(part) for part in node.values])
+    def value(self, node: ast.AST) -> Value:
+        """What may be in the value of an expression. Raises tables.OverBudget when the module takes too much work."""
+        self.notes.budget -= 1
+        if self.notes.budget < 0:
+            raise tables.OverBudget
+        match node:
+            case ast.Name():
+                return self.env.get(node.id) or self.notes.globals.get(node.id) or Value(path=node.id)
+            case ast.Constant():
+                return Value.constant(node.value)
+            case ast.Await() | ast.YieldFrom() | ast.Yield():
+                return self.value(node.value) if node.value else NOTHING_KNOWN
+            case ast.Starred():
+                return self.value(node.value).element()
+            case ast.NamedExpr():
+                value = self.value(node.value)
+                self.bind(node.target, value)
+                return value
+            case ast.BoolOp():
+                return Value.join([self.value(part) for part in node.values])
+        reader = getattr(self, f"_{type(node).__name__.lower()}", None)
+        return NOTHING_KNOWN if reader is None else reader(node)
 
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.owner
@@ -131,30 +166,29 @@ class Expressions(Sinks):
             return known
         if owner.kind == "handler" and node.attr in ("path", "headers", "rfile", "requestline"):
             return Value.outside(node.lineno, name)
-        return Value(path=REQUEST if owner.kind and node.attr == "request" else name)
+        return Value(path=tables.REQUEST if owner.kind and node.attr == "request" else name)
 
     def attribute(self, node: ast.Attribute, base: Value) -> Value:
         """An attribute of a value."""
         kind = base.function if isinstance(base.function, ClassNotes) else None
         if is_request(base):
-            if node.attr == "environ":
-                return Value(path=ENVIRONMENT)
-            if node.attr not in WORDS.request_parts:
-                return NOTHING_KNOWN
-            is_json = node.attr in ("json", "get_json")
-            found = Value.outside(node.lineno, f"request.{node.attr}", frozenset({Harm.HTML} if is_json else ()))
-            return found.but(path=UPLOAD) if node.attr in ("files", "FILES") else found
+            if node.attr not in tables.WORDS.request_parts:
+                return Value(path=tables.ENVIRONMENT) if node.attr == "environ" else NOTHING_KNOWN
+            found = Value.outside(node.lineno, f"request.{node.attr}")
+            if node.attr in ("json", "get_json"):
+                return found.but_safe(Harm.HTML)
+            return found.but(path=tables.UPLOAD) if node.attr in ("files", "FILES") else found
         if kind is not None and isinstance(base.items, dict):
             return base.items.get(node.attr) or _field(kind, node.attr, base.items.get("**", NOTHING_KNOWN))
         if not base.origins:
             return Value(path=f"{base.path}.{node.attr}") if base.path else NOTHING_KNOWN
         if node.attr in _WITHOUT_TEXT:
             return NOTHING_KNOWN
-        if base.path == UPLOAD and node.attr in ("file", "stream"):
+        if base.path == tables.UPLOAD and node.attr in ("file", "stream"):
             return base
-        is_name = base.path.startswith("pathlib.") and node.attr in ("name", "stem", "suffix")
-        found = base.but_safe(frozenset({Harm.PATH} if is_name else ()))
-        found = found.but(const=UNKNOWN, items=None, path="", prefix="", function=None)
+        if base.path.startswith("pathlib.") and node.attr in ("name", "stem", "suffix"):
+            base = base.but_safe(Harm.PATH)
+        found = base.but(const=UNKNOWN, items=None, path="", prefix="", function=None)
         return found if kind is None else _field(kind, node.attr, found)
 
     def _subscript(self, node: ast.Subscript) -> Value:
@@ -167,11 +201,11 @@ class Expressions(Sinks):
                 return Value.constant(base.const[slice(*edges)])
             return base.but(const=UNKNOWN, items=None, prefix="")
         key = self.value(node.slice)
-        if base.path == ENVIRONMENT:
+        if base.path == tables.ENVIRONMENT:
             return environment(key, node.lineno)
         if isinstance(key.const, str) and base.origins and _SERVER_SAYS.fullmatch(key.const):
             return NOTHING_KNOWN
-        return part(base, key)
+        return base.part(key)
 
     def _binop(self, node: ast.BinOp) -> Value:
         """A chain such as `a + b + c` is read without recursion: it may be long."""
@@ -185,32 +219,27 @@ class Expressions(Sinks):
             result = _operation(step, result, self.value(step.right))
         return self.note_query(node, result)
 
-    def note_query(self, node: ast.expr, result: Value) -> Value:
-        """Remember whether what looks like a query to ruff can hold anything from outside; gives the value back."""
-        if result.pieces and PATTERNS.sql_text.search(result.pieces):
-            self.judge(node, Harm.SQL, result)
-        return result
-
     def _joinedstr(self, node: ast.JoinedStr) -> Value:
         parts: list[Value] = []
         for piece in node.values:
+            value = self.value(piece.value if isinstance(piece, ast.FormattedValue) else piece)
             match piece:
-                case ast.FormattedValue(value=shown, format_spec=ast.JoinedStr(values=[ast.Constant(value=str(text))])):
-                    value = self.value(shown)
-                    parts.append(value.number() if _NUMBER_FORMAT.fullmatch(text) else value)
-                case ast.FormattedValue(value=shown):
-                    parts.append(self.value(shown))
-                case _:
-                    parts.append(self.value(piece))
+                case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str(text))])):
+                    value = value.number() if _NUMBER_FORMAT.fullmatch(text) else value
+            parts.append(value)
         return self.note_query(node, Value.concatenate(parts, node.lineno) if parts else Value.constant(""))
 
     def _compare(self, node: ast.Compare) -> Value:
-        left, *others = [self.value(side) for side in (node.left, *node.comparators)]
-        if len(others) == 1 and left.is_known and others[0].is_known:
-            folded = fold(node.ops[0], left.const, others[0].const)
-            if folded is not UNKNOWN:
-                return Value.constant(folded)
-        self.compared(node, [left, *others])
+        """Look whether a signature is compared character by character. A query that is only compared is not run."""
+        sides = (node.left, *node.comparators)
+        values = [self.value(side) for side in sides]
+        if len(values) == 2 and (folded := tables.fold(node.ops[0], *values)) is not None:
+            return folded
+        for text in sides:
+            if isinstance(text, ast.JoinedStr):
+                self.notes.quiet[text.lineno].add("S608")
+        if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(_SIGNATURE.fullmatch(value.path) for value in values):
+            self.note(Harm.TIMING, node, "the comparison")
         return HARMLESS
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
@@ -267,6 +296,10 @@ class Expressions(Sinks):
     _setcomp = _generatorexp = _dictcomp = _listcomp
 
 
+def _span(at: ast.expr | ast.stmt | int) -> tuple[int, int]:
+    return (at, at) if isinstance(at, int) else (at.lineno, at.end_lineno or at.lineno)
+
+
 def _with_item(base: Value, key: Value, value: Value) -> Value:
     """A list or dictionary after one of its items got a value."""
     if isinstance(base.items, dict) and key.is_known:
@@ -283,7 +316,7 @@ def _field(kind: ClassNotes, name: str, value: Value) -> Value:
     for item in kind.node.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=found), annotation=annotation) if found == name:
-                return HARMLESS if is_plain(ast.unparse(annotation)[:80]) else value
+                return HARMLESS if tables.is_plain(ast.unparse(annotation)[:80]) else value
     return value
 
 
@@ -293,22 +326,9 @@ def environment(key: Value, line: int) -> Value:
     return Value.outside(line, f"environ[{key.const!r}]") if is_sent else NOTHING_KNOWN
 
 
-def part(base: Value, key: Value) -> Value:
-    """The part of a value under a key. What the key holds does not get into the part."""
-    if isinstance(base.items, dict) and key.is_known:
-        return base.items.get(key.const, NOTHING_KNOWN)
-    if isinstance(base.items, list) and base.has_index(key):
-        found: Value = base.items[key.const]
-        return found
-    if isinstance(base.const, str) and type(key.const) is int and -len(base.const) <= key.const < len(base.const):
-        return Value.constant(base.const[key.const])
-    return base.element()
-
-
 def _operation(node: ast.BinOp, left: Value, right: Value) -> Value:
-    folded = fold(node.op, left.const, right.const) if left.is_known and right.is_known else UNKNOWN
-    if folded is not UNKNOWN:
-        return Value.constant(folded)
+    if (folded := tables.fold(node.op, left, right)) is not None:
+        return folded
     has_number = type(left.const) in (int, float) or type(right.const) in (int, float)
     if isinstance(node.op, (ast.Add, ast.Sub, ast.Div)) and has_number:
         return Value.mix((left, right)).number()

@@ -6,20 +6,10 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from codeloupe.analysers.dataflow import values as tables
 from codeloupe.analysers.dataflow.calls import Calls
-from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST
-from codeloupe.analysers.dataflow.knowledge import PATTERNS, WORDS, Harm, fits, is_plain, name_of
-from codeloupe.analysers.dataflow.values import (
-    HARMLESS,
-    NOTHING_KNOWN,
-    UNKNOWN,
-    UPLOAD,
-    ClassNotes,
-    Notes,
-    Origin,
-    Summary,
-    Value,
-)
+from codeloupe.analysers.dataflow.guards import fits, name_of
+from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, UNKNOWN, ClassNotes, Harm, Notes, Value
 from codeloupe.system.regex import regex
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -36,7 +26,7 @@ def _route_of(function: _Function) -> str | None:
     for decorator in function.decorator_list:
         match decorator:
             case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=str(address)), *_]):
-                if name in WORDS.route_methods and (address.startswith("/") or not address):
+                if name in tables.WORDS.route_methods and (address.startswith("/") or not address):
                     return address
             case ast.Call(func=ast.Name(id="route" | "get" | "post"), args=[ast.Constant(value=str(address)), *_]):
                 return address
@@ -58,34 +48,30 @@ def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> 
     for argument in arguments:
         name = argument.arg
         annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)[:80]
-        comes_in = route is not None or is_handler or (is_view and name not in WORDS.not_from_address)
+        comes_in = route is not None or is_handler or (is_view and name not in tables.WORDS.not_from_address)
         default = f"{annotation} {ast.unparse(defaults[name])[:80]}" if name in defaults else annotation
         is_injected = "Depends(" in default or "Security(" in default
         if name in ("self", "cls"):
             continue
         if name in ("request", "req") or annotation.rpartition(".")[2] in ("Request", "HttpRequest"):
-            values[name] = Value(path=REQUEST)
+            values[name] = Value(path=tables.REQUEST)
         elif name == "environ" and "start_response" in names:
-            values[name] = Value(path=ENVIRONMENT)
+            values[name] = Value(path=tables.ENVIRONMENT)
         elif name == "start_response":
             values[name] = Value(path=name)
-        elif is_plain(annotation) or name in numbers:
+        elif tables.is_plain(annotation) or name in numbers:
             is_number = name in numbers or _NUMBER.search(annotation) is not None
             values[name] = HARMLESS if is_number else NOTHING_KNOWN
         elif comes_in and not is_injected:
-            values[name] = _sent(argument, annotation, notes)
+            # What the framework makes of a part of the request, by the annotation.
+            kind = notes.globals[annotation].function if annotation in notes.globals else None
+            bases = kind.node.bases if isinstance(kind, ClassNotes) else ()
+            path = tables.UPLOAD if annotation.endswith("UploadFile") else ""
+            sent = Value.outside(argument.lineno, f"the parameter {name}").but(function=kind, path=path)
+            values[name] = HARMLESS if any("Enum" in ast.unparse(base)[-60:] for base in bases) else sent
         else:
-            values[name] = Value(origins=(Origin(argument.lineno, name, "parameter"),))
+            values[name] = Value(origins=(tables.Origin(argument.lineno, name, "parameter"),))
     return values
-
-
-def _sent(argument: ast.arg, annotation: str, notes: Notes) -> Value:
-    """What the framework makes of a part of the request, by the annotation of its parameter."""
-    kind = notes.globals[annotation].function if annotation in notes.globals else None
-    if isinstance(kind, ClassNotes) and any("Enum" in ast.unparse(base)[-60:] for base in kind.node.bases):
-        return HARMLESS
-    path = UPLOAD if annotation.endswith("UploadFile") else ""
-    return Value.outside(argument.lineno, f"the parameter {argument.arg}").but(function=kind, path=path)
 
 
 class Reader(Calls):
@@ -105,9 +91,23 @@ class Reader(Calls):
         for statement in statements:
             if self.ended:
                 return
-            reader = getattr(self, f"_{type(statement).__name__.lower()}", None)
-            if reader is not None:
-                reader(statement)
+            match statement:
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self._assigned(statement, target, self.value(value))
+                case ast.Raise():
+                    if statement.exc is not None:
+                        self.value(statement.exc)
+                    self.ended = True
+                case ast.Break() | ast.Continue():
+                    if self._loops:
+                        self._loops[-1].append(dict(self.env))
+                    self.ended = True
+                case ast.Global():
+                    self.shared.update(statement.names)
+                case _:
+                    reader = getattr(self, f"_{type(statement).__name__.lower()}", None)
+                    if reader is not None:
+                        reader(statement)
 
     # Simple statements.
 
@@ -144,10 +144,6 @@ class Reader(Calls):
                 self.named_secret(name, value, node.lineno)
         self.bind(target, value)
 
-    def _annassign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._assigned(node, node.target, self.value(node.value))
-
     def _augassign(self, node: ast.AugAssign) -> None:
         parts = [self.value(node.target), self.value(node.value)]
         is_text = isinstance(node.op, ast.Add) and parts[0].items is None
@@ -168,14 +164,9 @@ class Reader(Calls):
     def _assert(self, node: ast.Assert) -> None:
         self.value(node.test)
         names = (part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute))
-        if any(PATTERNS.privileges.match(name) for name in names):
+        if any(tables.PATTERNS.privileges.match(name) for name in names):
             self.note(Harm.ASSERT, node, "assert")
         self.env = self.refined(node.test, truth=True)
-
-    def _raise(self, node: ast.Raise) -> None:
-        if node.exc is not None:
-            self.value(node.exc)
-        self.ended = True
 
     def _return(self, node: ast.Return) -> None:
         value = page = HARMLESS if node.value is None else self.value(node.value)
@@ -188,8 +179,8 @@ class Reader(Calls):
                 self.hit(Harm.HTML, node, "the response", page)
         if self.is_wsgi and "<" in value.pieces:
             self.hit(Harm.HTML, node, "the response", value)
-        if value.origins and PATTERNS.secret_names.search(self.context[0] if self.context else ""):
-            self.guessable((node.lineno, node.end_lineno or node.lineno), value, f"what `{self.context[0]}` returns")
+        if value.origins and tables.PATTERNS.secret_names.search(self.context[0] if self.context else ""):
+            self.guessable(node, value, f"what `{self.context[0]}` returns")
         self.returned.append(value)
         self.ended = True
 
@@ -255,13 +246,6 @@ class Reader(Calls):
             self.env = self.refined(node.test, truth=False)
         self.block(node.orelse)
 
-    def _break(self, _node: ast.stmt) -> None:
-        if self._loops:
-            self._loops[-1].append(dict(self.env))
-        self.ended = True
-
-    _continue = _break
-
     def _with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
             value = self.value(item.context_expr)
@@ -306,23 +290,18 @@ class Reader(Calls):
 
     # Names, functions, classes.
 
-    def _global(self, node: ast.Global) -> None:
-        self.shared.update(node.names)
-
-    def _import(self, node: ast.Import) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         for name in node.names:
-            first = name.name.partition(".")[0]
-            self._recognise(first)
-            self.env[name.asname or first] = Value(path=name.name if name.asname else first)
+            module = name.name if isinstance(node, ast.Import) else node.module or ""
+            first = module.partition(".")[0]
+            self.notes.is_page_framework |= first in ("flask", "quart", "bottle")
+            self.notes.is_django |= first == "django"
+            if isinstance(node, ast.ImportFrom):
+                self.env[name.asname or name.name] = Value(path=f"{module}.{name.name}".lstrip("."))
+            else:
+                self.env[name.asname or first] = Value(path=module if name.asname else first)
 
-    def _importfrom(self, node: ast.ImportFrom) -> None:
-        self._recognise((node.module or "").partition(".")[0])
-        for name in node.names:
-            self.env[name.asname or name.name] = Value(path=f"{node.module or ''}.{name.name}".lstrip("."))
-
-    def _recognise(self, package: str) -> None:
-        self.notes.is_page_framework |= package in ("flask", "quart", "bottle")
-        self.notes.is_django |= package == "django"
+    _importfrom = _import
 
     def _classdef(self, node: ast.ClassDef) -> None:
         methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
@@ -351,7 +330,7 @@ class Reader(Calls):
 
     _asyncfunctiondef = _functiondef
 
-    def summary(self, function: Any, owner: ClassNotes | None) -> Summary | None:
+    def summary(self, function: Any, owner: ClassNotes | None) -> tables.Summary | None:
         """What a call of a function of this module does, or None while it is being found out."""
         key = id(function)
         if key in self.notes.summaries:

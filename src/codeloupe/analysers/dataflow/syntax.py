@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from contextlib import suppress
 
 from codeloupe.system.regex import regex
 
@@ -45,93 +46,90 @@ def parse(text: str) -> ast.Module | None:
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError):
-            try:
+            with suppress(SyntaxError, ValueError):
                 older = _TYPE_STATEMENT.sub(r"\1\2 =", _TYPE_PARAMETERS.sub(r"\1", text))
-                return ast.parse(_Rewriter(older).code(0, 0)[0])
-            except (SyntaxError, ValueError):
-                return None
+                return ast.parse(_code(older, 0, 0)[0])
+    return None
 
 
-class _Rewriter:
-    """Reads code and f-strings in turn, as PEP 701 nests them. Raises ValueError for what does not end."""
+# Code and f-strings are read in turn, as PEP 701 nests them. Each function gives its text and where that ends, and
+# raises ValueError for what does not end.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
 
-    def code(self, start: int, depth: int, *, in_hole: bool = False) -> tuple[str, int]:
-        """Code from `start` on, to the end of the text or of the hole of an f-string, and where that is."""
-        if depth > 20:
-            raise ValueError("f-strings are nested too deeply")
-        out: list[str] = []
-        position, open_brackets = start, 0
-        after_string: int | None = None
-        while token := _TOKEN.search(self._text, position):
-            out.append(self._text[position : token.start()])
-            if token["quote"]:
-                if after_string is not None:
-                    joined = _GAP if open_brackets > 0 or in_hole else _GAP_IN_LINE
-                    out.append("+ " if joined.fullmatch(self._text, after_string, token.start()) else "")
-                literal, position = self._string(token, depth)
-                out.append(literal)
-                after_string = position
-                continue
-            position = token.end()
-            if in_hole and open_brackets == 0 and self._ends_hole(token):
+def _code(text: str, start: int, depth: int, *, in_hole: bool = False) -> tuple[str, int]:
+    """Code from `start` on, to the end of the text or of the hole of an f-string."""
+    if depth > 20:
+        raise ValueError("f-strings are nested too deeply")
+    out: list[str] = []
+    position, open_brackets = start, 0
+    after_string: int | None = None
+    while token := _TOKEN.search(text, position):
+        out.append(text[position : token.start()])
+        if token["quote"]:
+            if after_string is not None:
+                joined = _GAP if open_brackets > 0 or in_hole else _GAP_IN_LINE
+                out.append("+ " if joined.fullmatch(text, after_string, token.start()) else "")
+            literal, position = _string(text, token, depth)
+            out.append(literal)
+            after_string = position
+            continue
+        position = token.end()
+        if in_hole and open_brackets == 0:
+            after, before = text[position : position + 1], text[token.start() - 1]
+            ends = bool(token["close"]) or (token["end"] in ("!", ":") and after != "=")
+            if token["end"] == "=":
+                ends = after != "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
+            if ends:
                 return "".join(out), token.start()
-            open_brackets += bool(token["open"]) - bool(token["close"])
-            out.append(token[0])
-        if in_hole:
+        open_brackets += bool(token["open"]) - bool(token["close"])
+        out.append(token[0])
+    if in_hole:
+        raise ValueError("an f-string does not end")
+    return "".join((*out, text[position:])), len(text)
+
+
+def _string(text: str, token: re.Match[str], depth: int) -> tuple[str, int]:
+    """A literal as it is; or the call that replaces an f-string, with as many line breaks."""
+    quote, position = token["quote"], token.end()
+    if not set("fFtT") & set(token["prefix"] or ""):
+        end = _ENDINGS[quote].match(text, position)
+        if end is None:
+            raise ValueError("a string does not end")
+        return text[token.start() : end.end()], end.end()
+    parts: list[str] = []
+    literal = ""
+    while not text.startswith(quote, position):
+        step = text[position : position + 2]
+        if not step:
             raise ValueError("an f-string does not end")
-        return "".join((*out, self._text[position:])), len(self._text)
+        if step == "\\N" and text[position + 2 : position + 3] == "{":
+            position = max(text.find("}", position), position) + 1
+        elif step in ("{{", "}}") or (step[0] == "\\" and step != "\\{"):
+            literal += step if step[0] == "\\" else step[0]
+            position += 2
+        elif step[0] == "{":
+            holes, position = _hole(text, position, depth)
+            parts += [_literal(literal), *holes]
+            literal = ""
+        else:
+            literal += step[0]
+            position += 1
+    return f"{F_STRING}({','.join((*parts, _literal(literal)))})", position + len(quote)
 
-    def _ends_hole(self, token: re.Match[str]) -> bool:
-        after, before = self._text[token.end() : token.end() + 1], self._text[token.start() - 1]
-        if token["end"] == "=":
-            return after != "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
-        return bool(token["close"]) or (token["end"] in ("!", ":") and after != "=")
 
-    def _string(self, token: re.Match[str], depth: int) -> tuple[str, int]:
-        """A literal as it is; or the call that replaces an f-string, with as many line breaks."""
-        quote, position = token["quote"], token.end()
-        if not set("fFtT") & set(token["prefix"] or ""):
-            end = _ENDINGS[quote].match(self._text, position)
-            if end is None:
-                raise ValueError("a string does not end")
-            return self._text[token.start() : end.end()], end.end()
-        parts: list[str] = []
-        literal = ""
-        while not self._text.startswith(quote, position):
-            step = self._text[position : position + 2]
-            if not step:
-                raise ValueError("an f-string does not end")
-            if step == "\\N" and self._text[position + 2 : position + 3] == "{":
-                position = max(self._text.find("}", position), position) + 1
-            elif step in ("{{", "}}") or (step[0] == "\\" and step != "\\{"):
-                literal += step if step[0] == "\\" else step[0]
-                position += 2
-            elif step[0] == "{":
-                expression, position = self.code(position + 1, depth + 1, in_hole=True)
-                position, nested = self._end_of_hole(position, depth)
-                parts += [_literal(literal), f"({expression})", *nested]
-                literal = ""
-            else:
-                literal += step[0]
-                position += 1
-        return f"{F_STRING}({','.join((*parts, _literal(literal)))})", position + len(quote)
-
-    def _end_of_hole(self, position: int, depth: int) -> tuple[int, list[str]]:
-        """Past the conversion and the format of a hole; the expressions in the format too."""
-        nested: list[str] = []
-        while self._text[position : position + 1] != "}":
-            if position >= len(self._text):
-                raise ValueError("an f-string does not end")
-            if self._text[position] == "{":
-                expression, position = self.code(position + 1, depth + 1, in_hole=True)
-                position, more = self._end_of_hole(position, depth + 1)
-                nested += [f"({expression})", *more]
-            else:
-                position += 1
-        return position + 1, nested
+def _hole(text: str, start: int, depth: int) -> tuple[list[str], int]:
+    """The expression of a hole, and those in its format."""
+    expression, position = _code(text, start + 1, depth + 1, in_hole=True)
+    found = [f"({expression})"]
+    while text[position : position + 1] != "}":
+        if position >= len(text):
+            raise ValueError("an f-string does not end")
+        if text[position] == "{":
+            nested, position = _hole(text, position, depth + 1)
+            found += nested
+        else:
+            position += 1
+    return found, position + 1
 
 
 def _literal(text: str) -> str:

@@ -1,26 +1,81 @@
-"""What is known of a value while the code is read: where it may come from, and what it can no longer do."""
+"""What is known of libraries and names (`knowledge.toml`), and of a value: its origins, and what it cannot do."""
 
 from __future__ import annotations
 
 import ast
 import operator
+import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, Harm, Harms
+from codeloupe.system.regex import regex
 
+
+class Harm(StrEnum):
+    """What outside text can do at a place; its value is the rule's name."""
+
+    SQL = "py-sql-injection"
+    SHELL = "py-command-injection"
+    CODE = "py-code-injection"
+    PATH = "py-path-traversal"
+    XPATH = "py-xpath-injection"
+    LDAP = "py-ldap-injection"
+    TEMPLATE = "py-template-injection"
+    REDIRECT = "py-open-redirect"
+    OBJECT = "py-unsafe-deserialization"
+    HTML = "py-cross-site-scripting"
+    FETCH = "py-request-forgery"
+    XML = "py-xml-external-entity"
+    HEADER = "py-header-injection"
+    RANDOM = "py-guessable-secret"
+    COOKIE = "py-insecure-cookie"
+    TLS = "py-tls-not-verified"
+    ASSERT = "py-assert-as-guard"
+    TIMING = "py-signature-comparison"
+
+
+Harms = frozenset[Harm]
+# Every harm that text can do.
+ALL_TEXT: Harms = frozenset(Harm) - {Harm.RANDOM, Harm.COOKIE, Harm.TLS, Harm.ASSERT, Harm.TIMING}
+
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("knowledge.toml").read_text(encoding="utf-8"))
+WORDS = SimpleNamespace(**{name: frozenset(text.split()) for name, text in _TABLE["words"].items()})
+PATTERNS = SimpleNamespace(**{name: regex(text, re.VERBOSE) for name, text in _TABLE["patterns"].items()})
+# Each harm's severity, title, why and fix, and the rules of ruff that are the `same_as` it.
+MEANINGS = {Harm(name): SimpleNamespace(**{"same_as": (), **about}) for name, about in _TABLE["harm"].items()}
+SINKS: dict[str, tuple[Harm, list[int | str]]] = {
+    f"{module}{name}": (Harm(sink["harm"]), sink["arguments"])
+    for sink in _TABLE["sinks"]
+    for module in sink.get("modules", "").split() or [""]
+    for name in sink["names"].split()
+}
+ESCAPERS = [(regex(escaper["pattern"]), frozenset(map(Harm, escaper["safe"]))) for escaper in _TABLE["escapers"]]
+_WRAPPED = regex(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
+
+# The constant of a value that is not known to be one.
 UNKNOWN: Any = object()
-"""The constant of a value that is not known to be one."""
-
+# The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path.
 UPLOAD = "<upload>"
-"""The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
-
+REQUEST = "<request>"
+ENVIRONMENT = "<environ>"
+UNSAFE_PARSER = "<parser that resolves entities>"
 _MOST_PIECES = 400
 _LONGEST_CONSTANT = 2000
+
+
+def is_plain(annotation: str) -> bool:
+    """Whether what is annotated so holds no text of the sender."""
+    wrapped = _WRAPPED.fullmatch(annotation)
+    bare = next(filter(None, wrapped.groups())) if wrapped else annotation
+    return PATTERNS.safe_annotations.fullmatch(bare) is not None
 
 
 class Origin(NamedTuple):
@@ -65,27 +120,23 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         """The same with some things changed."""
         return replace(self, **changes)
 
-    def but_safe(self, harms: Harms) -> Value:
+    def but_safe(self, *harms: Harm) -> Value:
         """The same, and it cannot do these harms."""
-        return replace(self, safe=self.safe | harms)
+        return replace(self, safe=self.safe | set(harms))
 
     @property
     def is_known(self) -> bool:
         """Whether it is a constant."""
         return self.const is not UNKNOWN
 
-    def is_proven(self, harm: Harm) -> bool:
-        """Whether it cannot do this harm whatever it holds."""
-        return self.harmless or harm in self.proven
-
-    def can_do(self, harm: Harm) -> bool:
-        """Whether outside text in it can do this harm."""
-        return harm not in self.safe and any(origin.kind != "random" for origin in self.origins)
-
     @property
     def is_outside(self) -> bool:
         """Whether anything in it is known to come from outside."""
         return any(origin.kind == "outside" for origin in self.origins)
+
+    def can_do(self, harm: Harm) -> bool:
+        """Whether outside text in it can do this harm."""
+        return harm not in self.safe and any(origin.kind != "random" for origin in self.origins)
 
     def has_index(self, key: Value) -> bool:
         """Whether the key is the number of one of its parts."""
@@ -101,9 +152,9 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         return Value(const=value, prefix=text, pieces=text, harmless=True)
 
     @staticmethod
-    def outside(line: int, text: str, safe: Harms = frozenset()) -> Value:
+    def outside(line: int, text: str) -> Value:
         """A value that comes from outside."""
-        return Value(origins=(Origin(line, text),), safe=safe, lines=(line,))
+        return Value(origins=(Origin(line, text),), lines=(line,))
 
     @staticmethod
     def mix(values: Iterable[Value], line: int | None = None) -> Value:
@@ -160,7 +211,7 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         """Text of which the first part has places for the others; markup escapes what is put into it."""
         result = Value.concatenate(parts, line)
         if parts[0].path.endswith(".Markup()"):
-            return result.but(safe=result.safe | {Harm.HTML}, proven=result.proven | {Harm.HTML})
+            return result.but_safe(Harm.HTML).but(proven=result.proven | {Harm.HTML})
         return result
 
     @staticmethod
@@ -187,6 +238,16 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         parts = self.items.values() if isinstance(self.items, dict) else self.items
         return Value.join([*parts]) if parts else self.but(items=None)
 
+    def part(self, key: Value) -> Value:
+        """The part under a key. What the key holds does not get into the part."""
+        if isinstance(self.items, dict) and key.is_known:
+            return self.items.get(key.const, NOTHING_KNOWN)
+        if isinstance(self.items, list) and self.has_index(key):
+            return self.items[int(key.const)]
+        if isinstance(self.const, str) and type(key.const) is int and -len(self.const) <= key.const < len(self.const):
+            return Value.constant(self.const[key.const])
+        return self.element()
+
     def number(self) -> Value:
         """A number, or another thing without text of its own, that was made from a value; chance stays in it."""
         origins = tuple(origin for origin in self.origins if origin.kind == "random")
@@ -199,9 +260,8 @@ HARMLESS = Value(harmless=True)
 
 def _joined_items(items: Sequence[Any]) -> dict[Any, Value] | list[Value] | None:
     if all(isinstance(part, list) for part in items):
-        return (
-            [Value.join(row) for row in zip(*items, strict=True)] if len({len(part) for part in items}) == 1 else None
-        )
+        is_same = len({len(part) for part in items}) == 1
+        return [Value.join(row) for row in zip(*items, strict=True)] if is_same else None
     if not all(isinstance(part, dict) for part in items):
         return None
     keys = dict.fromkeys(key for part in items for key in part)
@@ -212,8 +272,8 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -224,21 +284,22 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }
 
 
-def fold(kind: ast.AST, left: Any, right: Any) -> Any:
-    """The result of an operator on two constants, or UNKNOWN where it is not worth the work."""
-    texts = isinstance(left, str) and isinstance(right, str)
+def fold(kind: ast.AST, left: Value, right: Value) -> Value | None:
+    """The result of an operator on two constants, or None where it is not worth the work."""
+    one, other = left.const, right.const
+    texts = isinstance(one, str) and isinstance(other, str)
     if isinstance(kind, (ast.In, ast.NotIn)):
-        return (left in right) is isinstance(kind, ast.In) if texts else UNKNOWN
-    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
+        return Value.constant((one in other) is isinstance(kind, ast.In)) if texts else None
+    numbers = isinstance(one, (int, float)) and isinstance(other, (int, float))
     known = _OPERATORS.get(type(kind))
     if known is None or not (numbers or (texts and isinstance(kind, (ast.Add, ast.Eq, ast.NotEq)))):
-        return UNKNOWN
+        return None
     try:
-        result = known(left, right)
+        result = known(one, other)
     except (ArithmeticError, ValueError, TypeError):
-        return UNKNOWN
+        return None
     is_small = len(result) <= _LONGEST_CONSTANT if isinstance(result, str) else abs(result) <= 1 << 64
-    return result if is_small else UNKNOWN
+    return Value.constant(result) if is_small else None
 
 
 class OverBudget(Exception):
@@ -270,11 +331,8 @@ class ClassNotes(Struct, eq=False):
     made: dict[str, Value] = field(default_factory=dict)
 
 
-ParameterSink = tuple[str, Flow]
-"""A parameter of a function, by its name, that reaches a harmful place inside."""
-
-Summary = tuple[Value, tuple[ParameterSink, ...]]
-"""What a call of a function does: what it returns, and which parameters do harm in it."""
+# What a call of a function does: what it returns, and which parameters, by name, reach a harmful place inside.
+Summary = tuple[Value, tuple[tuple[str, Flow], ...]]
 
 
 class Notes(Struct):

@@ -20,53 +20,61 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from codeloupe.analysers.dataflow import Answer
-from codeloupe.analysers.dataflow.knowledge import MEANINGS, Harm
 from codeloupe.analysers.dataflow.reading import Reader
 from codeloupe.analysers.dataflow.syntax import parse
-from codeloupe.analysers.dataflow.values import NOTHING_KNOWN, Flow, Notes, OverBudget
+from codeloupe.analysers.dataflow.values import MEANINGS, NOTHING_KNOWN, Flow, Harm, Notes, OverBudget
 from codeloupe.analysers.interface import Issue, read_regular_file
 from codeloupe.model.finding import Severity
 
-_MAX_BYTES = 1_500_000
 
-
-def main() -> int:
-    """Read the request and answer it file by file; 0, or a traceback and 1 when the request is no request."""
+def main() -> None:
+    """Read the request and answer it file by file."""
     sys.setrecursionlimit(3000)
     request = json.load(sys.stdin)
     for file, added in request["files"].items():
         answer = examine(Path(request["root"]), file, frozenset(added))
-        sys.stdout.write(json.dumps(to_builtins(answer, str_keys=True)) + "\n")
-        sys.stdout.flush()
-    return 0
+        print(json.dumps(to_builtins(answer, str_keys=True)), flush=True)  # noqa: T201 - the parent reads it
 
 
 def examine(root: Path, file: str, added: frozenset[int]) -> Answer:
     """What is to be said of one file with these added lines."""
     try:
-        content = read_regular_file(root / file)
-        if len(content) > _MAX_BYTES:
-            return Answer(file, f"it is over {_MAX_BYTES:,} bytes, more than the data flow analysis takes")
-        text = content.decode("utf-8", "replace").removeprefix("\ufeff")
-        tree = parse(text)
-        if tree is None:  # ruff says so
-            return Answer(file)
-        notes = read_module(tree, len(text))
+        return _examined(root, file, added)
     except OSError as error:
-        return Answer(file, f"cannot be read: {error.strerror}")
+        why = f"cannot be read: {error.strerror}"
     except (RecursionError, MemoryError):
-        return Answer(file, "its code is nested too deeply to follow data through it")
+        why = "its code is nested too deeply to follow data through it"
     except OverBudget:
-        return Answer(file, "its code takes too many steps to follow data through it")
+        why = "its code takes too many steps to follow data through it"
     except Exception as error:  # noqa: BLE001 - whatever it trips over, the other files are still to be read
-        return Answer(file, f"the data flow analysis stumbled over it: {type(error).__name__}: {error}")
+        why = f"the data flow analysis stumbled over it: {type(error).__name__}: {error}"
+    return Answer(file, why)
+
+
+def _examined(root: Path, file: str, added: frozenset[int]) -> Answer:
+    content = read_regular_file(root / file)
+    if len(content) > 1_500_000:
+        return Answer(file, "it is over 1,500,000 bytes, more than the data flow analysis takes")
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+    tree = parse(text)
+    if tree is None:  # ruff says so
+        return Answer(file)
+    notes = read_module(tree, len(text))
     best: dict[tuple[int, Harm], Flow] = {}  # for each harm of a line the flow with the shortest way
+    # Rules of ruff that have nothing to add at a line: all is harmless there, or it is part of a flow.
+    quiet: dict[int, set[str]] = defaultdict(set, {line: set(codes) for line, codes in notes.quiet.items()})
+    for line, harms in notes.harmless.items():
+        for harm in harms - notes.doubtful.get(line, set()):
+            quiet[line].update(MEANINGS[harm].same_as)
     for flow in notes.flows:
+        lines = _lines(flow)
         known = best.get((flow.line, flow.harm))
-        if not added.isdisjoint(_lines(flow)) and (known is None or len(flow.lines) < len(known.lines)):
+        if not added.isdisjoint(lines) and (known is None or len(flow.lines) < len(known.lines)):
             best[flow.line, flow.harm] = flow
+        for line in lines:
+            quiet[line].update(MEANINGS[flow.harm].same_as)
     issues = [_issue(file, best[place], added) for place in sorted(best)[:200]]
-    return Answer(file, issues=issues, quiet=_quiet(notes))
+    return Answer(file, issues=issues, quiet={line: sorted(codes) for line, codes in quiet.items() if codes})
 
 
 def read_module(tree: ast.Module, size: int) -> Notes:
@@ -126,19 +134,5 @@ def _issue(file: str, flow: Flow, added: frozenset[int]) -> Issue:
     )
 
 
-def _quiet(notes: Notes) -> dict[int, list[str]]:
-    """Rules of ruff that have nothing to add at a line: all is harmless there, or it is part of a flow."""
-    quiet: dict[int, set[str]] = defaultdict(set)
-    for line, codes in notes.quiet.items():
-        quiet[line] |= codes
-    for line, harms in notes.harmless.items():
-        for harm in harms - notes.doubtful.get(line, set()):
-            quiet[line].update(MEANINGS[harm].same_as)
-    for flow in notes.flows:
-        for line in _lines(flow):
-            quiet[line].update(MEANINGS[flow.harm].same_as)
-    return {line: sorted(codes) for line, codes in quiet.items() if codes}
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

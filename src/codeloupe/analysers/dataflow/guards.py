@@ -1,93 +1,22 @@
-"""What is known of libraries and of names (`knowledge.toml`), and what a test in the code says of its variables."""
+"""What a test in the code says of its variables: which harms they can no longer do after it."""
 
 from __future__ import annotations
 
 import ast
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from msgspec import Struct, convert
-
+from codeloupe.analysers.dataflow.values import ALL_TEXT, PATTERNS, Harm, Harms
 from codeloupe.system.regex import regex
 
-
-class Harm(StrEnum):
-    """What outside text can do at a place; its value is the rule's name."""
-
-    SQL = "py-sql-injection"
-    SHELL = "py-command-injection"
-    CODE = "py-code-injection"
-    PATH = "py-path-traversal"
-    XPATH = "py-xpath-injection"
-    LDAP = "py-ldap-injection"
-    TEMPLATE = "py-template-injection"
-    REDIRECT = "py-open-redirect"
-    OBJECT = "py-unsafe-deserialization"
-    HTML = "py-cross-site-scripting"
-    FETCH = "py-request-forgery"
-    XML = "py-xml-external-entity"
-    HEADER = "py-header-injection"
-    RANDOM = "py-guessable-secret"
-    COOKIE = "py-insecure-cookie"
-    TLS = "py-tls-not-verified"
-    ASSERT = "py-assert-as-guard"
-    TIMING = "py-signature-comparison"
-
-
-Harms = frozenset[Harm]
-ALL_TEXT: Harms = frozenset(Harm) - {Harm.RANDOM, Harm.COOKIE, Harm.TLS, Harm.ASSERT, Harm.TIMING}
-"""Every harm that text can do."""
-
-
-class Meaning(Struct, frozen=True):
-    """How bad a harm is, what to say of it, and which of ruff's rules speak of the same."""
-
-    severity: str
-    title: str
-    why: str
-    fix: str
-    same_as: tuple[str, ...] = ()
-
-
-_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-
-WORDS = SimpleNamespace(**{name: frozenset(text.split()) for name, text in _TABLE["words"].items()})
-PATTERNS = SimpleNamespace(**{name: regex(text, re.VERBOSE) for name, text in _TABLE["patterns"].items()})
-MEANINGS = convert(_TABLE["harm"], dict[Harm, Meaning])
-SINKS: dict[str, tuple[Harm, list[int | str]]] = {
-    f"{module}{name}": (Harm(sink["harm"]), sink["arguments"])
-    for sink in _TABLE["sinks"]
-    for module in sink.get("modules", "").split() or [""]
-    for name in sink["names"].split()
-}
-ESCAPERS: list[tuple[re.Pattern[str], Harms]] = [
-    (regex(escaper["pattern"]), frozenset(map(Harm, escaper["safe"]))) for escaper in _TABLE["escapers"]
-]
-_WRAPPED = regex(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
-
-
-def is_plain(annotation: str) -> bool:
-    """Whether what is annotated so holds no text of the sender."""
-    wrapped = _WRAPPED.fullmatch(annotation)
-    bare = next(filter(None, wrapped.groups())) if wrapped else annotation
-    return PATTERNS.safe_annotations.fullmatch(bare) is not None
-
-
+# What one of a few constants, or a text of plain characters, cannot do: this needs no trust in a name.
 PROVEN: Harms = ALL_TEXT | {Harm.RANDOM}
-"""What one of a few constants, or a text of plain characters, cannot do: this needs no trust in a name."""
-
 _ADDRESS = frozenset({Harm.REDIRECT, Harm.FETCH})
 _PATH = frozenset({Harm.PATH})
-_QUOTED = frozenset({Harm.SQL, Harm.XPATH, Harm.LDAP})
 # What a text cannot do that does not hold the key.
 _WITHOUT: dict[object, Harms] = {
     **dict.fromkeys(("..", "../", "/"), _PATH),
-    **dict.fromkeys(("'", '"', "`", "("), _QUOTED),
+    **dict.fromkeys(("'", '"', "`", "("), frozenset({Harm.SQL, Harm.XPATH, Harm.LDAP})),
     **dict.fromkeys(("\n", "\r"), frozenset({Harm.HEADER})),
     "<": frozenset({Harm.HTML}),
 }
@@ -176,18 +105,15 @@ def _called(call: Any, patterns: Mapping[str, str]) -> Settled:
             return {receiver: _ADDRESS if is_host else _PATH if text.startswith("/") else frozenset()}
         case "fullmatch" | "match" | "search":
             stated = (arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
-            pattern = next(stated, patterns.get(receiver))
-            return dict.fromkeys(names, ALL_TEXT if pattern is None else _matched(pattern, last))
+            if (pattern := next(stated, patterns.get(receiver))) is None:
+                return dict.fromkeys(names, ALL_TEXT)
+            is_start = last == "match" or pattern.startswith("^")
+            is_whole = last == "fullmatch" or (pattern.endswith(("$", r"\Z")) and is_start)
+            return dict.fromkeys(names, PROVEN if is_whole and not _PERMISSIVE.search(pattern) else frozenset())
         case "url_has_allowed_host_and_scheme" | "is_safe_url":
             return dict.fromkeys(names, _ADDRESS)
-        case "isfile" | "isdir" | "exists":
-            return {}
-    return dict.fromkeys(names, ALL_TEXT) if PATTERNS.guards_by_name.search(last) else {}
-
-
-def _matched(pattern: str, how: str) -> Harms:
-    is_whole = how == "fullmatch" or (pattern.endswith(("$", r"\Z")) and (how == "match" or pattern.startswith("^")))
-    return PROVEN if is_whole and not _PERMISSIVE.search(pattern) else frozenset()
+    is_guard = last not in ("isfile", "isdir", "exists") and PATTERNS.guards_by_name.search(last)
+    return dict.fromkeys(names, ALL_TEXT) if is_guard else {}
 
 
 def name_of(node: ast.AST) -> str:
