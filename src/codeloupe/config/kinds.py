@@ -1,8 +1,4 @@
-"""The kinds of value a setting can have: described for a person, checked, as JSON Schema, and read from plain text.
-
-Checks are strict: a number in quotes is no number, and `yes` without quotes is no text. A kind collects every mistake
-of a value with its place inside, so that a message can name the line of each.
-"""
+"""The kinds of value a setting can have: described for a person, checked, as JSON Schema, and read from text."""
 
 from __future__ import annotations
 

@@ -106,11 +106,7 @@ _looked_at: set[str] = set()
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """An empty directory, removed at the end whatever was put into it, after an error too.
-
-    The first one of a process also removes what earlier runs were killed too early to remove. Raises OSError when
-    none can be made. What cannot be removed now hides no result: a later run tries again.
-    """
+    """An empty directory, removed at the end whatever was put into it; the first also removes what killed runs left."""
     place = tempfile.gettempdir()
     if place not in _looked_at:
         _looked_at.add(place)

@@ -239,10 +239,7 @@ class Child:
         return True
 
     async def end(self) -> None:
-        """TERM, a grace, KILL on the whole group, and bounded waits until the program and its pipes are gone.
-
-        Being cancelled itself (a second Ctrl-C does that to every task) costs the waits, never the KILL.
-        """
+        """TERM, a grace, KILL on the whole group; being cancelled costs the waits, never the KILL."""
         try:
             if self.process.poll() is None:
                 self._signal(signal.SIGTERM)

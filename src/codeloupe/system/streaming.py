@@ -1,8 +1,4 @@
-"""Long-running programs, read while they run: agents.
-
-A program runs under a guardian (see guardian.py), which ends it with everything that came of it: at its own end, when
-we say so, and when we are killed. Nothing of it is left between calls.
-"""
+"""Long-running programs, read while they run: agents, each under a guardian (see guardian.py)."""
 
 from __future__ import annotations
 
@@ -243,10 +239,7 @@ class _Call:
         return None
 
     async def end(self) -> None:
-        """Have everything ended that is left, and wait until it is, but not for ever.
-
-        The guardian needs nothing of us for that: when this wait is cut short, the ending goes on.
-        """
+        """Have everything ended that is left; the guardian goes on with it when this wait is cut short."""
         try:
             if not self._gone.done():
                 # Closing would not do: a process that was forked off us may hold the same socket.

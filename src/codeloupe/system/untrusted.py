@@ -120,11 +120,7 @@ def without_log_commands(lines: str) -> str:
 
 
 def for_ci_log(text: str) -> str:
-    """A whole result that is printed into the log of a CI job, without a command to the CI system.
-
-    A document keeps its value: in XML and HTML the first character is written as a reference, and JSON has escaped it
-    already. In other text the command is broken by a space.
-    """
+    """A whole result for the log of a CI job, without a command to the CI system; a document keeps its value."""
     if text.startswith(("{", "[")):
         return text
     if text.startswith("<"):

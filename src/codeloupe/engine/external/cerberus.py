@@ -224,10 +224,7 @@ class _Waited(Struct, frozen=True):
 
 
 class _Gate:
-    """The review-gate for one session, until a deadline of the monotonic clock. All methods raise ProcessError.
-
-    Its own reviewers go on when a call is cut short.
-    """
+    """The review-gate for one session, until a deadline of the monotonic clock. All methods raise ProcessError."""
 
     def __init__(self, program: str, *, repository: Path, session_id: str | None, deadline: float) -> None:
         self._program = program
@@ -289,10 +286,7 @@ def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFaile
 
 @asynccontextmanager
 async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> AsyncIterator[None]:
-    """Hold the lock of a repository: reviews that share the gate's state must not overlap. Raises ProcessError.
-
-    The system lets it go when this process ends, however that happens.
-    """
+    """Hold the lock of a repository: reviews that share the gate's state must not overlap. Raises ProcessError."""
     # The gate keeps its state by the path of the repository.
     name = hashlib.sha256(os.fsencode(repository.resolve())).hexdigest()[:16]
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -1,8 +1,4 @@
-"""Answers that are one object: what a critic says of a result, and what an attempt to refute a finding showed.
-
-Nothing is invented: an answer that lacks what was asked for, one that is cut off, and one that contradicts itself is a
-problem, with a name that those of reviews have: `missing field: X`, `invalid verdict: X`, `invalid json: …`.
-"""
+"""Answers that are one object: a critique, and what an attempt to refute a finding showed. Nothing is invented."""
 
 from __future__ import annotations
 
@@ -57,10 +53,7 @@ _Claims = list[Any]
 
 
 def _claims(output: str, structured: Any, field: str, in_object: _InObject) -> tuple[_Claims, str]:
-    """What all objects of an answer say, and the words around them. A structured value counts first. Raises _Unclear.
-
-    Takes linear time and raises nothing else.
-    """
+    """What all objects of an answer say, a structured value first, and the words around them. Raises _Unclear."""
     try:
         if structured is not None:
             in_it = _in_text if isinstance(structured, str) else _in_value
@@ -158,10 +151,7 @@ _ENDED = words("completed complete done ok success finished final pass passed ve
 
 
 def read_verification(output: str, structured: Any = None) -> Verification:
-    """What was shown. With a problem set, nothing was: `proof` is UNPROVEN then. Never raises.
-
-    A finding is never refuted on doubtful grounds: an answer that is cut off, or contradicts itself, is a problem.
-    """
+    """What was shown; with a problem set, nothing: no finding is refuted on doubtful grounds. Never raises."""
     try:
         return _verification(*_claims(output, structured, "proof", _verification_in))
     except _Unclear as unclear:
@@ -232,10 +222,7 @@ class CritiqueAnswer(Struct, frozen=True, kw_only=True):
 
 
 def read_critique(output: str, structured: Any = None) -> CritiqueAnswer:
-    """What was said, of several answers the words of the last. Never raises.
-
-    A PASS beside blockers counts as REWORK, since it is computed and not believed.
-    """
+    """What was said, in the words of the last answer; a PASS beside blockers counts as REWORK. Never raises."""
     try:
         return _critique(*_claims(output, structured, "verdict", _critique_in))
     except _Unclear as unclear:

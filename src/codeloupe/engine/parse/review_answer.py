@@ -128,11 +128,7 @@ class _Reading(Struct, frozen=True):
 
 
 def _merged(answers: Sequence[ReviewAnswer]) -> ReviewAnswer:
-    """Several answers as one: all findings, each once, in their order; the last verdict and summary.
-
-    Models draft, correct themselves, and answer file by file. A problem of one answer gives way to findings in another
-    that was understood, and is in `dropped` then. That an answer was cut off, or its run failed, never gives way.
-    """
+    """Several answers as one: models draft, correct themselves, and answer file by file. No finding is lost."""
     findings = tuple(dict.fromkeys(finding for answer in answers for finding in answer.findings))
     problems = list(dict.fromkeys(answer.problem for answer in answers if answer.problem))
     understood = any(answer.findings and answer.problem is None for answer in answers)

@@ -121,10 +121,7 @@ _LEADING_NUMBER = regex(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 
 
 def walk(value: Any, understood: Callable[[Any], bool]) -> str:
-    """Show the values inside a value, from the outside in and in their order; why some were left out, or nothing.
-
-    Strings are shown only where a text of a model may be. Nothing is looked for in a value that was understood.
-    """
+    """Show the values inside one, from the outside in, until one is understood; why some were left out, if so."""
     left: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(10_000):
         if not left:
@@ -270,10 +267,7 @@ def says_nothing(text: str) -> bool:
 
 
 def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None:
-    """What an object says of itself that makes it no whole answer, or None: a flag, a state, an error.
-
-    Of a clean one every state must be known as a good one; else those that are known as bad count.
-    """
+    """What an object says of itself that makes it no whole answer, or None; of a clean one every state must be good."""
     fields = Fields(members)
     if fields.get("complete") is False:
         return f"{FAILED_RUN}it is not complete"
