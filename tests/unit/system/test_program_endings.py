@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -77,9 +76,11 @@ async def cancelled(task: Awaitable[object]) -> None:
 
 
 class TestDeadline:
-    @both
-    def test_a_timeout_ends_the_grandchild_that_holds_the_output_too(self, tmp_path: Path, call: Call) -> None:
-        error = ended(call, "echo $$ >parent.pid; sleep 1000 & echo $! >child.pid; sleep 1000", tmp_path, 2)
+    @each(("call", "more"), [(run, "sleep 1000"), (stream, "sleep 1000"), (run, "exit")])
+    def test_a_timeout_ends_the_grandchild_that_holds_the_output_too(
+        self, tmp_path: Path, call: Call, more: str
+    ) -> None:
+        error = ended(call, f"echo $$ >parent.pid; sleep 1000 & echo $! >child.pid; {more}", tmp_path, 2)
         assert error.message.startswith("sh did not finish")
         assert error.retryable
         assert error.hint
@@ -295,20 +296,6 @@ def test_what_a_thread_of_ours_blocks_is_not_blocked_for_a_program(tmp_path: Pat
     # Who cannot hear the polite signal would never end.
     assert error.stdout == b"ready\nasked\n"
     assert_no_child_left()
-
-
-class TestManyAtOnce:
-    def test_a_hundred_at_once_all_come_back(self, tmp_path: Path) -> None:
-        async def scenario() -> list[Completed]:
-            script = 'read -r line; echo "got $line"; sleep 0.3'
-            prompts = (b"%d\n" % number for number in range(100))
-            return await asyncio.gather(*(stream(shell(script, tmp_path, stdin=prompt)) for prompt in prompts))
-
-        threads = set(threading.enumerate())
-        completed = asyncio.run(scenario())
-        assert [one.stdout for one in completed] == [b"got %d\n" % number for number in range(100)]
-        assert set(threading.enumerate()) <= threads
-        assert_no_child_left()
 
 
 class TestLeaks:
