@@ -220,7 +220,7 @@ class _Call:
                 pass_files=files,
             )
             undo.pop_all()
-        self._gone = self._child.pipes.read(self._line, self._hear)
+        self._gone = self._child.read(self._line, self._hear)
         self._gone.add_done_callback(lambda _: self._news.set())
 
     async def wait(self, timeout_seconds: float, idle_seconds: float) -> tuple[float, bool] | None:
@@ -249,7 +249,7 @@ class _Call:
             # What was written last is still in the pipes. A stranger may hold them open.
             await asyncio.wait((self._child.drained,), timeout=1.0)
         finally:
-            self._child.pipes.close()
+            self._child.close()
             if not await self._child.gone(END_SECONDS):
                 self._child.process.kill()
 
