@@ -43,11 +43,10 @@ from codeloupe.engine.parse.statements import (
     LIST_NAMES,
     MAX_NESTED_TEXTS,
     Beside,
-    contradiction,
-    doubt_in,
     failure_in,
     final_results,
     names_defects,
+    objection,
     sign_around,
     sign_of_failure,
     walk,
@@ -104,7 +103,8 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     # Nothing serious was found, unless the text beside it tells of more.
     if beside.findings and (_is_serious([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
-    if claims_defects(beside.problem) or (beside.dropped and not beside.findings):
+    casts_doubt = (beside.problem or "").startswith((UNLISTED, DOUBTFUL)) and not (first.findings or beside.findings)
+    if casts_doubt or claims_defects(beside.problem) or (beside.dropped and not beside.findings):
         return replace(first, problem=beside.problem or beside.lost)
     return replace(first, problem=_said_beside(output, is_clean=not first.findings) or None)
 
@@ -387,8 +387,7 @@ def _problem(value: Mapping[str, Any], fields: Fields, answer: ReviewAnswer) -> 
     is_failed = _meaning(fields.get("verdict"), _VERDICT_WORDS) == "FAIL"
     if is_failed and not _is_serious([answer]) and not answer.dropped:
         return "verdict FAIL without a finding of high or above"
-    objection = contradiction(value, answer.findings)
-    return objection if objection or answer.findings else doubt_in(value)
+    return objection(value, answer.findings)
 
 
 def _missing(fields: Fields, items: list[Any]) -> list[str]:
