@@ -47,6 +47,7 @@ from codeloupe.engine.parse.statements import (
     final_results,
     names_defects,
     objection,
+    plain_values,
     sign_around,
     sign_of_failure,
     walk,
@@ -280,8 +281,7 @@ def _read_value(value: Any, nested: int) -> _Reading:
             answers.append(answer)
             if isinstance(part, Mapping) and not answer.findings:
                 # Findings may be in the texts beside an empty list.
-                beside = [member for name, member in part.items() if plain_name(name) not in LIST_NAMES]
-                texts = (text for text in _texts_in(beside, 4) if len(text) > 20)
+                texts = (text for _, text in plain_values(part) if isinstance(text, str) and len(text) > 20)
                 inner = (found for text in texts for found in _read_nested_text(text, nested).answers)
                 answers.extend(found for found in inner if found.findings)
             return True
@@ -297,14 +297,6 @@ def _read_value(value: Any, nested: int) -> _Reading:
         # What is missing around an answer may have been another one.
         answers.append(ReviewAnswer(problem=f"invalid json: {missing}"))
     return _Reading(answers, reason)
-
-
-def _texts_in(value: Any, depth: int) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list) and depth:
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_in(part, depth - 1)
 
 
 def _read_nested_text(text: str, nested: int) -> _Reading:

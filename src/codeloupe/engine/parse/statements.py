@@ -287,7 +287,7 @@ def objection(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]) ->
 
     Beside an empty list, every value has to be known as one that a clean answer may have.
     """
-    plain = list(_members(members))
+    plain = list(plain_values(members))
     is_clean, is_serious = not findings, any(found.severity.at_least(Severity.HIGH) for found in findings)
     doubts = [f"{name} is {shown(value)}" for name, value in plain if is_clean and _is_odd(name, value)]
     for name, part in members.items() if is_clean else ():
@@ -345,17 +345,17 @@ def _number(value: Any) -> float | None:
     return int(leading[1]) if leading else value if isinstance(value, int | float) else None
 
 
-def _members(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def plain_values(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Every plain value in an object that is not in one of its findings, with its name."""
     if isinstance(value, Mapping):
         if depth and (looks_like_item(value) or depth > _MAX_DEPTH):
             return
         for key, part in value.items():
             if depth or plain_name(key) not in LIST_NAMES:
-                yield from _members(part, key, depth + 1)
+                yield from plain_values(part, key, depth + 1)
     elif isinstance(value, list):
         for part in value[:_MAX_VALUES] if depth <= _MAX_DEPTH else ():
-            yield from _members(part, name, depth + 1)
+            yield from plain_values(part, name, depth + 1)
     else:
         yield name, value
 

@@ -115,7 +115,7 @@ BAD = (
     *({"verdict": "PASS", "passed": False, "issues": []}, {"consensus_verdict": "FAIL", "aggregated_findings": []}),
     {"findings": [], "overall_correctness": "patch is incorrect"},
 )
-GOOD = (
+GOOD: tuple[Any, ...] = (
     *({"findings": []}, {"verdict": "PASS", "findings": []}, [], "No issues found.", {"result": "No issues found"}),
     *({"passed": True, "summary": "fine", "issues": []}, {"passed": "yes", "issues": []}, {"passed": 1, "issues": []}),
     *({"findings": [], "overall_correctness": "patch is correct"}, {"findings": "No issues found."}),
@@ -253,7 +253,7 @@ def test_places_are_read_in_every_spelling(
 
 
 def test_the_evidence_is_the_quote_without_its_place() -> None:
-    rows: list[tuple[dict[str, Any], str]] = [
+    rows: list[Any] = [
         *[({"evidence": "a.py:3 - x = 1"}, "x = 1"), ({"evidence": "a.py:3 - `x = 1`"}, "x = 1")],
         *[({"evidence": "a.py:3"}, ""), ({"file": "src/a.py", "evidence": "a.py:3 - x = 1"}, "x = 1")],
         ({"file": "b.py", "evidence": "a.py:3 - x = 1"}, "a.py:3 - x = 1"),
