@@ -1,8 +1,6 @@
 """Directories for the time of one piece of work: for this user alone, and gone at its end.
 
-What a killed run left, the next one removes. A directory of ours holds a file with known words and its own name, on
-which its maker has a lock that the system frees when the maker dies: so neither a copy nor a renamed one, nor anything
-else, is ever taken for abandoned.
+What a killed run left, the next one removes: a directory of ours holds a file with its own name, locked by its maker.
 """
 
 from __future__ import annotations

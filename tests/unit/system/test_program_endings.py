@@ -38,6 +38,30 @@ from tests.rows import each
 
 pytestmark = pytest.mark.program
 
+
+@pytest.fixture
+def grace(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets how long a program has to end after the polite signal, in the place of the two seconds of real life."""
+
+    def set_to(seconds: float) -> None:
+        program = changed_guardian(tmp_path_factory.mktemp("guardian"), f"module.GRACE_SECONDS = {seconds}")
+        monkeypatch.setattr(streaming, "_GUARDIAN", program)
+        monkeypatch.setattr(streaming, "END_SECONDS", seconds + streaming.END_SECONDS)
+        monkeypatch.setattr("codeloupe.system.process._TERMINATE_GRACE_SECONDS", seconds)
+
+    return set_to
+
+
+@pytest.fixture
+def short_grace(grace: Callable[[float], None]) -> None:
+    grace(0.3)
+
+
+@pytest.fixture
+def long_grace(grace: Callable[[float], None]) -> None:
+    grace(300.0)
+
+
 Call = Callable[[Command], Coroutine[Any, Any, Completed]]
 both = each("call", [run, stream])
 STUBBORN = "trap '' TERM; echo $$ >stubborn.pid; while :; do sleep 0.05; done"

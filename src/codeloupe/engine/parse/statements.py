@@ -1,10 +1,7 @@
-"""What is around an answer, and what it states beside its list of findings.
+"""What is around an answer (`walk`), findings under names of a model's own (`Beside`), and what speaks against a list.
 
-Programs and models put an answer into envelopes (`walk`): claude gives `{"type": "result", "result": "…"}`, gemini
-`{"response": "…"}`, codex lines with `{"item": {"text": "…"}}`, models an object of their own. Findings are also under
-names of the model's own (`Beside`), and models say in a flag, a count, a verdict or a sentence what they did not list:
-that the answer is not whole, or that the list is not all. An answer without findings is clean only where nothing in it
-speaks against that.
+Models say in a flag, a count, a verdict or a sentence what they did not list: that the answer is not whole, or that the
+list is not all. An answer without findings is clean only where all that it holds is known to be harmless.
 """
 
 from __future__ import annotations
