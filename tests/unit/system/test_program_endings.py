@@ -211,12 +211,6 @@ class TestDescendants:
         assert completed.seconds < PATIENCE_SECONDS
         assert_all_gone(recorded_pids(tmp_path))
 
-    @pytest.mark.usefixtures("long_grace")
-    def test_what_a_child_writes_when_the_program_has_ended_is_read(self, tmp_path: Path) -> None:
-        child = "trap 'echo late; exit' TERM; touch ready; while :; do sleep 0.02; done"
-        script = f"({child}) & until test -e ready; do sleep 0.01; done"
-        assert now(stream(shell(script, tmp_path))).stdout == b"late\n"
-
 
 class TestCancellation:
     @each(
@@ -350,23 +344,6 @@ class TestLeaks:
         gc.collect()
         assert left_open == frozenset()
         assert_no_child_left()
-
-    def test_a_stranger_that_holds_the_pipes_costs_little_and_no_open_file(self, tmp_path: Path) -> None:
-        async def scenario() -> tuple[Completed, int]:
-            before = held_files()
-            script = "echo $$ >sh.pid; echo done; until test -e go; do sleep 0.01; done"
-            what = shell(script, tmp_path, stdin=b"x" * MEBIBYTE, timeout_seconds=FAR_TOO_LONG_SECONDS)
-            task = asyncio.create_task(stream(what))
-            await until_recorded(tmp_path, 1)
-            files = Path(f"/proc/{recorded_pids(tmp_path)[0]}/fd")
-            with (files / "0").open("rb"), (files / "1").open("wb"):
-                (tmp_path / "go").touch()
-                return await task, len(held_files() - before)
-
-        completed, held = asyncio.run(scenario())
-        assert completed.stdout == b"done\n"
-        assert completed.seconds < PATIENCE_SECONDS
-        assert held == 2
 
 
 # Each call: a leader that is deaf to the polite signal, a child in a session of its own, a daemon without variables.

@@ -292,10 +292,10 @@ def objection(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]) ->
         if is_nested and not _words_of(name) & _NEUTRAL and plain_name(name) not in LIST_NAMES:
             doubts.append(f"what is under {shown(name)} cannot be read")
     for name, value in plain:
-        named, number = _words_of(name), _number(value)
+        named, number = _words_of(name), None if isinstance(value, bool) else _number(value)
         least = (_grades_in(named) or [Severity.LOW])[-1]
         known = sum(finding.severity.at_least(least) for finding in findings)
-        is_count = bool(named & _DEFECTS) or name in ("count", "total", "number", "num")
+        is_count = bool(named & _DEFECTS) or plain_name(name) in ("count", "total", "number", "num")
         if is_count and number is not None and number > known and not named & (_ASIDE | _NEUTRAL | _SCORES):
             return f"{UNLISTED}{plain_name(name)} is {shown(value)}, and {known} are listed"
         is_text = isinstance(value, str) and not is_serious
@@ -333,8 +333,8 @@ def _state(named: set[str], value: Any) -> bool | None:
     if not named & _SCORES:
         return number > 0
     # On the smallest scale that it fits: 1, 10 or 100.
-    share = number if number <= 1 else number / 10 if number <= 10 else number / 100
-    return share >= 0.5
+    is_high = number >= (0.5 if number <= 1 else 5 if number <= 10 else 50)
+    return is_high is not bool(named & {"risk", "severity", "danger", "vulnerability", "threat"})
 
 
 def _number(value: Any) -> float | None:

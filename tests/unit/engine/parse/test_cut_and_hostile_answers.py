@@ -150,4 +150,5 @@ def test_a_number_of_many_digits_does_no_harm() -> None:
         assert [finding.title for finding in answer.findings] == [review_shapes.FINDINGS[2].title]
         assert answer.findings[0].confidence is None
         assert len(str(answer.problem)) < 200
+        assert read_review_answer(f'{{"findings": [], "score": {number}, "total": {number}, "n": {number}}}').problem
     assert read_review_answer("", {"verdict": 10**5000, "findings": []}).problem == "invalid verdict: a large number"
