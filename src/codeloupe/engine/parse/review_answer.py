@@ -43,10 +43,11 @@ from codeloupe.engine.parse.statements import (
     LIST_NAMES,
     MAX_NESTED_TEXTS,
     Beside,
+    contradiction,
+    doubt_in,
     failure_in,
     final_results,
     names_defects,
-    objection,
     plain_values,
     sign_around,
     sign_of_failure,
@@ -281,7 +282,7 @@ def _read_value(value: Any, nested: int) -> _Reading:
             answers.append(answer)
             if isinstance(part, Mapping) and not answer.findings:
                 # Findings may be in the texts beside an empty list.
-                texts = (text for _, text in plain_values(part) if isinstance(text, str) and len(text) > 20)
+                texts = (text for _, text, _ in plain_values(part) if isinstance(text, str) and len(text) > 20)
                 inner = (found for text in texts for found in _read_nested_text(text, nested).answers)
                 answers.extend(found for found in inner if found.findings)
             return True
@@ -379,7 +380,8 @@ def _problem(value: Mapping[str, Any], fields: Fields, answer: ReviewAnswer) -> 
     is_failed = _meaning(fields.get("verdict"), _VERDICT_WORDS) == "FAIL"
     if is_failed and not _is_serious([answer]) and not answer.dropped:
         return "verdict FAIL without a finding of high or above"
-    return objection(value, answer.findings)
+    objection = contradiction(value, answer.findings)
+    return objection if objection or answer.findings else doubt_in(value)
 
 
 def _missing(fields: Fields, items: list[Any]) -> list[str]:

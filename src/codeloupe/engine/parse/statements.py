@@ -1,7 +1,7 @@
 """What is around an answer (`walk`), findings under names of a model's own (`Beside`), and what speaks against a list.
 
 Models say in a flag, a count, a verdict or a sentence what they did not list: that the answer is not whole, or that the
-list is not all. An answer without findings is clean only where all that it holds is known to be harmless.
+list is not all. An answer without findings is clean only where nothing in it speaks against that.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from codeloupe.engine.parse.items import (
     SEVERITY_NAMES,
     UNLISTED,
     Fields,
+    known_severity,
     looks_like_item,
     looks_like_unrated_item,
     plain_name,
@@ -77,29 +78,41 @@ _UNFINISHED = _set(
     "to_be_continued needs_continuation"
 )
 _FINISHED = _set("complete completed finished done is_complete success successful succeeded ok valid readable is_valid")
-# Words in names: on, they speak for a change without findings; and those whose value says nothing of that.
+# Words of flags: what speaks for the change when it is on, and what speaks against it.
 _FOR = _set(
     "approved approve approves pass passes passed passing lgtm clean safe secure mergeable merge acceptable correct "
-    "ready reviewed read checked analyzed analysed coverage complete completed finished done success ok valid readable"
+    "ready reviewed"
 )
-_NEUTRAL = _BENIGN | _set(
-    "line lines id index version cost seconds ms duration time tokens model language type reason confidence session "
-    "tools name path summary effort agent agents date commit branch title"
-)
+_AGAINST = _NAMED_DEFECTS | _set("vulnerable blocked block rejected reject failed failing unsafe insecure broken risky")
+_WANTS = _set("needs needed requires required requested request must")
+_WANTED = _set("changes change work fix fixes attention context more human information input")
 _UNREAD = _set("skipped unreviewed unread unreadable omitted inaccessible remaining pending questions")
+_READING = _set("reviewed read checked analyzed analysed coverage")
 _STATES = ("status", "state", "review_status", "run_status", "outcome", "result_status")
 _GOOD_WORDS = _set(
     "ok okay success successful succeeded complete completed done finished pass passed passing clean reviewed approved "
     "accept accepted approve good fine ready merged green valid no issues found none nothing problems findings lgtm "
-    "review analysis is all checks the with and to merge low minimal minor correct safe yes"
+    "review analysis is all checks the with and to merge"
 )
 _BAD_STATES = _UNFINISHED | _set("error errored crashed aborted pending running")
 _STOPS = ("stop_reason", "finish_reason", "stopreason", "finishreason", "termination_reason")
 _GOOD_STOPS = _NOTHING | _set(
     "end_turn end stop stop_sequence stopped completed complete done success tool_use tool_calls eos finish normal"
 )
+_DECISIONS = _set(
+    "decision recommendation conclusion assessment approval overall result action verdict outcome gate judgement "
+    "judgment opinion status state"
+)
+_BAD_WORDS = _set(
+    "fail fails failed failing failure reject rejected block blocked blocking unsafe vulnerable broken deny denied "
+    "incorrect no-go closed critical severe nack insecure"
+)
+_BAD_PHRASES = regex(
+    "request changes|changes requested|needs work|do not merge|not approve|not safe|not merge|high risk|high severity"
+)
 _SCORES = _set("score rating grade quality")
-_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
+_DANGERS = _set("risk severity danger vulnerability threat")
+_NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
 _LEADING_NUMBER = regex(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 
 
@@ -279,70 +292,41 @@ def sign_around(part: Any) -> str:
     return sign_of_failure(said, is_clean=False) or ""
 
 
-def objection(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]) -> str | None:
-    """What speaks against an answer with no more than these findings, as a reason, or None.
-
-    Beside an empty list, every value has to be known as one that a clean answer may have.
-    """
+def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding] = ()) -> str | None:
+    """What certainly speaks against an answer with no more than these findings, as a reason, or None."""
     plain = list(plain_values(members))
-    is_clean, is_serious = not findings, any(found.severity.at_least(Severity.HIGH) for found in findings)
-    doubts = [f"{name} is {shown(value)}" for name, value in plain if is_clean and _is_odd(name, value)]
-    for name, part in members.items() if is_clean else ():
-        is_nested = isinstance(part, list) and any(isinstance(item, Mapping | list) and item for item in part)
-        if is_nested and not _words_of(name) & _NEUTRAL and plain_name(name) not in LIST_NAMES:
-            doubts.append(f"what is under {shown(name)} cannot be read")
-    for name, value in plain:
-        named, number = _words_of(name), None if isinstance(value, bool) else _number(value)
-        least = (_grades_in(named) or [Severity.LOW])[-1]
-        known = sum(finding.severity.at_least(least) for finding in findings)
-        is_count = bool(named & _DEFECTS) or plain_name(name) in ("count", "total", "number", "num")
-        if is_count and number is not None and number > known and not named & (_ASIDE | _NEUTRAL | _SCORES):
-            return f"{UNLISTED}{plain_name(name)} is {shown(value)}, and {known} are listed"
-        is_text = isinstance(value, str) and not is_serious
-        if is_text and (is_alarming(value) or is_unfinished(value)):
-            return UNLISTED + shown(value)
-        is_flag = is_clean and _state(named, value) is not None and _is_odd(name, value)
-        if is_flag and named & (_FOR | _DEFECTS | _SCORES):
-            return f"{UNLISTED}{plain_name(name)} is {shown(value)}, and nothing says why"
-    # The status of a review-gate, and what its reviewers say, is read by those who know it.
-    return DOUBTFUL + doubts[0] if doubts and "consensus_verdict" not in Fields(members) else None
+    for name, value, depth in plain:
+        if reason := _objection(plain_name(name), value, findings, depth):
+            return UNLISTED + reason
+    if any(finding.severity.at_least(Severity.HIGH) for finding in findings):
+        return None
+    texts = (text for _, text, _ in plain if isinstance(text, str))
+    alarming = next((text for text in texts if is_alarming(text) or is_unfinished(text)), None)
+    return None if alarming is None else UNLISTED + shown(alarming)
 
 
-def _is_odd(name: str, value: Any) -> bool:
-    """Whether a value beside an empty list is none that a clean answer would have."""
-    named = _words_of(name)
-    is_on, is_defect = _state(named, value), bool(named & (_DEFECTS | _UNREAD)) and not named & (_ASIDE | _SCORES)
-    if is_on is None and isinstance(value, str):
-        stated = {word.strip(".,!:;*`") for word in _spaced(value).split()}
-        if not stated - _GOOD_WORDS or (is_defect and (says_nothing(value) or is_reassuring(value))):
-            return is_doubtful(value)
-        is_word = len(stated) == 1 and not named & (_NEUTRAL | _FOR)
-        return is_defect or is_word or bool(named & _NEGATION and named & _FOR) or is_doubtful(value)
-    is_neutral = named & _NEUTRAL and not named & (_FOR | _DEFECTS | _UNREAD) and not isinstance(value, bool)
-    if is_on is None or named & (_ASIDE - _NEGATION) or is_neutral:
-        return False
-    is_on = is_on is not bool(named & _NEGATION)
-    return not is_on if named & (_FOR | _SCORES) else is_on
+def doubt_in(members: Mapping[str, Any]) -> str | None:
+    """What may tell of a defect beside an empty list, as a reason, or None."""
+    for name, part in members.items():
+        named = _words_of(name)
+        if (named & _UNREAD or (named & _NEGATION and named & _READING)) and _is_on(part):
+            return f"{DOUBTFUL}there is something under {shown(name)}"
+        nested = isinstance(part, list) and any(isinstance(item, Mapping | list) and item for item in part)
+        if nested and not named & _BENIGN and plain_name(name) not in LIST_NAMES:
+            return f"{DOUBTFUL}what is under {shown(name)} cannot be read"
+    for name, text, _ in plain_values(members):
+        if not isinstance(text, str):
+            continue
+        named = _words_of(name)
+        # Under a name for defects, more than a single word may be one, unless it denies that.
+        may_be_one = bool(named & _DEFECTS) and not named & (_ASIDE | _SCORES) and len(text.split()) > 1
+        is_well = may_be_one and (says_nothing(text) or is_reassuring(text) or known_severity(text) is not None)
+        if (may_be_one and not is_well) or is_doubtful(text):
+            return DOUBTFUL + shown(text)
+    return None
 
 
-def _state(named: set[str], value: Any) -> bool | None:
-    """Whether a value is on: a flag, a number above nothing, a score that is not poor; None for other words."""
-    number = _number(value)
-    if isinstance(value, bool) or number is None:
-        return _FLAGS.get(str(value)[:6].strip().lower())
-    if not named & _SCORES:
-        return number > 0
-    # On the smallest scale that it fits: 1, 10 or 100.
-    is_high = number >= (0.5 if number <= 1 else 5 if number <= 10 else 50)
-    return is_high is not bool(named & {"risk", "severity", "danger", "vulnerability", "threat"})
-
-
-def _number(value: Any) -> float | None:
-    leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
-    return int(leading[1]) if leading else value if isinstance(value, int | float) else None
-
-
-def plain_values(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def plain_values(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
     """Every plain value in an object that is not in one of its findings, with its name."""
     if isinstance(value, Mapping):
         if depth and (looks_like_item(value) or depth > _MAX_DEPTH):
@@ -354,7 +338,72 @@ def plain_values(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[s
         for part in value[:_MAX_VALUES] if depth <= _MAX_DEPTH else ():
             yield from plain_values(part, name, depth + 1)
     else:
-        yield name, value
+        yield name, value, depth
+
+
+def _objection(name: str, value: Any, findings: Sequence[ClaimedFinding], depth: int) -> str | None:
+    named = set(name.split("_"))
+    if (flag := _as_flag(value, named)) is not None:
+        objects = not findings and _speaks_against(named, is_on=flag)
+        return f"{name} is {shown(value)}, and nothing says why" if objects else None
+    if named & _SCORES:
+        poor = not findings and _is_poor(value, is_danger=bool(named & _DANGERS))
+        return f"{name} is {shown(value)} without findings" if poor else None
+    number = None
+    if named & _DEFECTS or name in ("count", "total", "number", "num"):
+        leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
+        number = int(leading[1]) if leading else value if isinstance(value, int | float) else None
+    if number is not None and not named & (_ASIDE | _NO_COUNT):
+        least = (_grades_in(named) or [Severity.LOW])[-1]
+        known = sum(finding.severity.at_least(least) for finding in findings)
+        return f"{name} is {shown(value)}, and {known} are listed" if number > known else None
+    if number == 0 or (value == 0 and named & _READING):
+        return f"{name} is {shown(value)}" if named & _READING and not findings else None
+    if isinstance(value, str) and len(value) <= 60 and not findings and _is_bad_word(named, value, depth):
+        return f"{name} is {shown(value)}, and nothing says why"
+    return None
+
+
+def _as_flag(value: Any, named: set[str]) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and (plain := value.strip().lower()) in ("true", "yes", "false", "no"):
+        return plain in ("true", "yes")
+    return bool(value) if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"} else None
+
+
+def _speaks_against(named: set[str], *, is_on: bool) -> bool:
+    if named & _NEGATION:
+        named, is_on = named - _NEGATION, not is_on
+    if named & _ASIDE:
+        return False
+    if named & _AGAINST or (named & _WANTS and named & _WANTED):
+        return is_on
+    return bool(named & _FOR) and not is_on
+
+
+def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
+    plain = _spaced(value)
+    stated = {word.strip(".,!:;*`") for word in plain.split()}
+    is_bad = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
+    if named & _DECISIONS and is_bad:
+        return True
+    is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
+    return bool(is_graded) and known_severity(value) not in (None, Severity.LOW)
+
+
+def _is_poor(value: Any, *, is_danger: bool) -> bool:
+    """Whether a score, on the smallest scale it fits (1, 10 or 100), is one of a change that nobody would merge."""
+    text = str(value).strip().upper()
+    if text[:1] in ("D", "E", "F") and len(text) <= 2:
+        return True
+    number, _, scale = text.strip("% ").partition("/")
+    try:
+        score = float(number) / float(scale or 1)
+    except (ValueError, ZeroDivisionError):
+        return False
+    share = score if scale or score <= 1 else score / 10 if score <= 10 else score / 100
+    return share > 0.5 if is_danger else share < 0.5
 
 
 def _spaced(text: str) -> str:
