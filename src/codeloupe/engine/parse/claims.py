@@ -22,9 +22,13 @@ from codeloupe.engine.parse.items import (
 from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_unfinished, says_clean, upholds
 from codeloupe.engine.parse.statements import (
     MAX_NESTED_TEXTS,
+    contradiction,
     failure_in,
     final_results,
+    names_defects,
+    says_nothing,
     sign_around,
+    sign_of_failure,
     walk,
 )
 from codeloupe.model.finding import Proof, Verification
@@ -133,11 +137,10 @@ _PROOFS = {
     **dict.fromkeys(("confirmed", "true positive", "proven"), Proof.CONFIRMED),
     **dict.fromkeys(("unproven", "not proven", "unconfirmed", "inconclusive", "uncertain", "unclear"), Proof.UNPROVEN),
 }
+# Other names for the outcome, and states of a call that say nothing of it.
+_PROOF_NAMES = words("verdict verification conclusion decision status outcome")
+_ENDED = words("completed complete done ok success finished final pass passed verified")
 _REASON_NAMES = words("reason reasoning explanation justification rationale why summary")
-# What may be beside a proof or a PASS without a doubt about it.
-_HARMLESS = frozenset(
-    words("confidence file file_path line lines title name notes strengths readable comment feedback")
-)
 
 
 def read_verification(output: str, structured: Any = None) -> Verification:
@@ -168,19 +171,30 @@ def _verification_in(value: Mapping[str, Any]) -> Verification | None:
         raise _Unclear(f"invalid proof: {shown(stated)}")
     if flaw := flaw_of(value):
         raise _Unclear(f"invalid json: {flaw}", lasts=True)
-    if proof is not Proof.CONFIRMED and (strange := _strange(value, ("proof", *_REASON_NAMES))):
-        raise _Unclear(f"invalid proof: {proof.value}, and yet: {strange}", lasts=True)
+    # A flag, or another word for the outcome, may say that the defect is there after all.
+    others = {plain_name(name): part for name, part in value.items() if plain_name(name) != "proof"}
+    flags = [f"{name} is {shown(part)}" for name, part in others.items() if isinstance(part, bool)]
+    words_for_it = [part for name, part in others.items() if name in _PROOF_NAMES and isinstance(part, str)]
+    strange = [
+        shown(word) for word in words_for_it if _plain(word) not in _ENDED and _PROOFS.get(_plain(word)) != proof
+    ]
+    against = next(iter((*flags, *strange)), None) or sign_of_failure(value, is_clean=False)
+    if proof is not Proof.CONFIRMED and against:
+        raise _Unclear(f"invalid proof: {proof.value}, and yet: {against}", lasts=True)
     return Verification(proof=proof, reason=fields.text(*_REASON_NAMES, most=MAX_TEXT_CHARACTERS).strip())
 
 
 def _strange(value: Mapping[str, Any], known: Iterable[str]) -> str:
-    """What is beside the fields that an answer has to have, and may speak against it; nothing where all is known."""
-    names, unknown = (
-        [plain_name(name) for name in value],
-        {plain_name(name) for name, part in value.items() if part not in (None, "")},
-    )
-    odd = [name for name in names if names.count(name) > 1 or name in unknown.difference(known, _HARMLESS)]
-    return f"there is something under {shown(odd[0])}" if odd else ""
+    """What speaks against an answer beside the fields that it has to have, or nothing."""
+    names = [plain_name(name) for name in value]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"{twice} is given more than once"
+    others = {name: part for name, part in value.items() if plain_name(name) not in known}
+    for name, part in others.items():
+        has_words = isinstance(part, str) and not says_nothing(part) and " " in part
+        if part and names_defects(name) and (has_words or isinstance(part, list | Mapping)):
+            return f"there is something under {shown(name)}"
+    return sign_of_failure(others, is_clean=True) or contradiction(others) or ""
 
 
 _CRITIQUE_NAMES = words("verdict score blockers fixes summary reason explanation")
