@@ -206,18 +206,8 @@ _OTHER_SEVERITIES = {
     f"a severity of {severity!r}": _answer(_with(severity=severity))
     for severity in (
         *("kritisch", "critique", "crítico", "критический", "严重", "重大", "치명적", "🔴", "🚨", "☠️ critical"),
-        *(
-            "\u0441ritical",
-            "\uff43\uff52\uff49tical",
-            "cri\u200btical",
-            "CRIT1CAL",
-            "10/10",
-            "9.8",
-            "CVSS 9.8",
-            "sev0",
-            "SEV-0",
-            "urgent",
-        ),
+        *("\u0441ritical", "\uff43\uff52\uff49tical", "cri\u200btical", "CRIT1CAL", "10/10", "9.8", "CVSS 9.8", "sev0"),
+        *("SEV-0", "urgent"),
         *("showstopper", "very high", "catastrophic", "P00", "p-0", "critical|high", "low but actually critical", ""),
         *(9.8, 10, -1, True, [], {}, {"label": "critical"}, ["critical", "high"], None),
     )
@@ -285,7 +275,13 @@ _STATED_BESIDE = {
         {"critical": "eval runs whatever a stranger sends"},
         {"vulnerability": f"RCE through eval in {FILE}:{LINE}"},
         *({"bug": {"where": f"{FILE}:{LINE}", "what": "eval of a text"}}, {"critical": "1"}, {"total_findings": "2"}),
-        *({"total": 3}, {"security_score": 0}, {"risk_assessment": "High"}, {"safe_to_merge": False}),
+        *(
+            {"total": 3},
+            {"risk_score": 95},
+            {"security_score": 0},
+            {"risk_assessment": "High"},
+            {"safe_to_merge": False},
+        ),
         *({"ready_to_merge": "no"}, {"is_secure": False}, {"approve": 0}, {"final_verdict": "FAIL"}),
         *({"review_result": "FAIL"}, {"review": {"verdict": "FAIL"}}, {"should_merge": False}),
         {"befunde": [{"datei": FILE, "zeile": LINE, "schweregrad": "kritisch", "titel": "eval führt Code aus"}]},
@@ -375,7 +371,7 @@ CLEAN_WORDS: dict[str, str] = {
     **{
         f"empty list beside {json.dumps(beside)}": _answer(**beside)
         for beside in (
-            {"security_score": 95, "risk": "low", "risk_level": "Low"},
+            {"security_score": 95, "risk": "low", "risk_level": "Low", "risk_score": 0},
             {"security": "No security concerns."},
             {"security": "The change does not touch authentication."},
             {"no_issues": True, "issues_found": False, "has_bugs": "no"},

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.finding import ClaimedFinding, Severity
-from tests.rows import each
 from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES
 
 FINDINGS = tuple(
@@ -68,18 +67,3 @@ def test_a_changed_verification_never_refutes_what_was_confirmed(data: st.DataOb
     text = ENVELOPES[data.draw(st.sampled_from(sorted(ENVELOPES)))]({"reason": "so", "proof": "confirmed"})
     shown = read_verification(data.draw(changed(text)))
     assert shown.proof != "refuted"
-
-
-@each("shape", JSON_SHAPES)
-def test_one_character_less_costs_at_most_what_it_stood_in(shape: str) -> None:
-    """Between the items a character may cost more; within one it costs that one, unless a bracket is gone."""
-    form = JSON_SHAPES[shape]
-    text = ENVELOPES["bare"](form.value(FINDINGS))
-    expected = form.expected(FINDINGS)
-    kept = 0
-    places = [place for place in range(len(text)) if text[place] not in "{}[]"][::2]
-    for place in places:
-        answer = read_review_answer(text[:place] + text[place + 1 :])
-        assert answer.findings or answer.problem
-        kept += sum(finding in answer.findings for finding in expected)
-    assert kept > 0.6 * len(expected) * len(places)

@@ -1,8 +1,4 @@
-"""The kinds of value a setting can have: described for a person, checked, as JSON Schema, and read from plain text.
-
-Checks are strict: a number in quotes is no number, and `yes` without quotes is no text. A kind collects every mistake
-of a value with its place inside, so that a message can name the line of each.
-"""
+"""The kinds of value a setting can have: described for a person, checked, as JSON Schema, and read from text."""
 
 from __future__ import annotations
 
@@ -203,13 +199,6 @@ def whole_number(largest: int) -> Kind:
     return Kind(f"a whole number from 1 to {largest:,}", accept, schema, int)
 
 
-def _boolean_text(text: str) -> bool:
-    try:
-        return _BOOLEANS[text.strip().lower()]
-    except KeyError:
-        raise ValueError("not a boolean") from None
-
-
 def _above_zero(value: Any) -> float:
     try:
         number = float(value) if _is_whole(value) or isinstance(value, float) else math.nan
@@ -248,7 +237,12 @@ _ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
 _NAME_SCHEMA = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
 _SEVERITIES = tuple(step.label for step in Severity)
 _SEVERITY_SCHEMA = {"type": "string", "enum": list(_SEVERITIES)}
-BOOLEAN = Kind("true or false", _if(lambda value: isinstance(value, bool)), {"type": "boolean"}, _boolean_text)
+BOOLEAN = Kind(
+    "true or false",
+    _if(lambda value: isinstance(value, bool)),
+    {"type": "boolean"},
+    lambda text: _BOOLEANS.get(text.strip().lower(), text),
+)
 WHOLE_NUMBER = whole_number(LARGEST_LIMIT)
 PASSES = whole_number(_MOST_PASSES)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)

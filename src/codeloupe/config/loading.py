@@ -94,10 +94,7 @@ class LoadedSettings(Struct, frozen=True):
 
 
 class Given(Struct, frozen=True):
-    """A value that a source gives, not yet checked; `shown` is how a message shows it.
-
-    `node` is its place in a file, whose parts can be blamed one by one.
-    """
+    """A value that a source gives, not yet checked, as a message shows it, and its place in a file."""
 
     value: object
     origin: Origin
@@ -262,10 +259,7 @@ def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
 
 
 def _situation_layer(environment: Mapping[str, str]) -> _Layer:
-    """What CI says before anybody sets anything: the change of a fork is not trusted.
-
-    Where CI says that there is a pull request and not whose, it counts as one from a fork.
-    """
+    """What CI says before anybody sets anything: the change of a fork, or of nobody knows whom, is not trusted."""
     reason = next(_reasons_for_distrust(environment), None)
     origin = Origin(OriginKind.SITUATION, reason or "")
     return {"untrusted": Given(True, origin, "true")} if reason else {}, ()  # noqa: FBT003 - the value

@@ -1,7 +1,4 @@
-"""The settings: every key with its default, its kind and what it means, and how a file could contain them.
-
-A new setting is one line of `Settings` and one of the reference in the documentation.
-"""
+"""The settings: every key with its default, its kind and what it means, and how a file could contain them."""
 
 from __future__ import annotations
 
@@ -93,10 +90,7 @@ _declared: list[_About] = []
 
 
 def _setting(default: object, kind: Kind, meaning: str, *, user_only: bool = False) -> Any:
-    """Declare the setting of the field that it is assigned to; the value is its default.
-
-    With `user_only` no repository may set it: it decides which program runs here, what is read or where a key goes.
-    """
+    """Declare the setting of the field that it is assigned to; with `user_only` no repository may set it."""
     _declared.append(_About(default, kind, meaning, user_only))
     return default
 

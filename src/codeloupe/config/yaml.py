@@ -118,10 +118,7 @@ def plain(node: Node) -> object:
 
 
 def part(node: Node, place: Sequence[int | str]) -> tuple[Node, int]:
-    """The part of a value that a place leads to, and its line; for an entry of a group, the line of its key.
-
-    A place that leads nowhere ends at the last part there is.
-    """
+    """The part of a value that a place leads to, or the last there is, and its line; of an entry that of its key."""
     line = node.line
     for step in place:
         if isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
@@ -198,10 +195,7 @@ def path_in_words(key: str, place: Sequence[int | str]) -> str:
 
 
 def closest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
-    """The known word that `word` most resembles: another spelling of it, its beginning, or a misspelling; or None.
-
-    `failOn`, `fail-on` and `FAIL ON` are spellings of `fail_on`; `timeout` is the beginning of `timeout_seconds`.
-    """
+    """The known word that `word` most resembles: another spelling, its beginning, or a misspelling; or None."""
     if len(word) > _MOST_SHOWN_CHARACTERS:
         return None
     spelt = re.sub("[^a-z0-9]+", "_", re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()).strip("_")

@@ -1,8 +1,6 @@
 """Directories for the time of one piece of work: for this user alone, and gone at its end.
 
-What a killed run left, the next one removes. A directory of ours holds a file with known words and its own name, on
-which its maker has a lock that the system frees when the maker dies: so neither a copy nor a renamed one, nor anything
-else, is ever taken for abandoned.
+What a killed run left, the next one removes: a directory of ours holds a file with its own name, locked by its maker.
 """
 
 from __future__ import annotations
@@ -106,11 +104,7 @@ _looked_at: set[str] = set()
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """An empty directory, removed at the end whatever was put into it, after an error too.
-
-    The first one of a process also removes what earlier runs were killed too early to remove. Raises OSError when
-    none can be made. What cannot be removed now hides no result: a later run tries again.
-    """
+    """An empty directory, removed at the end whatever was put into it; the first also removes what killed runs left."""
     place = tempfile.gettempdir()
     if place not in _looked_at:
         _looked_at.add(place)

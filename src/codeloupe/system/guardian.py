@@ -1,13 +1,9 @@
 """The guardian: a small program that starts an agent program for codeloupe, is its parent, and sees to its end.
 
 Each call has one, in a Python of its own that imports nothing of the package. It ends the program with everything that
-came of it when codeloupe says so, when the program itself ends, and when codeloupe is gone, however that died.
-
-On Linux it adopts orphans, so whatever the program started is its descendant for good: a daemon that forked twice, made
-a session of its own and cleared its environment too. Elsewhere it can end the process group only.
-
-Left open: a process under another user's id cannot be ended by us; one that forks faster than it can be looked up may
-need more than one round; and when a guardian is itself killed, the program dies with it, but not what that started.
+came of it when codeloupe says so, when the program itself ends, and when codeloupe is gone, however that died. On Linux
+it adopts orphans, so not even a daemon escapes; elsewhere it can end the process group only. Left open: a process under
+another user's id, one that forks faster than it can be looked up, and what a guardian's own death leaves.
 
 Its arguments are the socket to codeloupe, a file that tells when codeloupe is gone or -1, the variables that the
 program must not see, the working directory and the program's own arguments. It writes `failed ERRNO` or `exited CODE`

@@ -192,10 +192,7 @@ class _NoJson(Exception):
 
 
 def candidates(text: str) -> Iterator[str]:
-    """What may be the one JSON value of a text: all of it, then the values that are in it, longest first.
-
-    Raises ValueError for a text beyond the caps.
-    """
+    """What may be the one JSON value of a text: all of it, then the values in it, longest first. Raises ValueError."""
     if len(text) > MAX_TEXT_CHARACTERS:
         raise ValueError(f"it has {len(text):,} characters, more than {MAX_TEXT_CHARACTERS:,}")
     yield text
@@ -516,12 +513,7 @@ class _Reader:
         return _NOTHING, position
 
     def _string(self, position: int, known: Container[str]) -> tuple[str, int, bool]:
-        """The string that begins here, its end, and whether what follows can follow a value.
-
-        Models forget to escape quotes, so a quote ends it only where the next thing fits. Where that might as well be
-        quoted code, the string goes on to the next quote that surely ends it, if there is one; where no quote fits, the
-        first one ends it. `known` are the keys that the object has already.
-        """
+        """The string that begins here, its end, and whether what follows can follow; `known` are earlier keys."""
         text, closer = self._text, _CLOSERS[self._text[position]]
         start, first, limit = position + 1, -1, len(self._text)
         position = start

@@ -143,18 +143,32 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
     raise cancelled
 
 
-def settle(future: asyncio.Future[None]) -> None:
-    """Mark a future as done, unless it is."""
-    if not future.done():
-        future.set_result(None)
+class Child:
+    """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError."""
 
-
-class Pipes:
-    """Files and sockets that are read and written while the event loop runs; each is closed at its end."""
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        stdin: bytes,
+        takers: tuple[Callable[[bytes], None], Callable[[bytes], None]],
+        pass_files: Sequence[int] = (),
+    ) -> None:
+        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        own: Any = {"start_new_session": True, "pass_fds": pass_files, "bufsize": 0}
+        self.process = subprocess.Popen(argv, cwd=cwd, env=environment, **pipes, **own)  # noqa: S603 - no shell
         self._loop = asyncio.get_running_loop()
         self._open: dict[IO[bytes] | socket.socket, asyncio.Future[None]] = {}
+        feed, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
+        ends = [self.read(output, take) for output, take in zip(outputs, takers, strict=True) if output]
+        self.drained = asyncio.gather(*ends)
+        if feed:
+            # As fast as the other side reads. A program may rightly end before it has read all of its input.
+            os.set_blocking(feed.fileno(), False)
+            self._open[feed] = self._loop.create_future()
+            self._write(feed, memoryview(stdin))
 
     def read(self, pipe: IO[bytes] | socket.socket, take: Callable[[bytes], None]) -> asyncio.Future[None]:
         """Hand over what comes until the end; the future is done then, or when all are closed."""
@@ -163,14 +177,8 @@ class Pipes:
         self._loop.add_reader(pipe.fileno(), self._read, pipe, take)
         return self._open[pipe]
 
-    def write(self, pipe: IO[bytes], data: bytes) -> None:
-        """Write as fast as the other side reads. A program may rightly end before it has read all of its input."""
-        os.set_blocking(pipe.fileno(), False)
-        self._open[pipe] = self._loop.create_future()
-        self._write(pipe, memoryview(data))
-
     def close(self) -> None:
-        """Close what is still open."""
+        """Close the pipes that are still open."""
         for pipe in list(self._open):
             self._end(pipe)
 
@@ -202,31 +210,8 @@ class Pipes:
         self._loop.remove_reader(pipe.fileno())
         self._loop.remove_writer(pipe.fileno())
         pipe.close()
-        settle(self._open.pop(pipe))
-
-
-class Child:
-    """A started program in a session of its own; `takers` get its outputs. Making one raises OSError or ValueError."""
-
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str],
-        stdin: bytes,
-        takers: tuple[Callable[[bytes], None], Callable[[bytes], None]],
-        pass_files: Sequence[int] = (),
-    ) -> None:
-        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        own: Any = {"start_new_session": True, "pass_fds": pass_files, "bufsize": 0}
-        self.process = subprocess.Popen(argv, cwd=cwd, env=environment, **pipes, **own)  # noqa: S603 - no shell
-        feed, *outputs = self.process.stdin, self.process.stdout, self.process.stderr
-        self.pipes = Pipes()
-        ends = [self.pipes.read(output, take) for output, take in zip(outputs, takers, strict=True) if output]
-        self.drained = asyncio.gather(*ends)
-        if feed:
-            self.pipes.write(feed, stdin)
+        if not (ended := self._open.pop(pipe)).done():
+            ended.set_result(None)
 
     async def gone(self, seconds: float) -> bool:
         """Wait for the program's end, at most so long; whether it came."""
@@ -239,10 +224,7 @@ class Child:
         return True
 
     async def end(self) -> None:
-        """TERM, a grace, KILL on the whole group, and bounded waits until the program and its pipes are gone.
-
-        Being cancelled itself (a second Ctrl-C does that to every task) costs the waits, never the KILL.
-        """
+        """TERM, a grace, KILL on the whole group; being cancelled costs the waits, never the KILL."""
         try:
             if self.process.poll() is None:
                 self._signal(signal.SIGTERM)
@@ -250,7 +232,7 @@ class Child:
         finally:
             # The leader may be gone while another member of its group lives and holds the pipes.
             self._signal(signal.SIGKILL)
-            self.pipes.close()
+            self.close()
             await self.gone(_LAST_WAIT_SECONDS)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -275,7 +257,8 @@ async def run(command: Command) -> Completed:
             written.append(data)
         else:
             written.clear()
-            settle(overflow)
+            if not overflow.done():
+                overflow.set_result(None)
 
     def take_stderr(data: bytes) -> None:
         tail.extend(data)

@@ -1,8 +1,4 @@
-"""Long-running programs, read while they run: agents.
-
-A program runs under a guardian (see guardian.py), which ends it with everything that came of it: at its own end, when
-we say so, and when we are killed. Nothing of it is left between calls.
-"""
+"""Long-running programs, read while they run: agents, each under a guardian (see guardian.py)."""
 
 from __future__ import annotations
 
@@ -224,7 +220,7 @@ class _Call:
                 pass_files=files,
             )
             undo.pop_all()
-        self._gone = self._child.pipes.read(self._line, self._hear)
+        self._gone = self._child.read(self._line, self._hear)
         self._gone.add_done_callback(lambda _: self._news.set())
 
     async def wait(self, timeout_seconds: float, idle_seconds: float) -> tuple[float, bool] | None:
@@ -243,10 +239,7 @@ class _Call:
         return None
 
     async def end(self) -> None:
-        """Have everything ended that is left, and wait until it is, but not for ever.
-
-        The guardian needs nothing of us for that: when this wait is cut short, the ending goes on.
-        """
+        """Have everything ended that is left; the guardian goes on with it when this wait is cut short."""
         try:
             if not self._gone.done():
                 # Closing would not do: a process that was forked off us may hold the same socket.
@@ -256,7 +249,7 @@ class _Call:
             # What was written last is still in the pipes. A stranger may hold them open.
             await asyncio.wait((self._child.drained,), timeout=1.0)
         finally:
-            self._child.pipes.close()
+            self._child.close()
             if not await self._child.gone(END_SECONDS):
                 self._child.process.kill()
 

@@ -1,13 +1,8 @@
 """Text that nobody vouches for, fit for a terminal, a log, a JSON document, a machine format or a Markdown page.
 
-Control characters, bidirectional controls, invisible characters and lone surrogates are escaped; ordinary text of any
-script and emoji stay. A backslash is not doubled, so the result is for reading, not for decoding.
-
-In Markdown, paragraphs, lists, emphasis and code stay. Images, links, HTML and headings are shown as the text that they
-are; names, numbers and addresses that a forge would link are set as code, its commands are broken, and code is set anew
-with fences of ours. Each line is treated by itself, so no construct can reach over what is around it.
-
-Everything here is linear in the length of the text.
+What cannot be seen, turns text around or commands a terminal is escaped; ordinary text of any script and emoji stay. In
+Markdown, paragraphs, lists, emphasis and code stay; images, links, HTML, headings and the commands of a forge are shown
+as the text that they are. Each line is treated by itself, in time linear in its length.
 """
 
 from __future__ import annotations
@@ -120,11 +115,7 @@ def without_log_commands(lines: str) -> str:
 
 
 def for_ci_log(text: str) -> str:
-    """A whole result that is printed into the log of a CI job, without a command to the CI system.
-
-    A document keeps its value: in XML and HTML the first character is written as a reference, and JSON has escaped it
-    already. In other text the command is broken by a space.
-    """
+    """A whole result for the log of a CI job, without a command to the CI system; a document keeps its value."""
     if text.startswith(("{", "[")):
         return text
     if text.startswith("<"):

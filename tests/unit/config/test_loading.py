@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind
-from codeloupe.config.schema import KEYS, USER_KEYS, Settings, plain_values
+from codeloupe.config.schema import KEYS, USER_KEYS, Settings
 from codeloupe.engine.experts import load_experts
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, PathInstruction
@@ -229,50 +226,6 @@ def test_a_pattern_that_makes_no_sense_is_told_with_its_line(pattern: str, probl
     assert refusal(flags=flags).message.startswith("--exclude: expected a pattern that makes sense: ")
 
 
-_FRAGMENTS = (
-    *KEYS,
-    *("failOn", ": ", ":", "\n", "\n  ", "- ", "[", "]", "{", "}", ", ", "&a ", "*a", "!!int ", "!x ", "!!str ", "'"),
-    *('"', "|", ">", "?", "%", "%TAG ! x", "---", "...", "#", "\t", "<<", "=", "~", "true", "high", "0x_", "1:2"),
-    *("1e999", ".nan", "2024-13-45", "9" * 50, "\x00", "\x1b[31m", "\u2028", "\x85", "\ufeff", "\ud800", "🔍"),
-)
-_TEXTS = st.text() | st.lists(st.sampled_from(_FRAGMENTS)).map("".join)
-
-
-def outcome(text: str | None = None, **sources: Mapping[str, str]) -> LoadedSettings | ConfigError:
-    try:
-        return load(text, **sources)  # type: ignore[arg-type]  # environment, a mapping
-    except ConfigError as error:
-        return error
-
-
-@given(_TEXTS)
-@example("fail_on: high\ninclude: [")
-@example("a: !!python/object/apply:os.system [echo]")
-@example("? ? ? ?")
-@example("!!int _: 1")
-@example("'': {")
-def test_any_text_loads_or_is_refused_in_words(text: str) -> None:
-    result = outcome(text)
-    if isinstance(result, ConfigError):
-        shown = (result.message + result.hint).replace("\n", "")
-        assert shown.isprintable()
-        assert "codeloupe.yaml" in shown
-        assert "pydantic" not in shown
-    else:
-        assert result.settings == Settings(**plain_values(result.settings))
-
-
-@given(st.sampled_from(KEYS), st.text())
-def test_any_variable_loads_or_is_refused_in_words(key: str, text: str) -> None:
-    name = f"CODELOUPE_{key.upper()}"
-    result = outcome(environment={name: text})
-    if isinstance(result, ConfigError):
-        assert result.message.startswith(f"{name}: expected ")
-        assert result.message.isprintable()
-    else:
-        assert result.origins[key].kind is (OriginKind.ENVIRONMENT if text.strip() else OriginKind.DEFAULT)
-
-
 def test_what_is_no_setting_is_left_alone_and_an_unknown_flag_is_a_mistake_of_the_caller() -> None:
     for name in ("CODELOUPE_SPEED", "CODELOUPE_COLOUR", "CODELOUPE_", "MY_CODELOUPE_FAIL_ON", "FAIL_ON"):
         assert load(environment={name: "low"}) == load(), name
@@ -361,17 +314,6 @@ def test_a_group_cannot_be_a_variable_or_a_flag(key: str) -> None:
     assert error.message.startswith(f"{name}: expected ")
     assert error.hint == "set it in a configuration file"
     assert refusal(flags={key: "x"}).hint == "set it in a configuration file"
-
-
-def test_there_is_an_end_to_experts_keys_and_entries() -> None:
-    many = "own_experts:\n" + "".join(f"  e{number}: {{focus: [x]}}\n" for number in range(51))
-    assert refusal(many).message == "codeloupe.yaml:1: own_experts: more than 50 experts"
-    keys = "own_experts:\n  a:\n" + "".join(f"    k{number}: x\n" for number in range(101))
-    assert refusal(keys).message == "codeloupe.yaml:2: own_experts.a: more than 100 keys"
-    entries = "include: [" + "a, " * 1001 + "]"
-    focus = "own_experts:\n  a:\n    focus: [" + "a, " * 41 + "]"
-    assert refusal(focus).message == "codeloupe.yaml:3: own_experts.a.focus: more than 40 entries"
-    assert refusal(entries).message == "codeloupe.yaml:1: include: more than 1,000 entries"
 
 
 FORK = "because this is a pull request from a fork"

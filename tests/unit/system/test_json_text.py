@@ -189,16 +189,6 @@ def test_prose_before_an_answer_does_not_hide_it(prose: str) -> None:
     assert {"findings": [], "n": "x"} in [each.value for each in found]
 
 
-def test_strict_mended_and_cut_values_come_in_the_order_of_the_text() -> None:
-    text = '[1] {a: 1} {"b": 22} {"c": [1, 2],} {"d": {"e": 1}, "f": "g'
-    scan = scan_json(text)
-    assert [(found.value, found.repaired, found.truncated) for found in scan.values] == [
-        *[([1], False, False), ({"a": 1}, True, False), ({"b": 22}, False, False), ({"c": [1, 2]}, True, False)],
-        ({"d": {"e": 1}, "f": "g"}, True, True),
-    ]
-    assert scan.outside == "\n \n \n \n \n"
-
-
 @each(
     ("more", "stopped"),
     [

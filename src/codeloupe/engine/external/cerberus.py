@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,18 @@ class CerberusReviewer:
         # The gate takes patterns of files from where it is: the top of the work tree.
         repository = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
         gate = _Gate(program, repository=repository, session_id=self._place.session_id, deadline=deadline)
-        with _context_file(task.intent.context) as context:
+        scope = task.change.scope
+        is_commit = scope.kind is ScopeKind.COMMIT or scope.base is None
+        selected = ("--commit", scope.head or "") if is_commit else (f"{scope.base}..{scope.head}",)
+        with ExitStack() as stack:
+            context: tuple[str, ...] = ()
+            # The gate refuses an empty one.
+            if task.intent.context.strip():
+                file = stack.enter_context(temporary_directory()) / "context.md"
+                file.write_text(task.intent.context, encoding="utf-8", errors="replace")
+                context = ("--context-file", str(file))
             # What is to be reviewed comes last: the gate takes any number of commits.
-            arguments = (*_left_out(task), *context, *self._arguments, *_selected(task))
+            arguments = (*_left_out(task), *context, *self._arguments, *selected)
             async with _lock(self._place.state_directory, repository, deadline=deadline):
                 return await self._attempts(gate, arguments, task)
 
@@ -160,12 +169,6 @@ def _refusal(task: ReviewTask) -> Reply | None:
     return failed(FAILED, why) if scope.head is None else None
 
 
-def _selected(task: ReviewTask) -> tuple[str, ...]:
-    scope = task.change.scope
-    is_commit = scope.kind is ScopeKind.COMMIT or scope.base is None
-    return ("--commit", scope.head or "") if is_commit else (f"{scope.base}..{scope.head}",)
-
-
 def _left_out(task: ReviewTask) -> Iterator[str]:
     """Arguments that keep files of the change out, under both of their names; each pattern means that file alone."""
     wanted = {name for file in task.files for name in (file.old_path, file.new_path)}
@@ -173,18 +176,6 @@ def _left_out(task: ReviewTask) -> Iterator[str]:
     for name in names:
         if name not in wanted:
             yield from ("--exclude", re.sub(r"([*?\[\\])", r"\\\1", name))
-
-
-@contextmanager
-def _context_file(context: str) -> Iterator[tuple[str, ...]]:
-    """The arguments that hand over the context; the gate refuses an empty one."""
-    if not context.strip():
-        yield ()
-        return
-    with temporary_directory() as directory:
-        file = directory / "context.md"
-        file.write_text(context, encoding="utf-8", errors="replace")
-        yield ("--context-file", str(file))
 
 
 class _Waited(Struct, frozen=True):
@@ -224,10 +215,7 @@ class _Waited(Struct, frozen=True):
 
 
 class _Gate:
-    """The review-gate for one session, until a deadline of the monotonic clock. All methods raise ProcessError.
-
-    Its own reviewers go on when a call is cut short.
-    """
+    """The review-gate for one session, until a deadline of the monotonic clock. All methods raise ProcessError."""
 
     def __init__(self, program: str, *, repository: Path, session_id: str | None, deadline: float) -> None:
         self._program = program
@@ -289,10 +277,7 @@ def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFaile
 
 @asynccontextmanager
 async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> AsyncIterator[None]:
-    """Hold the lock of a repository: reviews that share the gate's state must not overlap. Raises ProcessError.
-
-    The system lets it go when this process ends, however that happens.
-    """
+    """Hold the lock of a repository: reviews that share the gate's state must not overlap. Raises ProcessError."""
     # The gate keeps its state by the path of the repository.
     name = hashlib.sha256(os.fsencode(repository.resolve())).hexdigest()[:16]
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

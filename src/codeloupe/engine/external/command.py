@@ -1,8 +1,4 @@
-"""Any program as a reviewer: a unified diff on stdin, findings on stdout.
-
-Also what all external reviewers share: their replies, the placing of what they claim, and the outcome. What they print
-is read like any model's answer, and believed as little.
-"""
+"""Any program as a reviewer: a unified diff on stdin, findings on stdout; and what all external reviewers share."""
 
 from __future__ import annotations
 
@@ -66,10 +62,7 @@ def failed(kind: str, reason: str, words: str = "") -> Reply:
 async def outcome_of(
     asked: Callable[[], Awaitable[Reply]], task: ReviewTask, *, reviewer: str, emit: EventSink, usage: Usage = _NO_USAGE
 ) -> ReviewerOutcome:
-    """What came of asking a program about the whole change, its one unit; reports how it ended. Raises nothing.
-
-    Also when the program did not start, did not end, or its output broke something.
-    """
+    """What came of asking a program about the whole change, its one unit, however that ended. Raises nothing."""
     started = time.monotonic()
     try:
         reply = await asked()
@@ -116,11 +109,7 @@ def found_program(name: str, hint: str) -> str:
 
 
 def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) -> tuple[Finding, ...]:
-    """The claims as findings on lines of the reviewed files, in their order.
-
-    Linters and gates name lines and quote nothing: such a claim is taken at its word when the file has that line. One
-    whose place cannot be found is kept and says so.
-    """
+    """The claims as findings; a line without a quote is believed, and what has no place is kept and says so."""
     anchorer = Anchorer(task.files, TextReader(task).read, mask=redact, believes="any")
     paths = tuple(file.path for file in task.files)
     findings = []
@@ -224,11 +213,7 @@ _ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f",
 
 
 def unified_diff(files: Iterable[FileChange]) -> bytes:
-    """The diff of some files, in their order, as `git diff --text` would print it; empty for none.
-
-    The hunks are git's own bytes. Names are quoted as git quotes them, so that a program that reads git's diffs reads
-    these, whatever a file is called.
-    """
+    """The diff of some files as `git diff --text` would print it: git's own hunks, names quoted as git does."""
     return b"".join(piece for file in files for section in _sections(file) for piece in _pieces(section))
 
 

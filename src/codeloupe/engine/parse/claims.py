@@ -1,12 +1,8 @@
-"""Answers that are one object: what a critic says of a result, and what an attempt to refute a finding showed.
-
-Nothing is invented: an answer that lacks what was asked for, one that is cut off, and one that contradicts itself is a
-problem, with a name that those of reviews have: `missing field: X`, `invalid verdict: X`, `invalid json: …`.
-"""
+"""Answers that are one object: a critique, and what an attempt to refute a finding showed. Nothing is invented."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -57,10 +53,7 @@ _Claims = list[Any]
 
 
 def _claims(output: str, structured: Any, field: str, in_object: _InObject) -> tuple[_Claims, str]:
-    """What all objects of an answer say, and the words around them. A structured value counts first. Raises _Unclear.
-
-    Takes linear time and raises nothing else.
-    """
+    """What all objects of an answer say, a structured value first, and the words around them. Raises _Unclear."""
     try:
         if structured is not None:
             in_it = _in_text if isinstance(structured, str) else _in_value
@@ -139,29 +132,19 @@ def _plain(word: str) -> str:
     return " ".join(word[:100].strip(_EDGES).lower().replace("_", " ").replace("-", " ").split())
 
 
-_PROOF_NAMES = words("proof verdict verification conclusion decision status outcome")
-_REASON_NAMES = words("reason reasoning explanation justification rationale why summary")
 _PROOFS = {
     **dict.fromkeys(("refuted", "false positive"), Proof.REFUTED),
     **dict.fromkeys(("confirmed", "true positive", "proven"), Proof.CONFIRMED),
-    **dict.fromkeys(("unproven", "not proven", "unconfirmed"), Proof.UNPROVEN),
-    **dict.fromkeys(("inconclusive", "uncertain", "unclear", "unknown"), Proof.UNPROVEN),
+    **dict.fromkeys(("unproven", "not proven", "unconfirmed", "inconclusive", "uncertain", "unclear"), Proof.UNPROVEN),
 }
-# What a flag says when it is on. When it is off, it says nothing: what is not refuted is not confirmed by that.
-_FLAGS = {
-    **dict.fromkeys(("refuted", "is_refuted", "false_positive", "is_false_positive"), Proof.REFUTED),
-    **dict.fromkeys(("confirmed", "is_confirmed"), Proof.CONFIRMED),
-}
-# Flags that say, when they are on, that the defect is there; and states that say nothing of it.
-_REAL = frozenset(words("real valid exploitable vulnerable genuine reproducible reproduced"))
+# Other names for the outcome, and states of a call that say nothing of it.
+_PROOF_NAMES = words("verdict verification conclusion decision status outcome")
 _ENDED = words("completed complete done ok success finished final pass passed verified")
+_REASON_NAMES = words("reason reasoning explanation justification rationale why summary")
 
 
 def read_verification(output: str, structured: Any = None) -> Verification:
-    """What was shown. With a problem set, nothing was: `proof` is UNPROVEN then. Never raises.
-
-    A finding is never refuted on doubtful grounds: an answer that is cut off, or contradicts itself, is a problem.
-    """
+    """What was shown; with a problem set, nothing: no finding is refuted on doubtful grounds. Never raises."""
     try:
         return _verification(*_claims(output, structured, "proof", _verification_in))
     except _Unclear as unclear:
@@ -180,32 +163,41 @@ def _verification(said: Sequence[Verification], around: str) -> Verification:
 
 def _verification_in(value: Mapping[str, Any]) -> Verification | None:
     fields = Fields(value)
-    stated = [word for name in _PROOF_NAMES if isinstance(word := fields.get(name), str)]
-    flags = {name: fields.get(name) for name in _FLAGS if isinstance(fields.get(name), bool)}
-    proofs = {proof for word in stated if (proof := _PROOFS.get(_plain(word)))}
-    proofs |= {_FLAGS[name] for name, is_on in flags.items() if is_on}
-    if any(flag is True and _REAL & set(plain_name(name).split("_")) for name, flag in value.items()):
-        proofs.add(Proof.CONFIRMED)
-    if not proofs and flags and not stated:
-        proofs = {Proof.UNPROVEN}
-    if not proofs:
-        if stated:
-            raise _Unclear(f"invalid proof: {shown(stated[0])}")
+    stated = fields.get("proof")
+    if stated is None:
         return None
-    denied = any(_FLAGS[name] in proofs for name, is_on in flags.items() if not is_on)
-    strange = [word for word in stated if _plain(word) not in (*_PROOFS, *_ENDED)]
-    if len(proofs) > 1 or denied:
-        raise _Unclear(
-            f"invalid proof: {' and '.join(sorted(proofs))}{', and it is not' if denied else ''}", lasts=True
-        )
+    proof = _PROOFS.get(_plain(stated)) if isinstance(stated, str) else None
+    if proof is None:
+        raise _Unclear(f"invalid proof: {shown(stated)}")
     if flaw := flaw_of(value):
         raise _Unclear(f"invalid json: {flaw}", lasts=True)
-    if sign := strange[0] if strange else sign_of_failure(value, is_clean=False):
-        raise _Unclear(f"invalid proof: {min(proofs)}, and yet: {shown(sign)}", lasts=True)
-    return Verification(proof=min(proofs), reason=fields.text(*_REASON_NAMES, most=MAX_TEXT_CHARACTERS).strip())
+    # A flag, or another word for the outcome, may say that the defect is there after all.
+    others = {plain_name(name): part for name, part in value.items() if plain_name(name) != "proof"}
+    flags = [f"{name} is {shown(part)}" for name, part in others.items() if isinstance(part, bool)]
+    words_for_it = [part for name, part in others.items() if name in _PROOF_NAMES and isinstance(part, str)]
+    strange = [
+        shown(word) for word in words_for_it if _plain(word) not in _ENDED and _PROOFS.get(_plain(word)) != proof
+    ]
+    against = next(iter((*flags, *strange)), None) or sign_of_failure(value, is_clean=False)
+    if proof is not Proof.CONFIRMED and against:
+        raise _Unclear(f"invalid proof: {proof.value}, and yet: {against}", lasts=True)
+    return Verification(proof=proof, reason=fields.text(*_REASON_NAMES, most=MAX_TEXT_CHARACTERS).strip())
 
 
-_KNOWN_NAMES = frozenset(words("verdict score blockers fixes confidence readable"))
+def _strange(value: Mapping[str, Any], known: Iterable[str]) -> str:
+    """What speaks against an answer beside the fields that it has to have, or nothing."""
+    names = [plain_name(name) for name in value]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"{twice} is given more than once"
+    others = {name: part for name, part in value.items() if plain_name(name) not in known}
+    for name, part in others.items():
+        has_words = isinstance(part, str) and not says_nothing(part) and " " in part
+        if part and names_defects(name) and (has_words or isinstance(part, list | Mapping)):
+            return f"there is something under {shown(name)}"
+    return sign_of_failure(others, is_clean=True) or contradiction(others) or ""
+
+
+_CRITIQUE_NAMES = words("verdict score blockers fixes summary reason explanation")
 _ITEM_NAMES = words("description text title issue message problem blocker fix action body detail")
 _VERDICTS = {
     **dict.fromkeys(words("pass passed approve approved accept accepted"), CriticVerdict.PASS),
@@ -232,10 +224,7 @@ class CritiqueAnswer(Struct, frozen=True, kw_only=True):
 
 
 def read_critique(output: str, structured: Any = None) -> CritiqueAnswer:
-    """What was said, of several answers the words of the last. Never raises.
-
-    A PASS beside blockers counts as REWORK, since it is computed and not believed.
-    """
+    """What was said, in the words of the last answer; a PASS beside blockers counts as REWORK. Never raises."""
     try:
         return _critique(*_claims(output, structured, "verdict", _critique_in))
     except _Unclear as unclear:
@@ -270,22 +259,11 @@ def _critique_in(value: Mapping[str, Any]) -> CritiqueAnswer | None:
         fixes=_items(fields, "fixes"),
         confidence=share(fields.get("confidence")),
     )
-    if said.verdict is CriticVerdict.PASS and (against := _against(value)):
+    is_bad = is_alarming(said.summary) or is_unfinished(said.summary)
+    against = shown(said.summary) if is_bad else _strange(value, _CRITIQUE_NAMES)
+    if said.verdict is CriticVerdict.PASS and against:
         raise _Unclear(f"invalid verdict: PASS, and yet: {against}")
     return said
-
-
-def _against(value: Mapping[str, Any]) -> str | None:
-    """What speaks against a PASS beside the fields of a critique, or None."""
-    names = [plain_name(name) for name in value]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        return f"{twice} is given more than once"
-    others = {name: part for name, part in value.items() if plain_name(name) not in _KNOWN_NAMES}
-    for name, part in others.items():
-        has_words = isinstance(part, str) and not says_nothing(part) and " " in part
-        if part and names_defects(name) and (has_words or isinstance(part, list | Mapping)):
-            return f"there is something under {shown(name)}"
-    return sign_of_failure(others, is_clean=True) or contradiction(others)
 
 
 def _only(name: str, values: Sequence[Any]) -> Any:

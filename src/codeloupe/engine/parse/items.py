@@ -359,10 +359,7 @@ def _severity(item: Mapping[str, Any], title: str) -> Severity:
 def answer_of(
     items: Iterable[Any], *, problem: str | None = None, read: Callable[[Any], ClaimedFinding] = finding_of
 ) -> ReviewAnswer:
-    """The findings among some items, and what could not be read of them or of others. Both are capped, and say so.
-
-    Without any finding, the first of those reasons is the problem.
-    """
+    """The findings among some items, and why others could not be read; without any finding that is the problem."""
     found: list[ClaimedFinding] = []
     reasons: list[str] = []
     first: str | None = None

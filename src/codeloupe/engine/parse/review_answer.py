@@ -48,6 +48,7 @@ from codeloupe.engine.parse.statements import (
     failure_in,
     final_results,
     names_defects,
+    plain_values,
     sign_around,
     sign_of_failure,
     walk,
@@ -104,7 +105,8 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     # Nothing serious was found, unless the text beside it tells of more.
     if beside.findings and (_is_serious([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
-    if claims_defects(beside.problem) or (beside.dropped and not beside.findings):
+    casts_doubt = (beside.problem or "").startswith((UNLISTED, DOUBTFUL)) and not (first.findings or beside.findings)
+    if casts_doubt or claims_defects(beside.problem) or (beside.dropped and not beside.findings):
         return replace(first, problem=beside.problem or beside.lost)
     return replace(first, problem=_said_beside(output, is_clean=not first.findings) or None)
 
@@ -128,11 +130,7 @@ class _Reading(Struct, frozen=True):
 
 
 def _merged(answers: Sequence[ReviewAnswer]) -> ReviewAnswer:
-    """Several answers as one: all findings, each once, in their order; the last verdict and summary.
-
-    Models draft, correct themselves, and answer file by file. A problem of one answer gives way to findings in another
-    that was understood, and is in `dropped` then. That an answer was cut off, or its run failed, never gives way.
-    """
+    """Several answers as one: models draft, correct themselves, and answer file by file. No finding is lost."""
     findings = tuple(dict.fromkeys(finding for answer in answers for finding in answer.findings))
     problems = list(dict.fromkeys(answer.problem for answer in answers if answer.problem))
     understood = any(answer.findings and answer.problem is None for answer in answers)
@@ -284,8 +282,7 @@ def _read_value(value: Any, nested: int) -> _Reading:
             answers.append(answer)
             if isinstance(part, Mapping) and not answer.findings:
                 # Findings may be in the texts beside an empty list.
-                beside = [member for name, member in part.items() if plain_name(name) not in LIST_NAMES]
-                texts = (text for text in _texts_in(beside, 4) if len(text) > 20)
+                texts = (text for _, text, _ in plain_values(part) if isinstance(text, str) and len(text) > 20)
                 inner = (found for text in texts for found in _read_nested_text(text, nested).answers)
                 answers.extend(found for found in inner if found.findings)
             return True
@@ -301,14 +298,6 @@ def _read_value(value: Any, nested: int) -> _Reading:
         # What is missing around an answer may have been another one.
         answers.append(ReviewAnswer(problem=f"invalid json: {missing}"))
     return _Reading(answers, reason)
-
-
-def _texts_in(value: Any, depth: int) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list) and depth:
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_in(part, depth - 1)
 
 
 def _read_nested_text(text: str, nested: int) -> _Reading:

@@ -140,10 +140,7 @@ _EDGES = "\"'`~*_#>-–—•✅👍🎉✔\ufe0f\ufeff \t\r\n"
 
 
 def says_clean(text: str) -> bool:
-    """Whether each sentence says that nothing was found, or praises, and at least one does the former.
-
-    A text with anything else in it is no clean answer: "no critical issues found" leaves room for others.
-    """
+    """Whether each sentence says that nothing was found, or praises, and at least one does the former."""
     if len(text) > _MAX_CLEAN_CHARACTERS:
         return False
     clean = []

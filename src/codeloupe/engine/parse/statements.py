@@ -1,10 +1,7 @@
-"""What is around an answer, and what it states beside its list of findings.
+"""What is around an answer (`walk`), findings under names of a model's own (`Beside`), and what speaks against a list.
 
-Programs and models put an answer into envelopes (`walk`): claude gives `{"type": "result", "result": "…"}`, gemini
-`{"response": "…"}`, codex lines with `{"item": {"text": "…"}}`, models an object of their own. Findings are also under
-names of the model's own (`Beside`), and models say in a flag, a count, a verdict or a sentence what they did not list:
-that the answer is not whole, or that the list is not all. An answer without findings is clean only where nothing in it
-speaks against that.
+Models say in a flag, a count, a verdict or a sentence what they did not list: that the answer is not whole, or that the
+list is not all. An answer without findings is clean only where nothing in it speaks against that.
 """
 
 from __future__ import annotations
@@ -116,15 +113,11 @@ _BAD_PHRASES = regex(
 _SCORES = _set("score rating grade quality")
 _DANGERS = _set("risk severity danger vulnerability threat")
 _NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
-_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 _LEADING_NUMBER = regex(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 
 
 def walk(value: Any, understood: Callable[[Any], bool]) -> str:
-    """Show the values inside a value, from the outside in and in their order; why some were left out, or nothing.
-
-    Strings are shown only where a text of a model may be. Nothing is looked for in a value that was understood.
-    """
+    """Show the values inside one, from the outside in, until one is understood; why some were left out, if so."""
     left: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(10_000):
         if not left:
@@ -270,10 +263,7 @@ def says_nothing(text: str) -> bool:
 
 
 def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None:
-    """What an object says of itself that makes it no whole answer, or None: a flag, a state, an error.
-
-    Of a clean one every state must be known as a good one; else those that are known as bad count.
-    """
+    """What an object says of itself that makes it no whole answer, or None; of a clean one every state must be good."""
     fields = Fields(members)
     if fields.get("complete") is False:
         return f"{FAILED_RUN}it is not complete"
@@ -304,7 +294,7 @@ def sign_around(part: Any) -> str:
 
 def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding] = ()) -> str | None:
     """What certainly speaks against an answer with no more than these findings, as a reason, or None."""
-    plain = list(_members(members))
+    plain = list(plain_values(members))
     for name, value, depth in plain:
         if reason := _objection(plain_name(name), value, findings, depth):
             return UNLISTED + reason
@@ -324,7 +314,7 @@ def doubt_in(members: Mapping[str, Any]) -> str | None:
         nested = isinstance(part, list) and any(isinstance(item, Mapping | list) and item for item in part)
         if nested and not named & _BENIGN and plain_name(name) not in LIST_NAMES:
             return f"{DOUBTFUL}what is under {shown(name)} cannot be read"
-    for name, text, _ in _members(members):
+    for name, text, _ in plain_values(members):
         if not isinstance(text, str):
             continue
         named = _words_of(name)
@@ -336,52 +326,70 @@ def doubt_in(members: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _members(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
+def plain_values(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
     """Every plain value in an object that is not in one of its findings, with its name."""
     if isinstance(value, Mapping):
         if depth and (looks_like_item(value) or depth > _MAX_DEPTH):
             return
         for key, part in value.items():
             if depth or plain_name(key) not in LIST_NAMES:
-                yield from _members(part, key, depth + 1)
+                yield from plain_values(part, key, depth + 1)
     elif isinstance(value, list):
         for part in value[:_MAX_VALUES] if depth <= _MAX_DEPTH else ():
-            yield from _members(part, name, depth + 1)
+            yield from plain_values(part, name, depth + 1)
     else:
         yield name, value, depth
 
 
 def _objection(name: str, value: Any, findings: Sequence[ClaimedFinding], depth: int) -> str | None:
     named = set(name.split("_"))
-    flag = _FLAGS.get(str(value)[:6].strip().lower())
-    if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"}:
-        flag = bool(value)
-    number = value if isinstance(value, int | float) else None
-    if isinstance(value, str) and (leading := _LEADING_NUMBER.match(value)):
-        number = int(leading[1])
-    without_reason = f"{name} is {shown(value)}, and nothing says why"
-    if flag is not None:
-        is_on, meant = flag is not bool(named & _NEGATION), named - _NEGATION
-        is_bad = meant & _AGAINST or (meant & _WANTS and meant & _WANTED)
-        objects = is_on if is_bad else bool(meant & _FOR) and not is_on
-        return without_reason if objects and not findings and not meant & _ASIDE else None
+    if (flag := _as_flag(value, named)) is not None:
+        objects = not findings and _speaks_against(named, is_on=flag)
+        return f"{name} is {shown(value)}, and nothing says why" if objects else None
     if named & _SCORES:
-        return without_reason if not findings and _is_poor(value, is_danger=bool(named & _DANGERS)) else None
-    if number == 0 and named & _READING:
-        return None if findings else without_reason
-    counts = named & _DEFECTS or name in ("count", "total", "number", "num")
-    if counts and number is not None and not named & (_ASIDE | _NO_COUNT):
+        poor = not findings and _is_poor(value, is_danger=bool(named & _DANGERS))
+        return f"{name} is {shown(value)} without findings" if poor else None
+    number = None
+    if named & _DEFECTS or name in ("count", "total", "number", "num"):
+        leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
+        number = int(leading[1]) if leading else value if isinstance(value, int | float) else None
+    if number is not None and not named & (_ASIDE | _NO_COUNT):
         least = (_grades_in(named) or [Severity.LOW])[-1]
         known = sum(finding.severity.at_least(least) for finding in findings)
         return f"{name} is {shown(value)}, and {known} are listed" if number > known else None
-    if isinstance(value, str) and len(value) <= 60 and not findings:
-        plain = _spaced(value)
-        stated = {word.strip(".,!:;*`") for word in plain.split()}
-        is_refusal = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
-        is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
-        is_high = is_graded and known_severity(value) not in (None, Severity.LOW)
-        return without_reason if (named & _DECISIONS and is_refusal) or is_high else None
+    if number == 0 or (value == 0 and named & _READING):
+        return f"{name} is {shown(value)}" if named & _READING and not findings else None
+    if isinstance(value, str) and len(value) <= 60 and not findings and _is_bad_word(named, value, depth):
+        return f"{name} is {shown(value)}, and nothing says why"
     return None
+
+
+def _as_flag(value: Any, named: set[str]) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and (plain := value.strip().lower()) in ("true", "yes", "false", "no"):
+        return plain in ("true", "yes")
+    return bool(value) if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"} else None
+
+
+def _speaks_against(named: set[str], *, is_on: bool) -> bool:
+    if named & _NEGATION:
+        named, is_on = named - _NEGATION, not is_on
+    if named & _ASIDE:
+        return False
+    if named & _AGAINST or (named & _WANTS and named & _WANTED):
+        return is_on
+    return bool(named & _FOR) and not is_on
+
+
+def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
+    plain = _spaced(value)
+    stated = {word.strip(".,!:;*`") for word in plain.split()}
+    is_bad = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
+    if named & _DECISIONS and is_bad:
+        return True
+    is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
+    return bool(is_graded) and known_severity(value) not in (None, Severity.LOW)
 
 
 def _is_poor(value: Any, *, is_danger: bool) -> bool:

@@ -109,37 +109,29 @@ def test_an_output_without_json_is_told_from_json_that_cannot_be_read() -> None:
         assert read_review_answer(output).problem not in (None, EMPTY_OUTPUT, NO_JSON)
 
 
-@each(
-    "value",
-    [
-        *[{"verdict": "FAIL", "findings": []}, {"verdict": "needs work", "findings": []}],
-        *[{"passed": False, "summary": "It is bad.", "issues": []}, {"passed": "false", "issues": []}],
-        *[{"passed": "no", "issues": []}, {"passed": 0, "issues": []}],
-        {"verdict": "PASS", "passed": False, "issues": []},
-        {"findings": [], "overall_correctness": "patch is incorrect"},
-        {"consensus_verdict": "FAIL", "aggregated_findings": []},
-    ],
+BAD = (
+    *({"verdict": "FAIL", "findings": []}, {"verdict": "needs work", "findings": []}, {"passed": 0, "issues": []}),
+    *({"passed": False, "summary": "It is bad.", "issues": []}, {"passed": "false", "issues": []}),
+    *({"verdict": "PASS", "passed": False, "issues": []}, {"consensus_verdict": "FAIL", "aggregated_findings": []}),
+    {"findings": [], "overall_correctness": "patch is incorrect"},
 )
-def test_a_bad_verdict_without_findings_is_not_clean(value: object) -> None:
-    assert "without findings" in str(read(value).problem)
+GOOD: tuple[Any, ...] = (
+    *({"findings": []}, {"verdict": "PASS", "findings": []}, [], "No issues found.", {"result": "No issues found"}),
+    *({"passed": True, "summary": "fine", "issues": []}, {"passed": "yes", "issues": []}, {"passed": 1, "issues": []}),
+    *({"findings": [], "overall_correctness": "patch is correct"}, {"findings": "No issues found."}),
+    {"consensus_verdict": "PASS", "aggregated_findings": [], "parse_errors": []},
+    {"findings": [], "error": None, "errors": [], "complete": True},
+)
 
 
-@each(
-    "value",
-    [
-        *[{"findings": []}, {"verdict": "PASS", "findings": []}, [], "No issues found.", {"result": "No issues found"}],
-        {"passed": True, "summary": "fine", "issues": []},
-        *[{"passed": "yes", "issues": []}, {"passed": "True", "issues": []}, {"passed": 1, "issues": []}],
-        {"findings": [], "overall_correctness": "patch is correct"},
-        {"consensus_verdict": "PASS", "aggregated_findings": [], "parse_errors": []},
-        {"findings": "No issues found."},
-        {"findings": [], "error": None, "errors": [], "complete": True},
-    ],
-)
-def test_an_empty_list_is_clean(value: object) -> None:
-    answer = read(value)
-    assert (answer.problem, answer.findings, answer.dropped) == (None, (), ())
-    assert read_review_answer("done", value) == answer
+def test_an_empty_list_is_clean_unless_the_verdict_is_bad() -> None:
+    assert [value for value in BAD if "without findings" not in str(read(value).problem)] == []
+    for value in GOOD:
+        answer = read(value)
+        assert (answer.problem, answer.findings, answer.dropped) == (None, (), ()), value
+        assert read_review_answer("done", value) == answer
+    # The count of passed tests beside an answer is no verdict.
+    assert read_review_answer('I ran them: {"passed": 12, "failed": 0}\n\n{"findings": []}').problem is None
 
 
 @each(
@@ -155,10 +147,6 @@ def test_a_verdict_that_cannot_be_understood_never_reads_as_clean(stated: str) -
     for listed in ('"issues": []', '"findings": []'):
         assert str(read_review_answer(f"{{{stated}, {listed}}}").problem).startswith("invalid verdict: ")
     assert read_review_answer(f"{{{stated}}}").problem is not None
-
-
-def test_the_count_of_passed_tests_beside_an_answer_is_no_verdict() -> None:
-    assert read_review_answer('I ran them: {"passed": 12, "failed": 0}\n\n{"findings": []}').problem is None
 
 
 class TestSeverities:
@@ -220,11 +208,11 @@ class TestSeverities:
         assert answer.lost
 
 
-@each("key", ['"confiden\'e": 0.8', '"conf 0.8', 'onfidence": 0.8'])
-def test_a_severity_is_read_though_the_key_after_it_is_mistyped(key: str) -> None:
-    finding = '"file": "a.py", "line": 3, "title": "It fails", "body": "It does.", "category": "c", "severity": "high"'
-    answer = read_review_answer(f'{{"findings": [{{{finding}, {key}, "suggestion": "mend it"}}]}}')
-    assert [(one.title, one.severity) for one in answer.findings] == [("It fails", Severity.HIGH)]
+def test_a_severity_is_read_though_the_key_after_it_is_mistyped() -> None:
+    for key in ('"confiden\'e": 0.8', '"conf 0.8', 'onfidence": 0.8'):
+        finding = f'"file": "a.py", "title": "It fails", "severity": "high", {key}, "suggestion": "mend it"'
+        answer = read_review_answer(f'{{"findings": [{{{finding}}}]}}')
+        assert [(one.title, one.severity) for one in answer.findings] == [("It fails", Severity.HIGH)]
 
 
 def test_one_bad_item_costs_that_item() -> None:
@@ -239,24 +227,20 @@ def test_one_bad_item_costs_that_item() -> None:
 @each(
     ("fields", "file", "start", "end"),
     [
-        ({"file": "a.py", "line": 3}, "a.py", 3, None),
+        *[({"file": "a.py", "line": 3}, "a.py", 3, None), ({"file": "a.py:3-5"}, "a.py", 3, 5)],
         ({"filePath": "a.py", "lineStart": "3", "lineEnd": 5.0}, "a.py", 3, 5),
-        ({"path": "a.py", "lines": "L3-L5"}, "a.py", 3, 5),
-        ({"filename": "a.py", "line_range": [3, 5]}, "a.py", 3, 5),
-        ({"file": "a.py:3"}, "a.py", 3, None),
-        ({"file": "a.py:3-5"}, "a.py", 3, 5),
-        ({"location": "a.py:3"}, "a.py", 3, None),
+        *[({"path": "a.py", "lines": "L3-L5"}, "a.py", 3, 5), ({"filename": "a.py", "range": [3, 5]}, "a.py", 3, 5)],
+        *[({"location": "a.py:3"}, "a.py", 3, None), ({"evidence": "a.py:3 - x = 1"}, "a.py", 3, None)],
         ({"location": {"path": "a.py", "start_line": 3, "end_line": 5}}, "a.py", 3, 5),
-        ({"code_location": {"file_path": "a.py", "line_range": {"start": 3, "end": 5}}}, "a.py", 3, 5),
         ({"code_location": {"absolute_file_path": "/r/a.py", "line_range": {"start": 3, "end": 3}}}, "/r/a.py", 3, 3),
-        ({"evidence": "a.py:3 - x = 1"}, "a.py", 3, None),
-        ({"evidence": "`a.py:3-5` – x = 1"}, "a.py", 3, 5),
-        ({"evidence": "a.py:3:7: x = 1"}, "a.py", 3, None),
+        *[({"evidence": "`a.py:3-5` – x = 1"}, "a.py", 3, 5), ({"evidence": "a.py:3:7: x = 1"}, "a.py", 3, None)],
         ({"evidence": {"file": "a.py", "line": 3, "code": "x = 1"}}, "a.py", 3, None),
         ({"file": "b.py", "evidence": "a.py:3 - x = 1"}, "b.py", None, None),
         *[({"file": "a.py", "line": odd}, "a.py", None, None) for odd in (0, -4, True, 10**30, "twelve")],
-        ({"file": "a.py", "line_start": 9, "line_end": 4}, "a.py", 9, None),
-        ({"file": "", "line": 3}, None, 3, None),
+        *[
+            ({"file": "a.py", "line_start": 9, "line_end": 4}, "a.py", 9, None),
+            ({"file": "", "line": 3}, None, 3, None),
+        ],
         *[({"file": "a" * 5000}, None, None, None), ({"file": ["a.py"]}, None, None, None)],
         ({"file": "dir\udcff/\0a.py"}, "dir\udcff/\0a.py", None, None),
     ],
@@ -268,19 +252,17 @@ def test_places_are_read_in_every_spelling(
     assert (finding.file, finding.line_start, finding.line_end) == (file, start, end)
 
 
-@each(
-    ("fields", "evidence"),
-    [
+def test_the_evidence_is_the_quote_without_its_place() -> None:
+    rows: list[Any] = [
         *[({"evidence": "a.py:3 - x = 1"}, "x = 1"), ({"evidence": "a.py:3 - `x = 1`"}, "x = 1")],
         *[({"evidence": "a.py:3"}, ""), ({"file": "src/a.py", "evidence": "a.py:3 - x = 1"}, "x = 1")],
         ({"file": "b.py", "evidence": "a.py:3 - x = 1"}, "a.py:3 - x = 1"),
         *[({"quote": "  x = 1\n"}, "  x = 1\n"), ({"evidence": ["x = 1", "y = 2"]}, "x = 1\ny = 2")],
         *[({"evidence": {"file": "a.py", "code": "x = 1"}}, "x = 1"), ({"evidence": 5}, "")],
         ({"quote": "x" * 20_000}, "x" * 10_000),
-    ],
-)
-def test_the_evidence_is_the_quote_without_its_place(fields: dict[str, Any], evidence: str) -> None:
-    assert only_finding({"title": "x", "severity": "low", **fields}).evidence == evidence
+    ]
+    found = [only_finding({"title": "x", "severity": "low", **fields}).evidence for fields, _ in rows]
+    assert found == [evidence for _, evidence in rows]
 
 
 def test_a_confidence_is_a_share_of_one() -> None:
@@ -339,18 +321,16 @@ class TestSeveralAnswers:
             answer = read_review_answer(text)
             assert (titles(answer), answer.problem) == (["It fails", "B"], None)
 
-    def test_what_fits_no_shape_gives_way_to_what_does(self) -> None:
-        answer = read_review_answer(f'{{"a": 1}} [1] {{b: oops oops}} {json.dumps({"findings": [ITEM]})} {{"c": []}}')
+    def test_what_fits_no_shape_gives_way_to_what_does_and_a_problem_to_no_empty_answer(self) -> None:
+        found = json.dumps({"findings": [ITEM]})
+        answer = read_review_answer(f'{{"a": 1}} [1] {{b: oops oops}} {found} {{"c": []}}')
         assert (answer.findings, answer.problem) == ((FINDING,), None)
         assert read_review_answer(f'{{"level": "info", "message": "starting"}}\n{EMPTY}') == ReviewAnswer()
-
-    def test_an_example_of_the_form_gives_way_to_the_answer_and_is_told(self) -> None:
+        # An example of the form is told of.
         example = '{"findings": [{"file": "...", "severity": "critical|high|medium|low", "title": "..."}]}'
-        answer = read_review_answer(f"The form is {example}.\n{json.dumps({'findings': [ITEM]})}")
+        answer = read_review_answer(f"The form is {example}.\n{found}")
         assert (answer.findings, answer.problem) == ((FINDING,), None)
         assert any("critical|high|medium|low" in reason for reason in answer.dropped)
-
-    def test_a_problem_does_not_give_way_to_an_empty_answer(self) -> None:
         answer = read_review_answer(f'{{"verdict": "FAIL", "findings": []}}\n{EMPTY}')
         assert answer.problem == "verdict FAIL without findings"
 

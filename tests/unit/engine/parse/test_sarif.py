@@ -32,16 +32,12 @@ def test_a_result_is_a_finding() -> None:
     assert answer == ReviewAnswer(findings=(ClaimedFinding(severity=Severity.MEDIUM, **words, **place),))
 
 
-@each(
-    ("more", "severity"),
-    [
-        *[({"level": "error"}, Severity.HIGH), ({"level": "warning"}, Severity.MEDIUM)],
-        *[({"level": "note"}, Severity.LOW), ({"level": "none"}, Severity.LOW), ({"ruleId": "R1"}, Severity.HIGH)],
-        *[({"ruleId": "unknown"}, Severity.MEDIUM), ({"ruleId": "R1", "level": "note"}, Severity.LOW)],
-    ],
-)
-def test_the_level_is_the_result_s_own_or_its_rule_s_or_a_warning(more: dict[str, Any], severity: Severity) -> None:
-    assert [finding.severity for finding in read(document(result(**more))).findings] == [severity]
+def test_the_level_is_the_result_s_own_or_its_rule_s_or_a_warning() -> None:
+    high, medium, low = Severity.HIGH, Severity.MEDIUM, Severity.LOW
+    for level, severity in (("error", high), ("warning", medium), ("note", low), ("none", low)):
+        assert [finding.severity for finding in read(document(result(level=level))).findings] == [severity]
+    rules = [result(ruleId="R1"), result(ruleId="unknown"), result(ruleId="R1", level="note")]
+    assert [finding.severity for finding in read(document(*rules)).findings] == [high, medium, low]
 
 
 def test_the_results_of_all_runs_are_taken_but_for_passes_and_suppressed_ones_are_counted() -> None:

@@ -128,8 +128,8 @@ def test_what_has_no_place_among_such_is_told() -> None:
     assert read_review_answer("# Review\n\n- It reads well: a.py\n- High quality\n").problem == NO_JSON
 
 
-@each("text", ["src/a.c:3:7: error: it fails\nb.py:12: E501 too long\nFound 2 errors.\nat 10:30: we met\n"])
-def test_the_lines_of_a_linter_are_findings_and_such_lines_of_a_model_are_none(text: str) -> None:
+def test_the_lines_of_a_linter_are_findings_and_such_lines_of_a_model_are_none() -> None:
+    text = "src/a.c:3:7: error: it fails\nb.py:12: E501 too long\nFound 2 errors.\nat 10:30: we met\n"
     expected = (finding(HIGH, "it fails", "src/a.c", 3), finding(MEDIUM, "E501 too long", "b.py", 12))
     assert read_review_answer(text, from_program=True).findings == expected
     assert read_review_answer(text).problem == NO_JSON
