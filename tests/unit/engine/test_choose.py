@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.ask import AgentReviewer
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
-from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.ports import Reviewer

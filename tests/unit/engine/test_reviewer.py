@@ -14,7 +14,7 @@ from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.retry import RetryPolicy
-from codeloupe.engine import reviewer as engine_reviewer
+from codeloupe.engine import ask as engine_ask
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.ask import CallOptions
 from codeloupe.engine.asked import PROMPT_VERSION
@@ -474,7 +474,7 @@ def test_a_claim_that_breaks_the_search_for_its_place_costs_that_claim(
                 raise ValueError("cannot be placed")
             return super().place(claim, origin, unit_files=unit_files)
 
-    monkeypatch.setattr(engine_reviewer, "Anchorer", Broken)
+    monkeypatch.setattr(engine_ask, "Anchorer", Broken)
     outcome, _ = outcome_of(tmp_path, answer(claim("a.py", title="bad"), claim("a.py", 9)))
     assert len(outcome.findings) == 1
     assert "cannot be placed" in outcome.errors[0].message
