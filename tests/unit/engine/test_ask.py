@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
-from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine.ask import CallOptions, Circuit, CircuitOpen
 from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import review_key
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA
 from codeloupe.errors import (
     AgentError,
@@ -46,8 +43,6 @@ from codeloupe.model.agent import (
 from codeloupe.model.events import AgentActivity, Event, LaneFinished, UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.finding import Severity
 from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
 from tests.review_factories import (
@@ -125,12 +120,9 @@ def test_each_unit_is_asked_about_and_its_findings_are_placed_in_the_code(tmp_pa
     outcome, events = review(ScriptedAgent([by_file(steps, otherwise=answer())]), make_task(tmp_path, FILES))
     places = [(found.file, found.line_start, found.anchored) for found in outcome.findings]
     assert places == [("b.py", 8, True), ("c.py", 4, True), ("c.py", 41, True)]
-    assert {found.reviewer for found in outcome.findings} == {"scripted"}
-    assert outcome.units_total == 3
-    assert (outcome.units_failed, outcome.errors, outcome.unreviewed) == ((), (), frozenset())
-    planned = next(event for event in events if isinstance(event, UnitsPlanned))
-    assert (planned.lane, planned.units) == ("scripted", 3)
-    assert planned.tokens > 1_000
+    assert (outcome.units_total, outcome.units_failed, outcome.errors) == (3, (), ())
+    assert outcome.unreviewed == frozenset()
+    assert [(event.lane, event.units) for event in events if isinstance(event, UnitsPlanned)] == [("scripted", 3)]
     assert isinstance(events[-1], LaneFinished)
     assert (events[-1].findings, events[-1].failure) == (3, None)
     inside = [event for event in events if isinstance(event, AgentActivity)]
@@ -469,26 +461,6 @@ def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Pa
 
     assert asyncio.run(scene()) == set()
     assert agent.running == 0
-
-
-def test_what_was_bought_before_an_end_is_not_bought_again(tmp_path: Path) -> None:
-    """Each run has a marker of its own in its prompts, and the units are the same ones all the same."""
-    task = make_task(tmp_path, MANY)
-    agent = ScriptedAgent([by_file({name: answer(claim(name)) for name in MANY}, otherwise=answer())])
-
-    def run(most: int | None) -> ReviewerOutcome:
-        with Database(tmp_path / "ledger.db") as database:
-            budget = RunBudget(clock=Timing().clock, max_requests=most)
-            caller = AgentCaller(QUICK, budget=budget, ledger=SqliteLedger(database), key_of=review_key)
-            return review(through(caller, agent), task)[0]
-
-    first, second, third = run(7), run(None), run(None)
-    assert (first.usage.requests, len(first.units_failed)) == (7, 23)
-    assert (second.usage.requests, second.usage.cached, second.units_failed) == (23, 7, ())
-    assert (third.usage.requests, third.usage.cached) == (0, 30)
-    assert len(agent.requests) == 30
-    assert third.findings == second.findings
-    assert len(third.findings) == 30
 
 
 STARTED = AgentStarted("scripted", None)
