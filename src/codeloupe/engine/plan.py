@@ -60,26 +60,14 @@ def header_tokens(file: FileChange) -> int:
     return 6 + tokens_of(file.path)
 
 
-class ExpertChoice:
-    """Which experts apply to which files, by their paths; of one name the first counts. Raises ConfigError."""
-
-    def __init__(self, experts: Sequence[Expert]) -> None:
-        self.experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
-        self._globs: list[Globs | None] = []
-        for expert in self.experts:
-            include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
-            exclude = tuple(pattern[1:] for pattern in expert.paths if pattern.startswith("!"))
-            problem = next(filter(None, map(check_pattern, (*include, *exclude))), None)
-            if problem is not None:
-                raise ConfigError(
-                    f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}",
-                    hint="correct `paths` of this expert",
-                )
-            self._globs.append(Globs(include, exclude) if expert.paths else None)
-
-    def matching(self, path: str) -> frozenset[int]:
-        """The places of the experts whose paths match."""
-        return frozenset(place for place, globs in enumerate(self._globs) if globs is None or not globs.unwanted(path))
+def globs_of(expert: Expert) -> Globs:
+    """Which files an expert is for, by their paths. Raises ConfigError."""
+    include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
+    exclude = tuple(pattern[1:] for pattern in expert.paths if pattern.startswith("!"))
+    for problem in filter(None, map(check_pattern, (*include, *exclude))):
+        what = f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}"
+        raise ConfigError(what, hint="correct `paths` of this expert")
+    return Globs(include, exclude)
 
 
 # Folders that say what kind of code is below them, and not what it is about.
@@ -327,16 +315,16 @@ class _Planner:
         self._target = target
         self._pieces: list[list[Piece]] = []
         for file in self._files:
-            cut = (
-                cut_hunk(hunk, target_tokens=target, most_tokens=int(target * MOST_FILL))
-                for hunk in file.hunks
-                if hunk.body
-            )
-            self._pieces.append([piece for pieces in cut for piece in pieces])
+            limits = {"target_tokens": target, "most_tokens": int(target * MOST_FILL)}
+            self._pieces.append([piece for hunk in file.hunks if hunk.body for piece in cut_hunk(hunk, **limits)])
         self._headers = [header_tokens(file) for file in self._files]
-        choice = ExpertChoice(experts)
-        self._experts = choice.experts
-        self._matching = [choice.matching(file.path) for file in self._files]
+        # Of one name the first counts.
+        self._experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
+        globs = [globs_of(expert) for expert in self._experts]
+        self._matching = [
+            frozenset(number for number, one in enumerate(globs) if one.unwanted(file.path) is None)
+            for file in self._files
+        ]
 
     def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
         """The units of all passes; their names may not be unique."""

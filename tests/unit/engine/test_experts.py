@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from codeloupe.engine.experts import BUILT_IN, DEFAULT, load_experts
-from codeloupe.engine.plan import ExpertChoice, tokens_of
+from codeloupe.engine.plan import globs_of, tokens_of
 from codeloupe.engine.prompt import checklist
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Expert
@@ -19,8 +19,7 @@ from tests.rows import each
 
 
 def for_file(path: str) -> tuple[Expert, ...]:
-    choice = ExpertChoice(load_experts([DEFAULT]))
-    return tuple(choice.experts[place] for place in sorted(choice.matching(path)))
+    return tuple(expert for expert in load_experts([DEFAULT]) if globs_of(expert).unwanted(path) is None)
 
 
 def names(experts: tuple[Expert, ...]) -> set[str]:
