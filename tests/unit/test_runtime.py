@@ -157,16 +157,13 @@ class TestLeaving:
         async def run() -> None:
             async with Runtime(Settings(), agents=[ScriptedAgent([Text("x")])]) as runtime:
                 pass
-            calls = (
-                runtime.review(repo=repository.path),
-                runtime.preview(repo=repository.path),
-                runtime.review_commits(repo=repository.path),
+            calls = (runtime.review(), runtime.preview(), runtime.review_commits(), runtime.list_agents())
+            for call in (
+                *calls,
                 runtime.run_agent(ask(1, repository.path)),
-                runtime.list_agents(),
                 runtime.resume_run("x"),
                 runtime.__aenter__(),
-            )
-            for call in calls:
+            ):
                 with pytest.raises(UsageError, match="this runtime is closed"):
                     await call
 

@@ -10,36 +10,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine.ask import CallOptions, Circuit, CircuitOpen
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    CodeloupeError,
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    StoreError,
-    TimedOut,
-)
-from codeloupe.model.agent import (
-    AgentEvent,
-    AgentLimits,
-    AgentRequest,
-    AgentResult,
-    AgentStarted,
-    AttemptFailed,
-    AttemptStarted,
-    PermissionMode,
-    TokenUsage,
-    TurnTaken,
-)
+from codeloupe.model import agent as model
+from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, Event, LaneFinished, UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.finding import Severity
 from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
@@ -126,14 +104,14 @@ def test_each_unit_is_asked_about_and_its_findings_are_placed_in_the_code(tmp_pa
     assert isinstance(events[-1], LaneFinished)
     assert (events[-1].findings, events[-1].failure) == (3, None)
     inside = [event for event in events if isinstance(event, AgentActivity)]
-    assert TurnTaken("scripted", 1) in [event.event for event in inside]
+    assert model.TurnTaken("scripted", 1) in [event.event for event in inside]
     assert {event.unit for event in inside} == set(FILES)
 
 
 def test_the_question_carries_all_that_the_call_needs(tmp_path: Path) -> None:
     task = make_task(tmp_path, {"a.py": "x = 1\n"})
     request = request_for(task)
-    assert (request.output_schema, request.permission_mode) == (FINDINGS_SCHEMA, PermissionMode.DONT_ASK)
+    assert (request.output_schema, request.permission_mode) == (FINDINGS_SCHEMA, model.PermissionMode.DONT_ASK)
     assert (request.model, request.timeout_seconds, request.working_dir) == ("some-model", 33.0, task.snapshot)
     assert "+x = 1" in request.prompt
     labels = {**request.labels, "fence": request.labels["fence"] in request.prompt}
@@ -193,7 +171,7 @@ def test_under_a_joined_checklist_the_category_names_the_expert(tmp_path: Path) 
 
 
 def test_the_use_of_all_calls_is_summed_and_an_answer_of_the_ledger_costs_nothing(tmp_path: Path) -> None:
-    step = Json({"findings": []}, usage=TokenUsage(input_tokens=10, output_tokens=3))
+    step = Json({"findings": []}, usage=model.TokenUsage(input_tokens=10, output_tokens=3))
     usage = review(ScriptedAgent([step], cost_usd=0.25), make_task(tmp_path, FILES))[0].usage
     assert (usage.requests, usage.cached, usage.input_tokens, usage.output_tokens) == (3, 0, 30, 9)
     assert (usage.cost_usd, usage.unknown_costs) == (0.75, 0)
@@ -292,13 +270,13 @@ def test_what_cannot_be_said_again_is_asked_for_anew_or_not_at_all(tmp_path: Pat
     assert len(agent.requests) == 1
     assert "a.py" in reasons(outcome)
     for raw in ("  \n", '{"type": "result", "is_error": true, "result": "no structured output"}'):
-        empty = OutputInvalid("there is no answer", agent="scripted", raw_output=raw)
+        empty = errors.OutputInvalid("there is no answer", agent="scripted", raw_output=raw)
         outcome, agent = outcome_of(tmp_path, empty, answer(claim("a.py")))
         assert agent.requests[0] == agent.requests[1]
         assert (len(outcome.findings), outcome.units_failed) == (1, ())
     # When asking again fails, what was found stays and both reasons are named.
     broken = Json({"verdict": "PERHAPS", "findings": [claim("a.py")]})
-    outcome, _ = outcome_of(tmp_path, broken, TimedOut("too long", agent="scripted"))
+    outcome, _ = outcome_of(tmp_path, broken, errors.TimedOut("too long", agent="scripted"))
     assert len(outcome.findings) == 1
     assert reasons(outcome)["a.py"] == "invalid verdict: PERHAPS; asking again failed: timeout"
 
@@ -333,7 +311,7 @@ def test_a_truncated_answer_keeps_its_whole_findings_and_is_asked_for_anew(tmp_p
     assert (outcome.units_failed, outcome.unreviewed) == ((), frozenset())
     # An answer that reached its limit is never whole, even if it can be read, and the next one would not be either.
     output = json.dumps({"findings": [claim("a.py")]})
-    limit = OutputInvalid("too long", agent="scripted", output=output, raw_output="{", cut_off=True)
+    limit = errors.OutputInvalid("too long", agent="scripted", output=output, raw_output="{", cut_off=True)
     outcome, agent = outcome_of(tmp_path, limit)
     assert len(agent.requests) == 1
     assert len(outcome.findings) == 1
@@ -394,8 +372,14 @@ def test_an_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: P
     assert outcome.errors[0].message.startswith("scripted could not review b.py and 1 more file: ")
 
 
-@each("error", [NotLoggedIn("no key", agent="scripted", hint="set it"), InvalidRequest("no model", agent="scripted")])
-def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path, error: AgentError) -> None:
+@each(
+    "error",
+    [
+        errors.NotLoggedIn("no key", agent="scripted", hint="set it"),
+        errors.InvalidRequest("no model", agent="scripted"),
+    ],
+)
+def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path, error: errors.AgentError) -> None:
     agent = ScriptedAgent([Delay(0.01, error)])
     outcome, events = review(through(AgentCaller(CallerOptions(concurrency=2)), agent), make_task(tmp_path, MANY))
     assert len(agent.requests) <= 4
@@ -407,7 +391,7 @@ def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Pa
 
 def test_the_third_failure_in_a_row_ends_the_asking_and_so_does_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
     # One more unit may be under way then.
-    crashing = ScriptedAgent([Crashed("boom", agent="scripted")])
+    crashing = ScriptedAgent([errors.Crashed("boom", agent="scripted")])
     outcome, _ = review(crashing, make_task(tmp_path, MANY), units_at_once=2)
     assert 3 <= len(crashing.requests) <= 4
     assert len(outcome.units_failed) == 30
@@ -417,13 +401,13 @@ def test_the_third_failure_in_a_row_ends_the_asking_and_so_does_a_ledger_that_ca
         nonlocal calls
         calls += 1
         await asyncio.sleep(0)
-        raise StoreError("the database is broken", hint="mend it")
+        raise errors.StoreError("the database is broken", hint="mend it")
 
     outcome, _ = review(ask, make_task(tmp_path, MANY), units_at_once=4)
     assert (calls <= 4, len(outcome.units_failed)) == (True, 30)
     assert set(reasons(outcome).values()) == {"ledger failed: the database is broken (mend it)"}
     # A program that is not there was not called.
-    agent = ScriptedAgent([NotInstalled("there is no program", agent="scripted", hint="install it")])
+    agent = ScriptedAgent([errors.NotInstalled("there is no program", agent="scripted", hint="install it")])
     usage = review(through(AgentCaller(QUICK), agent), make_task(tmp_path, FILES))[0].usage
     assert (usage.requests, usage.cost_usd, usage.unknown_costs) == (0, 0.0, 0)
 
@@ -441,33 +425,16 @@ def test_an_unexpected_error_or_a_crash_fails_its_unit_alone_with_a_stack_trace_
     assert reasons(outcome) == {"a.py": "unexpected error: RuntimeError: nobody thought of this"}
     assert any(record.exc_info for record in caplog.records if record.levelno == logging.WARNING)
     caplog.clear()
-    outcome, _ = outcome_of(tmp_path, Crashed("the SDK failed: boom", agent="scripted"))
+    outcome, _ = outcome_of(tmp_path, errors.Crashed("the SDK failed: boom", agent="scripted"))
     assert reasons(outcome) == {"a.py": "agent crashed: the SDK failed: boom"}
     assert any(record.exc_info for record in caplog.records)
 
 
-def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path) -> None:
-    agent = ScriptedAgent([Hang()])
-
-    async def scene() -> set[asyncio.Task[object]]:
-        reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
-        running = asyncio.create_task(reviewer.review(make_task(tmp_path, MANY), lambda _event: None))
-        while not agent.running:  # noqa: ASYNC110 - the agent has no event for it
-            await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        return asyncio.all_tasks() - {asyncio.current_task()}
-
-    assert asyncio.run(scene()) == set()
-    assert agent.running == 0
-
-
-STARTED = AgentStarted("scripted", None)
-ATTEMPT = AttemptStarted("scripted", 1, 3)
-WAITING = AttemptFailed("scripted", 1, "Overloaded", "busy", 9.0)
-LOGGED_OUT = NotLoggedIn("no key", agent="scripted", hint="log in")
-SPENT = BudgetExhausted("spent", agent="scripted")
+STARTED = model.AgentStarted("scripted", None)
+ATTEMPT = model.AttemptStarted("scripted", 1, 3)
+WAITING = model.AttemptFailed("scripted", 1, "Overloaded", "busy", 9.0)
+LOGGED_OUT = errors.NotLoggedIn("no key", agent="scripted", hint="log in")
+SPENT = errors.BudgetExhausted("spent", agent="scripted")
 
 
 def is_open(circuit: Circuit) -> bool:
@@ -478,8 +445,8 @@ def is_open(circuit: Circuit) -> bool:
     return False
 
 
-@each("error", [LOGGED_OUT, StoreError("no database"), SPENT])
-def test_a_failure_that_lasts_opens_it_at_once(error: CodeloupeError) -> None:
+@each("error", [LOGGED_OUT, errors.StoreError("no database"), SPENT])
+def test_a_failure_that_lasts_opens_it_at_once(error: errors.CodeloupeError) -> None:
     circuit = Circuit()
     circuit.note_answer()
     circuit.note_failure(error)
@@ -493,7 +460,7 @@ def test_three_failures_in_a_row_open_it_and_an_answer_between_does_not_let_it()
     for number in range(3):
         assert not is_open(circuit)
         for one in (circuit, lucky):
-            one.note_failure(Overloaded("busy", agent="scripted"))
+            one.note_failure(errors.Overloaded("busy", agent="scripted"))
         if number == 1:
             lucky.note_answer()
     with pytest.raises(CircuitOpen, match="3 calls in a row failed, the last one with: overloaded: busy"):
@@ -512,7 +479,7 @@ def test_three_failures_in_a_row_open_it_and_an_answer_between_does_not_let_it()
     ],
 )
 def test_what_waits_is_let_go_and_what_is_being_bought_goes_on(
-    events: tuple[AgentEvent, ...], error: CodeloupeError, ended: str
+    events: tuple[AgentEvent, ...], error: errors.CodeloupeError, ended: str
 ) -> None:
     async def call(circuit: Circuit, *, begun: asyncio.Event, end: asyncio.Event) -> str:
         try:

@@ -47,16 +47,12 @@ def logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_takes_the_first_agent_that_can_be_used_and_says_who_was_passed_over(logged_in: None) -> None:
     [one] = chosen(agents=("codex", "api", "gemini"), codex_path="/nowhere/codex", api_model="anthropic:some")
-    assert one.info.type == "api"
-    assert one.info.model == "anthropic:some"
+    assert (one.info.type, one.info.model) == ("api", "anthropic:some")
     assert "codex is not installed" in one.info.why
     assert [agent.name for agent in one.agents] == ["api", "gemini"]
-
-
-def test_without_any_agent_it_is_offline_and_says_why_for_each() -> None:
-    [one] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
+    [one] = chosen(agents=("codex", "gemini", "api"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
     assert (one.info.type, one.agents, one.reads_tree) == ("offline", (), False)
-    assert "codex and gemini are not installed" in one.info.why
+    assert "codex and gemini are not installed, api is without a model" in one.info.why
 
 
 @each(

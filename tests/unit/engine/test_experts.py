@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,13 +62,6 @@ def test_the_default_checklist_of_a_code_file_is_cheap_and_covers_the_usual_defe
 def test_the_default_checklist_fits_the_file(path: str, there: str, not_there: str) -> None:
     assert there in names(for_file(path))
     assert not_there not in names(for_file(path))
-
-
-def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
-    loading = "from codeloupe.engine.experts import load_experts"
-    program = f"import sys; {loading}; load_experts(['default']); print(*sys.modules)"
-    ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
-    assert "yaml" not in ended.stdout.split()
 
 
 SQL = {"description": "database", "focus": ("queries without an index",)}

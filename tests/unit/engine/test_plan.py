@@ -135,25 +135,6 @@ def test_sizes() -> None:
     assert joined.files == ("a.py",)
 
 
-def test_related_hunks() -> None:
-    # A source and its test share a unit.
-    files = [added_file(f"src/m{number}.py", 40) for number in range(12)]
-    files += [added_file(f"tests/test_m{number}.py", 40) for number in range(12)]
-    units = plan(*files, effort=Effort.HIGH)
-    for number in range(12):
-        assert unit_of(f"src/m{number}.py", units) is unit_of(f"tests/test_m{number}.py", units)
-    # A cut within a file falls between functions.
-    sections = [f"def function_{number // 3}():" for number in range(30)]
-    units = plan(modified_file("a.py", *[20] * 30, sections=sections), effort=Effort.HIGH)
-    assert len(units) > 5
-    seen = [{hunk.section for part in unit.parts for hunk in part.hunks} for unit in units]
-    assert sum(map(len, seen)) == len(set().union(*seen))
-    # A unit ends between folders rather than in one.
-    files = [added_file(f"folder{number}/m{part}.py", 26) for number in range(8) for part in range(3)]
-    units = plan(*files, effort=Effort.HIGH)
-    assert [len({path.split("/")[0] for path in unit.files}) for unit in units] == [1] * 8
-
-
 def test_names() -> None:
     # A part of a file is named by its lines.
     units = plan(modified_file("src/a.py", 70, 70, 70), effort=Effort.HIGH)
