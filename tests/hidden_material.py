@@ -371,7 +371,6 @@ CHANGES: Mapping[str, Plan] = {
     "a diff that shows nothing": _diff("diff --git a/run b/run", _INDEX),
     "a new file that is not shown": _diff("diff --git a/a.sh b/a.sh", "new file mode 100755", "index 0000000..2222222"),
     "a lock file in a diff": _diff(
-        "diff --git a/yarn.lock b/yarn.lock",
-        *(_INDEX, "--- a/yarn.lock", "+++ b/yarn.lock", "@@ -1 +1 @@", "-a", "+b"),
+        "diff --git a/yarn.lock b/yarn.lock", *(_INDEX, "--- a/yarn.lock", "+++ b/yarn.lock", "@@ -1 +1 @@", "-a", "+b")
     ),
 }

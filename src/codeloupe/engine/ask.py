@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from codeloupe import errors
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
 from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened
+from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened, trust_of
 from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
@@ -142,8 +142,7 @@ class Asker:
     """Puts the questions about one task to an agent with these limits, in one event loop.
 
     It gets tools, for an untrusted change only when it reads nothing outside the reviewed tree. `usage` is what the
-    questions cost so far, `models` are those that answered, in the order of their first answers. `transcript` gets
-    prompts as they were before secrets were masked in them, and raw answers: it must redact them before it writes them.
+    questions cost so far, `models` are those that answered. `transcript` is as in `AgentReviewer`.
     """
 
     def __init__(
@@ -170,6 +169,7 @@ class Asker:
         self, prompt: Prompt, *, unit: str, schema: Mapping[str, Any], without_tools: bool = False
     ) -> AgentRequest:
         """The question as an agent takes it. `unit` names it for people."""
+        trust = trust_of(trusted=self.task.trusted)
         return AgentRequest(
             system_prompt=prompt.system,
             prompt=prompt.text,
@@ -179,12 +179,7 @@ class Asker:
             tools=None if self.can_read_tree and not without_tools else (),
             timeout_seconds=self._calls.timeout_seconds,
             output_schema=schema,
-            labels={
-                "unit": unit,
-                "fence": self.fence,
-                "prompt_version": PROMPT_VERSION,
-                "trust": "trusted" if self.task.trusted else "untrusted",
-            },
+            labels={"unit": unit, "fence": self.fence, "prompt_version": PROMPT_VERSION, "trust": trust},
         )
 
     async def answer(self, request: AgentRequest, emit: EventSink) -> AgentResult:

@@ -19,13 +19,7 @@ from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, review_key
-from codeloupe.model.agent import (
-    AgentEvent,
-    AgentRequest,
-    AgentResult,
-    AgentStarted,
-    PermissionMode,
-)
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, AgentStarted, PermissionMode
 from codeloupe.model.ports import Agent
 from codeloupe.store.database import database_path
 from codeloupe.testing.agent import ScriptedAgent

@@ -6,16 +6,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.plan import (
-    BONDS,
-    MOST_FILL,
-    Piece,
-    cut_hunk,
-    pack,
-    plan_units,
-    related_blocks,
-    tokens_of,
-)
+from codeloupe.engine.plan import BONDS, MOST_FILL, Piece, cut_hunk, pack, plan_units, related_blocks, tokens_of
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk, Unit
@@ -209,9 +200,6 @@ def test_passes() -> None:
     # The first pass is the same however many follow.
     one = plan_units(all_files, effort=Effort.MEDIUM, experts=[EVERY])
     assert plan_units(all_files, effort=Effort.MEDIUM, experts=[EVERY], passes=3)[: len(one)] == one
-    # A plan without a pass is refused.
-    with pytest.raises(ValueError, match="at least one pass"):
-        plan_units(all_files, effort=Effort.LOW, experts=(), passes=0)
 
 
 FUNCTION = b"+def work():\n" + b"+    value = compute(value)\n" * 18 + b"+\n"

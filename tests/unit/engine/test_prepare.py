@@ -10,14 +10,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import Prepared, prepare
 from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
-from codeloupe.model.scope import (
-    CommitScope,
-    DefaultScope,
-    DiffScope,
-    ScopeRequest,
-    StagedScope,
-    UncommittedScope,
-)
+from codeloupe.model.scope import CommitScope, DefaultScope, DiffScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 from tests.rows import each
 
