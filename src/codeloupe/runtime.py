@@ -224,7 +224,7 @@ class Runtime:
         options: RunOptions | None = None,
         run_id: str | None = None,
     ) -> RunRecord:
-        """Run a pipeline as `Pipeline.run` does, sharing what the runtime has and, unless `options` has some, its settings."""
+        """Run a pipeline as `Pipeline.run` does, with what the runtime has; `options` may bring other settings."""
         check_arguments(pipeline=pipeline, options=options)
         own = self._with_settings(options)
         return await self._run(lambda: pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))

@@ -137,9 +137,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
         there = _without_missing(selection, snapshot.missing, rules)
         settled, beforehand = await settle(there, rules, root=snapshot.root, repository=repository)
-        tree = None
-        if with_tree and settled.files:
-            tree = repository.root if is_readable else snapshot.root
+        tree = (repository.root if is_readable else snapshot.root) if with_tree and settled.files else None
         yield Prepared(
             change=change,
             selection=settled,
