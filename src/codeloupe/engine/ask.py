@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
+from codeloupe.engine import prompt as prompts
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened, trust_of
@@ -26,16 +27,6 @@ from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.sentences import is_alarming
 from codeloupe.engine.plan import plan_units
-from codeloupe.engine.prompt import (
-    FINDINGS_SCHEMA,
-    MAX_LINE_BYTES,
-    REPAIR_SCHEMA,
-    Prompt,
-    PromptMaterial,
-    new_fence,
-    repair_prompt,
-    review_prompt,
-)
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Usage
@@ -159,24 +150,23 @@ class Asker:
         self._record = transcript or (lambda _title, _text: None)
         self._notes: set[str] = set()
         self.task = task
-        self.fence = new_fence()
+        self.fence = prompts.new_fence()
         self.can_read_tree = limits.tools and task.tree is not None and (task.trusted or limits.confined)
         self.circuit = Circuit()
         self.usage = Usage()
         self.models: dict[str, None] = {}
 
-    def request(
-        self, prompt: Prompt, *, unit: str, schema: Mapping[str, Any], without_tools: bool = False
-    ) -> AgentRequest:
+    def request(self, prompt: prompts.Prompt, *, unit: str, schema: Mapping[str, Any]) -> AgentRequest:
         """The question as an agent takes it. `unit` names it for people."""
         trust = trust_of(trusted=self.task.trusted)
+        reads_tree = self.can_read_tree and schema is not prompts.REPAIR_SCHEMA
         return AgentRequest(
             system_prompt=prompt.system,
             prompt=prompt.text,
             working_dir=self.task.tree or self.task.snapshot,
             model=self._calls.model,
             permission_mode=model.PermissionMode.DONT_ASK,
-            tools=None if self.can_read_tree and not without_tools else (),
+            tools=None if reads_tree else (),
             timeout_seconds=self._calls.timeout_seconds,
             output_schema=schema,
             labels={"unit": unit, "fence": self.fence, "prompt_version": PROMPT_VERSION, "trust": trust},
@@ -353,7 +343,7 @@ class _Run:
         self.asker = Asker(
             reviewer.agent, task, limits=reviewer.limits, calls=reviewer.calls, transcript=reviewer.transcript
         )
-        self._material = PromptMaterial(
+        self._material = prompts.PromptMaterial(
             fence=self.asker.fence,
             intent=task.intent,
             guidance=task.guidance,
@@ -420,9 +410,9 @@ class _Run:
         """What became of a unit. Raises CircuitOpen when it was not asked about, and a cancellation; nothing else."""
         heard = None
         try:
-            prompt = review_prompt(unit, self._material)
+            prompt = prompts.review_prompt(unit, self._material)
             self.asker.warn_once(prompt.notes, self._emit)
-            question = self._request(unit, prompt, FINDINGS_SCHEMA)
+            question = self._request(unit, prompt, prompts.FINDINGS_SCHEMA)
             heard = await self._ask(question, unit)
             return await self._concluded(unit, question, heard)
         except CircuitOpen:
@@ -451,8 +441,8 @@ class _Run:
             # The same question where nothing, or not all, was said; else to say it again.
             if not heard.text.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
                 again = question
-            elif not (prompt := repair_prompt(heard.text, problem, self._material)).notes:
-                again = self._request(unit, prompt, REPAIR_SCHEMA)
+            elif not (prompt := prompts.repair_prompt(heard.text, problem, self._material)).notes:
+                again = self._request(unit, prompt, prompts.REPAIR_SCHEMA)
         if again is None:
             return self._unreadable(unit, heard)
         warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
@@ -473,8 +463,8 @@ class _Run:
         self.asker.circuit.note_answer()
         return self._placed(unit, both)
 
-    def _request(self, unit: Unit, prompt: Prompt, schema: Mapping[str, Any]) -> AgentRequest:
-        request = self.asker.request(prompt, unit=unit.name, schema=schema, without_tools=schema is REPAIR_SCHEMA)
+    def _request(self, unit: Unit, prompt: prompts.Prompt, schema: Mapping[str, Any]) -> AgentRequest:
+        request = self.asker.request(prompt, unit=unit.name, schema=schema)
         if unit.pass_number == 1:
             return request
         # A further pass is bought anew: one answer for all passes would agree with itself.
@@ -495,7 +485,7 @@ class _Run:
         else:
             read = await asyncio.to_thread(read_review_answer, text, structured)
         problem = read.problem or (TRUNCATED_JSON if cut_off else read.lost)
-        if request.output_schema is REPAIR_SCHEMA and problem is None:
+        if request.output_schema is prompts.REPAIR_SCHEMA and problem is None:
             # Whether it was a review must be said in so many words, unless there are findings.
             readable = structured.get("readable") if isinstance(structured, dict) else None
             if readable is not True and (readable is not None or not read.findings):
@@ -560,10 +550,10 @@ def _hidden_part(unit: Unit) -> Failure | None:
         part.file.path
         for part in unit.parts
         for hunk in part.hunks
-        if len(hunk.body) > MAX_LINE_BYTES
-        and any(len(row) > MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
+        if len(hunk.body) > prompts.MAX_LINE_BYTES
+        and any(len(row) > prompts.MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
-    reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
+    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
     return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
 
 

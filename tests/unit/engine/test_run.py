@@ -24,7 +24,7 @@ from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, Rev
 from codeloupe.reports.wording import outcome_of
 from codeloupe.testing import ScriptedAgent, Text
 from tests.repository import GitRepository
-from tests.review_factories import answer, by_file, claim, direct, make_reviewer, make_task, named
+from tests.review_factories import answer, claim, direct, make_reviewer, make_task, named
 from tests.rounds_material import Finder, Rounds, code, seat
 from tests.rows import each
 from tests.unit.engine.samples import changed
@@ -179,14 +179,6 @@ def test_all_reviewers_review_and_the_review_and_the_log_say_who_and_why(
     assert review.complete
 
 
-def test_the_same_defect_seen_by_two_agents_is_one_finding_with_both_names(tmp_path: Path) -> None:
-    lanes = [Lane(name, ReviewerOutcome((found("a.py", 3, reviewer=name),), 1)) for name in ("agent_sdk", "codex")]
-    review, _ = run(make_task(tmp_path, FILES), *lanes)
-    (one,) = review.findings
-    assert one.agreement == 2
-    assert set(one.seen_by) == {"agent_sdk", "codex"}
-
-
 def test_a_lane_that_fails_takes_nothing_from_the_others_and_leaves_the_review_incomplete(tmp_path: Path) -> None:
     good = Lane("offline", ReviewerOutcome((found("a.py", 3, reviewer="ruff", severity=Severity.LOW),), 1))
     review, _ = run(make_task(tmp_path, FILES), good, Lane("codex", error=RuntimeError("boom")))
@@ -199,14 +191,6 @@ def test_a_lane_that_fails_takes_nothing_from_the_others_and_leaves_the_review_i
     assert review.errors == (
         ReviewError("reviewer_failed", "codex could not review: unexpected error: RuntimeError: boom"),
     )
-
-
-def test_a_file_of_which_every_unit_failed_does_not_count_as_reviewed(tmp_path: Path) -> None:
-    agent = ScriptedAgent([by_file({"a.py": Text("nonsense %%")}, otherwise=answer())])
-    review, _ = run(make_task(tmp_path, FILES), make_reviewer(agent))
-    assert (review.coverage.files_total, review.coverage.files_reviewed) == (2, 1)
-    assert review.summary == "No findings; 1 of 2 files reviewed; could not review everything"
-    assert review.exit_code == 3
 
 
 def test_refuted_findings_stay_in_the_review_and_do_not_count(tmp_path: Path) -> None:
