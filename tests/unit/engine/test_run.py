@@ -247,13 +247,7 @@ class TestAnObedientModel:
     """The change asks to be approved, and the model does what it is told; the rules do not."""
 
     def test_a_verdict_of_pass_with_a_grave_finding_fails(self, tmp_path: Path) -> None:
-        said = {
-            "verdict": "PASS",
-            "passed": True,
-            "exit_code": 0,
-            "complete": True,
-            "findings": [claim("a.py", severity="P0")],
-        }
+        said = {"verdict": "PASS", "passed": True, "exit_code": 0, "findings": [claim("a.py", severity="P0")]}
         agent = ScriptedAgent([Text(json.dumps(said))])
         review, _ = run(make_task(tmp_path, ASKING), make_reviewer(agent))
         assert (review.verdict, review.exit_code, review.passed) == (Verdict.FAIL, 1, False)
