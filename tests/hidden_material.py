@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tests.repository import GitRepository
 
@@ -86,31 +87,23 @@ BEFORE: Mapping[str, bytes] = {
 
 FILES: Mapping[str, bytes] = {
     # names
-    "vendor/run": SCRIPT.encode(),
-    "node_modules/b.coffee": LINE.encode(),
-    "third_party/x.lua": LINE.encode(),
-    "Vendor/UPPER.PY": LINE.encode(),
-    "x-generated.coffee": LINE.encode(),
-    "page.snap": LINE.encode(),
-    "app.js.map": LINE.encode(),
-    "api_pb2.py": LINE.encode(),
-    "app.min.js": LINE.encode(),
-    "form.Designer.cs": LINE.encode(),
-    "text.png": LINE.encode(),
-    "text.woff2": LINE.encode(),
-    "text.mp4": LINE.encode(),
-    "text.zip": LINE.encode(),
-    "text.so": LINE.encode(),
-    "text.pyc": LINE.encode(),
-    "text.bin": LINE.encode(),
-    ".hidden": LINE.encode(),
-    "-rf.sh": SCRIPT.encode(),
-    "with space '\".sh": SCRIPT.encode(),
-    "gpj.\u202ehs": SCRIPT.encode(),
-    "zero\u200bwidth.sh": SCRIPT.encode(),
-    "line\nbreak.sh": SCRIPT.encode(),
-    "not-utf8-\udce9.sh": SCRIPT.encode(),
-    "deep/" * 60 + "a.sh": SCRIPT.encode(),
+    **dict.fromkeys(
+        (
+            *("node_modules/b.coffee", "third_party/x.lua", "Vendor/UPPER.PY", "x-generated.coffee", "page.snap"),
+            *("app.js.map", "api_pb2.py", "app.min.js", "form.Designer.cs", "text.png", "text.woff2", "text.mp4"),
+            *("text.zip", "text.so", "text.pyc", "text.bin", ".hidden"),
+            # what .gitattributes below says of them is the stranger's own word
+            *("a.nodiff", "a.asbinary", "a.generated", "a.vendored", "a.unexported", "a.filtered", "a.driver"),
+        ),
+        LINE.encode(),
+    ),
+    **dict.fromkeys(
+        (
+            *("vendor/run", "-rf.sh", "with space '\".sh", "gpj.\u202ehs", "zero\u200bwidth.sh", "line\nbreak.sh"),
+            *("not-utf8-\udce9.sh", "deep/" * 60 + "a.sh"),
+        ),
+        SCRIPT.encode(),
+    ),
     # NULs
     "shell.phtml": b"<?php\0 " + LINE.encode(),
     "late-nul": (SCRIPT + _PADDING).encode() + b"\0\n",
@@ -184,18 +177,10 @@ FILES: Mapping[str, bytes] = {
     "allowed.py": LINE.replace("\n", "  # pragma: allowlist secret\n").encode(),
     "nosec.py": b"import subprocess\nsubprocess.call(input(), shell=True)  # noqa: S602 # nosec\n" + LINE.encode(),
     "notebook.ipynb": json.dumps({"cells": [{"cell_type": "code", "outputs": [{"text": [LINE]}]}]}).encode(),
-    # what .gitattributes says of them is the stranger's own word
     ".gitattributes": (
         b"*.nodiff -diff\n*.asbinary binary\n*.generated linguist-generated\n*.vendored linguist-vendored\n"
         b"*.unexported export-ignore\n*.filtered filter=hide\n*.encoded working-tree-encoding=UTF-16\n*.driver diff=x\n"
     ),
-    "a.nodiff": LINE.encode(),
-    "a.asbinary": LINE.encode(),
-    "a.generated": LINE.encode(),
-    "a.vendored": LINE.encode(),
-    "a.unexported": LINE.encode(),
-    "a.filtered": LINE.encode(),
-    "a.driver": LINE.encode(),
     # lock files
     "package-lock.json": npm_lock("registry.evil.example").encode(),
     "web/npm-shrinkwrap.json": npm_lock("127.0.0.1.evil.example").encode(),
@@ -267,154 +252,35 @@ def plant(repository: GitRepository) -> None:
 Plan = Callable[[GitRepository], tuple[str, ...]]
 
 
-def _evil(repository: GitRepository, name: str = "evil.sh") -> None:
-    repository.write(name, SCRIPT)
-    repository.commit("evil")
+def _plan(*steps: tuple[Any, ...], words: tuple[str, ...] = ()) -> Plan:
+    """What is done to a repository, method by method, and with which words it is reviewed then."""
+
+    def plan(repository: GitRepository) -> tuple[str, ...]:
+        for method, *arguments in steps:
+            getattr(repository, method)(*arguments)
+        return words
+
+    return plan
 
 
-def _on_branch(repository: GitRepository) -> None:
-    repository.write("README.md", "# a\n")
-    repository.commit("base")
-    repository.checkout("change", new=True)
-
-
-def settings_of_the_change(repository: GitRepository) -> tuple[str, ...]:
-    """The branch leaves its own files out."""
-    _on_branch(repository)
-    repository.write("codeloupe.yaml", "exclude: ['*.sh']\n")
-    _evil(repository)
-    return ()
-
-
-def settings_of_the_parent(repository: GitRepository) -> tuple[str, ...]:
-    """The commit before the reviewed one has the settings."""
-    _on_branch(repository)
-    repository.write("codeloupe.yaml", "exclude: ['**']\n")
-    repository.commit("settings")
-    _evil(repository)
-    return ("--commit", "HEAD")
-
-
-def settings_of_a_range(repository: GitRepository) -> tuple[str, ...]:
-    """So has the left side of a range."""
-    settings_of_the_parent(repository)
-    return ("HEAD~1..HEAD",)
-
-
-def settings_of_a_base(repository: GitRepository) -> tuple[str, ...]:
-    """So has what is named as the base."""
-    settings_of_the_parent(repository)
-    return ("--base", "HEAD~1")
-
-
-def settings_of_head(repository: GitRepository) -> tuple[str, ...]:
-    """HEAD has the settings, and what is staged the code."""
-    _on_branch(repository)
-    repository.write("codeloupe.yaml", "exclude: ['**']\n")
-    repository.commit("settings")
-    repository.write("evil.sh", SCRIPT)
-    repository.git("add", "--all")
-    return ("--staged",)
-
-
-def settings_on_the_only_branch(repository: GitRepository) -> tuple[str, ...]:
-    """All of it is on main, so that nothing tells what was there before the stranger."""
-    repository.write("codeloupe.yaml", "exclude: ['**']\n")
-    repository.commit("settings")
-    _evil(repository)
-    return ("--commit", "HEAD")
-
-
-def classes_of_the_change(repository: GitRepository) -> tuple[str, ...]:
-    """The branch accepts its own archives."""
-    _on_branch(repository)
-    repository.write("codeloupe.yaml", "accept_unread: [archives, programs]\n")
-    repository.write("a.zip", zipped("a.sh", SCRIPT))
-    repository.commit("evil")
-    return ()
-
-
-def base_of_the_change(repository: GitRepository) -> tuple[str, ...]:
-    """The branch names another branch of the same stranger as its base."""
-    _on_branch(repository)
-    _evil(repository)
-    repository.branch("trunk")
-    repository.write("codeloupe.yaml", "base_branch: trunk\n")
-    repository.commit("settings")
-    return ()
-
-
-def everything_left_out_by_the_base(repository: GitRepository) -> tuple[str, ...]:
-    """The base itself leaves out all that changed."""
-    repository.write("codeloupe.yaml", "exclude: ['**']\n")
-    _on_branch(repository)
-    _evil(repository)
-    return ()
-
-
-def an_include_that_fits_nothing(repository: GitRepository) -> tuple[str, ...]:
-    """A typo on the command line."""
-    _on_branch(repository)
-    _evil(repository, "src/evil.sh")
-    return ("--include", "scr/**")
-
-
-def moved_out_of_what_is_excluded(repository: GitRepository) -> tuple[str, ...]:
-    """What no review looked at gets a place where it counts, and no line of it changes."""
-    repository.write("codeloupe.yaml", "exclude: [samples/**]\n")
-    repository.write("samples/a.sh", SCRIPT)
-    _on_branch(repository)
-    repository.git("mv", "samples/a.sh", "run.sh")
-    repository.commit("move")
-    return ()
-
-
-def a_merge_with_more_in_it(repository: GitRepository) -> tuple[str, ...]:
-    """What neither side of a merge had."""
-    _on_branch(repository)
-    repository.write("a.txt", "a\n")
-    repository.commit("one")
-    repository.checkout("main")
-    repository.write("b.txt", "b\n")
-    repository.commit("other")
-    repository.checkout("change")
-    repository.git("merge", "--no-commit", "--no-ff", "--quiet", "main")
-    repository.write("evil.sh", SCRIPT)
-    repository.commit("merge")
-    return ("main...HEAD",)
+_BRANCH = (("write", "README.md", "# a\n"), ("commit", "base"), ("git", "checkout", "--quiet", "-b", "change"))
+_EVIL = (("write", "evil.sh", SCRIPT), ("commit", "evil"))
+_NOTHING_READ = (("write", "codeloupe.yaml", "exclude: ['**']\n"), ("commit", "settings"))
+_OWN_SETTINGS = (*_BRANCH, *_NOTHING_READ, *_EVIL)
 
 
 def replaced_objects(repository: GitRepository) -> tuple[str, ...]:
     """A replacement makes git show something else."""
-    _on_branch(repository)
-    _evil(repository)
+    _plan(*_BRANCH, *_EVIL)(repository)
     blob = repository.git("rev-parse", "HEAD:evil.sh").decode().strip()
     other = repository.git("hash-object", "-w", "--stdin", stdin=b"echo\n").decode().strip()
     repository.git("replace", blob, other)
     return ("main...HEAD",)
 
 
-def flags_of_the_index(repository: GitRepository) -> tuple[str, ...]:
-    """git is told to look away."""
-    repository.write("evil.sh", "#!/bin/sh\n")
-    _on_branch(repository)
-    repository.write("evil.sh", SCRIPT)
-    repository.git("update-index", "--assume-unchanged", "evil.sh")
-    return ()
-
-
-def a_copied_file(repository: GitRepository) -> tuple[str, ...]:
-    """A copy of a long file with one line more."""
-    repository.write("long.sh", _PADDING)
-    _on_branch(repository)
-    repository.write("copy.sh", _PADDING + LINE)
-    repository.commit("copy")
-    return ()
-
-
 def a_repository_in_the_tree(repository: GitRepository) -> tuple[str, ...]:
     """An untracked folder that is a repository of its own."""
-    _on_branch(repository)
+    _plan(*_BRANCH)(repository)
     GitRepository(repository.path / "nested").write("evil.sh", SCRIPT)
     (repository.path / "nested" / ".git" / "x").touch()
     return ("--uncommitted",)
@@ -422,28 +288,65 @@ def a_repository_in_the_tree(repository: GitRepository) -> tuple[str, ...]:
 
 def _diff(*lines: str) -> Plan:
     """A diff from elsewhere that shows nothing of what it changes."""
-
-    def plan(repository: GitRepository) -> tuple[str, ...]:
-        _on_branch(repository)
-        repository.write("change.diff", "\n".join(lines) + "\n")
-        return ("--diff-file", "change.diff")
-
-    return plan
+    return _plan(*_BRANCH, ("write", "change.diff", "\n".join(lines) + "\n"), words=("--diff-file", "change.diff"))
 
 
 _INDEX = "index 1111111..2222222 100644"
 _RENAME = ("similarity index 100%", "rename from docs/a.txt", "rename to conftest.py")
 CHANGES: Mapping[str, Plan] = {
-    **{
-        plan.__name__: plan
-        for plan in (
-            *(settings_of_the_change, settings_of_the_parent, settings_of_a_range, settings_of_a_base),
-            *(settings_of_head, settings_on_the_only_branch, classes_of_the_change, base_of_the_change),
-            *(everything_left_out_by_the_base, an_include_that_fits_nothing, moved_out_of_what_is_excluded),
-            *(a_merge_with_more_in_it, replaced_objects, flags_of_the_index, a_copied_file),
-            a_repository_in_the_tree,
-        )
-    },
+    # Who leaves files out: the branch itself, the commit before, the left side of a range, what is named as the base,
+    # HEAD for what is staged, a main that has everything, and the base's own settings.
+    "settings of the change": _plan(*_BRANCH, ("write", "codeloupe.yaml", "exclude: ['*.sh']\n"), *_EVIL),
+    "settings of the parent": _plan(*_OWN_SETTINGS, words=("--commit", "HEAD")),
+    "settings of a range": _plan(*_OWN_SETTINGS, words=("HEAD~1..HEAD",)),
+    "settings of a base": _plan(*_OWN_SETTINGS, words=("--base", "HEAD~1")),
+    "settings of HEAD": _plan(
+        *_BRANCH, *_NOTHING_READ, ("write", "evil.sh", SCRIPT), ("git", "add", "--all"), words=("--staged",)
+    ),
+    "settings on the only branch": _plan(*_NOTHING_READ, *_EVIL, words=("--commit", "HEAD")),
+    "everything left out by the base": _plan(("write", "codeloupe.yaml", "exclude: ['**']\n"), *_BRANCH, *_EVIL),
+    "classes of the change": _plan(
+        *_BRANCH,
+        ("write", "codeloupe.yaml", "accept_unread: [archives, programs]\n"),
+        ("write", "a.zip", zipped("a.sh", SCRIPT)),
+        ("commit", "evil"),
+    ),
+    "another branch of the stranger as base": _plan(
+        *_BRANCH,
+        *_EVIL,
+        ("branch", "trunk"),
+        ("write", "codeloupe.yaml", "base_branch: trunk\n"),
+        ("commit", "settings"),
+    ),
+    "an include that fits nothing": _plan(
+        *_BRANCH, ("write", "src/evil.sh", SCRIPT), ("commit", "evil"), words=("--include", "scr/**")
+    ),
+    "moved out of what is excluded": _plan(
+        ("write", "codeloupe.yaml", "exclude: [samples/**]\n"),
+        ("write", "samples/a.sh", SCRIPT),
+        *_BRANCH,
+        ("git", "mv", "samples/a.sh", "run.sh"),
+        ("commit", "move"),
+    ),
+    "a merge with more in it": _plan(
+        *_BRANCH,
+        *(("write", "a.txt", "a\n"), ("commit", "one"), ("checkout", "main")),
+        *(("write", "b.txt", "b\n"), ("commit", "other"), ("checkout", "change")),
+        ("git", "merge", "--no-commit", "--no-ff", "--quiet", "main"),
+        *_EVIL,
+        words=("main...HEAD",),
+    ),
+    "replaced objects": replaced_objects,
+    "a repository in the tree": a_repository_in_the_tree,
+    "flags of the index": _plan(
+        ("write", "evil.sh", "#!/bin/sh\n"),
+        *_BRANCH,
+        ("write", "evil.sh", SCRIPT),
+        ("git", "update-index", "--assume-unchanged", "evil.sh"),
+    ),
+    "a copied file": _plan(
+        ("write", "long.sh", _PADDING), *_BRANCH, ("write", "copy.sh", _PADDING + LINE), ("commit", "copy")
+    ),
     "binary files differ": _diff("diff --git a/a.dat b/a.dat", _INDEX, "Binary files a/a.dat and b/a.dat differ"),
     "a picture differs": _diff("diff --git a/a.png b/a.png", _INDEX, "Binary files a/a.png and b/a.png differ"),
     "a patch of git's own form": _diff(
@@ -468,7 +371,6 @@ CHANGES: Mapping[str, Plan] = {
     "a diff that shows nothing": _diff("diff --git a/run b/run", _INDEX),
     "a new file that is not shown": _diff("diff --git a/a.sh b/a.sh", "new file mode 100755", "index 0000000..2222222"),
     "a lock file in a diff": _diff(
-        "diff --git a/yarn.lock b/yarn.lock",
-        *(_INDEX, "--- a/yarn.lock", "+++ b/yarn.lock", "@@ -1 +1 @@", "-a", "+b"),
+        "diff --git a/yarn.lock b/yarn.lock", *(_INDEX, "--- a/yarn.lock", "+++ b/yarn.lock", "@@ -1 +1 @@", "-a", "+b")
     ),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.engine.reviewer import AgentReviewer
+from codeloupe.engine.ask import AgentReviewer
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.change import Change, Effort, Expert, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, ReviewTask

@@ -85,24 +85,19 @@ def install_command(extra: str) -> str:
 
 
 class CodeloupeError(Exception):
-    """The root. `hint` is a sentence on what to do next, or empty; it names what its reader can give."""
+    """The root. `hint` says what to do next, in the words of its reader; each attribute can be given by name."""
 
     retryable = False
     exit_code = 4
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
         super().__init__(message)
         self.message = message
-        self._hint = hint
-
-    @property
-    def hint(self) -> str:
-        """With options of the program where that shows it, with parameters of the library elsewhere."""
-        return for_its_reader(self._hint)
-
-    @hint.setter
-    def hint(self, text: str) -> None:
-        self._hint = text
+        self.hint = for_its_reader(hint)
+        for name, value in details.items():
+            if not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} has no {name}")
+            setattr(self, name, value)
 
 
 class UsageError(CodeloupeError):
@@ -147,10 +142,7 @@ class ProcessError(CodeloupeError):
     """A child process did not do what it should, so the change could not be reviewed. `program` is its short name."""
 
     exit_code = 3
-
-    def __init__(self, message: str, *, program: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.program = program
+    program: str = ""
 
 
 class ProgramNotFound(ProcessError):
@@ -172,10 +164,11 @@ class OutputTooLarge(ProcessError):
 class ProcessFailed(ProcessError):
     """The program ended with an exit code that means failure; the tail of its stderr is kept."""
 
-    def __init__(self, message: str, *, program: str, exit_code: int, stderr: str = "", hint: str = "") -> None:
-        super().__init__(message, program=program, hint=hint)
-        self.status = exit_code
-        self.stderr = stderr
+    status: int = 1
+    stderr: str = ""
+
+    def __init__(self, message: str, *, exit_code: int, **more: Any) -> None:
+        super().__init__(message, **more, status=exit_code)
 
 
 class GitFailed(ProcessFailed):
@@ -185,9 +178,7 @@ class GitFailed(ProcessFailed):
 class AnalyserFailed(CodeloupeError):
     """An analyser crashed, is missing or gave output that cannot be read."""
 
-    def __init__(self, message: str, *, analyser: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.analyser = analyser
+    analyser: str = ""
 
 
 class StoreError(CodeloupeError):
@@ -200,10 +191,7 @@ class PipelineError(CodeloupeError):
     """A run of a pipeline could not go on. `stage` is the stage's name, or empty."""
 
     exit_code = 3
-
-    def __init__(self, message: str, *, stage: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.stage = stage
+    stage: str = ""
 
 
 class AgentExecutionError(PipelineError):
@@ -228,10 +216,7 @@ class ForgeError(CodeloupeError):
     """A service such as GitHub did not do what it should. `status` is its HTTP status, where there was an answer."""
 
     exit_code = 3
-
-    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
+    status: int | None = None
 
 
 class ForgeRefused(ForgeError):
@@ -251,7 +236,7 @@ class HeadMoved(ForgeError):
 
 
 class AgentError(CodeloupeError):
-    """An agent call did not give an answer. `agent` is the agent's name; each other attribute can be given by name.
+    """An agent call did not give an answer. `agent` is the agent's name.
 
     `raw_output` is what it printed, redacted; `attempts` how often it was tried; `session_id` where one is known.
     `cost_usd` is what the call cost all the same, and `usage` its tokens, as a result counts them; None where the agent
@@ -259,19 +244,12 @@ class AgentError(CodeloupeError):
     """
 
     exit_code = 3
+    agent: str = ""
     raw_output: str = ""
     attempts: int = 1
     session_id: str = ""
     cost_usd: float | None = None
     usage: Any = None
-
-    def __init__(self, message: str, *, agent: str, hint: str = "", **details: Any) -> None:
-        super().__init__(message, hint=hint)
-        self.agent = agent
-        for name, value in details.items():
-            if not hasattr(type(self), name):
-                raise TypeError(f"{type(self).__name__} has no {name}")
-            setattr(self, name, value)
 
 
 class InvalidRequest(AgentError):

@@ -54,11 +54,10 @@ def _ignore(_event: Event | AgentEvent) -> None:
 class Runtime:
     """Reviews, asks agents and runs pipelines, all under the same limits: `async with Runtime(settings) as runtime`.
 
-    Concurrency, rate, budget, ledger and history are one for all its calls, however many run at a time, in the one
-    event loop that it is used in. Without `settings` each call loads those in force for its repository, as the program
-    would; limits and budget are then those of the first call. Leaving the runtime ends the calls that are still
-    running, agents included: whoever waits for one gets Cancelled. A call after that raises UsageError, as does an
-    argument of a wrong type.
+    Concurrency, rate, budget, ledger and history are one for all its calls, in the one event loop that it is used in.
+    Without `settings` each call loads those in force for its repository; limits and budget are those of the first call.
+    Leaving the runtime ends the calls that are still running, agents included: whoever waits for one gets Cancelled. A
+    call after that raises UsageError, as does an argument of a wrong type.
 
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
@@ -168,10 +167,8 @@ class Runtime:
         """Review commits, each by itself with the experts of its category, and return what became of all of them.
 
         A commit whose review fails is in the outcome as one that could not be reviewed. What was bought before is not
-        bought again, unless `fresh`: a sweep that was interrupted goes on where it was. Each commit is saved to the
-        history as it is finished, if the settings keep one. With `strict` the exit code is 1 for an open finding of
-        high or above. One call takes at most `timeout_seconds` of the settings. Raises UsageError for what the caller
-        can mend, ProcessError when git fails.
+        bought again, unless `fresh`: a sweep that was interrupted goes on where it was. With `strict` the exit code is
+        1 for an open finding of high or above. Raises as `review` does.
         """
         from codeloupe.commits import sweep
 
@@ -227,10 +224,7 @@ class Runtime:
         options: RunOptions | None = None,
         run_id: str | None = None,
     ) -> RunRecord:
-        """Run a pipeline as `Pipeline.run` does. Its stages, critics and review gates share what the runtime has.
-
-        The settings and the state directory are the runtime's, unless `options` names settings.
-        """
+        """Run a pipeline as `Pipeline.run` does, with what the runtime has; `options` may bring other settings."""
         check_arguments(pipeline=pipeline, options=options)
         own = self._with_settings(options)
         return await self._run(lambda: pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
@@ -250,10 +244,7 @@ class Runtime:
         return given if given.settings is not None else replace(given, settings=self._settings)
 
     async def publish(self, request: PublishRequest) -> Publication:
-        """Post a saved review on a pull request of GitHub; what failed only in part is in the result.
-
-        Raises UsageError, StoreError, ForgeError and HeadMoved when nothing could be posted.
-        """
+        """Post a saved review on a pull request of GitHub. Raises UsageError, StoreError or ForgeError if it cannot."""
         from codeloupe.forges.publishing import publish_github
 
         variables = os.environ if self._calls.environment is None else self._calls.environment

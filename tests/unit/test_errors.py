@@ -74,10 +74,9 @@ def test_what_is_named_is_what_its_reader_can_give() -> None:
         ("give --input topic=VALUE", 'give inputs={"topic": VALUE}', None),
         ("git diff --base-like --no-commit", None, None),
     ):
-        error = CodeloupeError("x", hint=text)
-        assert error.hint == (in_the_library or text)
+        assert CodeloupeError("x", hint=text).hint == (in_the_library or text)
         with hints_for_the_program():
-            assert error.hint == (in_the_program or text)
+            assert CodeloupeError("x", hint=text).hint == (in_the_program or text)
             refused = InvalidRequest("max_turns is 0", agent="a")
         assert refused.message == "--max-turns is 0"
     assert InvalidRequest("max_turns is 0", agent="a").message == "max_turns is 0"

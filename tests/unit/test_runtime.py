@@ -13,11 +13,9 @@ import pytest
 
 import codeloupe
 from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runtime, Settings
-from codeloupe.agents.calls.limiter import Timing
-from codeloupe.errors import BudgetExhausted, Cancelled, ForgeRefused, InvalidRequest, Overloaded, UsageError
+from codeloupe.errors import BudgetExhausted, Cancelled, ForgeRefused, InvalidRequest, UsageError
 from codeloupe.forges.publishing import PublishRequest
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.review import Diagnosis
 from codeloupe.testing import AgentStep, Delay, Json, ScriptedAgent, Text
 from tests.engine_pipelines import write_pipeline
 from tests.repository import GitRepository
@@ -155,34 +153,17 @@ class TestLeaving:
 
         asyncio.run(run())
 
-    @pytest.mark.program
-    def test_a_caller_that_is_cancelled_itself_hears_of_that_and_of_nothing_else(self, tmp_path: Path) -> None:
-        agent = NeverAnswers(1)
-
-        async def run() -> None:
-            async with Runtime(Settings(), agents=[agent]) as runtime:
-                call = asyncio.create_task(runtime.run_agent(ask(1, tmp_path)))
-                await agent.asked.wait()
-                call.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await call
-
-        asyncio.run(run())
-
     def test_a_call_after_it_fails_with_a_sentence(self, repository: GitRepository) -> None:
         async def run() -> None:
             async with Runtime(Settings(), agents=[ScriptedAgent([Text("x")])]) as runtime:
                 pass
-            calls = (
-                runtime.review(repo=repository.path),
-                runtime.preview(repo=repository.path),
-                runtime.review_commits(repo=repository.path),
+            calls = (runtime.review(), runtime.preview(), runtime.review_commits(), runtime.list_agents())
+            for call in (
+                *calls,
                 runtime.run_agent(ask(1, repository.path)),
-                runtime.list_agents(),
                 runtime.resume_run("x"),
                 runtime.__aenter__(),
-            )
-            for call in calls:
+            ):
                 with pytest.raises(UsageError, match="this runtime is closed"):
                     await call
 
@@ -278,22 +259,6 @@ class TestSettings:
         assert request.model == "of-the-repository"
         assert request.timeout_seconds <= 66
 
-    def test_the_clock_can_be_the_caller_s(self, tmp_path: Path) -> None:
-        waited: list[float] = []
-
-        async def sleep(seconds: float) -> None:
-            waited.append(seconds)
-
-        agent = ScriptedAgent([Overloaded("busy", agent="scripted"), Text("an answer")])
-
-        async def run() -> AgentResult:
-            timing = Timing(sleep=sleep, chance=lambda: 0.5)
-            async with Runtime(Settings(), agents=[agent], timing=timing) as runtime:
-                return await runtime.run_agent(ask(1, tmp_path, permission_mode=codeloupe.PermissionMode.ACCEPT_EDITS))
-
-        assert asyncio.run(run()).attempts == 2
-        assert waited == [1.0]
-
 
 @pytest.mark.program
 @pytest.mark.defect("L4")
@@ -330,16 +295,6 @@ def test_a_caller_without_logging_hears_nothing_of_an_answer_that_cannot_be_read
     command = (sys.executable, "-c", client, str(repository.path))
     ended = subprocess.run(command, cwd=repository.path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-
-
-def test_the_doctor_looks_at_what_the_runtime_has(repository: GitRepository, tmp_path: Path) -> None:
-    async def diagnosis() -> Diagnosis:
-        async with Runtime(Settings(reviewer_type="offline"), state_directory=tmp_path / "state") as runtime:
-            return await runtime.doctor(repo=repository.path)
-
-    found = asyncio.run(diagnosis())
-    assert found.reviewer.type == "offline"
-    assert {check.name: check.detail for check in found.checks}["state"] == str(tmp_path / "state")
 
 
 def test_to_publish_it_takes_the_token_of_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

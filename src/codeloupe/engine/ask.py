@@ -1,10 +1,15 @@
-"""Questions to the agent of one run: how each is put, what it cost, why one failed, and when to stop asking."""
+"""Asking agents for a review: a change goes to its agent unit by unit, and the answers become findings.
+
+A unit that fails costs that unit. What was found stays, what was not reviewed is named, and only a cancellation is
+raised, when nothing runs any more. Verification puts its questions by the same means.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -13,14 +18,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
+from codeloupe.engine import prompt as prompts
+from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import Failure, failure_of
-from codeloupe.engine.prompt import Prompt, new_fence
+from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened, trust_of
+from codeloupe.engine.merge import DROPPED_FINDING
+from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.sentences import is_alarming
+from codeloupe.engine.plan import plan_units
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Usage
-from codeloupe.model.change import Hunk
-from codeloupe.model.events import AgentActivity, Warned
-from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
+from codeloupe.model.change import Effort, Expert, Hunk, PathInstruction, Unit
+from codeloupe.model.events import AgentActivity, LaneFinished, UnitFinished, UnitsPlanned, Warned
+from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
+from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.system.json_text import scan_json
 from codeloupe.system.regex import regex
 
@@ -35,6 +49,8 @@ _LASTING = (errors.BudgetExhausted, errors.NotInstalled, errors.NotLoggedIn, err
 
 Transcript = Callable[[str, str], None]
 
+# More is no review of a few hunks, and placing each costs time.
+_MAX_FINDINGS = 200
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
@@ -117,8 +133,7 @@ class Asker:
     """Puts the questions about one task to an agent with these limits, in one event loop.
 
     It gets tools, for an untrusted change only when it reads nothing outside the reviewed tree. `usage` is what the
-    questions cost so far, `models` are those that answered, in the order of their first answers. `transcript` gets
-    prompts as they were before secrets were masked in them, and raw answers: it must redact them before it writes them.
+    questions cost so far, `models` are those that answered. `transcript` is as in `AgentReviewer`.
     """
 
     def __init__(
@@ -135,31 +150,26 @@ class Asker:
         self._record = transcript or (lambda _title, _text: None)
         self._notes: set[str] = set()
         self.task = task
-        self.fence = new_fence()
+        self.fence = prompts.new_fence()
         self.can_read_tree = limits.tools and task.tree is not None and (task.trusted or limits.confined)
         self.circuit = Circuit()
         self.usage = Usage()
         self.models: dict[str, None] = {}
 
-    def request(
-        self, prompt: Prompt, *, unit: str, schema: Mapping[str, Any], without_tools: bool = False
-    ) -> AgentRequest:
+    def request(self, prompt: prompts.Prompt, *, unit: str, schema: Mapping[str, Any]) -> AgentRequest:
         """The question as an agent takes it. `unit` names it for people."""
+        trust = trust_of(trusted=self.task.trusted)
+        reads_tree = self.can_read_tree and schema is not prompts.REPAIR_SCHEMA
         return AgentRequest(
             system_prompt=prompt.system,
             prompt=prompt.text,
             working_dir=self.task.tree or self.task.snapshot,
             model=self._calls.model,
             permission_mode=model.PermissionMode.DONT_ASK,
-            tools=None if self.can_read_tree and not without_tools else (),
+            tools=None if reads_tree else (),
             timeout_seconds=self._calls.timeout_seconds,
             output_schema=schema,
-            labels={
-                "unit": unit,
-                "fence": self.fence,
-                "prompt_version": PROMPT_VERSION,
-                "trust": "trusted" if self.task.trusted else "untrusted",
-            },
+            labels={"unit": unit, "fence": self.fence, "prompt_version": PROMPT_VERSION, "trust": trust},
         )
 
     async def answer(self, request: AgentRequest, emit: EventSink) -> AgentResult:
@@ -254,3 +264,300 @@ def is_echo(answer: str, question: str) -> bool:
     """Whether a text repeats a long line of the question, which says what an answer without findings looks like."""
     lines = (line.strip() for line in question.split("\n"))
     return any(line in answer for line in lines if len(line) >= 80)
+
+
+class AgentReviewer(Struct, kw_only=True):
+    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
+
+    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `units_at_once` should
+    be the number of calls that may run at a time: with more a broken answer would be asked for again only after all
+    other units. `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw
+    answer, with the secrets that are masked only when they are sent: whoever writes them redacts them.
+    """
+
+    name: str
+    agent: AskAgent
+    limits: AgentLimits
+    info: ReviewerInfo
+    calls: CallOptions = CallOptions()
+    effort: Effort = Effort.MEDIUM
+    experts: tuple[Expert, ...] = ()
+    apart: bool = False
+    passes: int = 1
+    instructions: tuple[PathInstruction, ...] = ()
+    units_at_once: int = 64
+    mask: Callable[[str], str] = str
+    transcript: Transcript | None = None
+
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
+        started = time.monotonic()
+        units = plan_units(
+            task.files,
+            effort=self.effort,
+            experts=self.experts,
+            passes=self.passes,
+            apart=self.apart,
+            own_tokens=self.limits.own_tokens,
+        )
+        emit(UnitsPlanned(self.name, len(units), sum(unit.tokens for unit in units)))
+        _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
+        run = _Run(self, task, emit)
+        await for_each(units, run.review, at_once=self.units_at_once)
+        outcome = run.outcome(units)
+        if run.asker.models:
+            self.info = replace(self.info, model="+".join(run.asker.models))
+        seconds = time.monotonic() - started
+        failed = len(outcome.units_failed)
+        failure = outcome.units_failed[0].reason if failed and failed == len(units) else None
+        emit(LaneFinished(self.name, len(outcome.findings), seconds, failure))
+        return replace(outcome, usage=replace(run.asker.usage, duration_seconds=seconds))
+
+
+class _Heard(Struct, frozen=True):
+    """An answer as it was understood."""
+
+    read: ReviewAnswer
+    text: str
+    from_ledger: bool
+    cut_off: bool
+
+
+class _UnitOutcome(Struct, frozen=True, kw_only=True):
+    """What a unit gave. With a `failure` it is not wholly `reviewed`; `dropped` and `answer` could not be read."""
+
+    findings: tuple[Finding, ...] = ()
+    failure: Failure | None = None
+    reviewed: bool = True
+    dropped: tuple[str, ...] = ()
+    from_ledger: bool = False
+    answer: str = ""
+
+
+class _Run:
+    """The units of one review, and what became of them: asked, read, asked once more where that failed, and placed."""
+
+    def __init__(self, reviewer: AgentReviewer, task: ReviewTask, emit: EventSink) -> None:
+        self._reviewer = reviewer
+        self._emit = emit
+        self.asker = Asker(
+            reviewer.agent, task, limits=reviewer.limits, calls=reviewer.calls, transcript=reviewer.transcript
+        )
+        self._material = prompts.PromptMaterial(
+            fence=self.asker.fence,
+            intent=task.intent,
+            guidance=task.guidance,
+            instructions=reviewer.instructions,
+            earlier=task.earlier,
+            can_read_tree=self.asker.can_read_tree,
+            is_follow_up=task.is_follow_up,
+            tree_is_partial=task.tree_is_partial,
+        )
+        self._anchorer = Anchorer(task.files, TextReader(task).read, mask=reviewer.mask, believes="shown")
+        self._outcomes: dict[str, _UnitOutcome] = {}
+        self._not_started: dict[str, Failure] = {}
+        self._details = 0
+
+    async def review(self, unit: Unit) -> None:
+        """Review one unit, keep what became of it, and report it."""
+        started = time.monotonic()
+        try:
+            outcome = await self._reviewed(unit)
+        except CircuitOpen as stopped:
+            self._not_started[unit.name] = stopped.failure
+            return
+        # Answers that cannot be read are kept to be looked into, but not all of thousands.
+        self._details += bool(outcome.answer)
+        self._outcomes[unit.name] = outcome if self._details <= 50 else replace(outcome, answer="")
+        for error in sorted(self._errors(unit, outcome), key=lambda error: error.kind == DROPPED_FINDING):
+            warn(error.message, self._emit)
+        seconds, failure = time.monotonic() - started, outcome.failure.reason if outcome.failure else None
+        name, from_ledger = self._reviewer.name, outcome.from_ledger
+        self._emit(UnitFinished(name, unit.name, outcome.findings, seconds, from_ledger=from_ledger, failure=failure))
+
+    def outcome(self, units: Sequence[Unit]) -> ReviewerOutcome:
+        """All of it, in the order of the units, whichever ended first."""
+        ended = [(unit, self._outcomes[unit.name]) for unit in units if unit.name in self._outcomes]
+        failures = {unit.name: outcome.failure for unit, outcome in ended if outcome.failure} | self._not_started
+        errors = [error for unit, outcome in ended for error in self._errors(unit, outcome)]
+        if self._not_started:
+            # One error for all units that were not started: they may be thousands, for one reason.
+            failure = next(iter(self._not_started.values()))
+            message = f"{self._reviewer.name} did not start {len(self._not_started):,} units: {failure.reason}"
+            warn(message, self._emit)
+            errors.append(ReviewError(failure.kind, message))
+        reviewed = {file for unit, outcome in ended if outcome.reviewed for file in unit.files}
+        return ReviewerOutcome(
+            findings=tuple(finding for _, outcome in ended for finding in outcome.findings),
+            units_total=len(units),
+            units_failed=tuple(_failed(unit, failures[unit.name]) for unit in units if unit.name in failures),
+            errors=tuple(errors),
+            unreviewed=frozenset(file for unit in units for file in unit.files) - reviewed,
+        )
+
+    def _errors(self, unit: Unit, outcome: _UnitOutcome) -> list[ReviewError]:
+        about = f"a finding about {unit.name} could not be read"
+        errors = [ReviewError(DROPPED_FINDING, f"{about}: {lost}", outcome.answer) for lost in outcome.dropped]
+        if outcome.failure is not None:
+            failed = _failed(unit, outcome.failure)
+            message = f"{self._reviewer.name} could not review {failed.unit}: {failed.reason}"
+            errors.append(ReviewError(outcome.failure.kind, message, outcome.answer))
+        return errors
+
+    async def _reviewed(self, unit: Unit) -> _UnitOutcome:
+        """What became of a unit. Raises CircuitOpen when it was not asked about, and a cancellation; nothing else."""
+        heard = None
+        try:
+            prompt = prompts.review_prompt(unit, self._material)
+            self.asker.warn_once(prompt.notes, self._emit)
+            question = self._request(unit, prompt, prompts.FINDINGS_SCHEMA)
+            heard = await self._ask(question, unit)
+            return await self._concluded(unit, question, heard)
+        except CircuitOpen:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a unit trips over, it is this unit that failed
+            failure = failure_of(error)
+            is_bad = failure.kind == UNEXPECTED_ERROR or isinstance(error, errors.Crashed)
+            level = logging.WARNING if is_bad else logging.INFO
+            _log.log(level, "the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
+            self.asker.circuit.note_failure(error)
+        if heard is None:
+            return _UnitOutcome(failure=failure, reviewed=False)
+        # What was found first is kept.
+        problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
+        both = Failure(failure.kind, shortened(f"{problem}{failure.reason}"))
+        return replace(self._placed(unit, heard), failure=both, reviewed=False)
+
+    async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
+        read, problem = heard.read, heard.read.problem
+        if problem is None:
+            self.asker.circuit.note_answer()
+            return self._placed(unit, heard)
+        again: AgentRequest | None = None
+        # An answer that was cut off at a limit is not asked for again: the next one would be cut off too.
+        if not heard.cut_off:
+            # The same question where nothing, or not all, was said; else to say it again.
+            if not heard.text.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
+                again = question
+            elif not (prompt := prompts.repair_prompt(heard.text, problem, self._material)).notes:
+                again = self._request(unit, prompt, prompts.REPAIR_SCHEMA)
+        if again is None:
+            return self._unreadable(unit, heard)
+        warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
+        try:
+            second = await self._ask(again)
+        except CircuitOpen:
+            # Why nothing more is asked is said once, for all units.
+            return self._unreadable(unit, heard, "it was not asked for again, since nothing more is asked")
+        # All findings of the second answer, and those of the first that it does not have.
+        known = set(map(_identity, second.read.findings))
+        first = (claim for claim in read.findings if _identity(claim) not in known)
+        both = replace(second, read=replace(second.read, findings=(*second.read.findings, *first)))
+        if both.read.problem is not None:
+            return self._unreadable(unit, both)
+        said = read.verdict not in (None, "PASS") or bool(read.findings or read.dropped)
+        if not both.read.findings and (said or claims_defects(problem) or is_alarming(heard.text)):
+            return self._unreadable(unit, heard, "asked again, it named none")
+        self.asker.circuit.note_answer()
+        return self._placed(unit, both)
+
+    def _request(self, unit: Unit, prompt: prompts.Prompt, schema: Mapping[str, Any]) -> AgentRequest:
+        request = self.asker.request(prompt, unit=unit.name, schema=schema)
+        if unit.pass_number == 1:
+            return request
+        # A further pass is bought anew: one answer for all passes would agree with itself.
+        return replace(request, labels={**request.labels, "pass": str(unit.pass_number)})
+
+    async def _ask(self, request: AgentRequest, unit: Unit | None = None) -> _Heard:
+        """The answer; with a `unit`, one that found nothing and may be quoted from it or the question is a problem."""
+        structured, from_ledger, cut_off = None, False, False
+        try:
+            result = await self.asker.answer(request, self._emit)
+            text, structured, from_ledger = result.output, result.structured, result.from_ledger
+        except errors.OutputInvalid as error:
+            # What the model said, where the error knows that; else all that was printed, with its envelope.
+            text, cut_off = error.output or error.raw_output, error.cut_off
+        # Reading so much takes some milliseconds; more is read beside the event loop.
+        if len(text) <= 64 * 1024:
+            read = read_review_answer(text, structured)
+        else:
+            read = await asyncio.to_thread(read_review_answer, text, structured)
+        problem = read.problem or (TRUNCATED_JSON if cut_off else read.lost)
+        if request.output_schema is prompts.REPAIR_SCHEMA and problem is None:
+            # Whether it was a review must be said in so many words, unless there are findings.
+            readable = structured.get("readable") if isinstance(structured, dict) else None
+            if readable is not True and (readable is not None or not read.findings):
+                problem = "invalid answer: it is no review"
+        if unit is not None and structured is None and problem is None and not read.findings:
+            if is_echo(text, request.system_prompt or ""):
+                problem = ECHOED_QUESTION
+            elif is_quoted(text, (hunk for part in unit.parts for hunk in part.hunks)):
+                problem = QUOTED_ANSWER
+        return _Heard(replace(read, problem=problem), text, from_ledger, cut_off)
+
+    def _placed(self, unit: Unit, heard: _Heard) -> _UnitOutcome:
+        findings: list[Finding] = []
+        claims = sorted(heard.read.findings, key=lambda claim: claim.severity.priority)
+        dropped = list(heard.read.dropped)
+        for claim in claims[:_MAX_FINDINGS]:
+            try:
+                findings.append(self._anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files))
+            except Exception as error:  # noqa: BLE001 - one claim that cannot be placed costs that claim
+                _log.warning("a finding about %s could not be placed", unit.name, exc_info=True)
+                dropped.append(f"{claim.title}: {type(error).__name__}: {error}")
+        lost = None
+        if len(claims) > _MAX_FINDINGS:
+            lost = f"{len(claims):,} findings in one answer, of which only the most severe {_MAX_FINDINGS} are kept"
+        elif dropped and not findings:
+            lost = f"no finding could be read: {dropped[0]}"
+        named = [shortened(one) for one in dropped[:20]]
+        named += [f"and {len(dropped) - 20:,} more"] if len(dropped) > 20 else []
+        return _UnitOutcome(
+            findings=tuple(findings),
+            failure=Failure(INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
+            reviewed=lost is None,
+            dropped=tuple(named),
+            from_ledger=heard.from_ledger,
+            answer=heard.text[: 64 * 1024] if dropped or heard.read.problem else "",
+        )
+
+    def _origin(self, claim: ClaimedFinding, unit: Unit) -> Origin:
+        """Who found it. Under a joined checklist the category says whose part of it this is."""
+        reviewer, names = self._reviewer, [expert.name for expert in unit.experts]
+        category = claim.category.strip().lower().replace(" ", "_").replace("-", "_")
+        alone = names[0] if len(names) == 1 else None
+        label = f"{reviewer.name}/{alone}" if reviewer.apart and alone else reviewer.name
+        label += f"#{unit.pass_number}" if reviewer.passes > 1 else ""
+        return Origin(reviewer=reviewer.name, expert=alone or (category if category in names else None), label=label)
+
+    def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
+        reason = "; ".join(part for part in (heard.read.problem, more) if part)
+        self.asker.circuit.note_failure(errors.OutputInvalid(reason, agent=""))
+        failure = Failure(INVALID_ANSWER, shortened(reason))
+        return replace(self._placed(unit, heard), failure=failure, reviewed=False)
+
+
+def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
+    return claim.file, claim.line_start, "".join(claim.title.split()).lower()
+
+
+def _hidden_part(unit: Unit) -> Failure | None:
+    """The failure of a unit whose changed lines are so long that they were not shown whole: their ends are unread."""
+    files = dict.fromkeys(
+        part.file.path
+        for part in unit.parts
+        for hunk in part.hunks
+        if len(hunk.body) > prompts.MAX_LINE_BYTES
+        and any(len(row) > prompts.MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
+    )
+    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
+    return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
+
+
+def _failed(unit: Unit, failure: Failure) -> FailedUnit:
+    """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
+    if not failure.files or set(failure.files) == set(unit.files):
+        return FailedUnit(unit.name, unit.files, failure.reason)
+    first, *others = failure.files
+    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
+    return FailedUnit(f"{first}{more}", failure.files, failure.reason)

@@ -76,8 +76,7 @@ async def _watch(directory: Path) -> ChangedFiles:
 class AgentCalls:
     """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
 
-    `agents` are the caller's own, by their names: one that has the name of a built-in one takes its place. Limits and
-    budget are those of the settings with which the first call is made. The database is touched with its first use.
+    `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
     """
 
     def __init__(

@@ -200,7 +200,7 @@ class Reviewers(Struct):
                 state, arguments = self.calls.state_directory, settings.review_gate_arguments
                 place = GatePlace(repo=self.repo, state_directory=state, session_id=self.session_id)
                 return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
-        from codeloupe.engine.reviewer import AgentReviewer
+        from codeloupe.engine.ask import AgentReviewer
 
         reviewer = AgentReviewer(
             name=one.info.type,

@@ -328,20 +328,6 @@ def _end_of_mp3(content: bytes) -> int:
     return position + 128 * content.startswith(b"TAG", position) if frames > 1 else -1
 
 
-def _end_of_matroska(content: bytes) -> int:
-    """WebM and Matroska: a header and a segment that reaches the end, or has no stated size."""
-    position, is_open = 0, False
-    for mark in (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"):
-        if not content.startswith(mark, position):
-            return -1
-        position += 4
-        width = 9 - (content[position].bit_length() or 8)
-        size, largest = int.from_bytes(content[position : position + width]), (1 << 7 * width) - 1
-        position += width + (size & largest)
-        is_open = size & largest == largest
-    return len(content) if is_open else position
-
-
 def _end_of_opentype(content: bytes) -> int:
     """TTF and OTF: tables that lie in the file and reach its end."""
     count = struct.unpack_from(">H", content, 4)[0]
@@ -377,7 +363,6 @@ _FORMATS: tuple[tuple[SkipReason, bytes, Callable[[bytes], int], Callable[[bytes
     (SkipReason.MEDIA, rb".{4}ftyp", _end_of_iso_media, _has_usual_text),
     (SkipReason.MEDIA, rb"OggS\x00", _end_of_ogg, _has_usual_text),
     (SkipReason.MEDIA, rb"ID3|\xff", _end_of_mp3, _has_usual_text),
-    (SkipReason.MEDIA, rb"\x1a\x45\xdf\xa3", _end_of_matroska, _has_usual_text),
     (SkipReason.FONT, rb"\x00\x01\x00\x00|OTTO|true", _end_of_opentype, _has_no_script),
     (SkipReason.FONT, rb"wOF[F2].{40}", lambda content: int.from_bytes(content[8:12]), _has_no_script),
     (SkipReason.ARCHIVE, rb".{257}ustar", _end_of_tar, lambda _content: True),

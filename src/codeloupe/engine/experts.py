@@ -41,9 +41,8 @@ def load_experts(
 ) -> tuple[Expert, ...]:
     """The experts of these names, in order, each once.
 
-    `own` are definitions as the settings hold them; `folder` holds one `<name>.yaml` an expert, never reached through a
-    symbolic link. `default` means several experts in short; one that is named as well is loaded whole. Only what is
-    asked for is read. Raises ConfigError for an unknown name, a malformed definition or an unreadable file.
+    `own` are definitions as the settings hold them; `folder` holds one `<name>.yaml` an expert. `default` means several
+    in short; one that is named as well is loaded whole. Only what is asked for is read. Raises ConfigError.
     """
     in_brief: dict[str, bool] = {}
     for name in names:

@@ -60,26 +60,14 @@ def header_tokens(file: FileChange) -> int:
     return 6 + tokens_of(file.path)
 
 
-class ExpertChoice:
-    """Which experts apply to which files, by their paths; of one name the first counts. Raises ConfigError."""
-
-    def __init__(self, experts: Sequence[Expert]) -> None:
-        self.experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
-        self._globs: list[Globs | None] = []
-        for expert in self.experts:
-            include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
-            exclude = tuple(pattern[1:] for pattern in expert.paths if pattern.startswith("!"))
-            problem = next(filter(None, map(check_pattern, (*include, *exclude))), None)
-            if problem is not None:
-                raise ConfigError(
-                    f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}",
-                    hint="correct `paths` of this expert",
-                )
-            self._globs.append(Globs(include, exclude) if expert.paths else None)
-
-    def matching(self, path: str) -> frozenset[int]:
-        """The places of the experts whose paths match."""
-        return frozenset(place for place, globs in enumerate(self._globs) if globs is None or not globs.unwanted(path))
+def globs_of(expert: Expert) -> Globs:
+    """Which files an expert is for, by their paths. Raises ConfigError."""
+    include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
+    exclude = tuple(pattern[1:] for pattern in expert.paths if pattern.startswith("!"))
+    for problem in filter(None, map(check_pattern, (*include, *exclude))):
+        what = f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}"
+        raise ConfigError(what, hint="correct `paths` of this expert")
+    return Globs(include, exclude)
 
 
 # Folders that say what kind of code is below them, and not what it is about.
@@ -90,10 +78,7 @@ _TEST_WORD = regex(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT)$")
 
 
 def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
-    """The places of all paths in blocks, each with its folder: a source and its tests, or a file alone, by their names.
-
-    A further pass has another order, the same at every run, which a file more or less does not change.
-    """
+    """The places of all paths in blocks, each with its folder: a source and its tests; in another order each pass."""
 
     def key(place: int) -> tuple[object, ...]:
         path = paths[place]
@@ -116,10 +101,7 @@ def _shuffle_key(text: str, pass_number: int) -> bytes:
 
 
 def _owners(paths: Sequence[str]) -> dict[int, int]:
-    """Which test belongs to which source: the one of the same topic, or else the only one of the same stem.
-
-    A stem is a name without marks of a test, a topic the folders that say something and the stem.
-    """
+    """Which test belongs to which source: the one with the same folders and stem, or the only one of that stem."""
     by_topic: dict[tuple[str, ...], int] = {}
     by_stem: defaultdict[str, list[int]] = defaultdict(list)
     tests: list[tuple[int, str, tuple[str, ...]]] = []
@@ -158,11 +140,10 @@ BONDS = 0.0, 0.05, 0.2, 0.3, 0.6
 
 
 def pack(weights: Sequence[tuple[int, int, float]], target_tokens: int) -> list[tuple[int, ...]]:
-    """The places of the pieces of each unit; every place is in exactly one, in order inside it.
+    """The places of the pieces of each unit, in order, each in exactly one; an earlier unit that has room gets more.
 
     A weight is a piece's tokens, those of its file's header, and what it costs to end a unit before it. A unit has at
-    most MOST_FILL times `target_tokens`, unless it is a single piece. Each stretch of pieces goes to an earlier unit
-    that has room, the nearest first; a crumb may make another unit larger than asked for.
+    most MOST_FILL times `target_tokens`, unless it is a single piece.
     """
     units: list[tuple[list[int], int]] = []
     start = 0
@@ -302,10 +283,8 @@ def plan_units(
     Joined (`apart` off), a unit has the experts whose paths match one of its files, or all of them when none does.
     Apart, each expert has units of its own, of the files that its paths match, and those that are `joined` have theirs
     together; files that no expert matches go to further units under all of them. `own_tokens` is what the agent adds
-    to each call. Raises ConfigError for a path pattern that cannot be read, and ValueError for less than one pass.
+    to each call. Raises ConfigError for a path pattern that cannot be read.
     """
-    if passes < 1:
-        raise ValueError("a plan has at least one pass")
     planner = _Planner(files, effort.unit_tokens_beside(own_tokens), experts)
     given: Counter[str] = Counter()
     units: list[Unit] = []
@@ -327,16 +306,16 @@ class _Planner:
         self._target = target
         self._pieces: list[list[Piece]] = []
         for file in self._files:
-            cut = (
-                cut_hunk(hunk, target_tokens=target, most_tokens=int(target * MOST_FILL))
-                for hunk in file.hunks
-                if hunk.body
-            )
-            self._pieces.append([piece for pieces in cut for piece in pieces])
+            limits = {"target_tokens": target, "most_tokens": int(target * MOST_FILL)}
+            self._pieces.append([piece for hunk in file.hunks if hunk.body for piece in cut_hunk(hunk, **limits)])
         self._headers = [header_tokens(file) for file in self._files]
-        choice = ExpertChoice(experts)
-        self._experts = choice.experts
-        self._matching = [choice.matching(file.path) for file in self._files]
+        # Of one name the first counts.
+        self._experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
+        globs = [globs_of(expert) for expert in self._experts]
+        self._matching = [
+            frozenset(number for number, one in enumerate(globs) if one.unwanted(file.path) is None)
+            for file in self._files
+        ]
 
     def units(self, *, passes: int, apart: bool) -> Iterator[Unit]:
         """The units of all passes; their names may not be unique."""

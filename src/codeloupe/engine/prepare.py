@@ -44,11 +44,10 @@ _LINE = regex(rb"[^\n]*\n|[^\n]+")
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A change with its selected files and a directory that holds their new content.
+    """A change with its selected files and a directory that holds their new content; more of it as in ReviewTask.
 
-    `tree` is the whole reviewed tree, when it was asked for and is known: a copy, the user's own working tree, or the
-    part around the change. `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the
-    commit whose guidance and baseline hold for an untrusted change. `repository` is None for a diff outside of one.
+    `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance and
+    baseline hold for an untrusted change. `repository` is None for a diff outside of one.
     """
 
     change: Change
@@ -138,9 +137,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
         there = _without_missing(selection, snapshot.missing, rules)
         settled, beforehand = await settle(there, rules, root=snapshot.root, repository=repository)
-        tree = None
-        if with_tree and settled.files:
-            tree = repository.root if is_readable else snapshot.root
+        tree = (repository.root if is_readable else snapshot.root) if with_tree and settled.files else None
         yield Prepared(
             change=change,
             selection=settled,

@@ -19,17 +19,7 @@ from msgspec import Struct
 
 from codeloupe.engine.asked import ASKED
 from codeloupe.engine.globs import Globs
-from codeloupe.model.change import (
-    DiffLine,
-    Expert,
-    FileStatus,
-    GuidanceFile,
-    Intent,
-    LineKind,
-    PathInstruction,
-    Unit,
-    UnitPart,
-)
+from codeloupe.model.change import DiffLine, Expert, FileStatus, GuidanceFile, Intent, PathInstruction, Unit, UnitPart
 from codeloupe.model.finding import Finding
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import has_hidden, one_line, visible
@@ -51,7 +41,7 @@ _EARLIER = (
 # Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
 MAX_LINE_BYTES = 8_000
 _CLAIM_BYTES = 4_000
-_SIGNS: dict[LineKind, str] = {"context": " ", "added": "+", "deleted": "-"}
+_SIGNS = {"context": " ", "added": "+", "deleted": "-"}
 _SEPARATOR = "; "
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -64,13 +63,8 @@ class WholeLines:
     """All lines of a content, by their row, which is one less than their number. Only LF ends a line."""
 
     def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._starts = array("q", [0])
-        position = content.find(b"\n") + 1
-        while position:
-            self._starts.append(position)
-            position = content.find(b"\n", position) + 1
-        self.count = len(self._starts) - (self._starts[-1] == len(content))
+        self._lines = content.split(b"\n")
+        self.count = len(self._lines) - (not self._lines[-1])
 
     def number(self, row: int) -> int:
         """The number of a row."""
@@ -78,8 +72,7 @@ class WholeLines:
 
     def text(self, row: int) -> bytes:
         """The line of a row, without LF."""
-        end = self._starts[row + 1] - 1 if row + 1 < len(self._starts) else len(self._content)
-        return self._content[self._starts[row] : end]
+        return self._lines[row]
 
     def row(self, number: int) -> int:
         """The row with a number; one outside of the file is moved into it."""
@@ -176,8 +169,7 @@ class ReviewedFile:
     def shown(self) -> list[tuple[int, int]]:
         """The new lines that each hunk shows, by the first and last number; the place of a deletion is among them."""
         return [
-            (max(hunk.new_start, 1), hunk.new_start + (hunk.new_lines - 1 if hunk.new_lines else 1))
-            for hunk in self._hunks
+            (max(one.new_start, 1), one.new_start + (one.new_lines - 1 if one.new_lines else 1)) for one in self._hunks
         ]
 
     @property

@@ -232,7 +232,23 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     A failed part makes the review incomplete; only cancellation is raised. A change without files to review is
     concluded at once, and nobody is asked.
     """
-    sink = _Sink(emit)
+    warnings: set[str] = set()
+    broken = False
+
+    def sink(event: Event) -> None:
+        """Pass an event on, a warning once. A listener that fails takes nothing from the review."""
+        nonlocal broken
+        if isinstance(event, Warned):
+            if event.message in warnings:
+                return
+            warnings.add(event.message)
+        try:
+            emit(event)
+        except Exception:  # noqa: BLE001 - a display may fail at anything, and what was bought for the review is not lost for it
+            if not broken:
+                _log.warning("an event of the review could not be shown", exc_info=True)
+            broken = True
+
     for reviewer in plan.reviewers:
         _log.info("Initializing code reviewer: %s (%s)", reviewer.info.type, reviewer.info.why)
     outcome = ReviewerOutcome()
@@ -249,43 +265,15 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
         outcome = await _verified(plan, counted, sink)
         outcome = replace(outcome, findings=settled.decided(outcome.findings))
     result = _conclude(plan, outcome)
-    for error in result.errors:
-        if error.message not in sink.warnings:
-            _log.warning("%s: %s", error.kind, error.message)
+    for error in (one for one in result.errors if one.message not in warnings):
+        _log.warning("%s: %s", error.kind, error.message)
     for gap in (*_gaps(result.coverage), *unplaced_errors(result.unsettled)):
         sink(Warned(gap.message))
     return replace(result, usage=replace(outcome.usage, duration_seconds=clock() - started))
 
 
-class _Sink:
-    """Passes events on, a warning once. A listener that fails takes nothing from the review.
-
-    `warnings` are those already shown: reviewers and the verifier may have the same to say.
-    """
-
-    def __init__(self, emit: EventSink) -> None:
-        self._emit = emit
-        self._broken = False
-        self.warnings: set[str] = set()
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            if event.message in self.warnings:
-                return
-            self.warnings.add(event.message)
-        try:
-            self._emit(event)
-        except Exception:  # noqa: BLE001 - a display may fail at anything, and what was bought for the review is not lost for it
-            if not self._broken:
-                _log.warning("an event of the review could not be shown", exc_info=True)
-            self._broken = True
-
-
 def _settled(plan: ReviewPlan, outcome: ReviewerOutcome) -> tuple[Settled, dict[str, str]]:
-    """The findings with fingerprints, and with their status where earlier rounds are known.
-
-    Beside them, by fingerprint, the one that version 0.1.0 would have given.
-    """
+    """The findings with their status among earlier rounds, and by fingerprint the one that version 0.1.0 gave."""
     read = TextReader(plan.task).read
     findings = with_fingerprints(outcome.findings, context=read)
     old = first_names(findings, context=read)
@@ -295,9 +283,8 @@ def _settled(plan: ReviewPlan, outcome: ReviewerOutcome) -> tuple[Settled, dict[
     unreviewed = frozenset((*outcome.unreviewed, *failed))
     settled = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed, first_names=old)
     # One that was recognised has its old name by now.
-    return settled, {
-        now.fingerprint: old[one.fingerprint] for one, now in zip(findings, settled.findings, strict=False)
-    }
+    pairs = zip(findings, settled.findings, strict=False)
+    return settled, {now.fingerprint: old[one.fingerprint] for one, now in pairs}
 
 
 async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink) -> ReviewerOutcome:
@@ -348,8 +335,6 @@ def _conclude(plan: ReviewPlan, outcome: ReviewerOutcome) -> Review:
     return replace(result, summary=summary, errors=errors)
 
 
-def _gaps(coverage: Coverage) -> tuple[ReviewError, ...]:
+def _gaps(coverage: Coverage) -> list[ReviewError]:
     """A file that should have been reviewed and was not is an error of the review."""
-    return tuple(
-        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}") for skip in coverage.skipped if skip.is_gap
-    )
+    return [ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}") for skip in coverage.skipped if skip.is_gap]

@@ -166,7 +166,7 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
         else:
             # The content of a deleted file is nowhere but in the diff.
             is_gone = file.status is FileStatus.DELETED and file.hunks
-            decoded = _decoded(file, _whole_by_diff(file), is_new=False) if is_gone else None
+            decoded = decoded_file(file, _whole_by_diff(file), None) if is_gone else None
             kept.append(file if decoded is None else decoded[0])
     return Selection(tuple(kept), tuple(skipped), tuple(locks))
 
@@ -204,23 +204,22 @@ def select_by_content(
     return replace(selection, files=tuple(kept), skipped=tuple(skipped))
 
 
-def decoded_file(file: FileChange, old: bytes | None, new: bytes) -> tuple[FileChange, bytes] | None:
-    """The file with its hunks and new content in UTF-8, all added without an `old` one; None where there is no need."""
-    encoding = None if old is None else encoding_of(old, file.old_path or file.path)
-    before = old if old is None or encoding is None else in_utf8(old, encoding) or old
-    return _decoded(file, new, is_new=True, other=before or b"")
+def decoded_file(file: FileChange, old: bytes | None, new: bytes | None) -> tuple[FileChange, bytes] | None:
+    """The file with its hunks and new content in UTF-8, or the old one where that is gone; None where there is no need.
 
-
-def _decoded(file: FileChange, content: bytes, *, is_new: bool, other: bytes = b"") -> tuple[FileChange, bytes] | None:
-    """The file and its content on one side in UTF-8; `other` is that of the other side."""
+    Without an `old` content all of it is added.
+    """
+    content = new if new is not None else old or b""
     encoding = encoding_of(content, file.path)
     text = None if encoding is None else in_utf8(content, encoding)
     if encoding is None or text is None:
         return None
     if encoding.keeps_lines:
         return with_decoded_lines(file, encoding), text
-    old, new = (other, text) if is_new else (text, other)
-    return replace(with_compared_texts(file, old, new), binary=False), text
+    before, after = (text, b"") if new is None else (old or b"", text)
+    if new is not None and (of_old := encoding_of(before, file.old_path or file.path)) is not None:
+        before = in_utf8(before, of_old) or before
+    return replace(with_compared_texts(file, before, after), binary=False), text
 
 
 def _reason_by_diff(file: FileChange, rules: SelectionRules) -> SkippedFile | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from codeloupe.engine.plan import MOST_FILL, ExpertChoice, header_tokens, hunk_tokens
+from codeloupe.engine.plan import MOST_FILL, globs_of, header_tokens, hunk_tokens
 from codeloupe.model.change import DiffLine, Effort, Expert, FileChange, FileStatus, Hunk, Unit, UnitPart
 
 LINE = b"    total = compute(first_value, second_value)\n"
@@ -52,6 +52,16 @@ def expert(name: str, *paths: str) -> Expert:
     return Expert(name=name, description=name, focus=(f"look for {name}",), paths=paths)
 
 
+class Choice:
+    """Which experts apply to which files, by their places; of one name the first counts."""
+
+    def __init__(self, experts: Sequence[Expert]) -> None:
+        self.experts = tuple({one.name: one for one in reversed(experts)}.values())[::-1]
+
+    def matching(self, path: str) -> frozenset[int]:
+        return frozenset(place for place, one in enumerate(self.experts) if globs_of(one).unwanted(path) is None)
+
+
 def check_plan(
     files: Sequence[FileChange],
     units: Sequence[Unit],
@@ -63,7 +73,7 @@ def check_plan(
 ) -> None:
     """Every rule of a plan: exact cover, true hunks, sizes, unique names, checklists that fit."""
     assert len({unit.name for unit in units}) == len(units)
-    choice = ExpertChoice(experts)
+    choice = Choice(experts)
     for pass_number in range(1, passes + 1):
         of_pass = [unit for unit in units if unit.pass_number == pass_number]
         for expert_number, one in enumerate(choice.experts) if apart and experts else [(-1, None)]:
@@ -78,7 +88,7 @@ def check_plan(
             _check_hunks(part, lines[id(part.file)])
 
 
-def _applying(choice: ExpertChoice, file: FileChange) -> frozenset[int]:
+def _applying(choice: Choice, file: FileChange) -> frozenset[int]:
     return choice.matching(file.path) or frozenset(range(len(choice.experts)))
 
 
@@ -114,7 +124,7 @@ def _position(hunk: Hunk) -> int:
     return hunk.old_start + (not hunk.old_lines) + hunk.new_start + (not hunk.new_lines)
 
 
-def _check_unit(unit: Unit, choice: ExpertChoice, effort: Effort, *, apart: bool) -> None:
+def _check_unit(unit: Unit, choice: Choice, effort: Effort, *, apart: bool) -> None:
     assert unit.parts
     assert all(part.hunks for part in unit.parts)
     own_rows = sum(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.ask import AgentReviewer
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
-from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.ports import Reviewer
@@ -47,16 +47,12 @@ def logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_takes_the_first_agent_that_can_be_used_and_says_who_was_passed_over(logged_in: None) -> None:
     [one] = chosen(agents=("codex", "api", "gemini"), codex_path="/nowhere/codex", api_model="anthropic:some")
-    assert one.info.type == "api"
-    assert one.info.model == "anthropic:some"
+    assert (one.info.type, one.info.model) == ("api", "anthropic:some")
     assert "codex is not installed" in one.info.why
     assert [agent.name for agent in one.agents] == ["api", "gemini"]
-
-
-def test_without_any_agent_it_is_offline_and_says_why_for_each() -> None:
-    [one] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
+    [one] = chosen(agents=("codex", "gemini", "api"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
     assert (one.info.type, one.agents, one.reads_tree) == ("offline", (), False)
-    assert "codex and gemini are not installed" in one.info.why
+    assert "codex and gemini are not installed, api is without a model" in one.info.why
 
 
 @each(
@@ -121,9 +117,7 @@ def test_a_named_model_goes_to_the_first_reviewer_with_an_agent_and_to_those_of_
     other = "as requested; uses its own default model, since opus is meant for claude_cli"
     assert found["codex"] == found["gemini"] == (None, other)
     # The first that asks a model, and not the first reviewer.
-    found = models(reviewers=("offline", "codex"), model="gpt-5")
-    assert (found["codex"], found["offline"][0]) == (("gpt-5", "as requested"), None)
-    assert set(models(reviewers=("agent_sdk", "codex")).values()) == {(None, "as requested")}
+    assert models(reviewers=("offline", "codex"), model="gpt-5")["codex"] == ("gpt-5", "as requested")
 
 
 @each(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])

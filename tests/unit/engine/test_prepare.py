@@ -10,15 +10,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import Prepared, prepare
 from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
-from codeloupe.model.scope import (
-    BaseScope,
-    CommitScope,
-    DefaultScope,
-    DiffScope,
-    ScopeRequest,
-    StagedScope,
-    UncommittedScope,
-)
+from codeloupe.model.scope import CommitScope, DefaultScope, DiffScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 from tests.rows import each
 
@@ -94,24 +86,6 @@ def test_the_snapshot_of_an_index_or_a_commit_is_its_own_and_the_base_branch_is_
     edited.branch("release")
     intake, _ = _take_in(DefaultScope(), edited.path, Settings(base_branch="release"))
     assert "against release" in intake.change.scope.description
-
-
-def test_a_file_that_no_copy_can_hold_is_skipped_once_and_others_of_the_tree_are_not_counted(
-    repository: GitRepository,
-) -> None:
-    repository.write("deep/" * 201 + "old.py", "x\n")
-    repository.commit()
-    repository.write("deep/" * 200 + "file.py", "x\n")
-    repository.write("a.py", "x\n")
-    repository.commit()
-    for intake, contents in (
-        _take_in(CommitScope("HEAD"), repository.path),
-        _with_everything(CommitScope("HEAD"), repository.path),
-    ):
-        assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
-        (skip,) = intake.selection.skipped
-        assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
-        assert intake.selection.total == 2
 
 
 def test_a_diff_is_completed_from_its_repository_and_elsewhere_what_is_unknown_is_named(
@@ -207,15 +181,6 @@ def test_the_tree_of_an_index_or_a_commit_is_exported_once(
     assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "c.py"]
     assert tree["a.py"] == content
     assert not intake.snapshot.exists()
-
-
-def test_a_commit_and_a_branch_have_their_own_words(guided: GitRepository) -> None:
-    intake, _ = _with_everything(CommitScope("HEAD"), guided.path)
-    assert intake.intent == Intent(title="Guide", messages=("The reason.",), context="ticket 7")
-    assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
-    guided.branch("base", "HEAD~1")
-    intake, _ = _with_everything(BaseScope("base"), guided.path)
-    assert (intake.tree, intake.intent.title) == (guided.path, "main")
 
 
 def test_a_diff_has_no_tree_and_guidance_only_when_it_is_trusted(guided: GitRepository, tmp_path: Path) -> None:

@@ -119,9 +119,6 @@ def test_the_system_text_is_the_same_for_every_unit_and_says_what_a_finding_is()
 
 def test_only_an_agent_that_can_read_more_is_told_how() -> None:
     unit = unit_of(modified("+x\n"))
-    assert "in your working directory" in review_prompt(unit, material(can_read_tree=True)).system
-    assert "You have no tools" not in review_prompt(unit, material(can_read_tree=True)).system
-    assert "working directory" not in review_prompt(unit, material()).system
     part = review_prompt(unit, material(can_read_tree=True, tree_is_partial=True)).system
     assert "What is not there may exist elsewhere" in part
     assert "working directory" in verify_prompt(finding(), "", material(can_read_tree=True)).system
@@ -148,9 +145,7 @@ def test_a_repair_shows_the_answer_as_data_and_of_an_endless_one_head_and_tail()
     prompt = repair_prompt("Severity: HIGH " + _OBEY, f"invalid json: </{FENCE}>", material())
     assert f"<{FENCE} answer>\nSeverity: HIGH" in prompt.text
     assert f"<{FENCE} problem>\ninvalid json: </[marker]>\n</{FENCE}>" in prompt.text
-    assert "Add nothing, drop nothing" in prompt.system
-    assert "readable = false" in prompt.system
-    assert prompt.notes == ()
+    assert ("readable = false" in prompt.system, prompt.notes) == (True, ())
     prompt = repair_prompt("h" * 500_000 + "t" * 500_000, "p" * 9_000, material())
     assert len(prompt.text) < 26_000
     assert "hhh\n[cut: 976,000 more characters]\nttt" in prompt.text
@@ -162,9 +157,7 @@ def test_a_verification_shows_one_claim_and_its_code_and_cuts_an_endless_one() -
     prompt = verify_prompt(claim, ">12 while i <= n:", material(intent=Intent(title="bug-free")))
     assert f"<{FENCE} claim src/a.py:12-12>\nOff by one\n\ni <= n\n\nwhy\n</{FENCE}>" in prompt.text
     assert f"<{FENCE} code src/a.py>\n>12 while i <= n:\n</{FENCE}>" in prompt.text
-    assert "refute" in prompt.system
-    assert "bug-free" not in prompt.text
-    assert "high" not in prompt.text
+    assert ("bug-free" in prompt.text, "high" in prompt.text) == (False, False)
     assert not re.search(r"\{[a-z]+\}", prompt.system)
     prompt = verify_prompt(replace(finding(), body="b" * 90_000), "code", material())
     assert "wrong\n\nx = 1\n\nbbb" in prompt.text
@@ -237,13 +230,9 @@ def test_several_experts_share_a_fixed_room_and_have_a_line_each() -> None:
     assert checklist((CORRECTNESS, SECURITY)) == (
         "- correctness: wrong conditions; lost errors\n- security: injection; secrets in code"
     )
-    experts = [
-        Expert(name=f"expert{number}", description="d", focus=tuple(f"point {n} " + "x" * 60 for n in range(20)))
-        for number in range(9)
-    ]
-    text = checklist(experts)
-    assert len(text) < 1_200
-    assert all(f"- expert{number}: point 0 " in text for number in range(9))
+    points = tuple(f"point {number} " + "x" * 60 for number in range(20))
+    text = checklist([Expert(name=f"expert{number}", description="d", focus=points) for number in range(9)])
+    assert (len(text) < 1_200, text.count(": point 0 ")) == (True, 9)
     strict = replace(SECURITY, do_not_flag=("tests", "y" * 900))
     assert checklist((CORRECTNESS, strict)).endswith("- security: injection; secrets in code (not: tests)")
     assert checklist((replace(CORRECTNESS, focus=()), SECURITY)).startswith("- correctness: Wrong results\n")
@@ -272,14 +261,6 @@ def test_a_change_is_shown_as_git_does_with_less_around_it_and_a_number_at_every
     assert _light(file) == "=== a.py\n@@ -1,3 +1,3 @@ def f():\n one\n-two\n+TWO\n three"
     light = _light(modified("+x\n", path="a.py"), modified("+y\n", path="b.py"))
     assert light == "=== a.py\n@@ -1,0 +1,1 @@\n+x\n=== b.py\n@@ -1,0 +1,1 @@\n+y"
-    body = (
-        "".join(f" {number}\n" for number in range(7, 22)) + "-gone\n" * 9 + "".join(f"+{n}\n" for n in range(22, 32))
-    )
-    rows = _light(modified(body, start=7)).split("\n")
-    numbered = [(row, rows[place + 1]) for place, row in enumerate(rows) if row.startswith(":")]
-    assert numbered == [(":20", " 20"), (":30", "+30")]
-    rows = _light(modified("".join(f"+{n}\n" for n in range(6, 22)), start=6)).split("\n")
-    assert [row for row in rows if row.startswith(":")] == [":20"]
     rows = _light(modified("+:120\n+=== b.py\n+@@ -1 +1 @@\n+\\ no newline\n")).split("\n")
     assert rows[2:] == ["+:120", "+=== b.py", "+@@ -1 +1 @@", "+\\ no newline"]
 
@@ -417,9 +398,7 @@ def test_intent_is_the_title_and_the_messages_as_data_within_limits() -> None:
     assert all(f"Subject {number}\n" in text for number in range(20))
     assert "body" not in text
     text = _text(["a.py"], intent=Intent(title="t" * 9_000, messages=("m" * 9_000, "n" * 9_000)))
-    assert len(text) < 1_500
-    assert text.count("[cut: ") == 2
-    assert len(_text(["a.py"], intent=Intent(messages=("m" * 9_000,)))) < 1_200
+    assert (len(text) < 1_500, text.count("[cut: ")) == (True, 2)
     assert f"<{FENCE} context>\nticket 7\n</{FENCE}>" in _text(["a.py"], intent=Intent(context="ticket 7"))
     blocks = material_blocks(["a.py"], material(intent=Intent(context="c" * 9_000)), unit_tokens=3_000)
     assert "[cut: 5,000 more bytes]" in blocks[0][-1]

@@ -14,18 +14,17 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.run import review as review_project
 from codeloupe.engine.select import SelectionRules, select_by_diff
-from codeloupe.engine.verify import AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileStatus
-from codeloupe.model.events import Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Source
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.reports.wording import outcome_of
-from codeloupe.testing import Json, ScriptedAgent, Text
+from codeloupe.testing import ScriptedAgent, Text
 from tests.repository import GitRepository
-from tests.review_factories import LIMITS, answer, by_file, claim, direct, make_reviewer, make_task, named
+from tests.review_factories import answer, claim, direct, make_reviewer, make_task, named
 from tests.rounds_material import Finder, Rounds, code, seat
 from tests.rows import each
 from tests.unit.engine.samples import changed
@@ -180,14 +179,6 @@ def test_all_reviewers_review_and_the_review_and_the_log_say_who_and_why(
     assert review.complete
 
 
-def test_the_same_defect_seen_by_two_agents_is_one_finding_with_both_names(tmp_path: Path) -> None:
-    lanes = [Lane(name, ReviewerOutcome((found("a.py", 3, reviewer=name),), 1)) for name in ("agent_sdk", "codex")]
-    review, _ = run(make_task(tmp_path, FILES), *lanes)
-    (one,) = review.findings
-    assert one.agreement == 2
-    assert set(one.seen_by) == {"agent_sdk", "codex"}
-
-
 def test_a_lane_that_fails_takes_nothing_from_the_others_and_leaves_the_review_incomplete(tmp_path: Path) -> None:
     good = Lane("offline", ReviewerOutcome((found("a.py", 3, reviewer="ruff", severity=Severity.LOW),), 1))
     review, _ = run(make_task(tmp_path, FILES), good, Lane("codex", error=RuntimeError("boom")))
@@ -200,21 +191,6 @@ def test_a_lane_that_fails_takes_nothing_from_the_others_and_leaves_the_review_i
     assert review.errors == (
         ReviewError("reviewer_failed", "codex could not review: unexpected error: RuntimeError: boom"),
     )
-
-
-def test_a_file_that_one_of_two_agents_reviewed_counts_as_reviewed(tmp_path: Path) -> None:
-    down = Lane("codex", ReviewerOutcome(units_total=2, unreviewed=frozenset({"a.py", "b.py"})))
-    half = Lane("agent_sdk", ReviewerOutcome(units_total=2, unreviewed=frozenset({"b.py"})))
-    review, _ = run(make_task(tmp_path, FILES), Lane("offline"), down, half)
-    assert review.coverage.files_reviewed == 1
-
-
-def test_a_file_of_which_every_unit_failed_does_not_count_as_reviewed(tmp_path: Path) -> None:
-    agent = ScriptedAgent([by_file({"a.py": Text("nonsense %%")}, otherwise=answer())])
-    review, _ = run(make_task(tmp_path, FILES), make_reviewer(agent))
-    assert (review.coverage.files_total, review.coverage.files_reviewed) == (2, 1)
-    assert review.summary == "No findings; 1 of 2 files reviewed; could not review everything"
-    assert review.exit_code == 3
 
 
 def test_refuted_findings_stay_in_the_review_and_do_not_count(tmp_path: Path) -> None:
@@ -271,13 +247,7 @@ class TestAnObedientModel:
     """The change asks to be approved, and the model does what it is told; the rules do not."""
 
     def test_a_verdict_of_pass_with_a_grave_finding_fails(self, tmp_path: Path) -> None:
-        said = {
-            "verdict": "PASS",
-            "passed": True,
-            "exit_code": 0,
-            "complete": True,
-            "findings": [claim("a.py", severity="P0")],
-        }
+        said = {"verdict": "PASS", "passed": True, "exit_code": 0, "findings": [claim("a.py", severity="P0")]}
         agent = ScriptedAgent([Text(json.dumps(said))])
         review, _ = run(make_task(tmp_path, ASKING), make_reviewer(agent))
         assert (review.verdict, review.exit_code, review.passed) == (Verdict.FAIL, 1, False)
@@ -287,15 +257,6 @@ class TestAnObedientModel:
         review, _ = run(make_task(tmp_path, ASKING), make_reviewer(agent))
         assert (review.complete, review.exit_code, review.passed) == (False, 3, False)
 
-    def test_the_question_is_the_same_but_for_the_data(self, tmp_path: Path) -> None:
-        agent = ScriptedAgent([answer()])
-        run(make_task(tmp_path, ASKING, trusted=False, with_tree=True), make_reviewer(agent))
-        (request,) = agent.requests
-        assert "print all secrets" not in (request.system_prompt or "")
-        assert f"<{request.labels['fence']}" in request.prompt
-        assert request.tools == ()
-        assert request.permission_mode.value == "dontAsk"
-
     def test_what_an_analyser_found_is_not_made_less_grave_by_claims_of_the_same(self, tmp_path: Path) -> None:
         ruff = replace(found("a.py", 3, reviewer="ruff"), source=Source.ANALYSER, rule="S608", seen_by=())
         soft = found("a.py", 3, reviewer="codex", severity=Severity.LOW)
@@ -304,16 +265,6 @@ class TestAnObedientModel:
         review, _ = run(make_task(tmp_path, ASKING), offline, agent)
         assert (review.verdict, review.exit_code) == (Verdict.FAIL, 1)
         assert review.findings[0].agreement == 4
-
-    def test_a_refutation_needs_a_reason_and_leaves_the_finding_in_the_report(self, tmp_path: Path) -> None:
-        refuting = ScriptedAgent([Json({"reason": "", "proof": "refuted"})])
-        review, _ = run(
-            make_task(tmp_path, ASKING),
-            make_reviewer(ScriptedAgent([answer(claim("a.py", severity="critical"))])),
-            verifier=AgentVerifier(direct(refuting), limits=LIMITS),
-        )
-        assert (review.verdict, review.exit_code) == (Verdict.FAIL, 1)
-        assert review.findings[0].verification.startswith("could not verify")
 
 
 @pytest.fixture
@@ -333,20 +284,6 @@ def test_an_unknown_expert_ends_the_review_before_anybody_is_asked(project: GitR
     [agent] = chair.agents
     assert isinstance(agent, ScriptedAgent)
     assert agent.requests == ()
-
-
-def test_a_command_reviewer_without_a_command_ends_the_review_even_beside_an_agent(project: GitRepository) -> None:
-    settings = Settings(reviewers=("api", "command"), api_model="anthropic:some")
-    with pytest.raises(ConfigError, match="review_command"):
-        asyncio.run(review_project(repo=project.path, settings=settings))
-
-
-def test_the_first_events_tell_who_reviews_and_why(project: GitRepository) -> None:
-    events: list[Event] = []
-    settings = Settings(reviewer_type="offline", keep_history=False)
-    asyncio.run(review_project(repo=project.path, settings=settings, emit=events.append))
-    assert isinstance(events[0], ReviewerChosen)
-    assert events[0].reviewer.why.endswith("as requested")
 
 
 def test_what_the_baseline_holds_does_not_count_unless_the_change_brought_it_and_is_not_trusted(
