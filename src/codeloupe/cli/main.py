@@ -78,12 +78,12 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
 
 
 def _print_about_us(arguments: argparse.Namespace) -> int:
+    text = f"codeloupe {__version__}"
     if arguments.verb == "completion":
         import shtab
 
-        print(shtab.complete(build_parser(list(VERBS)), shell=arguments.shell))
-    else:
-        print(f"codeloupe {__version__}")
+        text = shtab.complete(build_parser(list(VERBS)), shell=arguments.shell)
+    print(text)
     return 0
 
 
@@ -153,12 +153,11 @@ def _open_standard_streams() -> None:
     # Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            mode = os.O_RDONLY if number == 0 else os.O_WRONLY
-            opened = os.open(os.devnull, mode)
+            opened = os.open(os.devnull, os.O_WRONLY if number else os.O_RDONLY)
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
     sys.stderr = _Forgiving(sys.stderr)
 
 

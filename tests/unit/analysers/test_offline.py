@@ -37,8 +37,6 @@ Behaviour = Callable[[AnalysisTarget], Awaitable[AnalyserReport]]
 class ScriptedAnalyser(Analyser):
     """An analyser that does what the test says, on files with one ending, and remembers its target."""
 
-    needs_only_added_lines = False
-
     def __init__(self, behaviour: Behaviour, *, name: str = "scripted", ending: str = "") -> None:
         self._behaviour = behaviour
         self.name = name

@@ -405,12 +405,14 @@ class TestOneAgentCall:
     ],
 )
 def test_on_a_terminal_the_environment_decides(
-    terminal: Terminal, environment: dict[str, str], mode: ProgressMode
+    terminal: Terminal, environment: dict[str, str], mode: ProgressMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert choose_mode(stream=terminal.stream, environment=environment) is mode
-    assert choose_mode(quiet=True, stream=terminal.stream, environment=environment) is ProgressMode.SILENT
-    assert choose_mode(logs=True, stream=terminal.stream, environment=environment) is ProgressMode.PLAIN
-    assert choose_mode(stream=io.StringIO(), environment=environment) is ProgressMode.PLAIN
+    for name in ("TERM", "CI"):
+        monkeypatch.setenv(name, environment.get(name, ""))
+    assert choose_mode(stream=terminal.stream) is mode
+    assert choose_mode(quiet=True, stream=terminal.stream) is ProgressMode.SILENT
+    assert choose_mode(logs=True, stream=terminal.stream) is ProgressMode.PLAIN
+    assert choose_mode(stream=io.StringIO()) is ProgressMode.PLAIN
 
 
 @pytest.mark.program
