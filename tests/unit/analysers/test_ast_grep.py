@@ -232,12 +232,6 @@ def test_a_machine_that_is_stuck_makes_no_file_slow(tmp_path: Path, monkeypatch:
     assert report.failed == {}
 
 
-def test_a_missing_temporary_directory_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))  # what a vanished TMPDIR looks like
-    with pytest.raises(AnalyserFailed, match="could not be given its files"):
-        scan(tmp_path, {"a.js": EVAL})
-
-
 def test_code_cannot_hide_after_a_closing_tag(tmp_path: Path) -> None:
     codes = [
         "<?php // done ?><?= eval($x) ?>",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from codeloupe.analysers.interface import (
     Issue,
     is_prose_file,
     is_test_file,
-    read_regular_file,
 )
 from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
@@ -109,7 +107,9 @@ def review(
 
 def test_a_finding_carries_the_issue_its_place_and_the_verbatim_line(tmp_path: Path) -> None:
     change = written(tmp_path, "a.py", "one\n    two = 2  # x\nthree\n")
-    (finding,) = review(tmp_path, [change], reporting(issue(2))).findings
+    high = replace(issue(3, rule="high"), severity=Severity.HIGH)
+    finding, *others = review(tmp_path, [change], reporting(issue(3, rule="low"), high, issue(2))).findings
+    assert [other.rule for other in others] == ["high", "low"]
     assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
     assert finding.evidence == "    two = 2  # x"
     assert (finding.title, finding.body, finding.suggestion) == ("A title", "A body.", "A suggestion")
@@ -136,17 +136,6 @@ def test_evidence_is_readable_and_at_most_five_lines_and_a_thousand_characters(t
     many, wide, odd = review(tmp_path, [change], reporting(issue(2, 19), issue(20), issue(21))).findings
     assert many.evidence == "line 2\nline 3\nline 4\nline 5\nline 6"
     assert (wide.evidence, odd.evidence) == ("x" * 1000, "caf\ufffd = 1")
-
-
-def test_findings_are_sorted_by_file_line_and_severity(tmp_path: Path) -> None:
-    files = [written(tmp_path, name, "1\n2\n") for name in ("b.py", "a.py")]
-    low = replace(issue(1, file="b.py", rule="low"), severity=Severity.LOW)
-    high = replace(issue(1, file="b.py", rule="high"), severity=Severity.HIGH)
-
-    outcome = review(tmp_path, files, reporting(low, high, issue(2, file="a.py"), issue(1, file="a.py")))
-
-    order = [(found.file, found.line_start, found.severity.label) for found in outcome.findings]
-    assert order == [("a.py", 1, "medium"), ("a.py", 2, "medium"), ("b.py", 1, "high"), ("b.py", 1, "low")]
 
 
 @pytest.mark.program
@@ -190,21 +179,24 @@ FAILURES = [
     (AnalyserFailed("it broke", analyser="broken", hint="mend it"), "it broke (mend it)"),
     (ProcessTimedOut("broken did not finish", program="broken"), "broken did not finish"),
     (ZeroDivisionError("division by zero"), "it crashed with ZeroDivisionError: division by zero"),
+    (None, "it did not finish within 0.2 s (raise the time limit, or review less at once)"),
 ]
 
 
 @each(("error", "reason"), FAILURES)
-def test_an_analyser_that_fails_is_told_and_takes_nothing_from_the_others(
-    tmp_path: Path, error: Exception, reason: str
+def test_an_analyser_that_fails_or_hangs_takes_nothing_from_the_others(
+    tmp_path: Path, error: Exception | None, reason: str
 ) -> None:
     async def broken(_: AnalysisTarget) -> AnalyserReport:
-        raise error
+        if error is None:
+            await asyncio.Event().wait()
+        raise error or AssertionError
 
     files = [written(tmp_path, name, "1\n") for name in ("a.py", "b.py")]
     events: list[Event] = []
-
-    outcome = review(tmp_path, files, ScriptedAnalyser(broken, name="broken"), reporting(issue(1)), events=events)
-
+    limits = {} if error else {"timeout_seconds": 0.2}
+    analysers = (ScriptedAnalyser(broken, name="broken"), reporting(issue(1)))
+    outcome = review(tmp_path, files, *analysers, events=events, **limits)
     assert [found.reviewer for found in outcome.findings] == ["scripted"]
     assert outcome.units_failed == (FailedUnit("broken", ("a.py", "b.py"), reason),)
     assert [(item.kind, item.message) for item in outcome.errors] == [
@@ -214,20 +206,6 @@ def test_an_analyser_that_fails_is_told_and_takes_nothing_from_the_others(
     finished = {event.lane: event for event in events if isinstance(event, LaneFinished)}
     assert finished["broken"].failure == reason
     assert (finished["scripted"].findings, finished["scripted"].failure) == (1, None)
-
-
-def test_an_analyser_that_hangs_is_ended_at_the_time_limit(tmp_path: Path) -> None:
-    async def forever(_: AnalysisTarget) -> AnalyserReport:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    change = written(tmp_path, "a.py", "1\n")
-
-    outcome = review(tmp_path, [change], ScriptedAnalyser(forever, name="slow"), timeout_seconds=0.05)
-
-    (unit,) = outcome.units_failed
-    assert "did not finish within 0.05 s" in unit.reason
-    assert len(outcome.errors) == 1
 
 
 def test_a_file_that_an_analyser_could_not_read_is_a_failed_unit(tmp_path: Path) -> None:
@@ -294,20 +272,6 @@ def test_an_analyser_gets_only_the_files_it_accepts_and_their_added_lines(tmp_pa
     assert len(events) == 1
 
 
-def test_all_analysers_run_at_the_same_time(tmp_path: Path) -> None:
-    async def together() -> ReviewerOutcome:
-        barrier = asyncio.Barrier(3)
-
-        async def behaviour(_: AnalysisTarget) -> AnalyserReport:
-            await barrier.wait()
-            return AnalyserReport()
-
-        reviewer = OfflineReviewer([ScriptedAnalyser(behaviour, name=str(number)) for number in range(3)], why="")
-        return await reviewer.review(task_of(tmp_path, [written(tmp_path, "a.py", "1\n")]), lambda _: None)
-
-    assert asyncio.run(together()).units_failed == ()
-
-
 def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) -> None:
     ended: list[str] = []
 
@@ -341,15 +305,3 @@ def test_tests_and_prose_are_known_by_their_directory_or_name() -> None:
     prose = ["README.md", "docs/conf.py", "examples/a.py", ".env.example", "locales/de.json"]
     others = ["src/a.py", "docker/a.yaml", "md", "document.py"]
     assert [path for path in (*prose, *others) if is_prose_file(path)] == prose
-
-
-def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
-    regular, link, pipe = tmp_path / "regular", tmp_path / "link", tmp_path / "pipe"
-    regular.write_bytes(b"content")
-    link.symlink_to(regular)
-    os.mkfifo(pipe)
-    assert read_regular_file(regular) == b"content"
-    for other in (link, pipe, tmp_path, tmp_path / "missing"):
-        with pytest.raises(OSError) as caught:  # noqa: PT011 - which of its kinds depends on the system
-            read_regular_file(other)
-        assert caught.value.strerror

@@ -183,12 +183,6 @@ class TestPlainLines:
         assert len(written) == 9
         assert len(text) < 3_500
 
-    def test_they_fit_the_encoding_of_the_stream(self) -> None:
-        raw = io.BytesIO()
-        stream = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
-        shown(ProgressMode.PLAIN, events.Warned("日本 é"), stream=stream)
-        assert raw.getvalue() == b"codeloupe: warning: \\u65e5\\u672c \\xe9\n"
-
 
 class TestNobodyIsDisturbed:
     def test_by_an_event_that_cannot_be_shown(self) -> None:
@@ -289,11 +283,6 @@ class TestTheLiveLine:
         assert "codeloupe: Reading" not in text
         assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
         assert text.endswith("\x1b[2K")
-
-    def test_no_color_is_respected(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("NO_COLOR", "1")
-        shown(ProgressMode.LIVE, events.Warned("plain"), stream=terminal.stream)
-        assert "\x1b[33m" not in terminal.text()
 
 
 def test_of_one_agent_call_a_last_failure_is_said_only_by_whoever_takes_over() -> None:
