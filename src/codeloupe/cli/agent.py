@@ -107,9 +107,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
 def _read(name: Path | str) -> str:
     what = "standard input" if name == "-" else str(name)
     # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
-    most = 64 * 1024**2
-    data = options.read_input(name, what, most=most, unreadable="give a readable file", too_large="send less at once")
-    return options.decode_input(data, what)
+    return options.read_text(name, what, 64 * 1024**2, "give a readable file", "send less at once")
 
 
 def _schema(path: Path | None) -> dict[str, Any] | None:

@@ -1,7 +1,4 @@
-"""Where errors meet people: one sentence, one hint, an exit code; and a log file for what should not have happened.
-
-It loads when there is trouble.
-"""
+"""Where errors meet people: one sentence, one hint, an exit code; and a log file for what should not have happened."""
 
 from __future__ import annotations
 

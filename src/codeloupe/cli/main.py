@@ -162,11 +162,7 @@ def _open_standard_streams() -> None:
 
 
 class _Forgiving(io.TextIOWrapper):
-    """A stream that takes what is written to it even when its disk is full, its reader has left or it is closed.
-
-    Nobody would hear of it, and that must not change how a command ends. The display draws in a thread of its own,
-    where a failure could not be caught otherwise.
-    """
+    """A stream that takes what is written to it even when its disk is full, its reader has left or it is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)

@@ -83,10 +83,7 @@ def add_scope(parser: Parser) -> None:
 
 
 def scope_of(arguments: argparse.Namespace) -> scope.ScopeRequest:
-    """The scope the options name; words that are no range, and so name files, are left in `arguments.guessed`.
-
-    Raises UsageError for two scopes at once or a diff that cannot be read.
-    """
+    """The scope the options name; words that name files are left in `arguments.guessed`. Raises UsageError."""
     # Two dots that are no step to the folder above, and no file has that name.
     dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
     ranges = [word for word in arguments.words if dots.search(word) and not os.path.lexists(arguments.repo / word)]
@@ -110,13 +107,10 @@ def scope_of(arguments: argparse.Namespace) -> scope.ScopeRequest:
         return next(iter(asked.values()), scope.DefaultScope())
     shown = "from standard input" if diff == "-" else diff
     unreadable, too_large = "give --diff-file a readable file, or -", "make smaller diffs, such as one for each folder"
-    what = f"the diff {shown}"
-    return scope.DiffScope(
-        shown, read_input(diff, what, most=_MAX_DIFF_BYTES, unreadable=unreadable, too_large=too_large)
-    )
+    return scope.DiffScope(shown, _read(diff, f"the diff {shown}", _MAX_DIFF_BYTES, unreadable, too_large))
 
 
-def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_large: str) -> bytes:
+def _read(name: Path | str, what: str, most: int, unreadable: str, too_large: str) -> bytes:
     """What is in a file, or in standard input for `-`. Raises UsageError, with one of two hints."""
     try:
         # One byte more than may be, so that a larger file is not taken for a shorter one.
@@ -133,10 +127,10 @@ def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_l
     return data
 
 
-def decode_input(data: bytes, what: str) -> str:
-    """The text of what was read. Raises UsageError."""
+def read_text(name: Path | str, what: str, most: int, unreadable: str, too_large: str) -> str:
+    """The text of a file, or of standard input for `-`. Raises UsageError, with one of two hints."""
     try:
-        return data.decode("utf-8")
+        return _read(name, what, most, unreadable, too_large).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8") from error
 
@@ -150,10 +144,7 @@ class Look(TypedDict):
 
 
 def look_of(color: str, *, to_file: bool = False) -> Look:
-    """How to show text on stdout, or in a file, where there is neither colour nor a poor encoding.
-
-    Without a choice, NO_COLOR and FORCE_COLOR decide, and whether it is a terminal.
-    """
+    """How to show text on stdout, or in a file; NO_COLOR and FORCE_COLOR count where nothing was chosen."""
     terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     wanted = terminal if os.environ.get("FORCE_COLOR") in (None, "", "0") else True
     colored = color == "always" if color != "auto" else wanted and not os.environ.get("NO_COLOR")

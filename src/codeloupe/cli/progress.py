@@ -38,10 +38,7 @@ class ProgressMode(Enum):
 
 
 def choose_mode(*, quiet: bool = False, logs: bool = False, stream: TextIO | None = None) -> ProgressMode:
-    """Silent when asked to be quiet; live on a terminal that can redraw a line, outside CI; plain lines elsewhere.
-
-    A log writes to the same terminal, and would tear a line that is redrawn.
-    """
+    """Live on a terminal that can redraw a line, outside CI and without a log on it; plain lines elsewhere."""
     if quiet:
         return ProgressMode.SILENT
     in_ci = os.environ.get("CI", "").strip().lower() not in ("", "0", "false", "no", "off")

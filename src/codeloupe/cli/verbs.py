@@ -79,10 +79,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def write_result(text: str, *, holds_commands: bool = False) -> None:
-    """Write a finished result to stdout as UTF-8, whatever the locale. Raises OutputError, or that nobody reads.
-
-    In CI nothing in it is a command to the CI system, unless it `holds_commands` that are ours.
-    """
+    """Write a result to stdout as UTF-8; in CI without commands but those that it `holds`. Raises OutputError."""
     if not holds_commands and any(os.environ.get(name) for name in _SIGNS_OF_CI):
         text = for_ci_log(text)
     try:
@@ -159,10 +156,7 @@ def size_of(count: int) -> str:
 
 
 def set_up_logging(*, verbose: bool = False, debug: bool = False) -> None:
-    """Log to stderr when asked, with `debug` also what is sent to agents and what they answer.
-
-    Without either the library's records go nowhere, since events say the same.
-    """
+    """Log to stderr when asked, with `debug` also what is sent to agents; else records go nowhere."""
     logger = logging.getLogger("codeloupe")
     if not verbose and not debug:
         logger.addHandler(logging.NullHandler())
