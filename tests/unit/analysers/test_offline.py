@@ -62,17 +62,8 @@ def reporting(*issues: Issue, failed: Mapping[str, str] | None = None, **more: s
 def issue(
     line: int, end: int | None = None, *, rule: str = "rule", file: str = "a.py", title: str = "A title"
 ) -> Issue:
-    return Issue(
-        file=file,
-        line_start=line,
-        line_end=end or line,
-        rule=rule,
-        severity=Severity.MEDIUM,
-        category="correctness",
-        title=title,
-        body="A body.",
-        suggestion="a suggestion",
-    )
+    words = {"category": "correctness", "title": title, "body": "A body.", "suggestion": "a suggestion"}
+    return Issue(file=file, line_start=line, line_end=end or line, rule=rule, severity=Severity.MEDIUM, **words)
 
 
 def written(root: Path, name: str, content: str | bytes, *, added: range | None = None) -> FileChange:
@@ -250,9 +241,7 @@ def test_no_link_leads_out_of_the_snapshot(tmp_path: Path) -> None:
     (root / "link.py").symlink_to(outside / "a.py")
     (root / "directory").symlink_to(outside)
     names = ("link.py", "directory/a.py", "../outside/a.py", str(outside / "a.py"), "nul\0.py")
-
     outcome = review(root, [changed(name, b"print(unknown)\n") for name in names], RuffAnalyser())
-
     assert outcome.findings == ()
     assert {unit.files[0] for unit in outcome.units_failed} == set(names)
 
@@ -261,9 +250,7 @@ def test_an_analyser_gets_only_the_files_it_accepts_and_their_added_lines(tmp_pa
     files = [written(tmp_path, "a.py", "1\n2\n3\n", added=range(2, 4)), written(tmp_path, "a.js", "1\n")]
     python, nothing = reporting(ending=".py"), reporting(ending=".go")
     events: list[Event] = []
-
     outcome = review(tmp_path, files, python, nothing, trusted=True, timeout_seconds=7.0, events=events)
-
     (target,) = python.targets
     assert (target.root, target.files, target.added_lines) == (tmp_path, ("a.py",), {"a.py": frozenset({2, 3})})
     assert (target.trusted, target.timeout_seconds) == (True, 7.0)

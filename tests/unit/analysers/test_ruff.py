@@ -73,9 +73,7 @@ def test_a_defect_is_reported_with_its_severity_and_category(tmp_path: Path) -> 
         ("names = [\n    'a'\n    'b',\n    'c',\n]\n", "ISC004", Severity.MEDIUM, "correctness"),
         ("breakpoint()\n", "T100", Severity.MEDIUM, "reliability"),
     ]
-
     report = check(tmp_path, {f"{rule}.py": code for code, rule, _, _ in defects})
-
     found = {issue.rule: issue for issue in report.issues if issue.file == f"{issue.rule}.py"}
     assert {rule: (issue.severity, issue.category, issue.body) for rule, issue in found.items()} == {
         rule: (severity, category, ruff_rules()[rule].why) for _, rule, severity, category in defects
