@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,11 +13,47 @@ from typing import Any
 
 import yaml
 
-from tests.ci_expression import evaluated, inserted
-
 PROJECT = Path(__file__).resolve().parent.parent
 ACTION = PROJECT / "action.yml"
 _BASH = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail")
+_TOKEN = re.compile(r"\s*(?:('[^']*')|(==|!=|&&|\|\||[()])|([A-Za-z_][\w.-]*))\s*")
+
+
+def evaluated(expression: str, contexts: Mapping[str, Any]) -> Any:
+    """The value of the part of GitHub's expressions that our files use: paths, texts, comparisons, and, or, brackets.
+
+    A value that is not there is None, as on a runner. Raises ValueError for what is not understood, so that no test
+    passes by mistake.
+    """
+
+    def value(path: str) -> Any:
+        found: Any = contexts
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return found
+
+    def translated(token: re.Match[str]) -> str:
+        if token[3] and token[3].split(".", 1)[0] not in contexts:
+            raise ValueError(f"{token[3]} is no context")
+        signs = {"&&": " and ", "||": " or "}
+        return f"value({token[3]!r})" if token[3] else signs.get(token[2], token[2]) if token[2] else token[1]
+
+    if not re.fullmatch(f"(?:{_TOKEN.pattern})+", expression.strip()):
+        raise ValueError(f"{expression!r} is not understood")
+    try:
+        return eval(_TOKEN.sub(translated, expression.strip()), {"__builtins__": {}, "value": value})
+    except SyntaxError as error:
+        raise ValueError(f"{expression!r} is not an expression") from error
+
+
+def inserted(template: object, contexts: Mapping[str, Any]) -> str:
+    """A text with its `${{ }}` filled in, as a runner hands it over in a variable."""
+
+    def text(found: re.Match[str]) -> str:
+        value = evaluated(found[1], contexts)
+        return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    return re.sub(r"(?s)\$\{\{(.*?)\}\}", text, str(template))
 
 
 def read_yaml(path: Path) -> Any:
@@ -29,8 +66,6 @@ def read_yaml(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """How one step ended."""
-
     name: str
     exit_code: int
     said: str
@@ -51,7 +86,6 @@ class ActionEnd:
         return next((step.exit_code for step in self.steps if step.exit_code), 0)
 
     def step(self, name: str) -> StepEnd:
-        """One of those that ran."""
         return next(step for step in self.steps if step.name == name)
 
 
@@ -105,12 +139,8 @@ class Runner:
             check=False,
         )
         rows = [line.partition("=") for line in output.read_text(encoding="utf-8").splitlines()]
-        return StepEnd(
-            step["name"],
-            completed.returncode,
-            completed.stdout.decode("utf-8", "replace"),
-            {name: value for name, _, value in rows},
-        )
+        said = completed.stdout.decode("utf-8", "replace")
+        return StepEnd(step["name"], completed.returncode, said, {name: value for name, _, value in rows})
 
     def _environment(self, output: Path) -> dict[str, str]:
         return {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PROJECT = Path(__file__).resolve().parent.parent
 DOCS = PROJECT / "docs"
@@ -19,9 +19,8 @@ _FILE_NAME = re.compile(r"^# ([\w./-]+\.(?:ya?ml|json|md))\n")
 _SHELL = ("", "sh")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block; `line` is where it begins in its page, `file` the name that its first line gives it."""
+class Block(NamedTuple):
+    """A fenced block; `line` is where it begins in its page."""
 
     page: Path
     line: int
@@ -40,8 +39,7 @@ class Block:
         return self.text.startswith("#!")
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One line that a reader types, joined where it goes on in the next one."""
 
     block: Block
@@ -57,7 +55,6 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     return [Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2]) for found in _FENCE.finditer(text)]
 
@@ -71,12 +68,10 @@ def commands(block: Block) -> list[Command]:
 
 
 def spans(page: Path) -> list[str]:
-    """The code within sentences and tables."""
     return _SPAN.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
 def links(page: Path) -> list[str]:
-    """Where the links and pictures of a page lead."""
     return _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
@@ -87,7 +82,4 @@ def anchors(page: Path) -> set[str]:
 
 
 def all_commands() -> Iterator[Command]:
-    """The commands of all pages."""
-    for page in PAGES:
-        for block in blocks(page):
-            yield from commands(block)
+    return (command for page in PAGES for block in blocks(page) for command in commands(block))

@@ -49,16 +49,9 @@ FINDING = {
 SCHEMA = '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}'
 FULL_NAME = "octo/demo"
 PULL_REQUESTS = (7, 12)
-_REVIEWED_CODE = "cuont(prices)"
-_ASKS_TO_REFUTE = "Try to refute the claim"
-_PAGE_STEP = "Say in three sentences what this repository is for."
 # The cheapest agent for a page that names none; only claude writes files as the examples' made-up model wants it.
 _AGENTS = {"pipelines.md": "claude_cli", "README.md": "claude_cli"}
 _OFFLINE = frozenset({"ci.md", "publish.md", "rounds.md", "README.md", "library.md", "json.md", "configuration.md"})
-
-
-# It takes a second of CPU to ask the program for its version alone.
-_WITH_GEMINI = frozenset({"review.md"})
 
 
 class _RecentRepository(GitRepository):
@@ -113,14 +106,12 @@ class Place:
     def _filled(self, line: str) -> str:
         """The line with a real thing for each word in capitals that stands for one, and with a day that is to come."""
         line = re.sub(r"(--expires )\d{4}-\d\d-\d\d", rf"\g<1>{datetime.now(UTC).date() + timedelta(days=90)}", line)
-        line = re.sub(r"https://github\.com/OWNER/\w+/pull/\d+", self._url_for(line), line)
+        url = f"{FULL_NAME}#{PULL_REQUESTS[0]}" if "publish" in line else self.pull_request_url
+        line = re.sub(r"https://github\.com/OWNER/\w+/pull/\d+", url, line)
         for word, find_one in (("FINGERPRINT", self._fingerprint), ("ID", self._review_id), ("RUN", lambda: "last")):
             if re.search(rf" {word}\b", line):
                 line = re.sub(rf" {word}\b", f" {find_one()}", line)
         return line
-
-    def _url_for(self, line: str) -> str:
-        return f"{FULL_NAME}#{PULL_REQUESTS[0]}" if "publish" in line else self.pull_request_url
 
     def _fingerprint(self) -> str:
         """Of a finding in the last review that nobody has set aside yet."""
@@ -146,13 +137,16 @@ def place_for(page: Path, root: Path) -> Iterator[Place]:
     ):
         _forge(project, root / "forge", f"{forge.url}/{FULL_NAME}.git")
         pulls = github.repository(FULL_NAME)
+        patch = project.git("diff", "main", "topic", "--", "src/app.py").decode()
+        patches = {"src/app.py": patch[patch.index("@@ ") :].rstrip("\n")}
         for number in PULL_REQUESTS:
-            pulls.pull_request(_patches(project), head=project.head(), number=number)
+            pulls.pull_request(patches, head=project.head(), number=number)
         _unsaved(project)
         variables = {
             **os.environ,
-            **_agent_variables(service, root / "bin", with_gemini=page.name in _WITH_GEMINI),
-            **_reviewing(page),
+            **_agent_variables(service, root / "bin", with_gemini=page.name == "review.md"),
+            "CODELOUPE_AGENTS": _AGENTS.get(page.name, "codex"),
+            **({"CODELOUPE_REVIEWER_TYPE": "offline"} if page.name in _OFFLINE else {}),
             "GITHUB_TOKEN": github.token,
             "GITHUB_API_URL": github.url,
         }
@@ -161,24 +155,22 @@ def place_for(page: Path, root: Path) -> Iterator[Place]:
 
 def answer(request: RecordedRequest, model: ExampleModel) -> Reply:
     """What the model behind every agent of the pages says."""
-    if request.mentions(_PAGE_STEP):
+    if request.mentions("Say in three sentences what this repository is for."):
         return Text("It adds prices. It has one module. It has no tests.")
     if request.mentions("## Execution Environment") or request.mentions("verdict = PASS"):
         return model(request)
-    if request.mentions(_ASKS_TO_REFUTE):
+    if request.mentions("Try to refute the claim"):
         return Json({"reason": "cuont is defined nowhere.", "proof": "confirmed"})
-    asked: dict[str, Any] = {"findings": [FINDING]} if request.mentions(_REVIEWED_CODE) else {"answer": "It adds."}
+    asked: dict[str, Any] = {"findings": [FINDING]} if request.mentions("cuont(prices)") else {"answer": "It adds."}
     return Json(asked)
 
 
 def _repository(directory: Path) -> GitRepository:
     """Branch `topic` with a fault over `main`, and a branch `release`; the files that pages name are there."""
     project = _RecentRepository(directory)
-    project.write("src/app.py", BEFORE)
-    project.write("REVIEW.md", "Names are whole words.\n")
-    project.write("prompt.txt", "What does src/app.py do?\n")
-    project.write("ticket.md", "The report needs the average price.\n")
-    project.write("answer.json", SCHEMA)
+    files = {"src/app.py": BEFORE, "REVIEW.md": "Names are whole words.\n", "prompt.txt": "What does src/app.py do?\n"}
+    for name, text in {**files, "ticket.md": "The report needs the average price.\n", "answer.json": SCHEMA}.items():
+        project.write(name, text)
     project.commit("the shop")
     project.checkout("release", new=True)
     project.write("notes.md", "# 1.0\n")
@@ -213,16 +205,6 @@ def _unsaved(project: GitRepository) -> None:
     project.write(".git/info/exclude", "/examples/\n*.json\n*.xml\n*.sarif\n*.rdjson\n*.html\n")
 
 
-def _patches(project: GitRepository) -> dict[str, str]:
-    text = project.git("diff", "main", "topic", "--", "src/app.py").decode()
-    return {"src/app.py": text[text.index("@@ ") :].rstrip("\n")}
-
-
-def _reviewing(page: Path) -> dict[str, str]:
-    agents = {"CODELOUPE_AGENTS": _AGENTS.get(page.name, "codex")}
-    return {**agents, "CODELOUPE_REVIEWER_TYPE": "offline"} if page.name in _OFFLINE else agents
-
-
 def _agent_variables(service: StandInServer, bin_directory: Path, *, with_gemini: bool) -> dict[str, str]:
     """Every agent program, with a made-up login at the stand-in; and a `review_command` for the pages that name one."""
     bin_directory.mkdir()
@@ -230,18 +212,14 @@ def _agent_variables(service: StandInServer, bin_directory: Path, *, with_gemini
     reviewer.write_text(f"{PYTHON_HEADER}import sys\nsys.stdin.read()\nprint('{{\"findings\": []}}')\n")
     reviewer.chmod(0o755)
     key = "made-up-" + "for-tests"
+    # It takes a second of CPU to ask gemini for its version alone.
+    programs = ("claude", "codex", "gemini") if with_gemini else ("claude", "codex")
     return {
         "PATH": os.pathsep.join((str(bin_directory), str(PROGRAM.parent), os.environ["PATH"])),
-        "ANTHROPIC_API_KEY": key,
-        "ANTHROPIC_BASE_URL": service.url,
-        "OPENAI_API_KEY": key,
-        "OPENAI_BASE_URL": f"{service.url}/v1",
-        "GEMINI_API_KEY": key,
-        "GOOGLE_GEMINI_BASE_URL": service.url,
-        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-        "CODELOUPE_CODEX_PATH": str(find("codex")),
-        **({"CODELOUPE_GEMINI_PATH": str(find("gemini"))} if with_gemini else {}),
+        **{f"{vendor}_API_KEY": key for vendor in ("ANTHROPIC", "OPENAI", "GEMINI")},
+        **{f"{name}_BASE_URL": service.url for name in ("ANTHROPIC", "GOOGLE_GEMINI")},
+        **{f"{name}_BASE_URL": f"{service.url}/v1" for name in ("OPENAI", "CODELOUPE_API")},
+        **{f"CODELOUPE_{program.upper()}_PATH": str(find(program)) for program in programs},
         "CODELOUPE_API_MODEL": "openai:any",
-        "CODELOUPE_API_BASE_URL": f"{service.url}/v1",
         "CODELOUPE_REVIEW_COMMAND": str(reviewer),
     }

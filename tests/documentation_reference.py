@@ -27,34 +27,6 @@ _GROUPS = {
     "What is kept, and rights": "keep_ mask_ allow_",
     "Programs and folders": "claude_path codex_path gemini_path review_command review_gate_ experts_folder",
 }
-_HEAD = """\
-# Configuration
-
-<!-- Made by `{renew}` from the schema of the program. -->
-
-Settings live in `codeloupe.yaml` at the root of the repository, and in your own file,
-`~/.config/codeloupe/config.yaml` (or below `XDG_CONFIG_HOME`). Without a file the defaults below apply.
-
-```
-codeloupe config init          # write a codeloupe.yaml with the keys of a repository, all as comments
-codeloupe config show          # which value is in force, and where it comes from
-codeloupe config validate      # every mistake with its line, and what was meant
-codeloupe config schema        # the JSON Schema, for editors
-```
-
-## Which value counts
-
-A flag, then a variable, then the repository's file, then your own file, then the default. The variable of a key is
-`CODELOUPE_` and its name in capitals: `CODELOUPE_FAIL_ON=medium`. A list of words is given by commas; groups of keys
-can be set in files only. An empty variable counts as not set. An unknown key, or a variable that is nearly one, is an
-error that names what was probably meant.
-
-Keys marked with * are yours alone. They decide what runs on your machine and where keys go, and the file of a
-repository that sets one is refused. Of an untrusted change the repository's file is read from the base branch.
-
-`CODELOUPE_HOME` is not a setting: it names the folder for history, ledger and runs, which is otherwise
-`~/.local/state/codeloupe` (or below `XDG_STATE_HOME`).
-"""
 
 
 def configuration_page() -> str:
@@ -65,7 +37,9 @@ def configuration_page() -> str:
         named = (title for title, words in _GROUPS.items() if any(_belongs(key, word) for word in words.split()))
         current = next(named, current)
         groups[current].append(key)
-    parts = [_HEAD.format(renew=RENEW)]
+    # What comes before the first group is written by hand, in the page itself.
+    written = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    parts = [written.partition(f"\n## {next(iter(groups))}\n")[0]]
     for title, keys in groups.items():
         rows = "\n".join(_setting(key) for key in keys)
         parts.append(f"## {title}\n\n| key | value | default | means |\n|---|---|---|---|\n{rows}\n")

@@ -124,12 +124,7 @@ class AstGrepAnalyser(Analyser):
         return await programs.version_of("ast-grep", self._find(), "--version", hint="run `codeloupe doctor`")
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Scan the files that are accepted.
-
-        A file that cannot be read, or on which ast-grep dies, is too slow or says too much, is in `failed`, and the
-        others are still scanned. Raises AnalyserFailed when ast-grep cannot work at all or its answer cannot be
-        understood, and ProcessError when it is missing or does not end in time.
-        """
+        """Scan the files; what cannot be scanned is in `failed`. Raises AnalyserFailed or a ProcessError."""
         deadline = time.monotonic() + target.timeout_seconds
         try:
             with temporary_directory() as directory:
@@ -155,10 +150,7 @@ class AstGrepAnalyser(Analyser):
 
 
 async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Lay out a directory: an empty one to run in, copies of the files, the rules and a configuration of ours.
-
-    Returns the paths by the names of their copies, and why the other paths could not be copied.
-    """
+    """Copy files, rules and our configuration into a directory; the paths by their copies, and why others failed."""
     (directory / "empty").mkdir()
     # Without a configuration of its own, ast-grep takes the first sgconfig.yml of any parent directory.
     (directory / "sgconfig.yml").write_text("ruleDirs: []\n", encoding="utf-8")
@@ -189,10 +181,7 @@ async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str
 
 
 def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
-    """The content such that ast-grep reads all of it: valid UTF-8, every line in its place.
-
-    Suppression comments lose their meaning unless the change is trusted; their length stays.
-    """
+    """The content as valid UTF-8, line by line; suppression comments count only in a trusted change."""
     text = content.decode("utf-8", "replace")
     if language == "Php":
         text = only_code(text)

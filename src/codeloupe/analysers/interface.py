@@ -104,10 +104,7 @@ def is_prose_file(path: str) -> bool:
 
 
 def read_regular_file(path: Path) -> bytes:
-    """The content of a regular file. A link, a pipe or a directory in its place is refused, not followed.
-
-    Raises OSError with a `strerror`.
-    """
+    """The content of a regular file; nothing else in its place is followed. Raises OSError with a `strerror`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -305,10 +305,7 @@ _RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 
 
 class _Remark(Struct, frozen=True):
-    """One thing about one package; remarks of the same `kind` and `about` become one finding.
-
-    `needle` is what shows it in the file, `words` fill the title and the reason.
-    """
+    """One thing about a package, which `needle` shows in the file; those of one `kind` and `about` are one finding."""
 
     kind: str
     package: Package
@@ -321,10 +318,7 @@ class _Remark(Struct, frozen=True):
 def review_lock_files(
     files: Sequence[FileChange], blobs: Mapping[str, bytes], contents: Mapping[str, bytes | None]
 ) -> tuple[tuple[Finding, ...], dict[str, str]]:
-    """What is to be said of changed lock files, and those that could not be read, each with the reason.
-
-    `blobs` has old contents by their object names, `contents` the new ones by path.
-    """
+    """Findings of changed lock files, and why others are unread; `blobs` are the old contents by their object names."""
     found: list[Finding] = []
     unread: dict[str, str] = {}
     for file in files:
@@ -345,10 +339,7 @@ def review_lock_files(
 
 
 def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[int]) -> tuple[Finding, ...]:
-    """What is to be said of a lock file that becomes `new`; `old` is None where there was none, or nobody knows.
-
-    `added` are the numbers of its added lines. Raises ValueError when it cannot be read.
-    """
+    """What is to be said of a lock file that becomes `new`; `old` is None where nobody knows. Raises ValueError."""
     name = PurePosixPath(path).name
     is_requirements = _REQUIREMENTS.fullmatch(name) is not None and b"--hash=" in new
     after = read_lock_file(name, new, is_requirements=is_requirements)
@@ -369,16 +360,10 @@ def _secrets(path: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterato
     text = "\n".join(shown.values())
     for number, line in shown.items() if redact(text) != text else ():  # of all lines at once it is fast
         if redact(line) != line:
-            yield _finding(
-                path,
-                number,
-                line,
-                category="security",
-                title="Credential in a lock file",
-                body="Whoever can read the repository, a fork or a build log can use it.",
-                rule="credential",
-                suggestion="Revoke it, and let the package manager take it from its configuration or the environment.",
-            )
+            rule = _RULES["credential"]
+            fix = "Revoke it, and let the package manager take it from its configuration or the environment."
+            words = {"title": rule["title"], "body": rule["why"], "suggestion": fix}
+            yield _finding(path, number, line, category="security", rule="credential", **words)
 
 
 def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severity.HIGH, **fields: str) -> Finding:

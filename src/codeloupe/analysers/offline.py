@@ -1,7 +1,4 @@
-"""The reviewer that needs no AI: all analysers at the same time on the snapshot, reported on added lines.
-
-Only what touches an added line becomes a finding, one a defect, with evidence that shows no secret.
-"""
+"""The reviewer that needs no AI: all analysers at the same time on the snapshot, reported on added lines."""
 
 from __future__ import annotations
 
@@ -230,10 +227,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Finding]:
-    """A finding for each symbolic link of a change that leads out of the repository, or into git's own folder.
-
-    No link is followed.
-    """
+    """A finding for each symbolic link that leads out of the repository, or into git's own folder; none is followed."""
     for file in files:
         if file.new_path is None or not file.is_symlink:
             continue

@@ -69,10 +69,7 @@ def failure(name: str, what: str, stderr: str, *, hint: str) -> AnalyserFailed:
 
 
 async def in_halves(files: Sequence[str], attempt: Callable[[Sequence[str]], Awaitable[str | None]]) -> dict[str, str]:
-    """Attempt files at once; when one of them is in the way, the halves, so that it does not hide the others.
-
-    `attempt` returns why it kept nothing. Returns the files that are in the way by themselves, with that reason.
-    """
+    """Attempt files at once, or in halves while one is in the way; such files with the reason that `attempt` gives."""
     reason = await attempt(files) if files else None
     if reason is None or len(files) == 1:
         return {} if reason is None else {files[0]: reason}

@@ -37,11 +37,7 @@ _ARGUMENTS = (
 
 
 class RuffRule(Struct, frozen=True, kw_only=True):
-    """What one rule means: how bad, of what kind, why it matters and how to mend it.
-
-    `seems_safe` is the severity when ruff, or a look at the code, says that it seems safe. `quiet_in_tests` marks
-    what a test rightly does.
-    """
+    """What one rule means; `seems_safe` is its severity where code seems safe, `quiet_in_tests` what tests may do."""
 
     code: str
     severity: Severity
@@ -176,10 +172,7 @@ class _File:
         )
 
     def broken(self, diagnostics: Sequence[_Diagnostic], added: frozenset[int]) -> Issue | str | None:
-        """What to say of a file that could not be checked whole, or None when it could.
-
-        A syntax error on an added line is an issue; anything else is a reason.
-        """
+        """Why a file could not be checked whole, if so: an issue for a syntax error on an added line, else a reason."""
         errors = [found for found in diagnostics if found.code not in ruff_rules() or found.code == "E902"]
         for error in errors:
             if error.code not in (None, "invalid-syntax"):
@@ -203,10 +196,7 @@ class _File:
 
 
 class RuffAnalyser(Analyser):
-    """Correctness, bug and security rules of ruff; no style.
-
-    Notebooks are not accepted: ruff counts lines by cell, which says nothing about the lines of the file.
-    """
+    """Correctness, bug and security rules of ruff. No notebooks: ruff counts their lines by cell."""
 
     name = "ruff"
 
@@ -220,12 +210,7 @@ class RuffAnalyser(Analyser):
         return await programs.version_of("ruff", program, "--version", hint=_HINT)
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Run ruff on all files.
-
-        A file that does not parse, is not UTF-8 or makes ruff die is in the report's `failed`, unless it is a syntax
-        error on an added line: that is an issue. Raises AnalyserFailed when ruff fails or its output cannot be read,
-        or a ProcessError.
-        """
+        """Run ruff on all files; what it cannot check is in `failed`. Raises AnalyserFailed or a ProcessError."""
         if not target.files:
             return AnalyserReport()
         failed: dict[str, str] = {}

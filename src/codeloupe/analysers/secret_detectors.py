@@ -80,10 +80,7 @@ def looks_random(value: str) -> bool:
 
 
 def mask_secrets(text: str, values: Iterable[str]) -> str:
-    """The text with every occurrence of each value hidden.
-
-    At most the first four characters of a value stay, and never more than a quarter of it.
-    """
+    """The text without these values: at most four characters of one stay, and never more than a quarter of it."""
     for value in sorted(filter(None, values), key=len, reverse=True):
         text = text.replace(value, value[: min(4, len(value) // 4)] + "********")
     return text
@@ -173,10 +170,7 @@ def _loaded() -> Detectors:
 
 @contextmanager
 def _without_requests() -> Iterator[None]:
-    """Import detect-secrets with a stand-in for `requests`, which takes several times as long to load as all of it.
-
-    Afterwards neither is known to other code: whoever imports one of them gets the real thing.
-    """
+    """Import detect-secrets with a stand-in for `requests`, which is slow to load; afterwards neither is known."""
     if "requests" in sys.modules or "detect_secrets" in sys.modules:
         yield
         return
@@ -192,10 +186,7 @@ def _without_requests() -> Iterator[None]:
 
 
 class Hit(Struct):
-    """A line that holds secrets, which are the values.
-
-    With an empty `kind` the line only belongs to another one's finding, as the body of a private key does.
-    """
+    """A line that holds secrets, the values; with an empty `kind` it belongs to the finding of another line."""
 
     file: str
     line: int
@@ -227,10 +218,7 @@ def search_file(
     deadline: float,
     guarded: Callable[[Callable[[], list[_Candidate]], float], list[_Candidate] | None] = lambda find, _: find(),
 ) -> None:
-    """Search the lines of a file until the deadline, of the monotonic clock, and add what is found.
-
-    `guarded` runs the search of one line within the seconds that are left, and gives None when it took too long.
-    """
+    """Search a file until the deadline; `guarded` searches one line and gives None when that took too long."""
     for index, (number, text) in enumerate(lines):
         seconds = deadline - time.monotonic()
         if seconds <= 0:

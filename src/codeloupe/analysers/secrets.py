@@ -49,10 +49,7 @@ TITLES: Mapping[str, tuple[Severity, str]] = {
 
 
 class SecretsAnalyser(Analyser):
-    """Secrets on added lines, whatever the language. The issues never hold a value; `sensitive` of the report does.
-
-    Its program is the Python interpreter of the child.
-    """
+    """Secrets on added lines. The issues never hold a value; `sensitive` of the report does."""
 
     name = _NAME
     needs_only_added_lines = True
@@ -68,10 +65,7 @@ class SecretsAnalyser(Analyser):
         return await programs.version_of(_NAME, *argv, hint=f"pip install {_NAME}")
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Search the added lines.
-
-        Raises AnalyserFailed when the child fails or its answer cannot be read, or a ProcessError.
-        """
+        """Search the added lines. Raises AnalyserFailed when the child gives no answer, or a ProcessError."""
         lines, failed = _added_lines(target)
         waiting = {file: rows for file, rows in lines.items() if rows}
         hits: list[Hit] = []

@@ -74,22 +74,18 @@ def request_of(arguments: argparse.Namespace) -> AgentRequest:
         labels[name] = value
     # A file is called by its name, or by its path where several have the same name.
     times = Counter(path.name for path in arguments.context)
+    same = ("working_dir", "fallback_model", "system_prompt", "append_system_prompt", "max_turns", "max_budget_usd")
     return AgentRequest(
         prompt=_prompt(arguments),
-        working_dir=arguments.working_dir,
-        fallback_model=arguments.fallback_model,
-        system_prompt=arguments.system_prompt,
-        append_system_prompt=arguments.append_system_prompt,
         permission_mode=PermissionMode(arguments.permission_mode),
         tools=tools,
         idle_timeout_seconds=arguments.idle_timeout,
-        max_turns=arguments.max_turns,
-        max_budget_usd=arguments.max_budget_usd,
         output_schema=_schema(arguments.schema),
         resume_session=arguments.resume,
         fork_session=arguments.fork,
         context={path.name if times[path.name] == 1 else str(path): _read(path) for path in arguments.context},
         labels=labels,
+        **{name: getattr(arguments, name) for name in same},
     )
 
 
@@ -100,20 +96,18 @@ def _prompt(arguments: argparse.Namespace) -> str:
         return _read(arguments.prompt_file)
     if arguments.prompt is not None:
         return str(arguments.prompt)
-    if sys.stdin.isatty():
-        raise UsageError("there is no prompt", hint="give it as an argument, with --prompt-file or on standard input")
-    text = _read("-")
+    text = "" if sys.stdin.isatty() else _read("-")
     if not text.strip():
-        raise UsageError("there is no prompt: standard input is empty", hint="give it as an argument: agent run PROMPT")
+        why = "" if sys.stdin.isatty() else ": standard input is empty"
+        hint = "give it as an argument, with --prompt-file or on standard input"
+        raise UsageError(f"there is no prompt{why}", hint=hint)
     return text
 
 
 def _read(name: Path | str) -> str:
     what = "standard input" if name == "-" else str(name)
     # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
-    most = 64 * 1024**2
-    data = options.read_input(name, what, most=most, unreadable="give a readable file", too_large="send less at once")
-    return options.decode_input(data, what)
+    return options.read_text(name, what, 64 * 1024**2, "give a readable file", "send less at once")
 
 
 def _schema(path: Path | None) -> dict[str, Any] | None:
@@ -185,16 +179,9 @@ def _failed(error: CodeloupeError) -> dict[str, Any]:
     said = f"{error.message} ({error.hint})" if error.hint else error.message
     failed = AgentResult(success=False, output="", agent="", attempts=0, error=said)
     if isinstance(error, AgentError):
-        failed = replace(
-            failed,
-            output=getattr(error, "output", ""),
-            agent=error.agent,
-            session_id=error.session_id,
-            total_cost_usd=error.cost_usd,
-            usage=error.usage or TokenUsage(),
-            attempts=error.attempts,
-            raw_output=error.raw_output,
-        )
+        same = {name: getattr(error, name) for name in ("agent", "session_id", "attempts", "raw_output")}
+        usage, output = error.usage or TokenUsage(), getattr(error, "output", "")
+        failed = replace(failed, output=output, usage=usage, total_cost_usd=error.cost_usd, **same)
     return {**to_builtins(failed), "error_kind": type(error).__name__}
 
 

@@ -1,7 +1,4 @@
-"""Where errors meet people: one sentence, one hint, an exit code; and a log file for what should not have happened.
-
-It loads when there is trouble.
-"""
+"""Where errors meet people: one sentence, one hint, an exit code; and a log file for what should not have happened."""
 
 from __future__ import annotations
 
@@ -34,23 +31,18 @@ def exit_code_of(error: BaseException, words: list[str]) -> int:
         _discard_output()
         return 141
     # A directory that was removed below us and a full disk are no bugs.
-    if isinstance(error, OSError) and error.errno == errno.ENOENT and _is_lost():
-        lost = UsageError("the directory this runs in was removed", hint="go to one that is there")
-        return exit_code_of(lost, words)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        if error.filename is None:
-            try:
-                sys.stdout.flush()
-            except (OSError, ValueError):
-                _discard_output()
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENOENT and _is_lost():
+        return exit_code_of(UsageError("the directory this runs in was removed", hint="go to one that is there"), words)
+    if isinstance(error, OSError) and number in (errno.ENOSPC, errno.EDQUOT):
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            _discard_output()
         where = f" to {error.filename}" if error.filename else ""
         reason = (error.strerror or "").lower()
         full = OutputError(f"cannot write{where}: {reason}", hint="free some space there and try again")
         return exit_code_of(full, words)
-    return _report_crash(error, words)
-
-
-def _report_crash(error: BaseException, words: list[str]) -> int:
     details = redact(f"codeloupe {__version__} {words!r}\n{''.join(traceback.format_exception(error))}")
     first_line = redact(str(error).split("\n", 1)[0])[:300]
     _print(f"codeloupe: internal error: {type(error).__name__}: {first_line}")
@@ -86,11 +78,9 @@ def _discard_output() -> None:
 
 
 def _is_lost() -> bool:
-    try:
-        os.getcwd()  # noqa: PTH109 - the path itself is of no use here
-    except OSError:
-        return True
-    return False
+    with suppress(OSError):
+        return not os.getcwd()  # noqa: PTH109 - the path itself is of no use here
+    return True
 
 
 def _print(text: str) -> None:

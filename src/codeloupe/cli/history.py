@@ -6,6 +6,7 @@ import argparse
 import getpass
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -24,13 +25,10 @@ from codeloupe.reports import history as report
 from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
-from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal, without_log_commands
 
 _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 _LIST = "`codeloupe history list` shows the others"
-_AGE = regex(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)
-_DAYS = {"": 1, "d": 1, "w": 7, "m": 30, "y": 365}
 
 
 def configure(parser: Parser) -> None:
@@ -106,8 +104,14 @@ def here(history: SqliteHistory, arguments: argparse.Namespace) -> saved.Here:
     return cache(lambda: find_identity_now(arguments.repo, history))
 
 
-def _identity_of(history: SqliteHistory, arguments: argparse.Namespace) -> model.RepositoryIdentity | None:
-    return None if arguments.all_repositories else here(history, arguments)()
+def _names_of(history: SqliteHistory, arguments: argparse.Namespace) -> tuple[tuple[str, ...] | None, str]:
+    """The names of the repository that is asked for, and what to say when nothing of it is saved."""
+    identity = None if arguments.all_repositories else here(history, arguments)()
+    where = "" if identity is None else f" of {terminal(identity.label) or 'this directory'}"
+    branch = getattr(arguments, "branch", None)
+    on = "" if branch is None else f" on branch {terminal(branch)}"
+    nothing = f"No review{where}{on} is saved yet; `codeloupe review` makes the first entry.\n"
+    return None if identity is None else identity.names, nothing
 
 
 def _check_at_least(least: int, number: int, option: str) -> None:
@@ -118,12 +122,6 @@ def _check_at_least(least: int, number: int, option: str) -> None:
 def _note_problems(record: model.ReviewRecord | model.SweepRecord) -> None:
     for problem in record.problems:
         note(problem)
-
-
-def _nothing_yet(identity: model.RepositoryIdentity | None, branch: str | None = None) -> str:
-    where = "" if identity is None else f" of {terminal(identity.label) or 'this directory'}"
-    on = "" if branch is None else f" on branch {terminal(branch)}"
-    return f"No review{where}{on} is saved yet; `codeloupe review` makes the first entry.\n"
 
 
 def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> str:
@@ -168,10 +166,9 @@ def _dismissed(history: SqliteHistory, identity: model.RepositoryIdentity, word:
     if not found:
         raise UsageError(f"no saved finding of {identity.label or 'this directory'} is {word!r}", hint=_WHERE)
     fingerprint = _only(word, found)
-    try:
+    who = ""
+    with suppress(KeyError, OSError, ImportError):  # a user that the system does not know
         who = getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user that the system does not know
-        who = ""
     dismissal = model.Dismissal(
         fingerprint=fingerprint,
         repository=identity.names[0],
@@ -205,18 +202,17 @@ def _only(word: str, found: Sequence[str]) -> str:
 def _list(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     limit = arguments.limit
     _check_at_least(1, limit, "--limit")
-    identity = _identity_of(history, arguments)
-    names = None if identity is None else identity.names
+    names, nothing = _names_of(history, arguments)
     # One more than is shown tells whether there are more.
     found = history.list(model.HistoryQuery(repositories=names, branch=arguments.branch, limit=limit + 1))
     shown = model.Listing(found.entries[:limit], found.problems)
     if arguments.json:
         return report.list_json(shown)
     if not shown.entries and not shown.problems:
-        return _nothing_yet(identity, arguments.branch)
+        return nothing
     if len(found.entries) > limit:
         note(f"there are older ones; --limit {limit * 2} shows more")
-    return report.render_list(shown, **options.look_of(arguments.color), with_repository=identity is None)
+    return report.render_list(shown, **options.look_of(arguments.color), with_repository=names is None)
 
 
 def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
@@ -225,8 +221,7 @@ def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     older_than = None if arguments.older_than is None else _before(arguments.older_than)
     if arguments.keep is not None:
         _check_at_least(0, arguments.keep, "--keep")
-    identity = _identity_of(history, arguments)
-    names = None if identity is None else identity.names
+    names, _ = _names_of(history, arguments)
     before = history.file_bytes()
     rule = model.PruneRule(older_than=older_than, keep_last=arguments.keep, repositories=names)
     removed = history.prune(rule, dry_run=arguments.dry_run)
@@ -244,14 +239,13 @@ def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
 
 
 def _before(word: str) -> datetime:
-    found = _AGE.fullmatch(word.strip())
+    found = re.fullmatch(r"([0-9]{1,5}) {0,3}([dwmy]?)", word.strip(), re.IGNORECASE)
     if found is None:
         hint = "give days, weeks, months or years: 90d, 12w, 6m, 1y"
         raise UsageError(f"--older-than: {word!r} is no age", hint=hint)
-    try:
-        return datetime.now(UTC) - timedelta(days=int(found[1]) * _DAYS[found[2].lower()])
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)
+    days = int(found[1]) * {"": 1, "d": 1, "w": 7, "m": 30, "y": 365}[found[2].lower()]
+    # Not before the calendar begins.
+    return datetime.now(UTC) - timedelta(days=min(days, 700_000))
 
 
 def _render(history: SqliteHistory, arguments: argparse.Namespace) -> int:
@@ -327,24 +321,20 @@ def _show(history: SqliteHistory, arguments: argparse.Namespace) -> str:
         return without_log_commands("\n".join(raw)) or "No raw output was saved with this review.\n"
     record = saved.review_of(history, entry)
     _note_problems(record)
-    parts = [
-        f"Review {record.review.review_id}",
-        f"saved {report.moment(record.saved_at)}",
-        f"on branch {record.branch}" if record.branch else "",
-        f"by codeloupe {record.tool_version}" if record.tool_version else "",
-        f"part of sweep {record.sweep_id[: saved.SHORT_ID]}" if record.sweep_id else "",
-    ]
+    parts = [f"Review {record.review.review_id}", f"saved {report.moment(record.saved_at)}"]
+    parts += [f"on branch {record.branch}"] if record.branch else []
+    parts += [f"by codeloupe {record.tool_version}"] if record.tool_version else []
+    parts += [f"part of sweep {record.sweep_id[: saved.SHORT_ID]}"] if record.sweep_id else []
     # By its own policy: what cannot be read of it makes it incomplete.
     review = saved.judged(record, record.review.policy)
     text = render(review, "text", Layout(**look, verbose=arguments.verbose))
-    return f"{terminal(', '.join(filter(None, parts)))}\n{text}"
+    return f"{terminal(', '.join(parts))}\n{text}"
 
 
 def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     _check_at_least(1, arguments.weeks, "--weeks")
-    identity = _identity_of(history, arguments)
+    names, nothing = _names_of(history, arguments)
     keys = [model.TrendKey(word) for word in dict.fromkeys(arguments.by)] if arguments.by else list(model.TrendKey)
-    names = None if identity is None else identity.names
     found = [
         model.Trends(one.by, one.rows[-arguments.weeks :], one.problems) if one.by is model.TrendKey.WEEK else one
         for one in history.trends(keys, repositories=names)
@@ -352,4 +342,4 @@ def _trends(history: SqliteHistory, arguments: argparse.Namespace) -> str:
     if arguments.json:
         return report.trends_json(found)
     shown = [trends for trends in found if trends.rows]
-    return report.render_trends(shown, **options.look_of(arguments.color)) if shown else _nothing_yet(identity)
+    return report.render_trends(shown, **options.look_of(arguments.color)) if shown else nothing

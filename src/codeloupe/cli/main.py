@@ -78,12 +78,12 @@ def _load(verb: str) -> tuple[Callable[[Parser], None], Callable[[argparse.Names
 
 
 def _print_about_us(arguments: argparse.Namespace) -> int:
+    text = f"codeloupe {__version__}"
     if arguments.verb == "completion":
         import shtab
 
-        print(shtab.complete(build_parser(list(VERBS)), shell=arguments.shell))
-    else:
-        print(f"codeloupe {__version__}")
+        text = shtab.complete(build_parser(list(VERBS)), shell=arguments.shell)
+    print(text)
     return 0
 
 
@@ -153,21 +153,16 @@ def _open_standard_streams() -> None:
     # Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            mode = os.O_RDONLY if number == 0 else os.O_WRONLY
-            opened = os.open(os.devnull, mode)
+            opened = os.open(os.devnull, os.O_WRONLY if number else os.O_RDONLY)
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
     sys.stderr = _Forgiving(sys.stderr)
 
 
 class _Forgiving(io.TextIOWrapper):
-    """A stream that takes what is written to it even when its disk is full, its reader has left or it is closed.
-
-    Nobody would hear of it, and that must not change how a command ends. The display draws in a thread of its own,
-    where a failure could not be caught otherwise.
-    """
+    """A stream that takes what is written to it even when its disk is full, its reader has left or it is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)

@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 from argparse import BooleanOptionalAction
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,22 +16,10 @@ from codeloupe.config.files import repository_root
 from codeloupe.config.kinds import in_words
 from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
+from codeloupe.model import scope
 from codeloupe.model.agent import REVIEWER_NAMES
-from codeloupe.model.scope import (
-    BaseScope,
-    CommitScope,
-    DefaultScope,
-    DiffScope,
-    PullRequestScope,
-    RangeScope,
-    ScopeRequest,
-    StagedScope,
-    UncommittedScope,
-)
 
 _MAX_DIFF_BYTES = 1024**3
-
-
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _REVIEWERS = f"{in_words(('auto', *REVIEWER_NAMES))}; or several: A,B"
 # What the help calls the value of an option, what it is for, and how argparse takes it.
@@ -95,43 +82,35 @@ def add_scope(parser: Parser) -> None:
     option(group, "--exclude", "GLOB", "skip files that match (may be repeated)", action="append")
 
 
-def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
-    """The scope the options name; words that are no range, and so name files, are left in `arguments.guessed`.
-
-    Raises UsageError for two scopes at once or a diff that cannot be read.
-    """
+def scope_of(arguments: argparse.Namespace) -> scope.ScopeRequest:
+    """The scope the options name; words that name files are left in `arguments.guessed`. Raises UsageError."""
     # Two dots that are no step to the folder above, and no file has that name.
     dots = re.compile(r"(?<![/.])\.\.|\.\.(?![/.]|$)")
     ranges = [word for word in arguments.words if dots.search(word) and not os.path.lexists(arguments.repo / word)]
     if len(ranges) > 1:
         raise UsageError(f"{ranges[0]} and {ranges[1]} are two ranges", hint="give one of them")
     arguments.guessed = [word for word in arguments.words if word not in ranges]
-    base, request, commit = arguments.base, arguments.pr, arguments.commit
-    scopes: dict[str, ScopeRequest | None] = {
-        "A..B": RangeScope(ranges[0], getattr(arguments, "pushed_commits", ())) if ranges else None,
-        "--uncommitted": UncommittedScope() if arguments.uncommitted else None,
-        "--staged": StagedScope() if arguments.staged else None,
-        "--pr": None if request is None else PullRequestScope(request, base),
-        "--base": None if base is None or request is not None else BaseScope(base),
-        "--commit": None if commit is None else CommitScope(commit),
-        "--diff-file": None if arguments.diff_file is None else _read_diff(arguments.diff_file),
+    base, request, commit, diff = arguments.base, arguments.pr, arguments.commit, arguments.diff_file
+    scopes: dict[str, scope.ScopeRequest | None] = {
+        "A..B": scope.RangeScope(ranges[0], getattr(arguments, "pushed_commits", ())) if ranges else None,
+        "--uncommitted": scope.UncommittedScope() if arguments.uncommitted else None,
+        "--staged": scope.StagedScope() if arguments.staged else None,
+        "--pr": None if request is None else scope.PullRequestScope(request, base),
+        "--base": None if base is None or request is not None else scope.BaseScope(base),
+        "--commit": None if commit is None else scope.CommitScope(commit),
+        "--diff-file": None if diff is None else scope.DiffScope(diff, b""),
     }
-    asked = {name: scope for name, scope in scopes.items() if scope is not None}
+    asked = {name: found for name, found in scopes.items() if found is not None}
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} exclude each other", hint="give one of them")
-    return next(iter(asked.values()), DefaultScope())
+    if diff is None:
+        return next(iter(asked.values()), scope.DefaultScope())
+    shown = "from standard input" if diff == "-" else diff
+    unreadable, too_large = "give --diff-file a readable file, or -", "make smaller diffs, such as one for each folder"
+    return scope.DiffScope(shown, _read(diff, f"the diff {shown}", _MAX_DIFF_BYTES, unreadable, too_large))
 
 
-def _read_diff(name: str) -> DiffScope:
-    shown = "from standard input" if name == "-" else name
-    hints = {
-        "unreadable": "give --diff-file a readable file, or -",
-        "too_large": "make smaller diffs, such as one for each folder",
-    }
-    return DiffScope(shown, read_input(name, f"the diff {shown}", most=_MAX_DIFF_BYTES, **hints))
-
-
-def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_large: str) -> bytes:
+def _read(name: Path | str, what: str, most: int, unreadable: str, too_large: str) -> bytes:
     """What is in a file, or in standard input for `-`. Raises UsageError, with one of two hints."""
     try:
         # One byte more than may be, so that a larger file is not taken for a shorter one.
@@ -148,10 +127,10 @@ def read_input(name: Path | str, what: str, *, most: int, unreadable: str, too_l
     return data
 
 
-def decode_input(data: bytes, what: str) -> str:
-    """The text of what was read. Raises UsageError."""
+def read_text(name: Path | str, what: str, most: int, unreadable: str, too_large: str) -> str:
+    """The text of a file, or of standard input for `-`. Raises UsageError, with one of two hints."""
     try:
-        return data.decode("utf-8")
+        return _read(name, what, most, unreadable, too_large).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8") from error
 
@@ -165,12 +144,11 @@ class Look(TypedDict):
 
 
 def look_of(color: str, *, to_file: bool = False) -> Look:
-    """How to show text on stdout, or in a file, where there is neither colour nor a poor encoding."""
-    return Look(
-        width=output_width(),
-        color=not to_file and _wants_color(color, os.environ),
-        ascii_only=not to_file and is_ascii_only(),
-    )
+    """How to show text on stdout, or in a file; NO_COLOR and FORCE_COLOR count where nothing was chosen."""
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    wanted = terminal if os.environ.get("FORCE_COLOR") in (None, "", "0") else True
+    colored = color == "always" if color != "auto" else wanted and not os.environ.get("NO_COLOR")
+    return Look(width=output_width(), color=not to_file and colored, ascii_only=not to_file and is_ascii_only())
 
 
 def output_width() -> int:
@@ -183,25 +161,9 @@ def wrapped(text: str, first: str, *, hang: int | None = None) -> list[str]:
     import textwrap
 
     below = " " * (len(first) if hang is None else hang)
-    return textwrap.wrap(
-        text,
-        max(output_width(), len(below) + 20),
-        initial_indent=first,
-        subsequent_indent=below,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _wants_color(choice: str, environment: Mapping[str, str]) -> bool:
-    """Whether to colour stdout: as asked, else by NO_COLOR, FORCE_COLOR and whether it is a terminal."""
-    if choice != "auto":
-        return choice == "always"
-    if environment.get("NO_COLOR"):
-        return False
-    if environment.get("FORCE_COLOR") not in (None, "", "0"):
-        return True
-    return sys.stdout.isatty() and environment.get("TERM") != "dumb"
+    whole: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    width = max(output_width(), len(below) + 20)
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=below, **whole)
 
 
 def is_ascii_only() -> bool:

@@ -1,7 +1,4 @@
-"""The one parser of all commands: how help looks, and what is said about wrong words.
-
-It is loaded on every start, so the standard library's heavier modules load only when there is trouble.
-"""
+"""The one parser of all commands: how help looks, and what is said about wrong words. Loaded on every start."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
@@ -19,7 +19,6 @@ from codeloupe.system.untrusted import log_line, plain_signs
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-    from rich.text import Text
 
 # One line in pieces, each with its style.
 Row = Sequence[tuple[str, str]]
@@ -27,8 +26,6 @@ Row = Sequence[tuple[str, str]]
 _REFRESHES_PER_SECOND = 10
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LONGEST_TITLE = 200
-_FINDINGS_SHOWN = 5
-_FINDINGS_LISTED = 50
 _STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 
 
@@ -40,21 +37,12 @@ class ProgressMode(Enum):
     SILENT = "silent"
 
 
-def choose_mode(
-    *,
-    quiet: bool = False,
-    logs: bool = False,
-    stream: TextIO | None = None,
-    environment: Mapping[str, str] = os.environ,
-) -> ProgressMode:
-    """Silent when asked to be quiet; live on a terminal that can redraw a line, outside CI; plain lines elsewhere.
-
-    A log writes to the same terminal, and would tear a line that is redrawn.
-    """
+def choose_mode(*, quiet: bool = False, logs: bool = False, stream: TextIO | None = None) -> ProgressMode:
+    """Live on a terminal that can redraw a line, outside CI and without a log on it; plain lines elsewhere."""
     if quiet:
         return ProgressMode.SILENT
-    in_ci = environment.get("CI", "").strip().lower() not in ("", "0", "false", "no", "off")
-    is_dumb = environment.get("TERM", "") in ("", "dumb", "unknown")
+    in_ci = os.environ.get("CI", "").strip().lower() not in ("", "0", "false", "no", "off")
+    is_dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
     can_redraw = not (logs or in_ci or is_dumb) and (stream or sys.stderr).isatty()
     return ProgressMode.LIVE if can_redraw else ProgressMode.PLAIN
 
@@ -91,15 +79,9 @@ class Display:
             from rich.live import Live
 
             self._console = Console(file=self._stream, markup=False, emoji=False, highlight=False)
-            live = Live(
-                get_renderable=self._drawn,
-                console=self._console,
-                transient=True,
-                refresh_per_second=_REFRESHES_PER_SECOND,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.enter_context(live)
+            how: dict[str, Any] = {"transient": True, "refresh_per_second": _REFRESHES_PER_SECOND}
+            how |= {"redirect_stdout": False, "redirect_stderr": False}
+            self._live.enter_context(Live(get_renderable=self._drawn, console=self._console, **how))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,17 +128,13 @@ class Display:
         if self._console is None:
             return ""
         from rich.console import Group
+        from rich.text import Text
 
         frames = _FRAMES if self._shown(_FRAMES) == _FRAMES else "|/-\\"
         frame = frames[int(self._clock() * _REFRESHES_PER_SECOND) % len(frames)]
-        status = self._text([(frame, "cyan"), (f" {self.status()}", "")])
-        return Group(*(self._text([("  ", ""), *row]) for row in self.above()), status)
-
-    def _text(self, row: Row) -> Text:
-        from rich.text import Text
-
-        pieces = [(self._shown(text), style) for text, style in row]
-        return Text.assemble(*pieces, no_wrap=True, overflow="ellipsis")
+        rows = [*([("  ", ""), *row] for row in self.above()), [(frame, "cyan"), (f" {self.status()}", "")]]
+        pieces = ([(self._shown(text), style) for text, style in row] for row in rows)
+        return Group(*(Text.assemble(*row, no_wrap=True, overflow="ellipsis") for row in pieces))
 
 
 class ProgressDisplay(Display):
@@ -285,32 +263,34 @@ class ProgressDisplay(Display):
     def _count(self, findings: Sequence[Finding]) -> None:
         self._by_severity.update(finding.severity for finding in findings)
         rows = []
-        for finding in findings[-_FINDINGS_SHOWN:]:
+        for finding in findings[-5:]:
             label, place, title = _parts(finding)
             rows.append(((f"{label:<8}", _STYLES[finding.severity]), (f"  {place}", "cyan"), (f"  {title}", "")))
-        self._latest = (*self._latest, *rows)[-_FINDINGS_SHOWN:]
+        self._latest = (*self._latest, *rows)[-5:]
 
     def _list(self, findings: Sequence[Finding]) -> None:
         if self._mode is ProgressMode.PLAIN:
-            for finding in findings[:_FINDINGS_LISTED]:
+            for finding in findings[:50]:
                 self._print(f"  {'  '.join(_parts(finding))}")
-            if len(findings) > _FINDINGS_LISTED:
-                self._print(f"  and {len(findings) - _FINDINGS_LISTED:,} more")
+            if len(findings) > 50:
+                self._print(f"  and {len(findings) - 50:,} more")
 
     def status(self) -> str:
         """The stage, how far it is, the time so far, and what an agent does just now."""
         counts = [f"{self._by_severity[step]:,} {step.label}" for step in Severity if self._by_severity[step]]
+        counts += [f"{self._refuted:,} refuted"] if self._refuted else []
         running, waiting = len(self._running), len(self._waiting)
+        reviewers = (
+            f"{', '.join(names) if len(names) <= 4 else f'{len(names):,} reviewers'} {outcome}"
+            for outcome, names in self._reviewers.items()
+            if names
+        )
         parts = (
             self._stage,
             _share("commits", self.commits_done, self.commits_total, self.commits_failed, "could not be reviewed"),
             _share("units", self.units_done, self.units_planned, self.units_failed, "failed"),
-            *(
-                f"{', '.join(names) if len(names) <= 4 else f'{len(names):,} reviewers'} {outcome}"
-                for outcome, names in self._reviewers.items()
-                if names
-            ),
-            ", ".join([*counts, *([f"{self._refuted:,} refuted"] if self._refuted else [])]),
+            *reviewers,
+            ", ".join(counts),
             dollars(self._cost) if self._cost else "",
             f"{counted(running, 'call', 'calls')} running" if running else "",
             f"{waiting:,} waiting for quota" if waiting else "",
@@ -375,33 +355,30 @@ def _holds_up(event: agent.AgentEvent) -> bool:
 
 
 def _describe(event: agent.AgentEvent) -> str:
-    return one_line(_description(event)[:500])
-
-
-def _description(event: agent.AgentEvent) -> str:  # noqa: PLR0911 - one return for each kind of event
     match event:
-        case agent.AgentStarted():
-            return f"asked{f' for {event.model}' if event.model else ''}{f' ({event.label})' if event.label else ''}"
+        case agent.AgentStarted(model=model, label=label):
+            text = f"asked{f' for {model}' if model else ''}{f' ({label})' if label else ''}"
         case agent.AttemptStarted():
-            return f"attempt {event.attempt} of {event.of}" if event.attempt > 1 else "working"
-        case agent.AttemptFailed():
-            again = f"; again in {duration(event.retry_in_seconds)}" if event.retry_in_seconds is not None else ""
-            return f"attempt {event.attempt} failed: {event.message}{again}"
+            text = f"attempt {event.attempt} of {event.of}" if event.attempt > 1 else "working"
+        case agent.AttemptFailed(retry_in_seconds=seconds):
+            again = "" if seconds is None else f"; again in {duration(seconds)}"
+            text = f"attempt {event.attempt} failed: {event.message}{again}"
         case agent.TurnTaken():
-            return f"turn {event.turn}"
+            text = f"turn {event.turn}"
         case agent.ToolUsed():
-            return f"{event.tool} {event.detail}"
-        case agent.TokensSpent():
-            cost = f", ${event.cost_usd:.2f}" if event.cost_usd is not None else ""
-            return f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
+            text = f"{event.tool} {event.detail}"
+        case agent.TokensSpent(cost_usd=usd):
+            cost = "" if usd is None else f", ${usd:.2f}"
+            text = f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
         case agent.QuotaEnded():
             opens = f"opens again at {event.opens_at:%Y-%m-%d %H:%M %Z}" if event.opens_at else "opens again later"
-            return f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
+            text = f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
         case agent.FellBack():
-            return f"takes over from {event.from_agent}: {event.reason}"
+            text = f"takes over from {event.from_agent}: {event.reason}"
         case agent.AgentFinished():
             outcome = "answered" if event.success else "gave no answer"
             source = " (from an earlier call)" if event.from_ledger else ""
-            return f"{outcome} after {duration(event.duration_ms / 1000)}{source}"
+            text = f"{outcome} after {duration(event.duration_ms / 1000)}{source}"
         case _:
             assert_never(event)
+    return one_line(text[:500])

@@ -77,21 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     set_up_logging()
     if arguments.max_comments < 0:
         raise UsageError("--max-comments is less than nothing", hint="give 0 or more")
+    how = {name: getattr(arguments, name) for name in ("max_comments", "approve", "request_changes")}
     request = PublishRequest(
-        repo=arguments.repo,
         pull_request=arguments.pr,
         repository=arguments.repo_name,
-        review=arguments.review,
-        options=PublishOptions(
-            max_comments=arguments.max_comments,
-            approve=arguments.approve,
-            request_changes=arguments.request_changes,
-            resolve=not arguments.no_resolve,
-        ),
+        options=PublishOptions(**how, resolve=not arguments.no_resolve),
         status=None if arguments.status is None else StatusKind(arguments.status),
-        app_id=arguments.app_id,
         app_key_file=arguments.app_key,
-        dry_run=arguments.dry_run,
+        **{name: getattr(arguments, name) for name in ("repo", "review", "app_id", "dry_run")},
     )
     publication = run_to_end(publish_github(request))
     write_result(publication_json(publication) if arguments.json else render_publication(publication))

@@ -13,7 +13,6 @@ from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
-from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
@@ -82,15 +81,9 @@ def context_of(arguments: argparse.Namespace) -> str:
         return ""
     if name == "-" and arguments.diff_file == "-":
         raise UsageError("standard input cannot be both the diff and the context", hint="give one of them a file")
-    what = f"the context file {name}"
-    data = options.read_input(
-        name,
-        what,
-        most=200_000,
-        unreadable="give --context-file a readable file, or -",
-        too_large="keep what the change is meant to do, and leave out the rest",
-    )
-    return options.decode_input(data, what)
+    unreadable = "give --context-file a readable file, or -"
+    too_large = "keep what the change is meant to do, and leave out the rest"
+    return options.read_text(name, f"the context file {name}", 200_000, unreadable, too_large)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -190,22 +183,17 @@ def _review(
     if not review.complete and review.passed:
         verbs.note("not everything was reviewed; on_incomplete lets it pass")
     if arguments.resume:
-        verbs.note(_resumed(review.usage), quiet=arguments.quiet)
+        asked, cached = review.usage.requests + review.usage.cached, review.usage.cached
+        said = "nothing of this review was in the ledger, so everything was asked again"
+        if cached:
+            said = f"resumed: {cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
+        verbs.note(said if asked else "no agent call was needed", quiet=arguments.quiet)
     return review, display.change
 
 
 def _log_transcript(title: str, text: str) -> None:
     # The log of `--debug` redacts what passes through it.
     logging.getLogger("codeloupe.transcript").debug("%s:\n%s", title, text)
-
-
-def _resumed(usage: Usage) -> str:
-    asked = usage.requests + usage.cached
-    if not asked:
-        return "no agent call was needed"
-    if not usage.cached:
-        return "nothing of this review was in the ledger, so everything was asked again"
-    return f"resumed: {usage.cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
 
 
 def _layout(output: verbs.Output, arguments: argparse.Namespace, **more: object) -> Layout:

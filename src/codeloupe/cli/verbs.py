@@ -43,9 +43,17 @@ def output_file(path: Path) -> Iterator[list[str]]:
         raise OutputError(f"cannot write the result to {path}: it is a directory", hint="give the name of a file")
     temporary: Path | None = None
     try:
-        if not os.path.exists(path) or path.is_file():  # noqa: PTH110 - as above
-            with _explained(path):
-                temporary = _beside(path)
+        with _explained(path):
+            exists = os.path.exists(path)  # noqa: PTH110 - as above
+            if exists and not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if not exists or path.is_file():
+                # The name of the target is tried too: it may be longer than that of the file beside it.
+                with suppress(FileNotFoundError):
+                    path.lstat()
+                descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+                os.close(descriptor)
+                temporary = Path(name)
         yield pieces
         with _explained(path):
             with (temporary or path).open("w", encoding="utf-8", errors="backslashreplace", newline="") as sink:
@@ -70,23 +78,8 @@ def _explained(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write the result to {path}: {reason}", hint=hint) from error
 
 
-def _beside(path: Path) -> Path:
-    """An empty file in the folder of the target, under a name of its own."""
-    if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110 - Path.exists raises for a name too long
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    # The name of the target is tried too: it may be longer than that of the file beside it.
-    with suppress(FileNotFoundError):
-        path.lstat()
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    os.close(descriptor)
-    return Path(name)
-
-
 def write_result(text: str, *, holds_commands: bool = False) -> None:
-    """Write a finished result to stdout as UTF-8, whatever the locale. Raises OutputError, or that nobody reads.
-
-    In CI nothing in it is a command to the CI system, unless it `holds_commands` that are ours.
-    """
+    """Write a result to stdout as UTF-8; in CI without commands but those that it `holds`. Raises OutputError."""
     if not holds_commands and any(os.environ.get(name) for name in _SIGNS_OF_CI):
         text = for_ci_log(text)
     try:
@@ -114,9 +107,8 @@ def add_output_options(group: argparse._ArgumentGroup) -> None:
     """`--format` and `-o`, which may be repeated."""
     formats = f"{', '.join(FORMATS)}; may be repeated"
     option(group, "--format", "FORMAT", formats, choices=FORMATS, action=_Add, dest="outputs", default=())
-    option(
-        group, "-o --output", "FILE", "write the preceding format to this file", type=Path, action=_Add, dest="outputs"
-    )
+    about = "write the preceding format to this file"
+    option(group, "-o --output", "FILE", about, type=Path, action=_Add, dest="outputs")
 
 
 class _Add(argparse.Action):
@@ -164,10 +156,7 @@ def size_of(count: int) -> str:
 
 
 def set_up_logging(*, verbose: bool = False, debug: bool = False) -> None:
-    """Log to stderr when asked, with `debug` also what is sent to agents and what they answer.
-
-    Without either the library's records go nowhere, since events say the same.
-    """
+    """Log to stderr when asked, with `debug` also what is sent to agents; else records go nowhere."""
     logger = logging.getLogger("codeloupe")
     if not verbose and not debug:
         logger.addHandler(logging.NullHandler())
@@ -238,20 +227,18 @@ def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
         nonlocal is_terminated
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.raise_signal(signal.SIGINT)
-        elif task is not None:
+        elif task is None:
+            raise KeyboardInterrupt
+        else:
             is_terminated = True
             task.get_loop().call_soon_threadsafe(task.cancel)
-        else:
-            raise KeyboardInterrupt
 
-    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, *hangup)}
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, terminate) for number in {signal.SIGTERM, *ends}}
     try:
         return asyncio.run(noted())
     except asyncio.CancelledError:
-        if is_terminated:
-            raise KeyboardInterrupt from None
-        raise
+        raise (KeyboardInterrupt if is_terminated else asyncio.CancelledError) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -73,18 +73,13 @@ def test_a_defect_is_reported_with_its_severity_and_category(tmp_path: Path) -> 
         ("names = [\n    'a'\n    'b',\n    'c',\n]\n", "ISC004", Severity.MEDIUM, "correctness"),
         ("breakpoint()\n", "T100", Severity.MEDIUM, "reliability"),
     ]
-
     report = check(tmp_path, {f"{rule}.py": code for code, rule, _, _ in defects})
-
     found = {issue.rule: issue for issue in report.issues if issue.file == f"{issue.rule}.py"}
     assert {rule: (issue.severity, issue.category, issue.body) for rule, issue in found.items()} == {
         rule: (severity, category, ruff_rules()[rule].why) for _, rule, severity, category in defects
     }
-
-
-def test_style_is_not_reported(tmp_path: Path) -> None:
-    code = "l = 1;x=lambda  : l\nif l == None : print ( x , f'no placeholder' )\nassert x\n"
-    assert rules(tmp_path, code) == []
+    assert found["F401"].suggestion == "Remove unused import: `os`"
+    assert found["F821"].suggestion == ruff_rules()["F821"].fix
 
 
 def test_a_call_in_a_dataclass_is_reported_where_what_it_makes_is_shared(tmp_path: Path) -> None:
@@ -93,16 +88,18 @@ def test_a_call_in_a_dataclass_is_reported_where_what_it_makes_is_shared(tmp_pat
     assert [issue.line_start for issue in check(tmp_path, {"a.py": code}).issues if issue.rule == "RUF009"] == [9, 10]
 
 
-def test_a_shell_with_a_literal_command_weighs_less_than_one_with_input(tmp_path: Path) -> None:
-    code = "from subprocess import run\n\nrun('ls', shell=True, check=True)\nrun(input(), shell=True, check=True)\n"
-    found = [(issue.line_start, issue.severity) for issue in issues(tmp_path, code) if issue.rule == "S602"]
-    assert found == [(3, Severity.LOW), (4, Severity.HIGH)]
-
-
-def test_a_harmless_query_is_reported_and_does_not_block(tmp_path: Path) -> None:
-    code = 'def f(c, table):\n    c.execute(f"SELECT * FROM {TABLE}")\n    c.execute(f"SELECT * FROM {table}")\n'
-    found = [issue.severity for issue in issues(tmp_path, code) if issue.rule == "S608"]
-    assert found == [Severity.LOW, Severity.HIGH]
+def test_what_seems_safe_weighs_less_and_a_statement_is_covered_whole(tmp_path: Path) -> None:
+    code = "from subprocess import run\nrun('ls', shell=True, check=True)\nrun(input(), shell=True, check=True)\n"
+    code += (
+        "def f(c, table):\n    c.execute(f'SELECT * FROM {TABLE}')\n    c.execute(f'SELECT *'\n  f' FROM {table}')\n"
+    )
+    found = [issue for issue in issues(tmp_path, code) if issue.rule in ("S602", "S608")]
+    assert [(issue.line_start, issue.line_end, issue.severity) for issue in found] == [
+        (2, 2, Severity.LOW),
+        (3, 3, Severity.HIGH),
+        (5, 5, Severity.LOW),
+        (6, 7, Severity.HIGH),
+    ]
 
 
 def test_a_variable_named_after_what_a_secret_has_is_no_secret(tmp_path: Path) -> None:
@@ -110,18 +107,6 @@ def test_a_variable_named_after_what_a_secret_has_is_no_secret(tmp_path: Path) -
     code = "".join(f"{name} = 'some value'\n" for name in names) + "def f(token_name='x', token='y'):\n    pass\n"
     found = [(issue.rule, issue.line_start) for issue in issues(tmp_path, code)]
     assert found == [("S105", 5), ("S105", 6), ("S105", 7), ("S107", 8)]
-
-
-def test_the_suggestion_is_that_of_ruff_where_it_has_one_and_ours_otherwise(tmp_path: Path) -> None:
-    found = {issue.rule: issue for issue in issues(tmp_path, "import os\nprint(unknown)\n")}
-    assert found["F401"].suggestion == "Remove unused import: `os`"
-    assert found["F821"].suggestion == ruff_rules()["F821"].fix
-
-
-def test_an_issue_covers_all_lines_of_its_statement(tmp_path: Path) -> None:
-    code = "def f(c, x):\n    c.execute(f'''\n        SELECT * FROM t\n        WHERE a = {x}''')\n"
-    (issue,) = issues(tmp_path, code)
-    assert (issue.line_start, issue.line_end) == (2, 4)
 
 
 def test_a_password_in_a_test_is_not_reported_but_other_defects_are(tmp_path: Path) -> None:
@@ -142,12 +127,6 @@ def test_a_file_with_a_syntax_error_elsewhere_is_not_clean(tmp_path: Path) -> No
     report = check(tmp_path, {"a.py": "x = 1\ny = = 2\n", "b.py": "print(unknown)\n"}, added={"a.py": {1}})
     assert report.failed == {"a.py": "syntax error at line 2: the other checks could not run"}
     assert [issue.file for issue in report.issues] == ["b.py"]
-
-
-def test_a_bracket_that_is_never_closed_is_reported_within_the_file(tmp_path: Path) -> None:
-    report = check(tmp_path, {"a.py": "x = (\n"}, added={"a.py": {1}})
-    assert [(issue.rule, issue.line_start) for issue in report.issues] == [("invalid-syntax", 1)]
-    assert report.failed == {}
 
 
 def test_the_newest_syntax_is_no_error(tmp_path: Path) -> None:
@@ -172,12 +151,6 @@ def test_an_init_file_may_import_a_name_to_pass_it_on(tmp_path: Path) -> None:
     code = "from os import path\nprint(unknown)\n"
     assert rules(tmp_path, code, name="package/__init__.py") == ["F821"]
     assert rules(tmp_path, code, name="package/module.py") == ["F401", "F821"]
-
-
-def test_a_thousand_files_with_long_names_are_analysed(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {f"{'directory' * 20}/{number}.py": "print(unknown)\n" for number in range(1000)}
-    report = check(tmp_path, files)
-    assert {issue.file for issue in report.issues} == set(files)
 
 
 def test_a_file_that_kills_ruff_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -208,16 +181,6 @@ def test_a_file_that_holds_ruff_up_does_not_hide_the_others(tmp_path: Path) -> N
 def test_a_lone_carriage_return_does_not_shift_the_lines(tmp_path: Path) -> None:
     code = b"x = 1\ry = 2\rz = 3\nprint(unknown)\r\nprint(unknown)\n"
     assert [issue.line_start for issue in issues(tmp_path, code)] == [2, 3]
-
-
-def test_a_long_message_is_cut(tmp_path: Path) -> None:
-    (issue,) = issues(tmp_path, f"print({'x' * 5000})\n")
-    assert len(issue.title) <= 160
-
-
-def test_python_files_are_accepted_and_notebooks_are_not() -> None:
-    paths = ("a.py", "a/b.pyi", "a.pyw", "a.PY", "a.ipynb", "py", "a.pyc")
-    assert [path for path in paths if RuffAnalyser().accepts(path)] == ["a.py", "a/b.pyi", "a.pyw", "a.PY"]
 
 
 # ruff takes every text with SQL words and a hole for an injection; what cannot be one must not hold up a push.

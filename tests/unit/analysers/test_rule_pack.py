@@ -135,13 +135,3 @@ def test_the_pack_serves_every_language_and_category_and_few_rules_are_extreme()
     assert len(RULES) >= 60
     assert severities.count("low") <= len(severities) // 20
     assert severities.count("critical") <= len(severities) // 20
-
-
-def test_the_document_holds_only_the_rules_of_the_languages_asked_for() -> None:
-    documents = list(yaml.load_all(pack.rule_document(["TypeScript", "C"]), Loader=yaml.CSafeLoader))
-    languages = {document["language"] for document in documents}
-    ids = [document["id"] for document in documents if document["language"] == "TypeScript"]
-    assert languages == {"TypeScript", "C"}
-    assert {path.stem for folder in ("javascript", "typescript") for path in pack.rule_files(folder)} == set(ids)
-    assert len(ids) == len(set(ids))
-    assert pack.rule_document(["Haskell"]) == ""

@@ -10,22 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from codeloupe.analysers import programs, secret_detectors, secrets
 from codeloupe.analysers.interface import AnalyserReport
-from codeloupe.analysers.secret_detectors import (
-    is_placeholder,
-    is_reference,
-    looks_random,
-    mask_secrets,
-    speaks_about_secrets,
-)
+from codeloupe.analysers.secret_detectors import is_placeholder, is_reference, looks_random, mask_secrets
 from codeloupe.analysers.secrets import TITLES, SecretsAnalyser
 from codeloupe.model.finding import Severity
 from codeloupe.system.process import Completed
-from codeloupe.system.token_forms import bits_per_character
 from tests.endings import with_enough_time
 from tests.unit.analysers.written import Files, analyse
 
@@ -71,18 +62,13 @@ TOKENS = [
     ("anthropic-api-key", HIGH, "sk-" + "ant-" + made_up(90)),
     ("openai-token", HIGH, "sk-" + "proj-" + made_up(100)),
     ("google-api-key", HIGH, "AI" + "za" + made_up(35)),
-    ("hugging-face-token", HIGH, "h" + "f_" + made_up(34)),
     ("npm-tokens", HIGH, "np" + "m_" + made_up(36)),
     ("pypi-token", HIGH, "pypi-" + "AgEIcHlwaS5vcmc" + made_up(90)),
-    ("sendgrid-api-key", HIGH, "S" + "G." + made_up(22) + "." + made_up(43)),
     ("slack-token", HIGH, "xo" + "xb-" + made_up(12, string.digits) + "-" + made_up(24)),
     ("stripe-access-key", HIGH, "sk_" + "live_" + made_up(40)),
-    ("shopify-token", HIGH, "shp" + "at_" + made_up(32, HEX)),
     ("telegram-bot-token", HIGH, made_up(10, "123456789") + ":" + made_up(35)),
     ("json-web-token", MEDIUM, web_token()),
 ]
-
-
 TOKEN = TOKENS[5][2]
 
 
@@ -95,96 +81,57 @@ def test_every_form_of_token_is_found_and_its_value_is_known_as_sensitive_and_in
     assert all("history" in issue.body and "Revoke" in (issue.suggestion or "") for issue in report.issues)
     assert not [token for _, _, token in TOKENS if token in repr(report)]
     assert report.sensitive[APP] == {line: (token,) for line, (_, _, token) in enumerate(TOKENS, start=1)}
+    assert {kind for kind, _ in secret_detectors.load_detectors().patterns} <= set(TITLES)
 
 
+KEYWORD, ENTROPY = "secret-keyword", "high-entropy-string"
 NAMED = [
-    ('password = "hunter2"', APP, "secret-keyword", MEDIUM),
-    ('db_password = "{20}"', APP, "secret-keyword", HIGH),
-    ('connect(user="me", password="{20}")', APP, "secret-keyword", HIGH),
-    ("const apiKey = '{20}';", "web/app.js", "secret-keyword", HIGH),
-    ('{"client_secret": "{20}"}', "config/app.json", "secret-keyword", HIGH),
-    ("password: {20}  # production", "deploy/values.yaml", "secret-keyword", HIGH),
-    ("DB_PASSWORD={20}", ".env", "secret-keyword", HIGH),
-    ("export API_KEY={20}", "deploy/run.sh", "secret-keyword", HIGH),
-    ("ENV SECRET_KEY={20}", "Dockerfile", "secret-keyword", HIGH),
-    ('password := "{20}"', "cmd/main.go", "secret-keyword", HIGH),
-    ('String password = "{20}";', "src/App.java", "secret-keyword", HIGH),
-    ('$password = "{20}";', "src/app.php", "secret-keyword", HIGH),
-    ("password = admin", "app.ini", "secret-keyword", MEDIUM),
-    ("POSTGRES_PASSWORD: postgres", "docker-compose.yml", "secret-keyword", MEDIUM),
-    ('auth_token = "{40}"', APP, "high-entropy-string", MEDIUM),
-    ('headers = {"Authorization": "{40}"}', APP, "high-entropy-string", MEDIUM),
-    ("AUTH_TOKEN={40}", ".env", "high-entropy-string", MEDIUM),
-    ("auth_token: {40}", "deploy/values.yaml", "high-entropy-string", MEDIUM),
-    ("encryptionKey: '{40}'", "web/app.ts", "high-entropy-string", MEDIUM),
+    ('password = "hunter2"', APP, KEYWORD, MEDIUM),
+    ('connect(user="me", password="{20}")', APP, KEYWORD, HIGH),
+    ("const apiKey = '{20}';", "web/app.js", KEYWORD, HIGH),
+    ('{"client_secret": "{20}"}', "config/app.json", KEYWORD, HIGH),
+    ("password: {20}  # production", "deploy/values.yaml", KEYWORD, HIGH),
+    ("DB_PASSWORD={20}", ".env", KEYWORD, HIGH),
+    ("ENV SECRET_KEY={20}", "Dockerfile", KEYWORD, HIGH),
+    ('password := "{20}"', "cmd/main.go", KEYWORD, HIGH),
+    ('$password = "{20}";', "src/app.php", KEYWORD, HIGH),
+    ("password = admin", "app.ini", KEYWORD, MEDIUM),
+    ('auth_token = "{40}"', APP, ENTROPY, MEDIUM),
+    ('headers = {"Authorization": "{40}"}', APP, ENTROPY, MEDIUM),
+    ("AUTH_TOKEN={40}", ".env", ENTROPY, MEDIUM),
     ("curl -H 'Authorization: Bearer {40}' https://host.internal/", "deploy/run.sh", "bearer-token", HIGH),
     ('URL = "postgres://app:' + '{20}@db.internal/app"', APP, "basic-auth-credentials", HIGH),
 ]
 
 
 def test_a_secret_by_its_name_in_a_header_and_in_an_address_is_found_in_every_language(tmp_path: Path) -> None:
-    files = {
-        f"{number}/{name}": text.replace("{20}", made_up(20)).replace("{40}", made_up(40))
-        for number, (text, name, _, _) in enumerate(NAMED)
-    }
-    assert found(tmp_path, files) == {
-        f"{number}/{name}": (rule, severity) for number, (_, name, rule, severity) in enumerate(NAMED)
-    }
+    rows = {f"{number}/{row[1]}": row for number, row in enumerate(NAMED)}
+    files = {name: row[0].replace("{20}", made_up(20)).replace("{40}", made_up(40)) for name, row in rows.items()}
+    assert found(tmp_path, files) == {name: row[2:] for name, row in rows.items()}
 
 
 def test_what_is_plainly_no_secret_is_not_reported(tmp_path: Path) -> None:
     lines = [
-        'password = "changeme"',
-        'password = "password"',
-        'api_key = "your-api-key-here"',
-        'api_key = "<your-key>"',
-        'api_key = "xxxxxxxxxxxxxxxx"',
-        'api_key = "****************"',
-        'api_key = "test-api-key"',
-        'secret = "${SECRET}"',
-        'secret = "{{ secret }}"',
-        'password = "%(password)s"',
-        'password = os.environ["PASSWORD"]',
-        'password = getenv("DB_PASSWORD")',
-        'PASSWORD_VARIABLE = "DB_PASSWORD"',
-        'password_file = "/run/secrets/db"',
-        'secret_name = "tls-certificate-2024"',
-        'password = ""',
-        'error = "Password must have 8 characters"',
-        'password_error = "too short"',
-        'client_secret_basic = "client_secret_basic"',
-        'sha256 = "{hex64}"',
-        'commit = "{hex40}"',
-        '"integrity": "sha512-{random}=="',
-        "rev: {hex40}",
-        'token_hash = "{hex64}"',
-        'public_key = "{random}{random}"',
-        'uuid_token = "123e4567-e89b-12d3-a456-426614174000"',
-        'letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"',
-        'data = "{random}{random}"',
-        'key = "AKIA' + 'IOSFODNN7EXAMPLE"',
-        "url = 'https://user:password@host.internal/'",
-        "url = 'https://user:{random}@example.com/'",
-        "url = f'https://{{user}}:{{password}}@host/'",
-        'if "-----BEGIN RSA PRIVATE KEY-----" in text:',
-        "key: convert_number_values_for_function_call_args(value)",
+        *('password = "changeme"', 'password = "password"', 'api_key = "your-api-key-here"', 'api_key = "<your-key>"'),
+        *('api_key = "xxxxxxxxxxxxxxxx"', 'api_key = "****************"', 'api_key = "test-api-key"', 'password = ""'),
+        *('secret = "${SECRET}"', 'secret = "{{ secret }}"', 'password = "%(password)s"', 'password_error = "short"'),
+        "package==1.0 --hash=sha256:{hex64}",
+        *('password = os.environ["PASSWORD"]', 'password = getenv("DB_PASSWORD")', 'PASSWORD_VARIABLE = "DB_PASSWORD"'),
+        *('password_file = "/run/secrets/db"', 'secret_name = "tls-certificate-2024"', "rev: {hex40}"),
+        *('error = "Password must have 8 characters"', 'client_secret_basic = "client_secret_basic"'),
+        *('sha256 = "{hex64}"', 'commit = "{hex40}"', '"integrity": "sha512-{random}=="', 'token_hash = "{hex64}"'),
+        *('public_key = "{random}{random}"', 'uuid_token = "123e4567-e89b-12d3-a456-426614174000"'),
+        *('letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"', 'data = "{random}{random}"'),
+        *('key = "AKIA' + 'IOSFODNN7EXAMPLE"', "url = 'https://user:password@host.internal/'"),
+        *("url = 'https://user:{random}@example.com/'", "url = f'https://{{user}}:{{password}}@host/'"),
+        *('if "-----BEGIN RSA PRIVATE KEY-----" in text:', "key: convert_number_values_for_function_call_args(value)"),
     ]
     text = "\n".join(lines).replace("{{", "{").replace("}}", "}")
     for name, value in (("random", made_up(40)), ("hex40", made_up(40, HEX)), ("hex64", made_up(64, HEX))):
         text = text.replace(f"{{{name}}}", value)
-
     report = search(tmp_path, {APP: text + "\n"})
-
     assert [lines[issue.line_start - 1] for issue in report.issues] == []
     assert report.failed == {}
-
-
-def test_lock_files_and_hashes_are_quiet(tmp_path: Path) -> None:
-    digests = [made_up(64, HEX, seed) for seed in range(200)]
-    lines = [f"package-{index}==1.0 --hash=sha256:{digest}" for index, digest in enumerate(digests)]
-    lines += [f'    {{"url": "https://host.internal/p", "hash": "sha256:{digest}"}},' for digest in digests]
-    lines += [f'"resolved": "https://host.internal/a.tgz#{digest}", "integrity": "{digest}"' for digest in digests]
-    assert found(tmp_path, {"pylock.toml": "\n".join(lines)}) == {}
 
 
 def test_in_tests_and_prose_only_certain_forms_and_random_values_count(tmp_path: Path) -> None:
@@ -197,25 +144,19 @@ def test_in_tests_and_prose_only_certain_forms_and_random_values_count(tmp_path:
     }
 
 
-def private_key() -> list[str]:
-    body = [made_up(64, ALPHANUMERIC + "+/", seed) for seed in range(5)]
-    return ["-----BEGIN RSA " + "PRIVATE KEY-----", *body, "-----END RSA " + "PRIVATE KEY-----"]
-
-
-def test_a_private_key_is_critical_and_its_whole_body_is_sensitive(tmp_path: Path) -> None:
-    report = search(tmp_path, {APP: "\n".join(["key = '''", *private_key(), "'''", ""])})
-    assert [(issue.rule, issue.line_start, issue.severity) for issue in report.issues] == [("private-key", 2, CRITICAL)]
-    assert {line: values for line, values in report.sensitive[APP].items() if values} == {
-        line: (body,) for line, body in enumerate(private_key()[1:-1], start=3)
-    }
-
-
 @pytest.mark.program
-def test_a_private_key_on_one_line_is_found(tmp_path: Path) -> None:
-    text = json.dumps({"private_key": "\n".join(private_key())})
-    report = search(tmp_path, {"account.json": text + "\n"})
-    assert [issue.rule for issue in report.issues] == ["private-key"]
-    assert private_key()[2][2:] in " ".join(report.sensitive["account.json"][1])
+def test_a_private_key_is_critical_and_its_whole_body_is_sensitive(tmp_path: Path) -> None:
+    body = [made_up(64, ALPHANUMERIC + "+/", seed) for seed in range(5)]
+    key = ["-----BEGIN RSA " + "PRIVATE KEY-----", *body, "-----END RSA " + "PRIVATE KEY-----"]
+    one_line = json.dumps({"private_key": "\n".join(key)}) + "\n"
+    report = search(tmp_path, {APP: "\n".join(["key = '''", *key, "'''", ""]), "account.json": one_line})
+    assert [(issue.rule, issue.line_start, issue.severity) for issue in report.issues] == [
+        ("private-key", 2, CRITICAL),
+        ("private-key", 1, CRITICAL),
+    ]
+    sensitive = {line: values for line, values in report.sensitive[APP].items() if values}
+    assert sensitive == {line: (row,) for line, row in enumerate(body, start=3)}
+    assert body[1][2:] in " ".join(report.sensitive["account.json"][1])
 
 
 def test_several_secrets_on_a_line_are_one_issue_for_the_worst(tmp_path: Path) -> None:
@@ -233,12 +174,6 @@ def test_only_added_lines_are_searched(tmp_path: Path) -> None:
     assert analyse(SecretsAnalyser("/nonexistent/python"), tmp_path, {APP: text}, {APP: ()}) == AnalyserReport()
 
 
-def test_added_lines_of_a_bare_diff_are_searched_without_a_file(tmp_path: Path) -> None:
-    lines = {"files": ("a.py",), "added_lines": {"a.py": frozenset({41})}}
-    report = search(tmp_path, {}, **lines, added_text={"a.py": {41: f'x = "{TOKEN}"'.encode()}})
-    assert [issue.line_start for issue in report.issues] == [41]
-
-
 @pytest.mark.program
 def test_a_secret_is_found_in_bytes_that_are_not_utf8_and_anywhere_in_a_long_line(tmp_path: Path) -> None:
     distances = (0, 2990, 3980, 9_999, 250_000)
@@ -249,7 +184,6 @@ def test_a_secret_is_found_in_bytes_that_are_not_utf8_and_anywhere_in_a_long_lin
 
 
 ALLOWED = {
-    "a.py": 'password = "{}"  # pragma: allowlist secret\n',
     "b.js": 'const password = "{}"; // pragma: allowlist secret\n',
     "c.py": '# pragma: allowlist nextline secret\npassword = "{}"\n',
 }
@@ -288,8 +222,7 @@ def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
     files = {"a.py": [[1, f'x = "{TOKEN}"']], "b.py": hostile, "c.py": hostile}
 
     def searched(seconds: float) -> dict[str, Any]:
-        asked = {"budget_seconds": seconds, "line_seconds": 1.0, "files": files}
-        stdin = json.dumps(asked).encode()
+        stdin = json.dumps({"budget_seconds": seconds, "line_seconds": 1.0, "files": files}).encode()
         answer: dict[str, Any] = json.loads(python("-m", "codeloupe.analysers.secret_detectors", stdin=stdin).stdout)
         return answer
 
@@ -312,90 +245,50 @@ def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
 
 
 @pytest.mark.program
-def test_the_child_can_open_no_socket_and_start_no_program() -> None:
+def test_the_child_opens_no_socket_starts_no_program_and_loads_no_http_client() -> None:
     script = """
-import json, os, socket, subprocess, sys, urllib.request
-from codeloupe.analysers.secret_detectors import forbid_network
-
-def told(attempt):
-    try:
-        attempt()
-    except Exception as error:
-        return str(error)
-    return ""
-
-attempts = [
-    lambda: socket.socket().close(),
-    lambda: socket.getaddrinfo("localhost", 80),
-    lambda: subprocess.run(["true"]),
-    lambda: os.system("true"),
-]
-before = [told(attempt) for attempt in attempts]
-forbid_network()
-attempts.append(lambda: urllib.request.urlopen("http://127.0.0.1:9/"))
-print(json.dumps([before, [told(attempt) for attempt in attempts]]))
-"""
-    before, refused = json.loads(python("-c", script).stdout)
-
-    assert before == [""] * 4
-    assert [words for words in refused if "is not allowed while searching for secrets" not in words] == []
-    assert len(refused) == 5
-
-
-@pytest.mark.program
-def test_the_child_never_loads_an_http_client_or_verifies_a_secret() -> None:
-    script = """
-import io, json, sys
+import io, json, os, socket, subprocess, sys
 from codeloupe.analysers import secret_detectors
 lines = [[1, 'x = "AK' + 'IAQ3EGRIJ7NK2D5XWZ"'], [2, 'y = "sk_' + 'live_4eC39HqLyjWDarjtT1zdp7dc"']]
 asked = {"budget_seconds": 40, "line_seconds": 10, "files": {"a.py": lines}}
 sys.stdin = io.StringIO(json.dumps(asked))
 secret_detectors.main()
 print()
-clients = {"urllib3", "http.client", "ssl"} & set(sys.modules)
-print(json.dumps([hasattr(sys.modules.get("requests"), "get"), sorted(clients)]))
+clients = sorted({"requests", "urllib3", "http.client", "ssl"} & set(sys.modules))
+
+def said(attempt):
+    try:
+        attempt()
+    except Exception as error:
+        return str(error)
+    return ""
+
+attempts = (socket.socket, lambda: socket.getaddrinfo("localhost", 80), lambda: subprocess.run(["true"]),
+    lambda: os.system("true"))
+print(json.dumps([clients, [said(attempt) for attempt in attempts]]))
 """
-    completed = python("-c", script)
-
-    answer, modules = completed.stdout.decode().splitlines()
+    answer, after = python("-c", script).stdout.decode().splitlines()
     assert [hit["line"] for hit in json.loads(answer)["hits"]] == [1, 2]
-    assert json.loads(modules) == [False, []]
-
-
-def test_every_kind_that_can_be_found_has_a_title() -> None:
-    assert {kind for kind, _ in secret_detectors.load_detectors().patterns} <= set(TITLES)
-
-
-# Which lines are searched in this process, and that searching there leaves no trace in it.
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The commands that are started, none of which runs."""
-    commands: list[object] = []
-
-    async def run(command: object) -> object:
-        commands.append(command)
-        raise RuntimeError("no process here")
-
-    monkeypatch.setattr(programs, "run", run)
-    return commands
+    clients, refused = json.loads(after)
+    assert clients == []
+    assert [words for words in refused if "is not allowed while searching for secrets" not in words] == []
 
 
 def test_short_lines_start_no_process_and_long_ones_and_those_without_time_do(
-    tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def run(_command: object) -> object:
+        raise RuntimeError("no process here")
+
+    monkeypatch.setattr(programs, "run", run)
     short = f'y = 1\nx = "{TOKEN}"\n'
     report = search(tmp_path, {"a.py": short})
     assert [(issue.line_start, issue.rule) for issue in report.issues] == [(2, "github-token")]
-    assert started == []
     with pytest.raises(RuntimeError):
         search(tmp_path, {"a.py": "x = " + "a + " * 200 + f"1\n{short}"})
-    assert len(started) == 1
     monkeypatch.setattr(secrets, "_HERE_SECONDS", 0.0)
     with pytest.raises(RuntimeError):
         search(tmp_path, {"a.py": short})
-    assert len(started) == 2
 
 
 def test_loading_the_detectors_leaves_no_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,8 +298,6 @@ def test_loading_the_detectors_leaves_no_stand_in(monkeypatch: pytest.MonkeyPatc
     secret_detectors.load_detectors()
     assert not {"requests", "detect_secrets"} & set(sys.modules)
 
-
-# Which values can be secrets.
 
 PLACEHOLDERS = ["changeme", "password", "test_key", "your-token", "xxxxxxxx", "", "abc", "abcdefgh", "MyClientSecret"]
 NO_PLACEHOLDERS = ["hunter2", "admin", "correcthorse", "Tr0ub4dor3", "kjHGfdNoPqRsXy"]
@@ -421,31 +312,11 @@ NO_REFERENCES = ["hunter2", "P@ssw0rd!", "a-b-c-d", "UPPERCASE", "abc.123", "x%y
 def test_a_made_up_value_and_one_that_names_where_the_secret_is_are_none() -> None:
     assert [value for value in (*PLACEHOLDERS, "foo", *NO_PLACEHOLDERS) if not is_placeholder(value)] == NO_PLACEHOLDERS
     assert [value for value in (*REFERENCES, *NO_REFERENCES) if not is_reference(value)] == NO_REFERENCES
-
-
-def test_a_name_that_ends_in_a_property_speaks_about_a_secret() -> None:
-    about = ["secret_name", "passwordFile", "SECRET_ARN"]
-    assert [name for name in (*about, "api_key", "password", "") if speaks_about_secrets(name)] == about
-
-
-def test_only_long_mixed_values_look_random() -> None:
     others = ("hunter2", "correcthorsebattery", "111111111111a", "a8Kd92 LmQ0xZ7")
     assert [value for value in ("a8Kd92LmQ0xZ7", *others) if looks_random(value)] == ["a8Kd92LmQ0xZ7"]
-    assert [bits_per_character(text) for text in ("", "aaaa", "abcd")] == [0, 0, 2]
 
 
 def test_a_mask_keeps_at_most_four_characters_and_a_quarter() -> None:
     assert mask_secrets("x = 'abcdefghijklmnopqrst'", ["abcdefghijklmnopqrst"]) == "x = 'abcd********'"
-    assert mask_secrets("x = 'abcdefgh'", ["abcdefgh"]) == "x = 'ab********'"
+    assert mask_secrets("x = 'abcdefgh'", ["abcdefgh", "abcd"]) == "x = 'ab********'"
     assert mask_secrets("x = 'abc'", ["abc", ""]) == "x = '********'"
-
-
-@given(
-    st.text(alphabet="xyz ='\n", max_size=20),
-    st.text(alphabet="abcd1234", min_size=4, max_size=60),
-    st.text(alphabet="xyz ='\n", max_size=20),
-)
-def test_no_masked_text_holds_the_secret(before: str, value: str, after: str) -> None:
-    masked = mask_secrets(f"{before}{value}{after}{value}", [value, value[:4]])
-    assert value not in masked
-    assert masked.startswith(before)

@@ -49,7 +49,6 @@ class Terminal:
                 sys.stdin, sys.stderr = before
 
     def type(self, text: str) -> None:
-        """Press keys."""
         os.write(self._master, text.encode())
 
     def so_far(self) -> str:
@@ -76,7 +75,6 @@ class Terminal:
         return self.so_far()
 
     def text(self) -> str:
-        """All that was written; nothing can be written any more."""
         if not self.stream.closed:
             self.stream.close()
         self._reader.join()
@@ -108,7 +106,6 @@ class Screen:
         self.scrolled = 0
 
     def lines(self) -> list[str]:
-        """The rows down to the last that has something."""
         rows = ["".join(row).rstrip() for row in self._rows]
         while rows and not rows[-1]:
             rows.pop()

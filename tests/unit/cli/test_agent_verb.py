@@ -71,13 +71,3 @@ def test_a_file_without_an_end_is_refused_and_never_cut(
     assert main(["agent", "run", *words]) == 2
     assert "/dev/zero is larger than 67,108,864 bytes" in capsys.readouterr().err
     assert not asked
-
-
-def test_a_prompt_on_standard_input_that_is_too_long_is_refused_and_never_cut(
-    asked: list[AgentRequest], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Path("/dev/zero").open(encoding="utf-8") as endless:
-        monkeypatch.setattr("sys.stdin", endless)
-        assert main(["agent", "run"]) == 2
-    assert "standard input is larger than 67,108,864 bytes" in capsys.readouterr().err
-    assert not asked

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -8,8 +7,6 @@ import pytest
 
 from codeloupe.cli.baseline import configure, run
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history import opened_history
-from codeloupe.engine.keeping import keep
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
 from codeloupe.model.finding import Suppression, SuppressionKind
@@ -44,40 +41,23 @@ def entries(repository: GitRepository) -> list[BaselineEntry]:
     return list(read_working_file(repository.path).baseline.entries)
 
 
-def test_findings_become_entries(repository: GitRepository, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["add", "22222222", "a.py:3", "--reason", " legacy  code ", "--owner", "me", "--expires", LATER]
-    assert baseline(repository, *words, *report(repository)) == 0
-    assert [(each.fingerprint, each.reason, each.owner, str(each.expires)) for each in entries(repository)] == [
-        (ONE, "legacy code", "me", LATER),
-        (TWO, "legacy code", "me", LATER),
-    ]
-    assert "Added 2 entries in codeloupe-baseline.yaml" in capsys.readouterr().out
-
-
-def test_an_entry_is_renewed_when_it_is_named_and_kept_when_all_are_adopted(
+def test_an_entry_is_renewed_when_it_is_named_or_expired_and_kept_when_all_are_adopted(
     repository: GitRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    text = f'version: 1\nentries:\n- {{fingerprint: "{TWO}", file: b.py, reason: old, expires: 2000-01-01}}\n'
+    repository.write(BASELINE_NAME, text)
     source = report(repository)
-    baseline(repository, "add", ONE, "--reason", "first", *source)
-    baseline(repository, "add", ONE, "--reason", "second", *source)
+    baseline(repository, "add", "a.py:3", "--reason", "first", *source)
+    words = ["add", ONE, "--reason", " legacy  code ", "--owner", "me", "--expires", LATER]
+    baseline(repository, *words, *source)
     assert "Renewed 1 entry" in capsys.readouterr().out
+    source = report(repository, review(*FOUND.findings, complete=False))
     baseline(repository, "add", "--all", "--reason", "third", *source)
-    assert [each.reason for each in entries(repository)] == ["second", "third"]
+    assert "was not complete: what it did not look at is not in the baseline" in capsys.readouterr().err
+    known = {each.fingerprint: (each.reason, each.owner, str(each.expires)) for each in entries(repository)}
+    assert known == {ONE: ("legacy code", "me", LATER), TWO: ("third", "", "None")}
     baseline(repository, "add", "--all", "--reason", "fourth", *source)
     assert "Nothing to add" in capsys.readouterr().out
-
-
-def test_an_expired_entry_is_renewed_when_all_are_adopted(repository: GitRepository) -> None:
-    text = f'version: 1\nentries:\n- {{fingerprint: "{ONE}", file: a.py, reason: old, expires: 2000-01-01}}\n'
-    repository.write(BASELINE_NAME, text)
-    baseline(repository, "add", "--all", "--reason", "new", *report(repository))
-    assert [each.reason for each in entries(repository)] == ["new", "new"]
-
-
-def test_adopting_an_incomplete_review_says_so(repository: GitRepository, capsys: pytest.CaptureFixture[str]) -> None:
-    source = report(repository, review(finding(fingerprint=ONE), complete=False))
-    assert baseline(repository, "add", "--all", "--reason", "x", *source) == 0
-    assert "was not complete: what it did not look at is not in the baseline" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -138,25 +118,6 @@ def test_pruning_removes_what_has_expired_or_is_unused(
     assert [each.fingerprint for each in entries(repository)] == [ONE]
     baseline(repository, "prune", *source)
     assert "Nothing to remove" in capsys.readouterr().out
-
-
-def save(repository: GitRepository, made: Review) -> None:
-    asyncio.run(keep(made, repo=repository.path))
-    with opened_history() as history:
-        assert history.get(made.review_id) is not None
-
-
-def test_the_last_saved_review_is_taken_when_none_is_named(
-    repository: GitRepository, capsys: pytest.CaptureFixture[str]
-) -> None:
-    repository.write("a.py", "")
-    repository.commit()
-    save(repository, FOUND)
-    assert baseline(repository, "add", ONE[:8], "--reason", "x") == 0
-    assert [each.fingerprint for each in entries(repository)] == [ONE]
-    capsys.readouterr()
-    baseline(repository, "list")
-    assert "1 used, by review r-1." in capsys.readouterr().out
 
 
 def test_without_a_saved_review_nothing_can_be_added_but_listed_and_pruned(

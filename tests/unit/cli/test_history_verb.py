@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +19,18 @@ from codeloupe.git.identity import find_identity
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Policy
 from tests.repository import GitRepository
-from tests.rows import each
 from tests.unit.store.history_samples import commit_review, identifier, named, record, sweep_record
 
 Save = Callable[..., None]
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -33,40 +41,21 @@ def shop(repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> GitRepos
     return repository
 
 
-def saver(shop: GitRepository) -> Save:
-    """Saves a review of the repository that is worked in."""
+@pytest.fixture
+def save(shop: GitRepository) -> Save:
+    """Saves a review of the repository that is worked in, or of commits a sweep."""
     with opened_history() as history:
         name = asyncio.run(find_identity(shop.path, history)).names[0]
 
-    def saved(number: int, *findings: Finding, raw_outputs: dict[str, str] | None = None, **changes: Any) -> None:
+    def saved(number: int, *found: Any, raw_outputs: dict[str, str] | None = None, **changes: Any) -> None:
+        changes = {"repository": name, **changes}
         with opened_history() as history:
-            history.save(record(number, *findings, **{"repository": name, **changes}), raw_outputs=raw_outputs or {})
+            if found and not isinstance(found[0], Finding):
+                history.save_sweep(sweep_record(number, *found, **changes))
+            else:
+                history.save(record(number, *found, **changes), raw_outputs=raw_outputs or {})
 
     return saved
-
-
-@pytest.fixture
-def save(shop: GitRepository) -> Save:
-    return saver(shop)
-
-
-@pytest.fixture
-def save_sweep(shop: GitRepository) -> Save:
-    def saved(number: int, *commits: Any, **changes: Any) -> None:
-        with opened_history() as history:
-            name = asyncio.run(find_identity(shop.path, history)).names[0]
-            history.save_sweep(sweep_record(number, *commits, **{"repository": name, **changes}))
-
-    return saved
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -82,143 +71,116 @@ def run(shop: GitRepository, capsys: pytest.CaptureFixture[str]) -> Run:
     return ran
 
 
-class TestList:
-    def test_the_reviews_of_this_repository_are_listed_and_no_others(self, save: Save, run: Run) -> None:
-        assert run("list", "--all-repositories").out.startswith("No review is saved yet")
-        assert json.loads(run("list", "--json").out)["entries"] == []
-        save(1)
-        save(2, branch="other")
-        save(3, repository="root:elsewhere", repository_label="elsewhere")
-        assert [line.split()[0] for line in run("list").out.splitlines()] == ["ID", "00000002", "00000001"]
-        assert "elsewhere" in run("list", "--all-repositories").out
-        assert "00000001" not in run("list", "--branch", "other").out
-        assert "on branch none is saved" in run("list", "--branch", "none").out
-
-    def test_more_than_are_shown_is_said(self, save: Save, run: Run) -> None:
-        for number in range(1, 5):
-            save(number)
-        shown = run("list", "--limit", "3")
-        assert len(shown.out.splitlines()) == 4
-        assert "--limit 6 shows more" in shown.err
-        assert run("list", "--limit", "4").err == ""
-
-    def test_what_makes_no_sense_is_refused(self, run: Run) -> None:
-        for words in (["list", "--limit", "0"], ["trends", "--weeks", "-1"], ["prune", "--keep", "-1"]):
-            with pytest.raises(UsageError, match="must be at least"):
-                run(*words)
-        with pytest.raises(NotARepository, match="is not a directory"):
-            run("list", "--repo", "nowhere")
+def refused(run: Run, *rows: tuple[Sequence[str], str], kind: type[Exception] = UsageError) -> None:
+    for words, said in rows:
+        with pytest.raises(kind, match=said):
+            run(*words)
 
 
-class TestShow:
-    def test_a_review_is_shown_as_it_was_reported(self, save: Save, run: Run) -> None:
-        save(1, named("f", title="Statement is built"))
-        for words in (["show", "0000"], ["show", "last"], ["show"]):
-            code, out, err = run(*words)
-            assert (code, err) == (0, "")
-            about = f"Review {identifier(1)}, saved 2026-03-03 09:00, on branch topic, by codeloupe 0.1\n"
-            assert out.startswith(about)
-            assert "HIGH P1  Statement is built" in out
-            assert "FAIL  1 finding at or above fail_on=high" in out
-
-    def test_a_review_with_an_id_of_its_own_kind_is_shown_too(self, save: Save, run: Run) -> None:
-        save(1, review_id="nightly-7")
-        assert run("show", "last").out.startswith("Review nightly-7, ")
-        assert json.loads(run("render", "last", "--format", "json").out)["review_id"] == "nightly-7"
-
-    def test_a_review_of_which_a_finding_is_lost_is_incomplete(self, save: Save, run: Run) -> None:
-        save(1, named("f", severity=Severity.CRITICAL))
-        with opened_history() as history, history._database.writing() as connection:
-            connection.execute("UPDATE findings SET payload = x'00'")
-        shown = run("show", "last")
-        assert "finding 1 of review" in shown.err
-        assert "INCOMPLETE" in shown.out
-        assert run("render", "last").code == 3
-
-    def test_a_sweep_is_shown_with_its_commits(self, save_sweep: Save, run: Run) -> None:
-        save_sweep(9, commit_review(1, named("a")), commit_review(2, review=None, verdict=None, failure="timeout"))
-        out = run("show", "last").out
-        assert "fix: number 1" in out
-        assert "INCOMPLETE" in out
-        assert f"part of sweep {identifier(9)[:12]}" in run("show", identifier(1001)).out
-        with pytest.raises(UsageError, match="is a sweep"):
-            run("show", "last", "--raw")
-
-    def test_raw_output_is_shown_without_what_a_terminal_would_obey(self, save: Save, run: Run) -> None:
-        save(1, raw_outputs={"a.py (security)": '{"findings":\n []}\x1b[31m', "b.py": "::error::x"})
-        expected = '=== a.py (security)\n{"findings":\n []}\\x1b[31m\n\n=== b.py\n: :error::x\n'
-        assert run("show", "last", "--raw").out == expected
-        save(2)
-        assert run("show", "last", "--raw").out == "No raw output was saved with this review.\n"
+def test_the_reviews_of_this_repository_are_listed_and_no_others(save: Save, run: Run) -> None:
+    assert run("list", "--all-repositories").out.startswith("No review is saved yet")
+    save(1)
+    save(2, branch="other")
+    save(3, repository="root:elsewhere", repository_label="elsewhere")
+    listed = run("list", "--limit", "2")
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["ID", "00000002", "00000001"]
+    assert listed.err == ""
+    assert "--limit 2 shows more" in run("list", "--limit", "1").err
+    assert "elsewhere" in run("list", "--all-repositories").out
+    assert "00000001" not in run("list", "--branch", "other").out
+    assert "on branch none is saved" in run("list", "--branch", "none").out
 
 
-class TestRender:
-    @each(
-        ("words", "exit_code"),
-        [
-            ([], 1),
-            (["--fail-on", "critical"], 0),
-            (["--fail-on", "P0"], 0),
-            (["--fail-on", "low"], 1),
-            (["--fail-on", "critical", "--min-severity", "critical"], 0),
-        ],
-    )
-    def test_another_policy_gives_its_own_exit_code(
-        self, shop: GitRepository, run: Run, words: list[str], exit_code: int
-    ) -> None:
-        saver(shop)(1, named("f"))
-        ended = run("render", "last", "--format", "json", *words)
+def test_what_makes_no_sense_is_refused(run: Run) -> None:
+    numbers = (["list", "--limit", "0"], ["trends", "--weeks", "-1"], ["prune", "--keep", "-1"])
+    refused(run, *((words, "must be at least") for words in numbers), (["prune"], "nothing says what to remove"))
+    ages = ("", "soon", "90x", "-3d", "1.5d", "9" * 30, "d90")
+    refused(run, *((["prune", f"--older-than={age}"], "is no age") for age in ages))
+    refused(run, (["list", "--repo", "nowhere"], "is not a directory"), kind=NotARepository)
+
+
+def test_a_review_is_shown_as_it_was_reported(save: Save, run: Run) -> None:
+    save(1, named("f", title="Statement is built"))
+    for words in (["show", "0000"], ["show"]):
+        code, out, err = run(*words)
+        assert (code, err) == (0, "")
+        about = f"Review {identifier(1)}, saved 2026-03-03 09:00, on branch topic, by codeloupe 0.1\n"
+        assert out.startswith(about)
+        assert "HIGH P1  Statement is built" in out
+        assert "FAIL  1 finding at or above fail_on=high" in out
+    save(2, review_id="nightly-7")
+    assert run("show", "last").out.startswith("Review nightly-7, ")
+
+
+def test_a_review_of_which_a_finding_is_lost_is_incomplete(save: Save, run: Run) -> None:
+    save(1, named("f", severity=Severity.CRITICAL))
+    with opened_history() as history, history._database.writing() as connection:
+        connection.execute("UPDATE findings SET payload = x'00'")
+    shown = run("show", "last")
+    assert "finding 1 of review" in shown.err
+    assert "INCOMPLETE" in shown.out
+    assert run("render", "last").code == 3
+
+
+def test_raw_output_is_shown_without_what_a_terminal_would_obey(save: Save, run: Run) -> None:
+    save(1, raw_outputs={"a.py (security)": '{"findings":\n []}\x1b[31m', "b.py": "::error::x"})
+    expected = '=== a.py (security)\n{"findings":\n []}\\x1b[31m\n\n=== b.py\n: :error::x\n'
+    assert run("show", "last", "--raw").out == expected
+    save(2)
+    assert run("show", "last", "--raw").out == "No raw output was saved with this review.\n"
+
+
+def test_another_policy_gives_its_own_exit_code_and_what_was_not_kept_cannot_be_judged(save: Save, run: Run) -> None:
+    save(1, named("f"))
+    rows = (("", 1), ("--fail-on P0", 0), ("--fail-on low", 1), ("--fail-on P0 --min-severity P0", 0))
+    for words, code in rows:
+        ended = run("render", "last", "--format", "json", *words.split())
         document = json.loads(ended.out)
-        assert (ended.code, document["exit_code"], document["review_id"]) == (exit_code, exit_code, identifier(1))
+        assert (ended.code, document["exit_code"], document["review_id"]) == (code, code, identifier(1)), words
+    save(2, complete=False, exit_code=3)
+    assert run("render", "last").code == run("render", "last", "--on-incomplete", "fail").code == 3
+    passed = run("render", "last", "--on-incomplete", "pass")
+    assert passed.code == 0
+    assert "INCOMPLETE" in passed.out
+    assert "not everything was reviewed" in passed.err
+    save(3, hidden_findings=3, policy=Policy(min_severity=Severity.HIGH))
+    refused(
+        run,
+        (["render", "last", "--fail-on", "low"], "3 findings below high were not kept"),
+        (["render", "last", "--format", "pdf"], "'pdf' is not a format"),
+        (["render", "last", "--fail-on", "worst"], "--fail-on: not a severity: 'worst'"),
+    )
 
-    def test_what_was_not_reviewed_may_pass_when_asked_and_it_is_said(self, save: Save, run: Run) -> None:
-        save(1, complete=False, exit_code=3)
-        assert run("render", "last").code == 3
-        passed = run("render", "last", "--on-incomplete", "pass")
-        assert passed.code == 0
-        assert "INCOMPLETE" in passed.out
-        assert "not everything was reviewed" in passed.err
-        assert run("render", "last", "--on-incomplete", "fail").code == 3
 
-    def test_it_can_be_written_to_a_file(self, save: Save, run: Run, tmp_path: Path) -> None:
-        save(1, named("f"))
-        target = tmp_path / "report.json"
-        assert run("render", "last", "--format", "json", "-o", str(target)) == (1, "", f"wrote {target}\n")
-        assert json.loads(target.read_text())["review_id"] == identifier(1)
-        with pytest.raises(OutputError):
-            run("render", "last", "-o", str(tmp_path / "no" / "folder"))
+def test_it_can_be_written_to_a_file(save: Save, run: Run, tmp_path: Path) -> None:
+    save(1, named("f"))
+    target = tmp_path / "report.json"
+    assert run("render", "last", "--format", "json", "-o", str(target)) == (1, "", f"wrote {target}\n")
+    assert json.loads(target.read_text())["review_id"] == identifier(1)
+    refused(run, (["render", "last", "-o", str(tmp_path / "no" / "folder")], "cannot write"), kind=OutputError)
 
-    def test_what_cannot_be_judged_or_rendered_is_refused_with_what_there_is(self, save: Save, run: Run) -> None:
-        save(1, hidden_findings=3, policy=Policy(min_severity=Severity.HIGH))
-        with pytest.raises(UsageError, match="3 findings below high were not kept"):
-            run("render", "last", "--fail-on", "low")
-        with pytest.raises(UsageError, match="'pdf' is not a format") as caught:
-            run("render", "last", "--format", "pdf")
-        assert "the formats are text, concise, json" in caught.value.hint
-        with pytest.raises(UsageError, match="--fail-on: not a severity: 'worst'"):
-            run("render", "last", "--fail-on", "worst")
 
-    def test_a_sweep_has_formats_of_its_own_and_is_judged_anew(
-        self, save_sweep: Save, run: Run, tmp_path: Path
-    ) -> None:
-        save_sweep(9, commit_review(1, named("a", severity=Severity.HIGH)))
-        sweep = identifier(9)
-        assert "fix: number 1" in run("render", sweep).out
-        assert json.loads(run("render", sweep, "--format", "json").out)["sweep_id"] == sweep
-        assert run("render", sweep, "--format", "markdown").out.startswith("# Commit review")
-        written = str(tmp_path / "sweep.xml")
-        assert run("render", sweep, "--format", "xml", "--fail-on", "P1", "-o", written).code == 1
-        assert 'exit-code="1"' in Path(written).read_text(encoding="utf-8")
-        for wrong in (("--format", "sarif"), ("--fail-on", "low"), ("--min-severity", "high")):
-            with pytest.raises(UsageError, match="is a sweep"):
-                run("render", sweep, *wrong)
+def test_a_sweep_has_formats_of_its_own_and_is_judged_again(save: Save, run: Run, tmp_path: Path) -> None:
+    lost = commit_review(2, review=None, verdict=None, failure="timeout")
+    save(9, commit_review(1, named("a", severity=Severity.HIGH)), lost)
+    sweep = identifier(9)
+    assert "INCOMPLETE" in run("show", "last").out
+    assert f"part of sweep {sweep[:12]}" in run("show", identifier(1001)).out
+    assert "fix: number 1" in run("render", sweep).out
+    assert json.loads(run("render", sweep, "--format", "json").out)["sweep_id"] == sweep
+    written = str(tmp_path / "sweep.xml")
+    assert run("render", sweep, "--format", "xml", "--fail-on", "P1", "-o", written).code == 1
+    assert 'exit-code="1"' in Path(written).read_text(encoding="utf-8")
+    wrong = (["--format", "sarif"], ["--fail-on", "low"], ["--min-severity", "high"])
+    refused(run, *((["render", sweep, *words], "is a sweep") for words in wrong), (["show", "--raw"], "is a sweep"))
 
-    def test_a_sweep_that_was_not_finished_does_not_pass(self, save_sweep: Save, run: Run) -> None:
-        save_sweep(8, commit_review(1), finished=False)
-        ended = run("render", identifier(8), "--format", "json")
-        assert (ended.code, json.loads(ended.out)["exit_code"]) == (3, 3)
-        assert json.loads(ended.out)["summary"].endswith("not finished")
-        assert run("render", identifier(8), "--on-incomplete", "pass").code == 0
+
+def test_a_sweep_that_was_not_finished_does_not_pass(save: Save, run: Run) -> None:
+    save(8, commit_review(1), finished=False)
+    ended = run("render", identifier(8), "--format", "json")
+    assert (ended.code, json.loads(ended.out)["exit_code"]) == (3, 3)
+    assert json.loads(ended.out)["summary"].endswith("not finished")
+    assert run("render", identifier(8), "--on-incomplete", "pass").code == 0
 
 
 def test_two_reviews_are_compared_by_words_and_as_json(save: Save, run: Run) -> None:
@@ -247,47 +209,25 @@ def test_trends_are_of_all_kinds_or_some_and_of_the_last_weeks(save: Save, run: 
     assert everywhere["reviewer"][0]["reviews"] == 3
 
 
-class TestPrune:
-    def test_what_goes_is_said_and_a_dry_run_changes_nothing(self, save: Save, save_sweep: Save, run: Run) -> None:
-        for number in (1, 2, 3):
-            save(number, named("f", body="x" * 3000))
-        save_sweep(4, commit_review(1))
-        with pytest.raises(UsageError, match="nothing says what to remove"):
-            run("prune")
-        dry = run("prune", "--keep", "1", "--dry-run").out
-        assert dry.startswith("Would remove 3 reviews with 3 findings, about ")
-        assert len(run("list").out.splitlines()) == 5
-        assert run("prune", "--keep", "1").out.startswith("Removed 3 reviews with 3 findings; the database is ")
-        assert len(run("list").out.splitlines()) == 2
-        assert run("prune", "--keep", "0").out.startswith("Removed 1 review (1 sweep among them) with 0 findings")
-        assert run("prune", "--keep", "0").out == "Nothing to remove.\n"
-
-    def test_age_and_number_together(self, save: Save, run: Run) -> None:
-        now = datetime.now(UTC)
-        for number, days in ((1, 400), (2, 100), (3, 80), (4, 1)):
-            save(number, saved_at=now - timedelta(days=days))
-        for words, count in (
-            (["90d", "--keep", "3"], 1),
-            (["90"], 1),
-            (["12w", "--dry-run"], 0),
-            (["2M"], 1),
-            (["99999y"], 0),
-            (["0d"], 1),
-        ):
-            assert json.loads(run("prune", "--json", "--older-than", *words).out)["reviews"] == count, words
-
-    def test_other_repositories_are_left_alone_unless_all_are_meant(self, save: Save, run: Run) -> None:
-        save(1)
-        save(2, repository="root:elsewhere")
-        run("prune", "--keep", "0")
-        assert "00000002" in run("list", "--all-repositories").out
-        run("prune", "--keep", "0", "--all-repositories")
-        assert "No review is saved yet" in run("list", "--all-repositories").out
-
-    def test_an_age_that_is_none_is_refused(self, run: Run) -> None:
-        for age in ("", "soon", "90x", "-3d", "1.5d", "9" * 30, "d90"):
-            with pytest.raises(UsageError, match="is no age"):
-                run("prune", f"--older-than={age}")
+def test_what_is_removed_is_said_and_a_dry_run_changes_nothing(save: Save, run: Run) -> None:
+    for number in (1, 2, 3):
+        save(number, named("f", body="x" * 3000))
+    save(4, commit_review(1))
+    save(5, repository="root:elsewhere")
+    dry = run("prune", "--keep", "1", "--dry-run").out
+    assert dry.startswith("Would remove 3 reviews with 3 findings, about ")
+    assert len(run("list").out.splitlines()) == 5
+    assert run("prune", "--keep", "1").out.startswith("Removed 3 reviews with 3 findings; the database is ")
+    assert run("prune", "--keep", "0").out.startswith("Removed 1 review (1 sweep among them) with 0 findings")
+    assert run("prune", "--keep", "0").out == "Nothing to remove.\n"
+    assert "00000005" in run("list", "--all-repositories").out
+    run("prune", "--keep", "0", "--all-repositories")
+    assert "No review is saved yet" in run("list", "--all-repositories").out
+    for number, days in ((1, 400), (2, 100), (3, 80), (4, 1)):
+        save(number, saved_at=datetime.now(UTC) - timedelta(days=days))
+    rows = (("90d --keep 3", 1), ("90", 1), ("12w --dry-run", 0), ("2M", 1), ("99999y", 0), ("0d", 1))
+    for words, count in rows:
+        assert json.loads(run("prune", "--json", "--older-than", *words.split()).out)["reviews"] == count, words
 
 
 def test_a_database_that_cannot_be_used_is_reported(
@@ -295,56 +235,45 @@ def test_a_database_that_cannot_be_used_is_reported(
 ) -> None:
     (shop.path / "codeloupe.sqlite3").write_bytes(b"something else entirely" * 100)
     monkeypatch.setenv("CODELOUPE_HOME", str(shop.path))
-    for words in (["list"], ["show"], ["trends"], ["prune", "--keep", "1"]):
-        with pytest.raises(StoreError, match="is not a database"):
-            run(*words)
+    verbs = (["list"], ["show"], ["trends"], ["prune", "--keep", "1"])
+    refused(run, *((words, "is not a database") for words in verbs), kind=StoreError)
 
 
-class TestDismiss:
-    FINGERPRINT = "0123456789ab" + "c" * 20
-    OTHER = "0123456789ff" + "d" * 20
+FINGERPRINT, OTHER = "0123456789ab" + "c" * 20, "0123456789ff" + "d" * 20
 
-    @pytest.fixture
-    def saved(self, save: Save) -> None:
-        save(1, named(self.FINGERPRINT, file="a.py"), named(self.OTHER))
 
-    def dismissed(self, shop: GitRepository) -> list[tuple[str, str]]:
-        with opened_history() as history:
-            names = asyncio.run(find_identity(shop.path, history)).names
-            return [(one.fingerprint, one.reason) for one in history.dismissals(names)]
+def dismissed(shop: GitRepository) -> list[tuple[str, str]]:
+    with opened_history() as history:
+        names = asyncio.run(find_identity(shop.path, history)).names
+        return [(one.fingerprint, one.reason) for one in history.dismissals(names)]
 
-    def test_a_finding_is_dismissed_by_the_beginning_of_its_fingerprint_and_taken_back(
-        self, run: Run, saved: None, shop: GitRepository
-    ) -> None:
-        code, out, _ = run("dismiss", self.FINGERPRINT[:12].upper(), "--reason", "  it is a\nconstant ")
-        assert code == 0
-        assert "Dismissed 0123456789ab in a.py" in out
-        assert self.dismissed(shop) == [(self.FINGERPRINT, "it is a constant")]
-        assert "it is a constant" in run("dismiss").out
-        assert "counts again" in run("dismiss", "0123456", "--undo").out
-        assert self.dismissed(shop) == []
-        assert "Nothing is dismissed" in run("dismiss").out
 
-    def test_what_cannot_be_dismissed_is_refused(self, run: Run, saved: None, shop: GitRepository) -> None:
-        rows = [
-            (("0123456789ab",), "a reason is required"),
-            (("0123456789ab", "--reason", " "), "a reason is required"),
-            (("0123456789ab", "--reason", "x" * 1001), "longer than"),
-            (("012345", "--reason", "x"), "matches several"),
-            (("fedcba9876", "--reason", "x"), "no saved finding of repository"),
-            (("0123", "--reason", "x"), "is not a fingerprint"),
-            (("nothing%", "--reason", "x"), "is not a fingerprint"),
-            (("0123456789ab", "--undo"), "is not dismissed"),
-            (("--undo",), "no finding was named"),
-            (("--reason", "x"), "no finding was named"),
-        ]
-        for words, said in rows:
-            with pytest.raises(UsageError, match=said):
-                run("dismiss", *words)
-        assert self.dismissed(shop) == []
-
-    def test_a_secret_in_the_reason_is_not_kept(self, run: Run, saved: None, shop: GitRepository) -> None:
-        secret = "ghp_" + "a1B2" * 9
-        run("dismiss", self.OTHER, "--reason", f"the token {secret} is a sample")
-        ((_, reason),) = self.dismissed(shop)
-        assert secret not in reason
+def test_a_finding_is_dismissed_by_the_beginning_of_its_fingerprint_and_taken_back(
+    run: Run, save: Save, shop: GitRepository
+) -> None:
+    save(1, named(FINGERPRINT, file="a.py"), named(OTHER))
+    rows = [
+        (("0123456789ab",), "a reason is required"),
+        (("0123456789ab", "--reason", " "), "a reason is required"),
+        (("0123456789ab", "--reason", "x" * 1001), "longer than"),
+        (("012345", "--reason", "x"), "matches several"),
+        (("fedcba9876", "--reason", "x"), "no saved finding of repository"),
+        (("0123", "--reason", "x"), "is not a fingerprint"),
+        (("nothing%", "--reason", "x"), "is not a fingerprint"),
+        (("0123456789ab", "--undo"), "is not dismissed"),
+        (("--undo",), "no finding was named"),
+        (("--reason", "x"), "no finding was named"),
+    ]
+    refused(run, *((["dismiss", *words], said) for words, said in rows))
+    assert dismissed(shop) == []
+    code, out, _ = run("dismiss", FINGERPRINT[:12].upper(), "--reason", "  it is a\nconstant ")
+    assert code == 0
+    assert "Dismissed 0123456789ab in a.py" in out
+    assert dismissed(shop) == [(FINGERPRINT, "it is a constant")]
+    assert "it is a constant" in run("dismiss").out
+    assert "counts again" in run("dismiss", "0123456", "--undo").out
+    assert "Nothing is dismissed" in run("dismiss").out
+    secret = "ghp_" + "a1B2" * 9
+    run("dismiss", OTHER, "--reason", f"the token {secret} is a sample")
+    ((_, reason),) = dismissed(shop)
+    assert secret not in reason

@@ -37,7 +37,6 @@ def changed(*words: str, verb: Any = review, file: str | None = None) -> dict[st
 @each(
     ("words", "expected"),
     [
-        ([], {}),
         (["--reviewer", "codex"], {"reviewer_type": "codex"}),
         (["--reviewer", "agent_sdk,codex"], {"reviewers": ("agent_sdk", "codex")}),
         (["--reviewer", "agent_sdk", "--reviewer", "offline"], {"reviewers": ("agent_sdk", "offline")}),
@@ -46,10 +45,8 @@ def changed(*words: str, verb: Any = review, file: str | None = None) -> dict[st
         (["--verify"], {}),
         (["--no-verify"], {"verify": False}),
         (["--timeout", "9"], {"timeout_seconds": 9.0, "review_timeout_seconds": 9.0, "agent_sdk_review_timeout": 9.0}),
-        (["--concurrency", "2"], {"concurrency": 2}),
-        (["--max-budget-usd", "1.5"], {"max_budget_usd": 1.5}),
-        (["--max-tokens", "1000"], {"max_tokens": 1000}),
-        (["--max-requests", "7"], {"max_requests": 7}),
+        (["--max-budget-usd", "1.5", "--max-requests", "7"], {"max_budget_usd": 1.5, "max_requests": 7}),
+        (["--concurrency", "2", "--max-tokens", "9"], {"concurrency": 2, "max_tokens": 9}),
         (["--wait-for-quota"], {"wait_for_quota": True}),
         (["--untrusted"], {"untrusted": True}),
         (["--on-incomplete", "pass"], {"on_incomplete": "pass"}),
@@ -85,12 +82,9 @@ def test_without_options_every_setting_is_left_alone_and_one_reviewer_replaces_s
 @each(
     ("words", "message"),
     [
-        (["--reviewer", "codx"], "--reviewer: expected auto, agent_sdk"),
         (["--reviewer", ","], "--reviewer: expected auto, agent_sdk"),
         (["--reviewer", "auto,codex"], "--reviewer: expected a list of agent_sdk"),
-        (["--reviewer", "codex,codex"], "--reviewer: expected a list of agent_sdk"),
         (["--passes", "0"], "--passes: expected a whole number from 1 to 10, found '0'"),
-        (["--lanes", "agnt"], "--lanes: expected a list of agent or offline"),
         (["--timeout", "-1"], "--timeout: expected a number of seconds above 0, found '-1.0'"),
         (["--max-budget-usd", "nan"], "--max-budget-usd: expected an amount of dollars above 0, found 'nan'"),
     ],
@@ -107,9 +101,7 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option(words: list[str], me
     [
         (review, ["--fresh", "--resume"]),
         (review, ["-q", "--debug"]),
-        (review, ["--effort", "huge"]),
         (review, ["--passes", "many"]),
-        (commits, ["--max", "many"]),
         (commits, ["--output", "html"]),
         (commits, ["--on-incomplete", "maybe"]),
         (commits, ["-q", "-v"]),

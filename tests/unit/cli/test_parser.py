@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from codeloupe.cli.main import VERBS, build_parser, main
-from tests.program import PROGRAM
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -56,12 +55,6 @@ def test_the_usage_is_one_line_with_what_has_to_be_given() -> None:
     assert [usage for usage in usages if "\n" in usage] == []
 
 
-def test_a_description_keeps_its_capitals(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["pipeline", "schema", "--help"])
-    assert "Print the JSON Schema of a pipeline's file." in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
@@ -93,7 +86,3 @@ def test_wrong_words_are_told_with_what_was_meant(
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith(f"codeloupe: {message}")
     assert second.startswith(f"  hint: {hint}")
-
-
-def test_the_program_is_called_as_its_help_says() -> None:
-    assert PROGRAM.name == build_parser([]).prog

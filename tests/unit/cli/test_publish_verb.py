@@ -52,11 +52,6 @@ def test_what_was_done_is_told_in_a_few_lines() -> None:
     ]
 
 
-def test_long_lists_are_cut_and_the_rest_is_counted() -> None:
-    told = render_publication(published(review(*(finding(line) for line in range(1, 16)))))
-    assert "    and 5 more" in told
-
-
 def test_a_dry_run_tells_what_would_be_done() -> None:
     done = model.Publication(plan=published(review(finding(4))).plan, dry_run=True)
     told = render_publication(done)

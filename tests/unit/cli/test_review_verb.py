@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from codeloupe.cli import review as verb
 from codeloupe.cli.parser import Parser
@@ -19,7 +17,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine import run as engine_run
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
+from codeloupe.model.events import UnitFinished, UnitsPlanned
 from codeloupe.model.review import Policy, Preview, Review
 from codeloupe.model.scope import DefaultScope
 from tests.repository import GitRepository
@@ -85,16 +83,6 @@ def test_the_options_reach_the_review(stage: Stage, tmp_path: Path) -> None:
     assert (stage.asked["context"], stage.asked["fresh"]) == ("Faster.", True)
 
 
-def test_json_goes_to_standard_output_and_findings_appear_on_stderr_as_they_are_found(
-    stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    stage.events = [UnitFinished("codex", "app/db.py", (finding(),), 1.0)]
-    run("--format", "json")
-    captured = capsysbinary.readouterr()
-    assert json.loads(captured.out)["findings"][0]["title"] == "Statement is built from a variable"
-    assert b"\n  high  app/db.py:42  Statement is built from a variable\n" in captured.err
-
-
 @pytest.mark.parametrize(
     ("usage", "words"),
     [
@@ -132,14 +120,6 @@ def test_a_review_with_gaps_that_may_pass_says_so(stage: Stage, capsys: pytest.C
     assert "not everything was reviewed; on_incomplete lets it pass" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--format", "json"], []])
-def test_a_preview_spends_nothing(stage: Stage, words: list[str], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run("--preview", "--effort", "high", *words) == 0
-    assert stage.asked["settings"] == replace(Settings(), effort="high")
-    assert "emit" not in stage.asked
-    assert capsysbinary.readouterr().out.startswith(b"{" if words else b"Preview: topic")
-
-
 @each(
     ("options", "shown"),
     [
@@ -165,10 +145,3 @@ def test_a_log_has_no_secret_and_no_forged_record_and_prompts_only_with_debug(
     logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
     logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
     assert capsys.readouterr().err.splitlines() == shown
-
-
-def test_the_review_logs_nothing_without_being_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    stage.events = [Warned("degraded")]
-    run("-q", "-o", "out.txt")
-    logging.getLogger("codeloupe.sample").warning("not shown")
-    assert capsys.readouterr().err == ""

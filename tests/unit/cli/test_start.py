@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.cli.main import VERBS, main
+from codeloupe.cli.main import VERBS
 from codeloupe.model.agent import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.rows import each
@@ -44,14 +44,6 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
 def test_a_report_without_colour_takes_no_console() -> None:
     page = "from codeloupe.reports.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
     assert "rich.console" not in loaded_by(page)
-
-
-def test_the_help_names_every_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["agent", "run", "--help"])
-    assert end.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in AGENT_NAMES)
 
 
 class TestTheEnd:

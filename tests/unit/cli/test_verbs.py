@@ -68,13 +68,6 @@ def test_a_target_that_cannot_be_is_refused_before_the_work(tmp_path: Path, name
         pytest.fail("the work began")
 
 
-def test_a_name_as_long_as_a_file_can_have_is_written(tmp_path: Path) -> None:
-    target = tmp_path / ("n" * 255)
-    _write(target)
-    assert target.read_text() == "result\n"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_a_failure_of_the_work_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="something else"), output_file(tmp_path / "out"):
         raise FileNotFoundError("something else")

@@ -1,7 +1,4 @@
-"""Data flow in Python code: from what a request holds to where it does harm, within one module.
-
-`analyser` starts `worker` as a child process, which parses hostile text; `reading` follows the values through a module.
-"""
+"""Data flow in Python code: from what a request holds to where it does harm, within one module."""
 
 from __future__ import annotations
 

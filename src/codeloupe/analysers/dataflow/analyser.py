@@ -26,10 +26,7 @@ _WORTH_READING = regex(
 
 
 class DataflowAnalyser(Analyser):
-    """Outside text that reaches a query, a command, a path, a page and the like; and secrets made by chance.
-
-    Test files are not read: what they pass around is made up. Its program is the Python interpreter of the child.
-    """
+    """Outside text that reaches a query, a command, a path, a page and the like. Tests are not read."""
 
     name = "dataflow"
 
@@ -42,10 +39,7 @@ class DataflowAnalyser(Analyser):
         return platform.python_version()
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Follow data through the files. One that cannot be read, or ends the child, is in `failed`.
-
-        Raises AnalyserFailed when the child's answer cannot be read, or a ProcessError.
-        """
+        """Follow data through the files; what cannot be read is in `failed`. Raises AnalyserFailed, ProcessError."""
         deadline = time.monotonic() + target.timeout_seconds
         answers: list[Answer] = []
         files = []

@@ -93,10 +93,7 @@ class Expressions:
     # Variables.
 
     def refined(self, test: ast.expr, *, truth: bool) -> dict[str, Value]:
-        """The variables as they are where a test came out this way.
-
-        What was tested as an address holds for the text that it was made from too.
-        """
+        """Variables where a test came out this way; what an address passed, its text passed too."""
         self.notes.budget -= len(self.env) // 4
         refined = dict(self.env)
         known = settled(test, self.notes.patterns, truth=truth)

@@ -27,10 +27,7 @@ Settled = dict[str, Harms]
 
 
 def settled(test: ast.expr, patterns: Mapping[str, str], *, truth: bool) -> Settled:
-    """Which harms the variables, by name, can no longer do after a test came out this way.
-
-    `patterns` are the regular expressions that were compiled, by name.
-    """
+    """Which harms variables, by name, can no longer do after a test came out this way; `patterns` are compiled ones."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return settled(operand, patterns, truth=not truth)

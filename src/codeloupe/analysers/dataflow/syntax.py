@@ -37,10 +37,7 @@ _ENDINGS = {
 
 
 def parse(text: str) -> ast.Module | None:
-    """The tree, or None for text that is no Python.
-
-    Raises RecursionError or MemoryError for code that is nested too deeply to be read.
-    """
+    """The tree, or None for text that is no Python. Raises RecursionError or MemoryError for nested code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -79,10 +79,7 @@ def is_plain(annotation: str) -> bool:
 
 
 class Origin(NamedTuple):
-    """Where a value came in: `kind` is `outside`, `random`, or `parameter`, whose name is then the text.
-
-    `safe` are the harms that this part of the value cannot do.
-    """
+    """Where a value came in: `kind` is `outside`, `random` or `parameter`; `safe` are harms that it cannot do."""
 
     line: int
     text: str
@@ -319,10 +316,7 @@ class Flow(Struct, frozen=True):
 
 
 class ClassNotes(Struct, eq=False):
-    """A class: its methods, what its objects were seen to keep, and whether a web server calls it (`kind`).
-
-    `made` is what its `__init__` keeps, in terms of its parameters.
-    """
+    """A class, what its objects keep, by its `__init__` too (`made`), and whether a web server calls it (`kind`)."""
 
     node: ast.ClassDef
     kind: str

@@ -78,10 +78,7 @@ def _examined(root: Path, file: str, added: frozenset[int]) -> Answer:
 
 
 def read_module(tree: ast.Module, size: int) -> Notes:
-    """All that is found in a module with a text of this size.
-
-    Raises OverBudget or RecursionError for what was made to be hard to read.
-    """
+    """All that is found in a module with a text of this size. Raises OverBudget or RecursionError."""
     notes = Notes(budget=20_000 + 4 * size)
     top = Reader(notes, notes.globals)
     top.block(tree.body)
