@@ -116,16 +116,6 @@ class TestTheTree:
         assert screen.lines() == []
         assert screen.scrolled == 0
 
-    def test_what_is_said_stays_above_it(self, terminal: Terminal) -> None:
-        with PipelineDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
-            display.watch(GOING, STEP)
-            terminal.wait_for("1/3 stages")
-            display.say("kept \x1b[2J")
-            terminal.wait_for("kept")
-        screen = Screen(80, 12)
-        screen.feed(terminal.text())
-        assert screen.lines() == ["codeloupe: kept \\x1b[2J"]
-
     def test_while_a_person_is_asked_nothing_is_drawn(self, terminal: Terminal) -> None:
         with PipelineDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
             display.watch(GOING, STEP)

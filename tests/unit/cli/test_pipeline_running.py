@@ -10,7 +10,6 @@ import pytest
 import codeloupe
 from codeloupe.cli.pipeline import _open_store
 from codeloupe.errors import Crashed, NotLoggedIn, StoreError
-from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import PipelineEvent, RunRecord
 from codeloupe.pipelines.run import RunOptions
 from codeloupe.store.runs import DirectoryRunStore
@@ -49,41 +48,6 @@ TWO += "- {name: two, step: two.md, writes: false, needs: [one]}\n"
 APPROVED = TWO.replace("needs: [one]", "needs: [one], gate: {kind: approval, prompt: Good}")
 
 
-def test_a_run_tells_each_step_then_its_tree_and_where_its_result_is(
-    call: Call, agent: ScriptedAgent, tmp_path: Path
-) -> None:
-    ended = call("run", written(tmp_path, TWO), "--input", "topic=otters = animals")
-    [run] = _open_store().list()[0]
-    assert ended.exit_code == 0
-    assert ended.err.splitlines() == [
-        f"codeloupe: run {run.run_id} started",
-        "codeloupe: one: running",
-        "codeloupe: one: gating",
-        "codeloupe: one: completed",
-        "codeloupe: two: running",
-        "codeloupe: two: gating",
-        "codeloupe: two: completed",
-        f"codeloupe: run {run.run_id} completed",
-    ]
-    assert ended.out.startswith(f"pair  completed  {run.run_id} · ")
-    assert f"Result    {_open_store().directory(run.run_id)}/result" in ended.out
-    assert dict(run.inputs) == {"topic": "otters = animals"}
-    assert (_open_store().directory(run.run_id) / "result" / "two-output.md").read_text().strip() == "An answer."
-    assert all("otters = animals" in request.prompt for request in agent.requests)
-
-
-def test_a_rejected_stage_is_a_failure_that_can_be_tried_again(
-    call: Call, agent: ScriptedAgent, tmp_path: Path
-) -> None:
-    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait", "-q")
-    rejected = call("reject", "last", "two", "--note", "too loud", "--resume")
-    assert rejected.exit_code == 1
-    assert "a person rejected it: too loud" in rejected.out
-    assert "--retry two\n" in rejected.out
-    again = call("resume", "last", "--retry", "two", "--no-wait", "--json")
-    assert (again.exit_code, again.run["stages"][1]["state"]) == (3, "awaiting_approval")
-
-
 def test_a_run_that_could_not_go_on_says_what_failed_and_what_to_do(
     call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
 ) -> None:
@@ -95,22 +59,6 @@ def test_a_run_that_could_not_go_on_says_what_failed_and_what_to_do(
     assert "call failed: not_logged_in: the stage one got no answer: no key \\x1b[2J (log in)" in shown
     assert "two  pending" in ended.out.replace("   ", "  ")
     assert "\x1b" not in ended.out + ended.err
-
-
-def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
-    call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
-) -> None:
-    def breaks_the_store(request: AgentRequest) -> AgentStep:
-        [run] = _open_store().list()[0]
-        (_open_store().directory(run.run_id) / "journal.jsonl").unlink()
-        (_open_store().directory(run.run_id) / "journal.jsonl").mkdir()
-        return Text("x")
-
-    steps.append(breaks_the_store)
-    ended = call("run", written(tmp_path, TWO), "--input", "topic=x")
-    assert ended.exit_code == 3
-    assert "journal.jsonl is not a regular file" in ended.err
-    assert "continues from there" in ended.err
 
 
 def test_an_input_has_a_name_and_a_value_once(call: Call) -> None:

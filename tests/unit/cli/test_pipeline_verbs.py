@@ -148,16 +148,6 @@ class TestList:
         jsonschema.validate(told, list_schema())
         assert [(one["state"], one["busy"]) for one in told["runs"]] == [("interrupted", False), ("running", True)]
 
-    def test_a_run_whose_lock_is_odd_hides_no_other(self, store: DirectoryRunStore, call: Call) -> None:
-        for number in (1, 2):
-            store.create(run(number))
-        os.mkfifo(store.directory("00000002") / "lock")
-        lines = call("list").out.splitlines()
-        assert [line.split()[0] for line in lines] == ["RUN", "00000002", "00000001"]
-        refused = call("status", "00000002")
-        assert refused.exit_code == 3
-        assert "lock is not a regular file" in refused.err
-
     def test_more_than_are_shown_is_said(self, store: DirectoryRunStore, call: Call) -> None:
         for number in (1, 2, 3):
             store.create(run(number))
@@ -227,16 +217,6 @@ class TestAnswers:
             assert "the stage 'write' of the run 00000001 has no work to approve: no login" in ended.err
             assert "`codeloupe pipeline resume 00000001 --retry write` tries it again" in ended.err
         assert not (directory / "approvals").exists()
-
-
-class TestRemoval:
-    def test_a_run_is_removed_and_what_that_freed_is_told(self, store: DirectoryRunStore, call: Call) -> None:
-        directory = store.create(run(1))
-        (directory / "big").write_bytes(b"x" * 2_500_000)
-        ended = call("remove", "0000")
-        assert (ended.exit_code, ended.out) == (0, "removed the run 00000001, which freed 2.5 MB\n")
-        assert not directory.exists()
-        assert call("remove", NAME).exit_code == 2
 
 
 class TestFilesOfPipelines:

@@ -207,27 +207,6 @@ def test_a_cancellation_leaves_nothing_running_and_closes_the_source() -> None:
     assert (running, closed) == (0, [True])
 
 
-def test_each_end_is_told_as_it_comes_and_a_listener_that_fails_takes_nothing() -> None:
-    told: list[str] = []
-    others = asyncio.Event()
-
-    async def work(one: CommitReview, _change: Change) -> Review:
-        if one.commit.sha == commit(0).sha:
-            await others.wait()
-        return review()
-
-    def listen(outcome: CommitReview) -> None:
-        told.append(outcome.commit.sha)
-        if len(told) == 2:
-            others.set()
-        raise RuntimeError("a display")
-
-    dispatcher = AgentDispatcher(work, finished=listen)
-    outcomes = asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(3))))
-    assert set(told[:2]) == {outcomes[1].commit.sha, outcomes[2].commit.sha}
-    assert told[2:] == [outcomes[0].commit.sha]
-
-
 class Counting:
     """A reviewer that answers by number, and counts how often it was asked."""
 

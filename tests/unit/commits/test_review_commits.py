@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from codeloupe import Runtime
-from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, scope_of
+from codeloupe.commits.sweep import DEFAULT_EXPERTS, scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.settings import configure
@@ -414,20 +414,6 @@ def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> Non
     assert [one.expert for one in newest] == [None]
     assert [one.expert for one in oldest] == ["reliability"]
     assert all(one.commit_sha for one in (*newest, *oldest))
-
-
-@each(
-    ("query", "words"),
-    [
-        (CommitQuery(), "commits of HEAD"),
-        (
-            CommitQuery(revision="a..b", since="1 day ago", until="now", author="Ada", max_count=10, merges=True),
-            "commits of a..b, since 1 day ago, until now, by Ada, at most 10, each that a merge brought in by itself",
-        ),
-    ],
-)
-def test_a_query_is_described(query: CommitQuery, words: str) -> None:
-    assert describe(query) == words
 
 
 @pytest.mark.requirement("D7")

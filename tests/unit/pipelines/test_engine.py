@@ -15,7 +15,6 @@ from codeloupe.errors import Crashed, NotLoggedIn
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RecoveryStep, RunRecord, StageRecord, StageState
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import Json, Text
 from codeloupe.testing.agent import AgentStep
 from tests import engine_pipelines as play
@@ -54,24 +53,6 @@ def test_a_stage_sees_the_work_of_all_that_it_builds_on(tmp_path: Path) -> None:
     work = ran.directory / "stages" / "third" / "work"
     assert str(work / "first.md") in prompt
     assert str(work / "second.md") in prompt
-
-
-def test_of_the_scores_50_70_and_60_the_second_attempt_goes_on(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
-    words = [critique("REWORK", score, f"blocker {score}") for score in (50, 70, 60)]
-    cast = Cast(
-        {"write": [writing({"a.md": f"attempt {number}"}) for number in (1, 2, 3)], "use": [Text("used")]},
-        {"write": words},
-    )
-    ran = run(file, cast, tmp_path / "state")
-    stage = ran.record.stage("write")
-    assert (ran.record.state, stage.state, stage.chosen) == (S.COMPLETED, S.COMPLETED, 2)
-    assert [attempt.score for attempt in stage.attempts] == [50, 70, 60]
-    assert "attempt 2 was taken without a PASS" in stage.reason
-    assert ran.result()["a.md"] == "attempt 2"
-    assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "attempt 2"}
-    assert "+attempt 2" in (ran.directory / "result.patch").read_text()
-    assert (ran.directory / "stages" / "use" / "work" / "a.md").read_text() == "attempt 2"
 
 
 def test_another_attempt_mends_the_work_of_the_last_and_knows_what_was_wrong(tmp_path: Path) -> None:
@@ -140,27 +121,6 @@ def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_
     assert f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry two`" in ran.record.reason
 
 
-def test_what_only_one_of_two_branches_changed_further_is_no_conflict(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "base"},
-        {"name": "left", "needs": ["base"]},
-        {"name": "right", "needs": ["base"]},
-        {"name": "join", "needs": ["left", "right", "base"]},
-    )
-    cast = Cast(
-        {
-            "base": [writing({"a.md": "base", "b.md": "base"})],
-            "left": [writing({"a.md": "left"})],
-            "right": [writing({"b.md": "right"})],
-            "join": [Text("joined")],
-        }
-    )
-    ran = run(file, cast, tmp_path / "state")
-    assert ran.record.state is S.COMPLETED, ran.record.reason
-    assert ran.result() == {"a.md": "left", "b.md": "right", "join-output.md": "joined\n"}
-
-
 def test_a_failure_that_fails_the_run_lets_what_is_under_way_finish(tmp_path: Path) -> None:
     file = write_pipeline(
         tmp_path / "p",
@@ -225,19 +185,6 @@ def test_every_step_is_shown_to_whoever_watches_and_a_broken_display_breaks_noth
     assert [kind for kind, _ in seen] == [event.kind for event in ran.journal]
     assert seen[0] == ("run_started", S.RUNNING)
     assert seen[-1] == ("run_ended", S.COMPLETED)
-
-
-def test_what_was_asked_and_answered_is_kept_for_each_attempt(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
-    ran = run(file, Cast({"write": [writing({"a.md": "a\n"}, "I wrote it.")]}), tmp_path / "state")
-    attempt = ran.record.stage("write").attempts[0]
-    folder = ran.directory / "stages" / "write" / "attempt-1"
-    assert "Do the work of write." in (folder / "prompt.md").read_text()
-    assert (ran.directory / attempt.output_file).read_text() == "I wrote it."
-    assert "+a" in (ran.directory / attempt.diff_file).read_text()
-    for file in folder.iterdir():
-        assert file.stat().st_mode & 0o777 == 0o600
-    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 # Longer than any test: whoever is waited for comes, or is not waited for.
@@ -387,10 +334,6 @@ def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_l
     [note] = ran.events("note", "write")
     assert note.message.endswith("is no part of attempt 1; it is kept in stages/write/attempt-1/by-hand.patch")
     assert decision is Decision.RETRY or ran.result() == {"a.md": "1\n"}
-
-
-def say(ran: Ran, stage: str, decision: Decision, note: str = "") -> None:
-    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage=stage, decision=decision, note=note))
 
 
 def crashing(files: dict[str, str], **more: Any) -> AgentStep:
