@@ -185,7 +185,7 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
         )
     review = await review_of()
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
-    if not blocking and not review.complete:
+    if not blocking and (not review.complete or review.exit_code != 0):
         failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
         gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
         claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
@@ -194,12 +194,6 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
             f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
             stage=task.stage,
             hint="mend that, then have the stage tried again; what was reviewed is not bought again",
-        )
-    if not blocking and review.exit_code != 0:
-        raise PipelineError(
-            f"the review of {task.stage} ended with exit code {review.exit_code} and names no reason",
-            stage=task.stage,
-            hint="try again",
         )
     placed = [(f"{each.file}:{each.line_start}", each) for each in blocking]
     heads = [(f"[{each.severity.label}] {place}: {each.title}", each.body) for place, each in placed]
@@ -243,14 +237,18 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         output_schema=CRITIQUE_SCHEMA,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    read, text, usage = await _heard(ask, question)
-    if read.problem is not None:
+    asked, usage, is_second = question, Usage(), False
+    while True:
         try:
-            read, text, more = await _heard(ask, _asked_again(question, read.problem, text, fence=fence))
+            read, text, more = await _heard(ask, asked)
         except AgentError as error:
-            _add_cost(error, usage)
+            if is_second:
+                _add_cost(error, usage)
             raise
         usage = usage.plus(more)
+        if read.problem is None or is_second:
+            break
+        asked, is_second = _asked_again(question, read.problem, text, fence=fence), True
     if read.problem is not None:
         unclear = OutputInvalid(
             f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read.problem}",

@@ -21,13 +21,7 @@ from codeloupe.errors import ConfigError, NotARepository
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
-from codeloupe.model.pipeline import (
-    GateKind,
-    PipelineDefinition,
-    RunRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.ports import Agent
 from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, spending_of
 from codeloupe.pipelines.definition import input_values, load_pipeline
