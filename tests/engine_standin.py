@@ -19,7 +19,7 @@ from tests.agent_programs import find
 from tests.program import PROGRAM
 
 KEY = "made-up-" + "for-tests"
-_WORKSPACE = re.compile(r"Your working directory: (\S+)")
+WORKSPACE = re.compile(r"Your working directory: (\S+)")
 _STEP = re.compile(r"Do the work of ([\w-]+)\.")
 # A run starts the claude program several times, each of which takes long where many tests run at once.
 _END_SECONDS = 120.0
@@ -61,7 +61,7 @@ class Stage:
             return Hang()
         if not isinstance(deed, Writes):
             return deed
-        workspace = next(found[1] for text in request.strings() if (found := _WORKSPACE.search(text)))
+        workspace = next(found[1] for text in request.strings() if (found := WORKSPACE.search(text)))
         return ToolUse("Write", {"file_path": f"{workspace}/{deed.name}", "content": deed.text})
 
     def counts(self) -> Counter[str]:

@@ -254,6 +254,7 @@ def reviewed(told: str) -> set[int]:
     return {int(line.split()[1]) for line in told.splitlines() if line.endswith(" LEAVE")}
 
 
+@pytest.mark.soak
 def test_kills_at_any_moment_lose_nothing_that_was_told_and_buy_nothing_twice(tmp_path: Path) -> None:
     path, calls = tmp_path / "many", tmp_path / "calls"
     make_commits(path, numbered_commits(COMMITS))

@@ -30,7 +30,7 @@ class AgentDispatcher:
 
     `review` makes one review; whatever it raises degrades its commit alone. When it fails for a reason that stays, or
     always, no further review is begun: the commits that are left are among those that could not be reviewed.
-    `finished` hears of each commit as it ends, when `keep` has kept it.
+    `finished` is awaited for each commit as it ends.
     """
 
     def __init__(
@@ -38,14 +38,12 @@ class AgentDispatcher:
         review: ReviewCommit,
         *,
         max_concurrent: int = 5,
-        keep: Callable[[CommitReview], Awaitable[None]] | None = None,
-        finished: Callable[[CommitReview], None] | None = None,
+        finished: Callable[[CommitReview], Awaitable[None]] | None = None,
     ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"max_concurrent is {max_concurrent}, and at least one commit must be reviewed at a time")
         self._review = review
         self._max_concurrent = max_concurrent
-        self._keep = keep
         self._finished = finished
         # The failure after which nothing more is begun, and what led to it.
         self._lasting_failure = ""
@@ -88,13 +86,8 @@ class AgentDispatcher:
             self._note(outcome)
         if outcome.failure:
             _log.warning("commit %s could not be reviewed: %s", name, outcome.failure)
-        if self._keep is not None:
-            await self._keep(outcome)
         if self._finished is not None:
-            try:
-                self._finished(outcome)
-            except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
-                _log.warning("the end of commit %s could not be reported", name, exc_info=True)
+            await self._finished(outcome)
         return outcome
 
     async def _reviewed(self, commit: CommitReview, change: Change) -> CommitReview:

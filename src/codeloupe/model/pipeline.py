@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,11 +34,7 @@ class GateKind(StrEnum):
 
 
 class WorkspaceKind(StrEnum):
-    """Where the stages of a run work.
-
-    DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the run's own. CHECKOUT is the
-    user's own working tree, in which one stage works at a time.
-    """
+    """Where stages work: an empty directory or a worktree, the run's own, or the user's tree, one stage at a time."""
 
     DIRECTORY = "directory"
     WORKTREE = "worktree"
@@ -172,17 +169,11 @@ class InputDefinition(Struct, frozen=True, kw_only=True):
     default: str | None = None
     secret: bool = False
 
-    @property
-    def required(self) -> bool:
-        """Whether a run cannot begin without it."""
-        return self.default is None
-
 
 class PipelineDefinition(Struct, frozen=True, kw_only=True):
     """A pipeline as its file says, checked: stage names are unique, needs exist and have no cycle.
 
-    `file` is the pipeline's own, absolute. `stages` keep the order of the file. `digest` names the content of the file
-    and of every file that it names, so that a change is noticed.
+    `file` is absolute. `digest` names the content of the file and of every file that it names.
     """
 
     name: str
@@ -197,10 +188,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on one attempt. `score` is None where the gate gives none (a command, an approval).
-
-    `gate_digest` names the definition of the gate that gave it, empty where that is not known.
-    """
+    """A gate's verdict on an attempt. A command or a person gives no `score`; `gate_digest` names the gate."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -321,14 +309,10 @@ class StageRecord(Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> Usage:
         """What all its calls and gates cost."""
-        total = self.lost
-        for attempt in (*self.earlier, *self.attempts):
-            total = total.plus(attempt.usage)
-            for critique in attempt.critiques:
-                total = total.plus(critique.usage)
-        for failure in self.failures:
-            total = total.plus(failure.usage)
-        return total
+        attempts = (*self.earlier, *self.attempts)
+        gates = (critique.usage for attempt in attempts for critique in attempt.critiques)
+        calls = (each.usage for some in (attempts, self.failures) for each in some)
+        return reduce(Usage.plus, (*calls, *gates), self.lost)
 
     @property
     def chosen_attempt(self) -> AttemptRecord | None:
@@ -349,9 +333,8 @@ class StageRecord(Struct, frozen=True, kw_only=True):
 class RunRecord(Struct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
-    `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from. `agent`
-    and `model` are for stages that name none, as they were given last; None leaves that to the settings. `given` names
-    the inputs that were given, the others being defaults; None is not known. `secret_inputs` are never shown.
+    `digest` is the definition's when the run began, `repository` where a worktree or a checkout comes from. `agent` and
+    `model` are for stages that name none. `given` names the inputs that are no defaults; None is not known.
     """
 
     run_id: str
@@ -376,17 +359,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> Usage:
         """What all its stages cost."""
-        total = Usage()
-        for stage in self.stages:
-            total = total.plus(stage.usage)
-        return total
+        return reduce(Usage.plus, (stage.usage for stage in self.stages), Usage())
 
     def stage(self, name: str) -> StageRecord:
         """The stage of that name. Raises KeyError."""
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
-        raise KeyError(name)
+        return {stage.name: stage for stage in self.stages}[name]
 
 
 class Approval(Struct, frozen=True, kw_only=True):

@@ -111,7 +111,7 @@ def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Ma
     """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
     known = {each.name: each for each in definition.inputs}
     unknown = [name for name in given if name not in known]
-    wanted = [name for name, each in known.items() if each.required and not given.get(name, "").strip()]
+    wanted = [name for name, each in known.items() if each.default is None and not given.get(name, "").strip()]
     mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in unknown]
     mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
     if mistakes:

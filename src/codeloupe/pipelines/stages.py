@@ -49,8 +49,7 @@ def answer_text(answer: Approval) -> str:
 
 def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
     """That a person decided."""
-    words = answer_text(answer)
-    return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
+    return state.event("approval_given", answer_text(answer), stage=answer.stage, decision=answer.decision.value)
 
 
 def tried_again(record: StageRecord, answer: Approval) -> StageRecord:

@@ -127,8 +127,7 @@ def test_text_that_would_act_is_shown_and_does_nothing(
     make_commits(tmp_path / "evil", made)
     monkeypatch.chdir(tmp_path / "evil")
     lines = {"quote": "x = 1\n::error::z", "title": evil, "body": f"{evil}\n\n# heading\n::error::y"}
-    hostile = {**claim(1, "low"), **lines}
-    scripted(Json({"findings": [hostile]}))
+    scripted(Json({"findings": [{**claim(1, "low"), **lines}]}))
     shown = {}
     for form in FORMS:
         assert commits("--max", "1", "--output", form) == 0

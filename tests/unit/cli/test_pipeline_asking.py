@@ -65,8 +65,7 @@ async def until(met: Callable[[], bool]) -> None:
 def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Approval | None]]) -> Approval | None:
     store = _open_store()
     if not store.matching("00000001"):
-        directory = store.create(run(1, WAITS))
-        diff = directory / "stages" / "write" / "attempt-1" / "diff.patch"
+        diff = store.create(run(1, WAITS)) / "stages" / "write" / "attempt-1" / "diff.patch"
         diff.parent.mkdir(parents=True)
         diff.write_text(DIFF)
     with terminal.as_ours(), PipelineDisplay(stream=sys.stderr, mode=ProgressMode.PLAIN) as display:
@@ -123,8 +122,7 @@ def test_every_answer_is_understood_and_no_other_is_taken(
 
 
 def test_what_is_not_there_cannot_be_approved(terminal: Terminal) -> None:
-    nothing = replace(WAITS, attempts=(), wants_approval="escalation")
-    assert ask(terminal, "a\n", "l\n", about=nothing) is None
+    assert ask(terminal, "a\n", "l\n", about=replace(WAITS, attempts=(), wants_approval="escalation")) is None
     assert "pprove  " not in terminal.text()
     assert "`codeloupe pipeline resume 00000001 --retry write` answers" in terminal.text()
 

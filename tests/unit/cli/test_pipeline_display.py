@@ -88,8 +88,7 @@ class TestLines:
         assert lines(GOING, *(event("x", kind=kind, stage="write") for kind in kinds), asked) == []
 
     def test_nothing_that_an_agent_said_acts_on_the_terminal_or_the_log(self) -> None:
-        hostile = event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write")
-        [line] = lines(GOING, hostile)
+        [line] = lines(GOING, event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write"))
         assert line == "codeloupe: \\x07write: \\x1b[2J ::error::x\\u202e"
 
     def test_no_event_can_end_the_run(self) -> None:

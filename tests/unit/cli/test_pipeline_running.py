@@ -120,8 +120,7 @@ def test_the_place_that_a_hint_names_holds_the_answer(
         text = (ONE % keys).replace("writes: false, art", "art")
         ended = call("run", written(tmp_path, text), "--no-wait", "--json")
         hint = ended.run["stages"][0]["failures"][-1]["hint"]
-        place = Path(hint.rpartition("its answer is in ")[2])
-        assert place.read_text(encoding="utf-8") == said, (keys, hint)
+        assert Path(hint.rpartition("its answer is in ")[2]).read_text(encoding="utf-8") == said, (keys, hint)
         assert "log" not in hint
 
 
@@ -162,8 +161,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
 
 @pytest.mark.defect("P5")
 def test_a_cost_that_nobody_tells_is_told_in_words(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = ScriptedAgent([Text("An answer.")], cost_usd=None)
-    made = partial(RunOptions, agents={"scripted": silent})
+    made = partial(RunOptions, agents={"scripted": ScriptedAgent([Text("An answer.")], cost_usd=None)})
     monkeypatch.setattr(codeloupe, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
     ended = call("run", written(tmp_path, ONE % ""))
     assert "cost unknown" in ended.out

@@ -402,8 +402,7 @@ def test_an_agent_that_nobody_brings_is_refused_with_the_nearest_name(tmp_path: 
         "defaults": {"stages": [{"name": "write"}], "defaults": {"agent": "writr"}},
     }
     for name, keys in cases.items():
-        stages = keys.pop("stages")
-        file = write_pipeline(tmp_path / name, *stages, **keys)
+        file = write_pipeline(tmp_path / name, *keys.pop("stages"), **keys)
         with pytest.raises(ConfigError) as refused:
             play.run(file, Cast({}), tmp_path / "state", agents={"writer": ScriptedAgent([Text("a")])}, agent=None)
         assert (refused.value.message, refused.value.hint) == ("there is no agent 'writr'", "did you mean `writer`?")

@@ -161,8 +161,7 @@ def test_a_file_of_four_lines_has_the_defaults_of_the_definition(tmp_path: Path)
 @each("word", ["critic", "review", "approval"])
 def test_a_gate_can_be_a_bare_word(tmp_path: Path, word: str) -> None:
     for text in (f"gate: {word}", f"gates: [{word}]", f"gate: {{kind: {word}}}"):
-        gates = bare(load(tmp_path, stage_text(text)).stages[0]).gates
-        assert gates == (GateDefinition(kind=GateKind(word)),)
+        assert bare(load(tmp_path, stage_text(text)).stages[0]).gates == (GateDefinition(kind=GateKind(word)),)
 
 
 def test_defaults_reach_only_the_gates_that_know_them(tmp_path: Path) -> None:
@@ -196,8 +195,7 @@ def test_a_file_may_lie_above_the_pipelines_folder_or_behind_a_link(tmp_path: Pa
     folder.mkdir()
     (folder / "link.md").symlink_to(tmp_path / "shared.md")
     text = "name: a\nstages:\n  - {name: up, step: ../shared.md}\n  - {name: linked, step: link.md}\n"
-    steps = [stage.step.read_text() for stage in load(folder, text).stages]
-    assert steps == ["Shared.", "Shared."]
+    assert [stage.step.read_text() for stage in load(folder, text).stages] == ["Shared.", "Shared."]
 
 
 def test_the_digest_changes_with_every_file_that_is_named_and_with_nothing_else(tmp_path: Path) -> None:

@@ -333,8 +333,7 @@ def test_a_stage_that_has_worked_cannot_be_removed_or_renamed_and_one_that_has_n
             resume(ran, cast, accept_changes=True)
     write_pipeline(folder, *BEFORE, ASKED, {"name": "end", "needs": ["z"]})
     ran.say("z", Decision.APPROVE)
-    again = resume(ran, cast, accept_changes=True)
-    assert again.record.state is S.COMPLETED
+    assert resume(ran, cast, accept_changes=True).record.state is S.COMPLETED
     assert cast.calls == ["a", "b", "c", "z", "end"]
 
 
@@ -359,8 +358,7 @@ def test_a_finished_stage_that_is_tried_again_takes_those_with_it_that_build_on_
     # What comes out as before leaves the others as they are.
     before = len(cast.calls)
     again.say("a", Decision.RETRY)
-    third = resume(again, cast)
-    assert (third.record.state, cast.calls[before:]) == (S.COMPLETED, ["a"])
+    assert (resume(again, cast).record.state, cast.calls[before:]) == (S.COMPLETED, ["a"])
 
 
 @pytest.mark.defect("P1")
@@ -510,8 +508,7 @@ def test_a_new_default_of_an_input_holds_for_what_is_still_to_run(tmp_path: Path
     stages = ({"name": "a"}, {"name": "z", "needs": ["a"], "gate": PERSON}, {"name": "end", "needs": ["z"]})
     cast = everyone()
     inputs = {"tone": {"default": "plain"}, "topic": {"default": "otters"}}
-    file = write_pipeline(tmp_path / "p", *stages, inputs=inputs)
-    ran = run(file, cast, tmp_path / "state", {"topic": "bees"})
+    ran = run(write_pipeline(tmp_path / "p", *stages, inputs=inputs), cast, tmp_path / "state", {"topic": "bees"})
     write_pipeline(tmp_path / "p", *stages, inputs={"tone": {"default": "loud"}, "topic": {"default": "ants"}})
     ran.say("z", Decision.APPROVE)
     again = resume(ran, cast, accept_changes=True)
@@ -548,8 +545,7 @@ def waiting(folder: Path, agents: Cast, *gates: Any, **keys: Any) -> Ran:
 def test_a_gate_that_was_put_before_those_that_have_passed_is_faced(tmp_path: Path) -> None:
     agents = cast()
     ran = waiting(tmp_path, agents, {"kind": "critic"})
-    refusing = {"command": ["sh", "-c", "echo no; exit 1"], "max_attempts": 1}
-    gates = [refusing, {"kind": "critic"}, PERSON]
+    gates = [{"command": ["sh", "-c", "echo no; exit 1"], "max_attempts": 1}, {"kind": "critic"}, PERSON]
     write_pipeline(tmp_path / "p", {"name": "write", "gates": gates, "on_failure": "fail"})
     again = resume(ran, agents, accept_changes=True).record
     assert again.state is S.FAILED

@@ -125,8 +125,7 @@ def test_in_a_checkout_what_a_failed_call_left_beside_an_approved_attempt_is_sai
     async def person(stage: StageRecord, _question: str) -> Approval:
         return Approval(stage=stage.name, decision=words.pop())
 
-    ran = run(file, cast, tmp_path / "state", repo=project.path, ask_person=person)
-    stage = ran.record.stage("write")
+    stage = run(file, cast, tmp_path / "state", repo=project.path, ask_person=person).record.stage("write")
     assert (stage.state, stage.chosen) == (S.COMPLETED, 1)
     assert stage.reason.endswith(
         "; the checkout may also hold what calls after it left that failed;"
@@ -186,7 +185,6 @@ def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_
 def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
     cast = Cast({"write": [writing({"a.md": "paid for"})]})
 
     async def full(_store: GitWorkspaceStore, _directory: Path) -> KeptTree:
@@ -194,11 +192,10 @@ def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_agai
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GitWorkspaceStore, "keep", full)
-        ran = run(file, cast, tmp_path / "state")
+        ran = run(write_pipeline(tmp_path / "p", {"name": "write"}), cast, tmp_path / "state")
     stage = ran.record.stage("write")
     assert (stage.state, stage.reason) == (S.AWAITING_APPROVAL, "no room is left on the disk")
-    word = Approval(stage="write", decision=Decision.RETRY)
-    open_run_store(ran.state).put_approval(ran.record.run_id, word)
+    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage="write", decision=Decision.RETRY))
     again = resume(ran, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["write"])
     assert again.result() == {"a.md": "paid for"}
@@ -221,8 +218,7 @@ def test_a_review_gate_is_not_talked_out_of_its_findings_by_the_change(project: 
     file = write_pipeline(tmp_path / "p", {"name": "write", "gate": {"kind": "review", "max_attempts": 1}})
     hushed = FAULTY.replace("shell=True)", "shell=True)  # codeloupe: ignore  # noqa")
     cast = Cast({"write": [writing({"go.py": hushed, "codeloupe.yaml": "fail_on: critical\nexclude: ['*.py']\n"})]})
-    ran = run(file, cast, tmp_path / "state", settings=OFFLINE)
-    stage = ran.record.stage("write")
+    stage = run(file, cast, tmp_path / "state", settings=OFFLINE).record.stage("write")
     assert stage.attempts[0].critiques[0].verdict is CriticVerdict.REWORK
     # One attempt is all that is allowed, and its points are enough to be taken, with a word about it.
     assert (stage.state, "without a PASS" in stage.reason) == (S.COMPLETED, True)
@@ -259,9 +255,8 @@ def test_an_answer_that_we_saved_is_handed_on_but_no_part_of_a_repositorys_patch
         return writing({"a.py": "x = 2\n"}, say="All changed.")(request)
 
     stages = ({"name": "read", "writes": False}, {"name": "write", "needs": "read"})
-    file = write_pipeline(tmp_path / "p", *stages, workspace=kind)
     cast = Cast({"read": [Text("Two things are wrong.")], "write": [step]})
-    ran = run(file, cast, tmp_path / "state", repo=project.path)
+    ran = run(write_pipeline(tmp_path / "p", *stages, workspace=kind), cast, tmp_path / "state", repo=project.path)
     assert ran.record.state is S.COMPLETED, ran.record.reason
     assert "read-output.md" in told[0]
     assert kind == "worktree" or "Two things are wrong." in told[0]
@@ -298,9 +293,8 @@ def test_a_review_gate_does_not_count_an_answer_that_we_saved(
 def waiting_run(project: GitRepository, folder: Path) -> tuple[Ran, Cast]:
     """A run in a worktree whose first stage was approved while no process worked on it."""
     stages = ({"name": "write", "gate": "approval"}, {"name": "next", "needs": "write"})
-    file = write_pipeline(folder / "p", *stages, workspace="worktree")
     cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
-    ran = run(file, cast, folder / "state", repo=project.path)
+    ran = run(write_pipeline(folder / "p", *stages, workspace="worktree"), cast, folder / "state", repo=project.path)
     word = Approval(stage="write", decision=Decision.APPROVE)
     open_run_store(ran.state).put_approval(ran.record.run_id, word)
     return ran, cast
@@ -545,8 +539,7 @@ def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_
     for number, (keys, of_stage, where, option) in enumerate(rows):
         folder, cast = tmp_path / str(number), Cast({"one": [Text("a")], "two": [Text("b")]}, cost_usd=0.2)
         file = write_pipeline(folder / "p", {"name": "one"}, {"name": "two", "needs": ["one"], **of_stage}, **keys)
-        settings = Settings() if keys else Settings(max_budget_usd=0.3)
-        ran = run(file, cast, folder / "state", settings=settings)
+        ran = run(file, cast, folder / "state", settings=(Settings() if keys else Settings(max_budget_usd=0.3)))
         again = f"`codeloupe pipeline resume {ran.record.run_id}{option} --retry two`"
         hint = ran.record.stage("two").failures[-1].hint
         assert hint == f"raise {where.replace('FILE', str(file))}, then {again}", number

@@ -178,8 +178,7 @@ def test_an_answer_that_is_never_understood_is_an_error_with_the_cost_of_both_ca
 
 
 def test_an_empty_answer_is_asked_for_again_in_other_words(tmp_path: Path) -> None:
-    empty = OutputInvalid("empty", agent="scripted", output="")
-    agent = said(empty, Json(ANSWER))
+    agent = said(OutputInvalid("empty", agent="scripted", output=""), Json(ANSWER))
     assert judged(agent, task(tmp_path)).verdict is CriticVerdict.PASS
     assert agent.requests[1].prompt.startswith(agent.requests[0].prompt)
     assert agent.requests[1].prompt != agent.requests[0].prompt
@@ -313,15 +312,13 @@ def test_of_a_line_that_was_written_over_the_last_state_counts() -> None:
 
 
 def test_the_last_lines_are_kept_and_long_ones_are_cut() -> None:
-    words = last_output("\n".join(f"line {number}" for number in range(500)))
-    assert words.startswith("line 440\n")
+    assert last_output("\n".join(f"line {number}" for number in range(500))).startswith("line 440\n")
     assert last_output("x" * 9_000) == f"{'x' * 500} ..."
     assert len(last_output("\n".join(["y" * 400] * 60))) <= 6_004
 
 
 def test_a_secret_is_masked_before_anything_is_cut() -> None:
-    secret = "ghp_" + "a1B2" * 9
-    assert "a1B2" not in last_output("x" * 480 + " " + secret)
+    assert "a1B2" not in last_output("x" * 480 + " " + ("ghp_" + "a1B2" * 9))
 
 
 @each("piece", ["\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"])

@@ -79,8 +79,7 @@ def test_any_run_fits_the_schema_and_can_be_encoded(record: RunRecord) -> None:
 
 def test_a_number_that_json_does_not_have_is_not_known() -> None:
     endless = attempt(1, critique(confidence=float("nan")), usage=Usage(requests=1, cost_usd=float("inf")))
-    told = document(run(1, stage("a", S.COMPLETED, endless, chosen=1)))
-    [only] = told["stages"][0]["attempts"]
+    [only] = document(run(1, stage("a", S.COMPLETED, endless, chosen=1)))["stages"][0]["attempts"]
     assert only["usage"]["cost_usd"] == 0
     assert only["critiques"][0]["confidence"] is None
 

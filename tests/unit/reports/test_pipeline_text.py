@@ -161,8 +161,7 @@ class TestTheEnd:
             "Next      git apply '/state/r 1/result.patch'",
             "            puts the result into your working tree",
         ]
-        elsewhere = replace(record, workspace=WorkspaceKind.DIRECTORY)
-        assert "git apply" not in shown(elsewhere, places=places)
+        assert "git apply" not in shown(replace(record, workspace=WorkspaceKind.DIRECTORY), places=places)
 
     @each(
         ("state", "commands"),

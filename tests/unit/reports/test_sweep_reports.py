@@ -191,8 +191,7 @@ def test_the_text_of_a_commit_without_findings_is_two_lines() -> None:
 @each(("total", "words"), [(3, "none reviewed"), (0, "no changes")])
 @each("name", ["text", "markdown"])
 def test_a_commit_with_nothing_to_review_says_so(name: str, total: int, words: str) -> None:
-    nothing = reviewed(1, review=review(coverage=Coverage(files_total=total)))
-    assert words in RENDERERS[name](sweep(nothing))
+    assert words in RENDERERS[name](sweep(reviewed(1, review=review(coverage=Coverage(files_total=total)))))
     assert words not in RENDERERS[name](sweep(reviewed(1)))
 
 
