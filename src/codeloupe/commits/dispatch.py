@@ -106,8 +106,7 @@ class AgentDispatcher:
             return _failed(commit, f"unexpected error: {type(error).__name__}: {error}")
         if not review.complete:
             # It says nothing about what it did not see: the commit has no verdict.
-            failure = _why_incomplete(review)
-            return replace(commit, review=review, failure=failure, plan=plan_of(review.findings))
+            return replace(commit, review=review, failure=_why_incomplete(review), plan=plan_of(review.findings))
         return replace(
             commit,
             review=review,

@@ -228,8 +228,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
     async def _ask_critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
         """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
-        of_stage = stage.model if gate.agent in (None, stage.agent) else None
-        model = request.model or of_stage or self.agents.model
+        model = request.model or (stage.model if gate.agent in (None, stage.agent) else None) or self.agents.model
         asked = replace(request, model=model, max_budget_usd=self.left_usd(stage.name))
         return await self._called(stage.name, asked, self.agents.chain(gate.agent or stage.agent))
 
@@ -241,8 +240,7 @@ class Context(Struct, frozen=True, kw_only=True):
                 self.state.put(replace(record, unanswered=record.unanswered + 1))
 
         # Where an agent cannot stop at a limit of money, ours holds between calls.
-        can_stop = all(agent.limits.budget for agent in agents)
-        payable = asked if can_stop else replace(asked, max_budget_usd=None)
+        payable = asked if all(agent.limits.budget for agent in agents) else replace(asked, max_budget_usd=None)
         try:
             return await self.caller.call(payable, agent=agents, emit=count)
         except BudgetExhausted as error:

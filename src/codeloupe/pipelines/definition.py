@@ -34,14 +34,7 @@ _FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
 _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 # What other programs, or other places of ours, call some of the keys.
-_SYNONYMS = {
-    "budget": "max_budget_usd",
-    "budget_usd": "budget",
-    "depends_on": "needs",
-    "max_budget_usd": "budget",
-    "prompt": "step",
-    "timeout_seconds": "timeout",
-}
+_SYNONYMS = {"budget": "max_budget_usd", "max_budget_usd": "budget", "depends_on": "needs", "prompt": "step"}
 # Where the field of a definition is not called like its key.
 _FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
 # Files by their content, and what only bounds a call or a gate left out: it shapes no work and no verdict.

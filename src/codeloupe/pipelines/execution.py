@@ -157,8 +157,7 @@ def _saved(
     unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
     if not artifacts - unchanged_own:
         if structured or result.output.strip():
-            taken = () if answers else after
-            answer = answer_name(name, structured=structured, taken=taken, own=unchanged_own)
+            answer = answer_name(name, structured=structured, taken=() if answers else after, own=unchanged_own)
         elif not collected.changed:
             raise ArtifactError(
                 f"the stage {name} wrote no file, and its answer is empty",

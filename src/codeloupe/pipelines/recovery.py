@@ -92,8 +92,7 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
     if gate < len(stage.gates):
         failures = _failures(record, number, gate=gate)
         # A gate that could not decide is asked once more, if its failure is temporary.
-        is_over = len(failures) > 1 or not all(failure.retryable for failure in failures)
-        is_lost = failures and is_over
+        is_lost = failures and (len(failures) > 1 or not all(failure.retryable for failure in failures))
         return _escalated(record, _why_a_person(failures)) if is_lost else Action("judge", number, gate=gate)
     taken = f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
     return Action("complete", number, "" if refused_at(attempt) is None else taken)

@@ -212,8 +212,7 @@ class StageRun:
         lineage = self._context.joins.lineage(stage.name)
         chosen = (run.stage(name).chosen_attempt for name in lineage)
         names = dict.fromkeys(name for each in chosen if each is not None for name in each.artifacts)
-        fresh = action.step is RecoveryStep.FRESH
-        past = [] if fresh else list(record.attempts)
+        past = [] if action.step is RecoveryStep.FRESH else list(record.attempts)
         if record.person_note:
             said = Critique(
                 verdict=model.CriticVerdict.REWORK, gate=model.GateKind.APPROVAL, summary=record.person_note
@@ -266,15 +265,13 @@ class StageRun:
         """Record a failure and go over to recovery. An `answer` that could not be used is kept, and named."""
         record, state = self._record, self._state
         if answer.strip():
-            file = f"unused-answer-{len(record.failures) + 1}.md"
-            name = self._files.attempt(self._name, failure.attempt, file)
+            name = self._files.attempt(self._name, failure.attempt, f"unused-answer-{len(record.failures) + 1}.md")
             if path := self._files.write_quietly(name, state.masked(answer)):
                 kept = f"its answer is in {path}"
                 failure = replace(failure, hint="; ".join(filter(None, (failure.hint, kept))))
         facts: dict[str, Fact] = {"attempt": failure.attempt, "step": failure.step.value, "error": failure.kind}
         event = self._event("try_failed", failure.message, **facts, gate=failure.gate, hint=failure.hint)
-        masked = replace(failure, message=event.message, hint=str(event.facts["hint"]))
-        failures = (*record.failures, masked)
+        failures = (*record.failures, replace(failure, message=event.message, hint=str(event.facts["hint"])))
         state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
     async def _keep(self, action: Action) -> None:
@@ -317,8 +314,7 @@ class StageRun:
         gate, record = self._stage.gates[action.gate], self._record
         self._state.move(record, StageState.GATING, reason="", wants_approval="")
         try:
-            task = await self._task(action.attempt)
-            critique = await self._context.judge(self._stage, gate, task)
+            critique = await self._context.judge(self._stage, gate, await self._task(action.attempt))
         except (CodeloupeError, OSError) as error:
             earlier = record.failures[record.failures_before :]
             again = any(failure.attempt == action.attempt and failure.gate == action.gate for failure in earlier)

@@ -313,8 +313,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         return self._beside(head, self.sheet.clean(text), style, indent=_DETAIL_CELLS)
 
     def _joined(self, *facts: str) -> str:
-        sign = " - " if self.sheet.ascii_only else " · "
-        return sign.join(self.sheet.clean(fact) for fact in facts if fact)
+        return (" - " if self.sheet.ascii_only else " · ").join(self.sheet.clean(fact) for fact in facts if fact)
 
 
 def cut_row(row: Row, sheet: Sheet, width: int) -> Row:
@@ -457,5 +456,4 @@ def stage_seconds(stage: StageRecord, now: datetime) -> float | None:
 
 def run_seconds(run: RunRecord, now: datetime) -> float:
     """How long a run took, or has taken so far."""
-    ended = now if run.state in WORKING_STATES else run.updated_at
-    return max((ended - run.started_at).total_seconds(), 0.0)
+    return max(((now if run.state in WORKING_STATES else run.updated_at) - run.started_at).total_seconds(), 0.0)

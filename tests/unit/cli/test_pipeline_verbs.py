@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
-from codeloupe.cli import pipeline as verb
 from codeloupe.cli.pipeline import _find_run, _open_store
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import Decision, RunRecord
@@ -78,38 +75,6 @@ class TestStatus:
         with store.lock(NAME):
             told = json.loads(call("status", NAME, "--json").out)
         assert (told["state"], told["busy"], told["process_id"]) == ("running", True, os.getpid())
-
-    def test_following_ends_with_the_run_and_its_exit_code(
-        self, store: DirectoryRunStore, call: Call, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store.create(run(1, stage("a", S.RUNNING), stage("b")))
-        completed = stage("a", S.COMPLETED, attempt(1), chosen=1)
-
-        def work() -> Iterator[None]:
-            with store.lock(NAME):
-                yield
-                store.save(run(1, completed, stage("b", S.RUNNING)))
-                yield
-                store.save(run(1, completed, stage("b", S.FAILED, reason="no source"), state=S.FAILED))
-            yield
-
-        # Whoever follows sleeps between two looks; then the run goes on by one step.
-        worker = work()
-        next(worker)
-
-        async def sleep(_seconds: float) -> None:
-            next(worker)
-
-        monkeypatch.setattr(verb, "asyncio", SimpleNamespace(sleep=sleep))
-        ended = call("status", NAME, "--follow")
-        assert ended.err.splitlines() == [
-            "codeloupe: a: running",
-            "codeloupe: a: completed",
-            "codeloupe: b: running",
-            "codeloupe: b: failed: no source",
-        ]
-        assert ended.out.startswith("article  failed")
-        assert ended.exit_code == 3
 
 
 class TestFinding:
