@@ -159,7 +159,7 @@ class TestTheEnd:
         narrow = shown(record, places=places, width=60).splitlines()[-2:]
         assert narrow == [
             "Next      git apply '/state/r 1/result.patch'",
-            "            puts the result into your working tree",
+            "             puts the result into your working tree",
         ]
         assert "git apply" not in shown(replace(record, workspace=WorkspaceKind.DIRECTORY), places=places)
 
