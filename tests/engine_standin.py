@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -34,6 +35,7 @@ class Writes:
 
 
 Deed: TypeAlias = "Writes | Reply"
+Child = subprocess.Popen[str]
 
 
 @dataclass
@@ -92,6 +94,20 @@ def environment(server: StandInServer) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": server.url,
         "CODELOUPE_CLAUDE_PATH": str(find("claude")),
     }
+
+
+@contextmanager
+def background(
+    *words: str, temporary: Path, variables: Mapping[str, str] | None = None, **more: Any
+) -> Iterator[Child]:
+    """A program in the background; it is gone at the end, whatever happens. Who is killed cannot tidy up."""
+    temporary.mkdir(exist_ok=True, parents=True)
+    around = {**os.environ, **(variables or {}), "TMPDIR": str(temporary)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=around, **more) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 class Running:

@@ -11,8 +11,7 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from codeloupe.testing import Empty, Garbage, Hang, Json, RecordedRequest, Reply
 from tests.agent_factories import assert_nothing_runs_in
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.engine_pipelines import write_pipeline
-from tests.engine_standin import KEY, WORKSPACE, environment
+from tests.engine_standin import KEY, WORKSPACE, Child, background, environment
 from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -90,26 +89,14 @@ def pipeline(server: StandInServer, folder: Path, *words: str) -> Ended:
     return codeloupe("pipeline", *words, cwd=folder, environment=environment(server))
 
 
-@contextmanager
-def started(server: StandInServer, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The program at work; it is gone at the end, whatever happens."""
-    child = subprocess.Popen(
-        (str(PROGRAM), "pipeline", *words),
-        cwd=folder,
-        env={**os.environ, **environment(server)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.communicate()
+def started(server: StandInServer, folder: Path, *words: str) -> AbstractContextManager[Child]:
+    """The program at work."""
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": folder}
+    program, temporary = (str(PROGRAM), "pipeline"), folder.parent / "tmp"
+    return background(*program, *words, temporary=temporary, variables=environment(server), **pipes)
 
 
-def told(child: subprocess.Popen[str], words: str) -> str:
+def told(child: Child, words: str) -> str:
     """The line on stderr with these words, when it comes."""
     assert child.stderr is not None
     for line in child.stderr:

@@ -5,16 +5,14 @@ The agents are the real claude program before the stand-in server, which counts 
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
 import sys
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from codeloupe.testing import StandInServer, Status, Text
 from codeloupe.testing.agent import AgentStep
 from tests.agent_factories import assert_nothing_runs_in
 from tests.engine_pipelines import Cast, Ran, resume, write_pipeline
-from tests.engine_standin import Deed, Running, Stage, Writes, critique, environment, until
+from tests.engine_standin import Child, Deed, Running, Stage, Writes, background, critique, environment, until
 from tests.program import PROGRAM
 from tests.warm_program import codeloupe
 
@@ -200,20 +198,9 @@ print(asyncio.run(work).state.value, flush=True)
 """
 
 
-@contextmanager
-def scripted_run(file: Path, calls: Path) -> Iterator[subprocess.Popen[str]]:
+def scripted_run(file: Path, calls: Path) -> AbstractContextManager[Child]:
     """The run in a process of its own with the scripted agent, which notes what it is asked in a file."""
-    temporary = calls.with_suffix(".tmp")
-    temporary.mkdir(exist_ok=True)
-    words = (sys.executable, "-c", SCRIPTED, str(file), str(calls))
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
-    assert child.stdout is not None
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    return background(sys.executable, "-c", SCRIPTED, str(file), str(calls), temporary=calls.with_suffix(".tmp"))
 
 
 @pytest.mark.soak
@@ -250,7 +237,7 @@ def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, 
     assert noted(calls).total() <= len(wanted) + 2 * kills
 
 
-def until_called(calls: Path, count: int, child: subprocess.Popen[str]) -> None:
+def until_called(calls: Path, count: int, child: Child) -> None:
     """Wait until so many calls were begun, or the run is over: how far it comes in a time depends on the machine."""
     until(lambda: noted(calls).total() >= count or child.poll() is not None)
 

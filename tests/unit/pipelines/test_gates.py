@@ -303,17 +303,17 @@ def test_a_cancellation_ends_the_program(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_what_a_terminal_would_obey_is_gone_or_shown() -> None:
-    assert last_output(b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07 plain \x1b(B \xff") == "red  plain \\x1b(B \ufffd"
-
-
-def test_of_a_line_that_was_written_over_the_last_state_counts() -> None:
-    assert last_output("10 %\r50 %\r100 %\r\ndone\r\n") == "100 %\ndone"
-
-
-def test_the_last_lines_are_kept_and_long_ones_are_cut() -> None:
-    assert last_output("\n".join(f"line {number}" for number in range(500))).startswith("line 440\n")
-    assert last_output("x" * 9_000) == f"{'x' * 500} ..."
+@each(
+    ("output", "words"),
+    [
+        (b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07 plain \x1b(B \xff", "red  plain \\x1b(B \ufffd"),
+        ("10 %\r50 %\r100 %\r\ndone\r\n", "100 %\ndone"),
+        ("\n".join(f"line {number}" for number in range(500)), "\n".join(f"line {n}" for n in range(440, 500))),
+        ("x" * 9_000, f"{'x' * 500} ..."),
+    ],
+)
+def test_the_last_output_is_short_and_nothing_that_a_terminal_would_obey(output: bytes | str, words: str) -> None:
+    assert last_output(output) == words
     assert len(last_output("\n".join(["y" * 400] * 60))) <= 6_004
 
 
