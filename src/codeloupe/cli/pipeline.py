@@ -1,7 +1,4 @@
-"""`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them.
-
-What runs pipelines loads with its first use: to list must not wait for it.
-"""
+"""`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them."""
 
 from __future__ import annotations
 

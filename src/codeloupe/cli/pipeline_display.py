@@ -1,7 +1,4 @@
-"""What a person sees and answers while a pipeline runs.
-
-A tree that is redrawn on a terminal, a line for each step elsewhere, and questions about stages that wait.
-"""
+"""What a person sees while a pipeline runs, a tree on a terminal or a line for each step, and questions to answer."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ _SILENT = ("attempt_started", "attempt_finished", "approval_wanted")
 
 
 class PipelineDisplay(Display):
-    """A sink for what happens in a run: `with PipelineDisplay(mode=…) as display: … watch=display.watch`.
-
-    `run` is the last state that was seen, or None.
-    """
+    """A sink for what happens in a run: `watch=display.watch`. `run` is the last state that was seen, or None."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -57,10 +51,7 @@ class PipelineDisplay(Display):
             return
 
     def _described(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
-        """A step in a line: `write: gating`, `write: critic REWORK 50: No source.`; empty for what others say.
-
-        Why a call failed is said once, and once more where its stage comes to rest for it.
-        """
+        """A step in a line. Why a call failed is said once, and once more where its stage comes to rest for it."""
         known, facts = self._reasons.get(event.stage), event.facts
         parts = [event.stage, event.message] if event.message else []
         if event.kind in ("try_failed", "note"):

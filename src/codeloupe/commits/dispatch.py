@@ -52,11 +52,7 @@ class AgentDispatcher:
         self._in_a_row = 0
 
     async def dispatch(self, assignments: AsyncGenerator[Assignment]) -> tuple[CommitReview, ...]:
-        """Every commit with its outcome, in the order they came.
-
-        A cancellation is raised when nothing runs any more; what the source of the assignments raises, when the
-        reviews that were begun have ended, since they are paid for.
-        """
+        """Every commit with its outcome, in their order. What the source raises comes when begun reviews have ended."""
         places = asyncio.Semaphore(self._max_concurrent)
         running: list[asyncio.Task[CommitReview]] = []
         problem: Exception | None = None
@@ -117,11 +113,7 @@ class AgentDispatcher:
         )
 
     def _note(self, outcome: CommitReview) -> None:
-        """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row.
-
-        One invalid request may be the fault of its commit, such as a prompt that a service refuses. A commit of which
-        something was reviewed, or nothing was asked, is no failure here.
-        """
+        """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row."""
         review = outcome.review
         if review is not None and review.coverage.files_reviewed:
             self._is_answered, self._in_a_row = True, 0

@@ -151,11 +151,10 @@ class Joins:
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """What the stages of a run work with.
+    """What the stages of a run work with. `of_reviews` makes the calls of review gates.
 
-    `keys` records, before an agent reads a workspace, what it holds and how many calls of the attempt failed: with
-    both the same, an answer that was paid for is taken again. `of_reviews` makes the calls of review gates. `ask` asks
-    a person on a terminal; where nobody is there, an answer is waited for unless `waits` is off.
+    `keys` records what a workspace holds and how many calls of the attempt failed: with both the same, an answer that
+    was paid for is taken again. `ask` asks a person on a terminal; else one is waited for unless `waits` is off.
     """
 
     definition: PipelineDefinition

@@ -1,7 +1,4 @@
-"""What decides on the result of a stage: a program, codeloupe's own review, a critic, a person.
-
-A gate that could not decide raises a CodeloupeError, which is never a PASS.
-"""
+"""What decides on a stage's result: a program, our own review, a critic, a person. A gate that cannot decide raises."""
 
 from __future__ import annotations
 
@@ -63,11 +60,7 @@ REPAIR_SCHEMA: Mapping[str, Any] = {
 
 
 class GateTask(Struct, frozen=True, kw_only=True):
-    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
-
-    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left. Of a
-    repository they, and what changed, are without the answers that we saved there ourselves.
-    """
+    """What a gate judges: what an attempt changed between `start_tree` and `tree`, without answers that we saved."""
 
     stage: str
     attempt: int

@@ -67,11 +67,7 @@ def tried_again(record: StageRecord, answer: Approval) -> StageRecord:
 
 
 async def save_handwork(context: Context, record: StageRecord) -> None:
-    """Keep as a patch what a person changed by hand in the workspace of a stage that waited.
-
-    What goes on is the attempt as its gates saw it, and the workspace is filled anew. In the user's own tree nothing
-    is ever put back. Raises nothing: where it cannot be kept, the log says so.
-    """
+    """Keep as a patch what a person changed by hand in the workspace of a stage that waited: it is filled anew."""
     shown = record.chosen_attempt
     if context.is_checkout or shown is None or not shown.tree:
         return
@@ -115,10 +111,7 @@ class StageRun:
         return self._state.event(kind, message, stage=self._name, **facts)
 
     async def run(self) -> None:
-        """Go on until the stage is completed, failed or waits for a person; its record says which.
-
-        A cancellation is raised as it came, the agent being gone.
-        """
+        """Go on until the stage is completed, failed or waits for a person; its record says which."""
         goes_on = True
         while goes_on:
             action = next_action(self._stage, self._record)

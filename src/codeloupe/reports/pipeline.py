@@ -1,8 +1,4 @@
-"""Runs of pipelines as text for a person: the tree of a run, where its result is, what to do next; a table of runs.
-
-A row of the tree is pieces of clean text, each with its style, so that a terminal that is redrawn and a report share
-them.
-"""
+"""Runs of pipelines as text for a person: the tree of a run, where its result is, what to do next; a table of runs."""
 
 from __future__ import annotations
 
@@ -22,6 +18,7 @@ from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
 from codeloupe.system.regex import regex
 
+# Pieces of clean text, each with its style: a terminal that is redrawn and a report share them.
 Row = tuple[tuple[str, str], ...]
 
 COULD_NOT_GO_ON, INTERRUPTED = 3, 130
@@ -82,10 +79,7 @@ def render_run(
     verbose: bool = False,
     now: datetime | None = None,
 ) -> str:
-    """The whole report, in lines of at most `width` cells; only paths and commands may be longer, to stay whole.
-
-    Without `color` there is no escape sequence in it; with `ascii_only` no character outside ASCII.
-    """
+    """The whole report, in lines of at most `width` cells; only paths and commands may be longer, to stay whole."""
     sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
     tree = Tree(sheet=sheet, now=now or datetime.now(UTC), verbose=verbose)
     closing = {
@@ -357,10 +351,7 @@ def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:
 
 
 def exit_code_of(run: RunRecord) -> int | None:
-    """The exit code for a run that stopped, or None while it goes on.
-
-    1 is for a run that a gate or a person said no to, 3 for one that waits for a person or could not go on.
-    """
+    """None while a run goes on; 1 when a gate or a person said no to it, 3 when it waits or could not go on."""
     if run.state is StageState.FAILED:
         failed = [stage for stage in run.stages if stage.state is StageState.FAILED]
         last = (critique for stage in failed for each in stage.attempts[-1:] for critique in each.critiques)

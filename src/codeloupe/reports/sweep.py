@@ -105,10 +105,7 @@ def _ending(sweep: CommitSweep) -> str:
 
 
 def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:
-    """The report for a person, in lines of at most the layout's width; only `path:line` and the summary may be longer.
-
-    Without colour there is no escape sequence in it; with `ascii_only` no character outside ASCII.
-    """
+    """The report for a person, within the width of the layout; only `path:line` and the summary may be longer."""
     width = max(layout.width, NARROWEST)
     page = Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
     who = reviewer_in_words(sweep.reviewer) if sweep.reviewer is not None else ""

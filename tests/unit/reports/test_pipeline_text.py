@@ -188,12 +188,6 @@ class TestTheEnd:
         assert [command for command, _ in next_steps(record, PLACES)] == wanted
         assert all(command in shown(record) for command in wanted)
 
-    def test_a_stage_that_a_completed_run_is_without_can_be_tried_again(self) -> None:
-        record = run(1, stage("a", S.FAILED), stage("b", S.COMPLETED, attempt(1), chosen=1), state=S.COMPLETED)
-        assert [command for command, _ in next_steps(record, PLACES)] == [
-            "codeloupe pipeline resume 00000001 --retry a"
-        ]
-
     @pytest.mark.defect("P5")
     def test_where_nothing_was_made_there_is_nothing_to_approve(self) -> None:
         waits = stage("a", S.AWAITING_APPROVAL, wants_approval="escalation", failures=(failed_try(),))
