@@ -66,7 +66,7 @@ class GateTask(Struct, frozen=True, kw_only=True):
     attempt: int
     workspace: Path
     requirements: str
-    artifacts: tuple[Path, ...]
+    artifacts: tuple[str, ...]
     files_changed: tuple[str, ...]
     diff: str
     output: str
@@ -327,10 +327,8 @@ def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read:
 
 def _material(task: GateTask, fence: str) -> Iterator[str]:
     yield fenced(fence, "requirements", cut(task.requirements, 200_000))
-    here = task.workspace
-    made = [str(path.relative_to(here)) if path.is_relative_to(here) else str(path) for path in task.artifacts]
-    if made:
-        yield fenced(fence, "artifacts", _names(made))
+    if task.artifacts:
+        yield fenced(fence, "artifacts", _names(task.artifacts))
     if task.files_changed:
         yield fenced(fence, "files changed", _names(task.files_changed))
     if task.output.strip():

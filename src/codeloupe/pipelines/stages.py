@@ -371,7 +371,7 @@ class StageRun:
             attempt=number,
             workspace=workspace,
             requirements=requirements,
-            artifacts=tuple(workspace / name for name in attempt.artifacts),
+            artifacts=attempt.artifacts,
             files_changed=tuple(file for file in attempt.files_changed if file not in ours),
             diff=await context.workspaces.diff(start, tree),
             output=self._files.read(attempt.output_file),

@@ -47,7 +47,7 @@ def task(workspace: Path, **more: Any) -> GateTask:
         "attempt": 2,
         "workspace": workspace,
         "requirements": "Write about rivers.",
-        "artifacts": (workspace / "a.md",),
+        "artifacts": ("a.md",),
         "files_changed": ("a.md", "b.txt"),
         "diff": "+++ b/a.md\n+rivers",
         "output": "I wrote a.md.",
