@@ -318,8 +318,7 @@ def test_the_place_that_a_hint_names_holds_the_answer(
     for keys, said in cases.items():
         steps.append(Text(said))
         text = (ONE % keys).replace("writes: false, art", "art")
-        ended = call("run", written(tmp_path, text), "--no-wait", "--json")
-        hint = ended.run["stages"][0]["failures"][-1]["hint"]
+        hint = call("run", written(tmp_path, text), "--no-wait", "--json").run["stages"][0]["failures"][-1]["hint"]
         assert Path(hint.rpartition("its answer is in ")[2]).read_text(encoding="utf-8") == said, (keys, hint)
         assert "log" not in hint
 
@@ -328,8 +327,7 @@ def test_the_place_that_a_hint_names_holds_the_answer(
 def test_an_attempt_under_way_has_its_own_number(
     call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
 ) -> None:
-    gate = ", gate: {command: [sh, -c, exit 1], max_attempts: 2}"
-    first = call("run", written(tmp_path, ONE % gate), "--no-wait")
+    first = call("run", written(tmp_path, ONE % ", gate: {command: [sh, -c, exit 1], max_attempts: 2}"), "--no-wait")
     again = call("resume", "last", "--retry", "one", "--no-wait")
     assert "one: running attempt 2 of 2" in first.err
     assert "one: running attempt 3 of 4" in again.err

@@ -360,8 +360,7 @@ def test_an_agent_that_nobody_knows_is_refused_before_anything_is_made(tmp_path:
 
 
 def test_an_expert_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    gate = {"kind": "review", "experts": ["astrology"]}
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": {"kind": "review", "experts": ["astrology"]}})
     with pytest.raises(ConfigError, match="the review gate of the stage write cannot be used: .*astrology"):
         play.run(file, Cast({"write": [Text("a")]}), tmp_path / "state")
     assert open_run_store(tmp_path / "state").list() == ((), {})

@@ -250,8 +250,7 @@ def test_a_person_takes_the_best_of_what_no_gate_let_pass(tmp_path: Path) -> Non
 
 def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write"})
-    cast = Cast({"write": [failing(NotLoggedIn)]})
-    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    ran = run(file, Cast({"write": [failing(NotLoggedIn)]}), tmp_path / "state", ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
     (note,) = ran.events("note")
     again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` tries it again"
@@ -325,8 +324,7 @@ def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_l
     (workspace / "a.md").write_text("mended\n", encoding="utf-8")
     ran.say("write", decision)
     ran = resume(ran, cast)
-    patch = (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
-    assert "-1\n+mended\n" in patch
+    assert "-1\n+mended\n" in (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
     [note] = ran.events("note", "write")
     assert note.message.endswith("is no part of attempt 1; it is kept in stages/write/attempt-1/by-hand.patch")
     assert decision is Decision.RETRY or ran.result() == {"a.md": "1\n"}

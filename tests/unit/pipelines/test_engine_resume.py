@@ -382,8 +382,7 @@ def test_in_a_checkout_stages_whose_needs_changed_run_again_in_the_tree_as_it_is
     cast = everyone()
     before = ({"name": "a"}, {"name": "b"}, {"name": "z", "needs": ["b"], "gate": PERSON})
     ran = run(write_pipeline(tmp_path / "p", *before, workspace="checkout"), cast, tmp_path / "state", repo=project)
-    after = ({"name": "a"}, {"name": "b", "needs": ["a"]}, before[2])
-    write_pipeline(tmp_path / "p", *after, workspace="checkout")
+    write_pipeline(tmp_path / "p", *({"name": "a"}, {"name": "b", "needs": ["a"]}, before[2]), workspace="checkout")
     cast.calls.clear()
     resume(ran, cast, accept_changes=True, repo=project)
     assert cast.calls == ["b", "z"]

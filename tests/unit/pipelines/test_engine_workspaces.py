@@ -295,8 +295,7 @@ def waiting_run(project: GitRepository, folder: Path) -> tuple[Ran, Cast]:
     stages = ({"name": "write", "gate": "approval"}, {"name": "next", "needs": "write"})
     cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
     ran = run(write_pipeline(folder / "p", *stages, workspace="worktree"), cast, folder / "state", repo=project.path)
-    word = Approval(stage="write", decision=Decision.APPROVE)
-    open_run_store(ran.state).put_approval(ran.record.run_id, word)
+    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage="write", decision=Decision.APPROVE))
     return ran, cast
 
 

@@ -376,8 +376,7 @@ def test_a_review_without_blocking_findings_passes_with_its_score_and_cost() -> 
 
 
 def test_blocking_findings_are_rework_with_their_places_and_fixes() -> None:
-    high = finding(Severity.HIGH, suggestion="close it")
-    critique = reviewed(outcome(high, finding(Severity.LOW), exit_code=1))
+    critique = reviewed(outcome(finding(Severity.HIGH, suggestion="close it"), finding(Severity.LOW), exit_code=1))
     assert (critique.verdict, critique.score) == (CriticVerdict.REWORK, 65)
     assert critique.blockers == ("[high] a.py:3: a high defect\nit breaks",)
     assert critique.fixes == ("a.py:3: close it",)
@@ -394,8 +393,7 @@ def test_an_incomplete_review_is_never_a_pass() -> None:
 
 
 def test_an_incomplete_review_that_found_something_is_rework() -> None:
-    critique = reviewed(outcome(finding(Severity.CRITICAL), complete=False, exit_code=1))
-    assert critique.verdict is CriticVerdict.REWORK
+    assert reviewed(outcome(finding(Severity.CRITICAL), complete=False, exit_code=1)).verdict is CriticVerdict.REWORK
 
 
 def test_a_stage_that_changed_nothing_does_not_pass_for_a_clean_one() -> None:

@@ -318,8 +318,7 @@ def test_a_cancellation_is_raised_as_it_came(bench: Bench) -> None:
     hang = Hanging()
 
     async def cancelled() -> None:
-        work = execute_stage(bench.request, bench.definition, workspace=bench.work, ask=hang)
-        running = asyncio.create_task(work)
+        running = asyncio.create_task(execute_stage(bench.request, bench.definition, workspace=bench.work, ask=hang))
         await hang.began.wait()
         running.cancel("stop it")
         with pytest.raises(asyncio.CancelledError, match="stop it"):
