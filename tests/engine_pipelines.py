@@ -153,8 +153,7 @@ def files_in(folder: Path) -> dict[str, str]:
 
 def run(file: Path, cast: Cast, state: Path, inputs: Mapping[str, str] | None = None, **more: Any) -> Ran:
     """Run a pipeline to its end or to where a person is needed."""
-    pipeline = Pipeline.load(file)
-    return Ran(asyncio.run(pipeline.run(inputs or {}, options=options(cast, state, **more))), state)
+    return Ran(asyncio.run(Pipeline.load(file).run(inputs or {}, options=options(cast, state, **more))), state)
 
 
 def resume(ran: Ran, cast: Cast, **more: Any) -> Ran:

@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -19,7 +20,7 @@ from tests.agent_programs import find
 from tests.program import PROGRAM
 
 KEY = "made-up-" + "for-tests"
-_WORKSPACE = re.compile(r"Your working directory: (\S+)")
+WORKSPACE = re.compile(r"Your working directory: (\S+)")
 _STEP = re.compile(r"Do the work of ([\w-]+)\.")
 # A run starts the claude program several times, each of which takes long where many tests run at once.
 _END_SECONDS = 120.0
@@ -34,6 +35,7 @@ class Writes:
 
 
 Deed: TypeAlias = "Writes | Reply"
+Child = subprocess.Popen[str]
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Stage:
             return Hang()
         if not isinstance(deed, Writes):
             return deed
-        workspace = next(found[1] for text in request.strings() if (found := _WORKSPACE.search(text)))
+        workspace = next(found[1] for text in request.strings() if (found := WORKSPACE.search(text)))
         return ToolUse("Write", {"file_path": f"{workspace}/{deed.name}", "content": deed.text})
 
     def counts(self) -> Counter[str]:
@@ -92,6 +94,20 @@ def environment(server: StandInServer) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": server.url,
         "CODELOUPE_CLAUDE_PATH": str(find("claude")),
     }
+
+
+@contextmanager
+def background(
+    *words: str, temporary: Path, variables: Mapping[str, str] | None = None, **more: Any
+) -> Iterator[Child]:
+    """A program in the background; it is gone at the end, whatever happens. Who is killed cannot tidy up."""
+    temporary.mkdir(exist_ok=True, parents=True)
+    around = {**os.environ, **(variables or {}), "TMPDIR": str(temporary)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=around, **more) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 class Running:

@@ -38,8 +38,7 @@ def held(directory: Path) -> dict[bytes, tuple[bytes, bool] | bytes]:
             if stat.S_ISLNK(facts.st_mode):
                 found[place] = os.readlink(path)  # noqa: PTH115 - a Path cannot hold bytes
             elif stat.S_ISREG(facts.st_mode):
-                content = Path(os.fsdecode(path)).read_bytes()
-                found[place] = (content, bool(facts.st_mode & stat.S_IXUSR))
+                found[place] = (Path(os.fsdecode(path)).read_bytes(), bool(facts.st_mode & stat.S_IXUSR))
     return found
 
 

@@ -157,8 +157,7 @@ def test_the_real_claude_program_reviews_commits_each_with_its_own_diff(tmp_path
 def test_without_any_agent_the_analysers_sweep(tmp_path: Path) -> None:
     made = [Made(message="add", files={"a.py": "import os\n\n\ndef f(x):\n    return eval(x)\n"})]
     make_commits(tmp_path / "one", made)
-    ended = codeloupe("commits", "--max", "1", "--output", "json", cwd=tmp_path / "one")
-    document = ended.json()
+    document = codeloupe("commits", "--max", "1", "--output", "json", cwd=tmp_path / "one").json()
     assert document["reviewer"]["type"] == "offline"
     assert document["commits"][0]["experts"] == []
     assert any(finding["evidence"] == "a.py:5" and finding["expert"] == "ruff" for finding in document["findings"])

@@ -50,8 +50,7 @@ def assert_ended_well(example: str, run: RunRecord, state: Path) -> Path:
     assert {stage.state for stage in run.stages} == {StageState.COMPLETED}
     result = open_run_store(state).directory(run.run_id) / "result"
     found = {str(file.relative_to(result)) for file in result.rglob("*") if file.is_file() and ".git" not in file.parts}
-    started_with = set() if example == "article" else set(REPOSITORY)
-    assert found == started_with | FINAL_FILES[example]
+    assert found == (set() if example == "article" else set(REPOSITORY)) | FINAL_FILES[example]
     return result
 
 
@@ -133,16 +132,14 @@ def test_the_example_runs_with_the_real_claude_program(
         run = run_with_claude(example, shop, state, server, monkeypatch)
     assert_example(example, run, state)
     expected = {role: len(answers) for role, answers in ANSWERS[example].items()}
-    reviews = {"review": 2} if example == "change" else {}
-    assert model.asked == {**expected, **reviews}
+    assert model.asked == {**expected, **({"review": 2} if example == "change" else {})}
     assert {attempt.agent for stage in run.stages for attempt in stage.attempts} == {"claude_cli"}
     if example == "assessment":
         assert overlap(run.stage("risks"), run.stage("tests"))
         assert not overlap(run.stage("tests"), run.stage("plan"))
     assert (shop.git("status", "--porcelain", "--untracked-files=all", "--ignored"), shop.head()) == before
     assert_nothing_runs_in(state)
-    kept = [file for file in state.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
-    assert kept == []
+    assert [file for file in state.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()] == []
 
 
 def test_the_faulty_attempt_of_the_change_has_the_line_that_the_review_quotes() -> None:

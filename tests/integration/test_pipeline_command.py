@@ -11,8 +11,7 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,15 @@ import jsonschema
 import pytest
 
 from codeloupe.reports.pipeline_json import list_schema, run_schema
-from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Text, ToolUse
+from codeloupe.testing import Empty, Garbage, Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in
-from tests.agent_programs import find
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
+from tests.engine_pipelines import write_pipeline
+from tests.engine_standin import KEY, WORKSPACE, Child, background, environment
 from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 PIPELINE = """\
 name: article
 inputs: {topic: {description: what to write about}}
@@ -37,7 +36,11 @@ stages:
 - {name: research, step: research.md, writes: false}
 - {name: write, step: write.md, writes: false, needs: [research], gates: [%s]}
 """
+
+
 CRITIC = "{kind: critic, agent: claude_cli}"
+
+
 APPROVAL = "{kind: approval, prompt: Is the tone right?, timeout: 10m}"
 
 
@@ -82,37 +85,18 @@ def written(folder: Path, *gates: str) -> str:
     return "article.yaml"
 
 
-def environment(server: StandInServer) -> dict[str, str]:
-    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
-
-
-_WORKSPACE = re.compile(r"Your working directory: (\S+)")
-
-
 def pipeline(server: StandInServer, folder: Path, *words: str) -> Ended:
     return codeloupe("pipeline", *words, cwd=folder, environment=environment(server))
 
 
-@contextmanager
-def started(server: StandInServer, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The program at work; it is gone at the end, whatever happens."""
-    child = subprocess.Popen(
-        (str(PROGRAM), "pipeline", *words),
-        cwd=folder,
-        env={**os.environ, **environment(server)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.communicate()
+def started(server: StandInServer, folder: Path, *words: str) -> AbstractContextManager[Child]:
+    """The program at work."""
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": folder}
+    program, temporary = (str(PROGRAM), "pipeline"), folder.parent / "tmp"
+    return background(*program, *words, temporary=temporary, variables=environment(server), **pipes)
 
 
-def told(child: subprocess.Popen[str], words: str) -> str:
+def told(child: Child, words: str) -> str:
     """The line on stderr with these words, when it comes."""
     assert child.stderr is not None
     for line in child.stderr:
@@ -227,7 +211,7 @@ def test_work_in_a_worktree_ends_as_a_patch_that_can_be_applied(folder: Path, re
     def writes_a_note(request: RecordedRequest) -> Reply:
         if request.mentions("a note\n"):
             return Text("It is written.")
-        workspace = next(found[1] for text in request.strings() if (found := _WORKSPACE.search(text)))
+        workspace = next(found[1] for text in request.strings() if (found := WORKSPACE.search(text)))
         return ToolUse("Write", {"file_path": f"{workspace}/note.md", "content": "a note\n"})
 
     with StandInServer(reply=writes_a_note) as server:
@@ -313,3 +297,53 @@ def read_until(master: int, pattern: str | None) -> str:
 
 def plain(received: bytes) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", received.decode("utf-8", "replace"))
+
+
+def by_api(server: StandInServer, folder: Path, *words: str, **more: str) -> Ended:
+    environment = {
+        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": server.url,
+        "CODELOUPE_API_MODEL": "anthropic:claude-sonnet-4-5",
+        **more,
+    }
+    return codeloupe("pipeline", *words, cwd=folder, environment=environment)
+
+
+@pytest.mark.defect("P3")
+def test_without_retries_the_service_is_asked_once(tmp_path: Path) -> None:
+    replies: dict[str, Reply] = {
+        "overloaded": Status(529),
+        "broken": Status(500),
+        "empty": Empty(),
+        "garbage": Garbage(),
+    }
+    wrong = {}
+    for name, reply in replies.items():
+        stage = {"name": "write", "agent": "api", "writes": False, "retries": 0, "output_schema": {"type": "object"}}
+        file = write_pipeline(tmp_path / name, stage)
+        with StandInServer(reply=lambda _, reply=reply: reply) as server:  # type: ignore[misc]  # bound now
+            ended = by_api(server, tmp_path, "run", str(file), "--no-wait")
+            if (ended.exit_code, len(server.requests)) != (3, 1):
+                wrong[name] = (ended.exit_code, len(server.requests), ended.stderr)
+    assert wrong == {}
+
+
+@pytest.mark.defect("P2")
+def test_a_limit_of_requests_holds_over_all_resumes(tmp_path: Path) -> None:
+    stage = {"name": "write", "agent": "api", "writes": False, "retries": 0, "gate": {"command": "false"}}
+    file = write_pipeline(tmp_path / "p", stage)
+    limit = {"CODELOUPE_MAX_REQUESTS": "2"}
+    with StandInServer(reply=lambda _: Text("An answer.")) as server:
+        first = by_api(server, tmp_path, "run", str(file), "--no-wait", **limit)
+        assert (first.exit_code, len(server.requests)) == (3, 2)
+        words = ("resume", "last", "--retry", "write", "--no-wait", "--json")
+        ended = [by_api(server, tmp_path, *words, **limit) for _ in range(2)]
+        assert ([each.exit_code for each in ended], len(server.requests)) == ([3, 3], 2)
+        run = json.loads(ended[-1].stdout)
+        failure = run["stages"][0]["failures"][-1]
+        assert "the run has made 2 of its 2 requests" in failure["message"]
+        assert "CODELOUPE_MAX_REQUESTS" in failure["hint"]
+        assert f"`codeloupe pipeline resume {run['run_id']} --retry write`" in failure["hint"]
+        raised = {"CODELOUPE_MAX_REQUESTS": "3"}
+        by_api(server, tmp_path, "resume", "last", "--retry", "write", "--no-wait", **raised)
+        assert len(server.requests) == 3

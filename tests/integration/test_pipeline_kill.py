@@ -1,36 +1,43 @@
-"""Runs whose process is killed outright, in each state and at any moment: nothing that was finished is bought again.
+"""Runs that are killed, interrupted, or were saved by 0.1.0: nothing that was finished is bought again.
 
 The agents are the real claude program before the stand-in server, which counts what it is asked.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
 import sys
+import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from codeloupe.model.pipeline import RunRecord, StageState
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageState
 from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import StandInServer, Status, Text
+from codeloupe.testing.agent import AgentStep
 from tests.agent_factories import assert_nothing_runs_in
-from tests.engine_pipelines import Ran, write_pipeline
-from tests.engine_standin import Deed, Running, Stage, Writes, critique, environment, until
+from tests.engine_pipelines import Cast, Ran, resume, write_pipeline
+from tests.engine_standin import Child, Deed, Running, Stage, Writes, background, critique, environment, until
 from tests.program import PROGRAM
 from tests.warm_program import codeloupe
 
 S = StageState
+
+
 FAILS = Status(400, "prompt is too long: 9 tokens > 1 maximum")
+
+
 ONE, TWO = Writes("a.md", "one\n"), Writes("a.md", "two\n")
+
+
 REWORK, PASS = critique("REWORK", 50, "once more"), critique("PASS", 90)
 
 
@@ -65,6 +72,7 @@ CASES = [
     Case(S.REWORKING, write=(ONE, TWO), critic=(REWORK, PASS), finished=Counter({"write": 1, "critic of write": 1})),
     Case(S.AWAITING_APPROVAL, finished=Counter({"write": 1, "critic of write": 1})),
 ]
+
 
 # The installed program, but for the moment of its death: it kills itself right behind the write of a state.
 DYING = """
@@ -106,7 +114,8 @@ def finished_calls_of(record: RunRecord) -> Counter[str]:
 
 
 def only_run() -> Ran:
-    (record,), _ = open_run_store().list()
+    (record,), problems = open_run_store().list()
+    assert problems == {}
     return Ran(record, open_run_store()._root.parent)
 
 
@@ -189,22 +198,12 @@ print(asyncio.run(work).state.value, flush=True)
 """
 
 
-@contextmanager
-def scripted_run(file: Path, calls: Path) -> Iterator[subprocess.Popen[str]]:
+def scripted_run(file: Path, calls: Path) -> AbstractContextManager[Child]:
     """The run in a process of its own with the scripted agent, which notes what it is asked in a file."""
-    temporary = calls.with_suffix(".tmp")
-    temporary.mkdir(exist_ok=True)
-    words = (sys.executable, "-c", SCRIPTED, str(file), str(calls))
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
-    assert child.stdout is not None
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    return background(sys.executable, "-c", SCRIPTED, str(file), str(calls), temporary=calls.with_suffix(".tmp"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, seed: int) -> None:
     names = ("left", "right", "join")
@@ -231,15 +230,14 @@ def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, 
         output, _ = child.communicate(timeout=100)
     assert output.splitlines()[-1] == "completed"
     assert done.isdisjoint((noted(calls) - before).keys())
-    ran = only_run()
-    assert ran.result() == {f"{name}.md": "two" for name in names}
+    assert only_run().result() == {f"{name}.md": "two" for name in names}
     wanted = {f"{who}{name} {number}" for name in names for who in ("", "critic of ") for number in (1, 2)}
     assert set(noted(calls)) == wanted
     # Of a call that a kill cut short nothing is left: at most two ran at a time.
     assert noted(calls).total() <= len(wanted) + 2 * kills
 
 
-def until_called(calls: Path, count: int, child: subprocess.Popen[str]) -> None:
+def until_called(calls: Path, count: int, child: Child) -> None:
     """Wait until so many calls were begun, or the run is over: how far it comes in a time depends on the machine."""
     until(lambda: noted(calls).total() >= count or child.poll() is not None)
 
@@ -258,3 +256,124 @@ def finished_calls() -> set[str]:
             done.add(f"{stage.name} {attempt.number}")
             done.update(f"critic of {stage.name} {attempt.number}" for _ in attempt.critiques)
     return done
+
+
+def test_a_gate_that_fails_the_run_is_exit_code_1(tmp_path: Path) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "left"},
+        {"name": "right", "gate": "critic"},
+        {"name": "join", "needs": ["left", "right"]},
+    )
+    stage = Stage(
+        {
+            "left": [Writes("left.md", "left\n")],
+            "right": [Writes("right.md", "right\n")],
+            "critic of right": [critique("FAIL", 5, "it cannot be")],
+        }
+    )
+    with StandInServer(reply=stage.reply) as server, Running(server, tmp_path, "run", str(file)) as running:
+        code, document = running.ended()
+    assert (code, document["state"]) == (1, "failed"), running.told()
+    states = {one.name: one.state for one in only_run().record.stages}
+    assert states == {"left": S.COMPLETED, "right": S.FAILED, "join": S.CANCELLED}
+    assert only_run().result() == {"left.md": "left\n"}
+
+
+@pytest.mark.defect("U7")
+def test_an_interrupt_leaves_no_agent_and_a_run_that_goes_on(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "first"}, {"name": "second", "needs": ["first"]})
+    stage = Stage({"first": [Writes("a.md", "a\n")], "second": [Writes("b.md", "b\n")]}, held={"second 1"})
+    with StandInServer(reply=stage.reply) as server:
+        with Running(server, tmp_path, "run", str(file)) as running:
+            until(lambda: "second" in stage.asked and server.open_requests == 1)
+            running.child.send_signal(signal.SIGINT)
+            code, _ = running.ended()
+        assert code == 130, running.told()
+        ran = only_run()
+        kept = "interrupted; 1 of 2 stages are finished and kept; "
+        assert f"{kept}`codeloupe pipeline resume {ran.record.run_id}` continues\n" in running.told()
+        assert_nothing_runs_in(ran.directory)
+        assert [one.state for one in ran.record.stages] == [S.COMPLETED, S.INTERRUPTED]
+        assert ran.record.state is S.INTERRUPTED
+        with Running(server, tmp_path, "resume", ran.record.run_id) as running:
+            code, document = running.ended()
+    assert (code, document["state"]) == (0, "completed"), running.told()
+    assert only_run().result() == {"a.md": "a\n", "b.md": "b\n"}
+    assert stage.counts() == {"first": 1, "second": 2}
+
+
+SAVED = Path(__file__).parents[1] / "captures" / "pipeline-run-0.1.0.tar.gz"
+
+
+NAME = "saved-by-0.1.0"
+
+
+def step(request: AgentRequest) -> AgentStep:
+    name = request.labels["stage"]
+    found = sorted(file.stem for file in request.working_dir.glob("*.md") if file.stem != name)
+    (request.working_dir / f"{name}.md").write_text(f"{name} after {' '.join(found)}\n", encoding="utf-8")
+    return Text("done")
+
+
+@pytest.fixture
+def cast() -> Cast:
+    return Cast({name: [step] for name in ("left", "right", "join")})
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Ran:
+    """The run, waiting for a person at its last stage, and its pipeline's files."""
+    with tarfile.open(SAVED) as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    runs = tmp_path / "state" / "pipelines"
+    runs.mkdir(parents=True)
+    (tmp_path / "unpacked" / "run").rename(runs / NAME)
+    state = runs / NAME / "run.json"
+    state.write_text(state.read_text(encoding="utf-8").replace("@PIPELINE@", str(tmp_path / "unpacked" / "pipeline")))
+    store = open_run_store(tmp_path / "state")
+    store.put_approval(NAME, Approval(stage="join", decision=Decision.APPROVE))
+    return Ran(store.load(NAME), tmp_path / "state")
+
+
+def edit(saved: Ran, before: str, after: str) -> None:
+    text = saved.record.file.read_text(encoding="utf-8")
+    assert before in text
+    saved.record.file.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def test_it_is_listed_and_goes_on_without_another_call(saved: Ran, cast: Cast) -> None:
+    (record,), problems = open_run_store(saved.state).list()
+    assert (record.state, dict(problems)) == (S.AWAITING_APPROVAL, {})
+    again = resume(saved, cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, [])
+    assert again.result() == {"join.md": "join\n", "left.md": "left\n", "right.md": "right\n"}
+    assert again.record.usage.requests == 3
+
+
+@pytest.mark.defect("P1")
+def test_a_stage_that_needs_another_now_runs_again(saved: Ran, cast: Cast) -> None:
+    edit(saved, "step: right.md,", "step: right.md, needs: [left],")
+    again = resume(saved, cast, accept_changes=True)
+    # The approval was of what the stage had made before.
+    assert again.record.state is S.AWAITING_APPROVAL
+    assert any("you will be asked again" in event.message for event in again.events("note", "join"))
+    open_run_store(saved.state).put_approval(NAME, Approval(stage="join", decision=Decision.APPROVE))
+    again = resume(again, cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, ["right", "join"])
+    assert again.result() == {
+        "join.md": "join after left right\n",
+        "left.md": "left\n",
+        "right.md": "right after left\n",
+    }
+
+
+@pytest.mark.defect("P6")
+def test_a_new_gate_judges_it_and_what_is_not_known_is_said(saved: Ran, cast: Cast) -> None:
+    edit(saved, "step: left.md}", 'step: left.md, on_failure: fail, gate: {command: "false", max_attempts: 1}}')
+    edit(saved, "default: plain", "default: loud")
+    again = resume(saved, cast, accept_changes=True)
+    assert (again.record.state, again.record.stage("left").state, cast.calls) == (S.FAILED, S.FAILED, [])
+    notes = [event.message for event in again.events("note")]
+    assert any("the input tone keeps its value" in note for note in notes)
+    assert any("an older version did not note what it was asked" in note for note in notes)

@@ -124,8 +124,7 @@ class TestTheRealProgram:
     def test_a_link_that_leads_out_is_not_written_through(self, run: Run) -> None:
         (run.work / "out").symlink_to(run.outside)
         replies = (write(run.work / "out" / "x.md"), write(run.work / "report.md"), Text("Done."))
-        result = execute_by_claude(run, *replies)
-        assert result.artifacts == ("report.md",)
+        assert execute_by_claude(run, *replies).artifacts == ("report.md",)
         assert run.keep().left_out == {"out": "a link that leaves the workspace"}
         run.assert_contained()
 
@@ -226,12 +225,10 @@ class TestWhatTheRealProgramWillNotDo:
             fill(run.work, {"report.md": "1"})
 
         self.execute(run, act)
-        kept = run.keep()
-        asyncio.run(run.store.put(kept.tree, run.work))
+        asyncio.run(run.store.put(run.keep().tree, run.work))
         assert [entry.name for entry in run.work.iterdir()] == ["report.md"]
         run.assert_contained()
 
     def test_nothing_but_an_answer_is_an_artifact_of_its_own(self, run: Run) -> None:
-        result = self.execute(run, lambda: None, answer="Only words.")
-        assert result.artifacts == ("write-output.md",)
+        assert self.execute(run, lambda: None, answer="Only words.").artifacts == ("write-output.md",)
         assert run.changed() == ("write-output.md",)

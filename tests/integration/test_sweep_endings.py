@@ -23,11 +23,11 @@ from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
+from tests.engine_standin import KEY, Child, background
 from tests.program import PROGRAM
 from tests.sweep_history import make_commits, numbered_commits
 from tests.warm_program import codeloupe
 
-KEY = "made-up-" + "for-tests"
 CLEAN = Json({"findings": []})
 NUMBERS = range(4)
 
@@ -59,26 +59,12 @@ def environment(server: StandInServer, agent: str) -> dict[str, str]:
 def sweeping(server: StandInServer, path: Path, *words: str, agent: str) -> Iterator[Running]:
     """A sweep in the background; it is gone at the end, whatever happens."""
     command = (str(PROGRAM), "commits", "--reviewer", agent, "--output", "json", *words)
-    log = path.with_suffix(".log")
-    # Who is killed cannot tidy up.
-    temporary = path.with_suffix(".tmp")
-    temporary.mkdir(exist_ok=True)
-    with log.open("w", encoding="utf-8") as stderr:
-        child = subprocess.Popen(
-            command,
-            cwd=path,
-            env={**os.environ, **environment(server, agent), "TMPDIR": str(temporary)},
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-    try:
+    log, variables = path.with_suffix(".log"), environment(server, agent)
+    with (
+        log.open("w", encoding="utf-8") as stderr,
+        background(*command, temporary=path.with_suffix(".tmp"), variables=variables, cwd=path, stderr=stderr) as child,
+    ):
         yield Running(child, log)
-    finally:
-        child.kill()
-        child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
 
 
 def number_of(request: RecordedRequest) -> int:
@@ -205,28 +191,16 @@ sys.stdin.readline()
 asyncio.run(review_commits(repo=sys.argv[1], settings=Settings(concurrency=2), reviewers=[seat], emit=tell))
 """
 COMMITS = 14
-Child = subprocess.Popen[str]
 
 
 @contextlib.contextmanager
 def scripted_sweep(path: Path, calls: Path) -> Iterator[Child]:
     """A sweep with the scripted agent, which notes what it is asked in a file; a process that waits for a line."""
-    temporary = path.with_suffix(".tmp")
-    temporary.mkdir(exist_ok=True)
-    child = subprocess.Popen(
-        (sys.executable, "-c", SCRIPTED, str(path), str(calls)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
-    try:
+    words = (sys.executable, "-c", SCRIPTED, str(path), str(calls))
+    with background(*words, temporary=path.with_suffix(".tmp"), stdin=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         yield child
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def let_go(child: Child) -> None:
@@ -254,6 +228,7 @@ def reviewed(told: str) -> set[int]:
     return {int(line.split()[1]) for line in told.splitlines() if line.endswith(" LEAVE")}
 
 
+@pytest.mark.soak
 def test_kills_at_any_moment_lose_nothing_that_was_told_and_buy_nothing_twice(tmp_path: Path) -> None:
     path, calls = tmp_path / "many", tmp_path / "calls"
     make_commits(path, numbered_commits(COMMITS))

@@ -1,7 +1,4 @@
-"""`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them.
-
-What runs pipelines loads with its first use: to list must not wait for it.
-"""
+"""`codeloupe pipeline`: run stages of agents, and look at runs, answer them, go on with them and remove them."""
 
 from __future__ import annotations
 
@@ -360,16 +357,13 @@ def _write_run(
 def _stage_in(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
     fitting = [stage.name for stage in run.stages if stage.state in states]
     hint = f"did you mean {' or '.join(fitting)}?" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
-    try:
-        stage = run.stage(name)
-    except KeyError as error:
+    stage = next((stage for stage in run.stages if stage.name == name), None)
+    if stage is None:
         known = ", ".join(stage.name for stage in run.stages)
-        raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint) from error
+        raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint)
     if stage.state not in states:
-        raise UsageError(
-            f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {report.state_in_words(stage.state)}",
-            hint=hint,
-        )
+        state = report.state_in_words(stage.state)
+        raise UsageError(f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state}", hint=hint)
     return stage
 
 

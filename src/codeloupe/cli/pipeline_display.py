@@ -1,7 +1,4 @@
-"""What a person sees and answers while a pipeline runs.
-
-A tree that is redrawn on a terminal, a line for each step elsewhere, and questions about stages that wait.
-"""
+"""What a person sees while a pipeline runs, a tree on a terminal or a line for each step, and questions to answer."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.cli.options import is_ascii_only, output_width
 from codeloupe.cli.progress import Display, Row
 from codeloupe.model import pipeline as model
 from codeloupe.reports import pipeline as report
@@ -27,7 +25,6 @@ from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 _AT_REST = (model.StageState.COMPLETED, model.StageState.PENDING, model.StageState.CANCELLED)
-_POINTS_SHOWN = 8
 _NAMES_SHOWN = 12
 _DIFF_LINES_SHOWN = 400
 _SIGNS = "╰─✔▸↻·…"
@@ -36,10 +33,7 @@ _SILENT = ("attempt_started", "attempt_finished", "approval_wanted")
 
 
 class PipelineDisplay(Display):
-    """A sink for what happens in a run: `with PipelineDisplay(mode=…) as display: … watch=display.watch`.
-
-    `run` is the last state that was seen, or None.
-    """
+    """A sink for what happens in a run: `watch=display.watch`. `run` is the last state that was seen, or None."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -57,10 +51,7 @@ class PipelineDisplay(Display):
             return
 
     def _described(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
-        """A step in a line: `write: gating`, `write: critic REWORK 50: No source.`; empty for what others say.
-
-        Why a call failed is said once, and once more where its stage comes to rest for it.
-        """
+        """A step in a line. Why a call failed is said once, and once more where its stage comes to rest for it."""
         known, facts = self._reasons.get(event.stage), event.facts
         parts = [event.stage, event.message] if event.message else []
         if event.kind in ("try_failed", "note"):
@@ -143,12 +134,12 @@ class TerminalAsker:
     async def __call__(self, stage: model.StageRecord, question: str) -> model.Approval | None:
         """The person's answer. To be cancelled at any time; then the terminal is as it was."""
         async with self._one_at_a_time:
+            run = self._display.run
+            if run is None:
+                return None
             with self._display.paused():
-                run = self._display.run
-                name = "RUN" if run is None else run.run_id
-                directory = None if run is None else self._store.directory(run.run_id)
-                headline = "" if run is None else f"{run.pipeline} {run.run_id}  {self._display.status()}"
-                _print("\n".join(["", *map(_line, (headline, *_about(stage, question, directory)))]))
+                directory = self._store.directory(run.run_id)
+                _print("\n".join(["", *map(_line, _about(run, stage, question, directory))]))
                 # What was typed before the question was there is no answer to it.
                 with suppress(termios.error):
                     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
@@ -160,7 +151,7 @@ class TerminalAsker:
                     raise
                 if answer is None:
                     words = "approve {} {}" if report.has_work(stage) else "resume {} --retry {}"
-                    later = f"`codeloupe pipeline {words.format(name, stage.name)}` answers it, from any terminal"
+                    later = f"`codeloupe pipeline {words.format(run.run_id, stage.name)}` answers it, from any terminal"
                     _print(_line(f"{stage.name} keeps waiting; {later}"))
                 return answer
 
@@ -170,25 +161,24 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-async def _answer(stage: model.StageRecord, directory: Path | None) -> model.Approval | None:
-    choices = "[r]eject  [t]ry again with a note  [d]iff  [l]ater: "
+async def _answer(stage: model.StageRecord, directory: Path) -> model.Approval | None:
+    approve = "[a]pprove  " if report.has_work(stage) else ""
     while True:
-        _print(("[a]pprove  " if report.has_work(stage) else "") + choices, end="")
+        _print(f"{approve}[r]eject  [t]ry again with a note  [d]iff  [l]ater: ", end="")
         typed = await _typed_line()
         if typed is None:
             _print("")
             return None
         match typed.strip().lower():
-            case "a" | "approve" | "yes" if report.has_work(stage):
+            case "a" | "approve" | "yes" if approve:
                 return model.Approval(stage=stage.name, decision=model.Decision.APPROVE)
             case "r" | "reject" | "no":
                 return model.Approval(stage=stage.name, decision=model.Decision.REJECT)
             case "t" | "try" | "retry":
                 _print("What should the next attempt do differently? ", end="")
                 note = await _typed_line()
-                if note is None:
-                    return None
-                return model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=note.strip())
+                retry = model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=(note or "").strip())
+                return None if note is None else retry
             case "d" | "diff":
                 attempt = report.counted_attempt(stage)
                 lines = _diff_of(attempt, directory).split("\n") if attempt is not None else []
@@ -200,22 +190,16 @@ async def _answer(stage: model.StageRecord, directory: Path | None) -> model.App
                 return None
 
 
-def _about(stage: model.StageRecord, question: str, directory: Path | None) -> Iterator[str]:
+def _about(run: model.RunRecord, stage: model.StageRecord, question: str, directory: Path) -> Iterator[str]:
+    """What a person has to know: the stage as the report shows it, what it changed, and where to look."""
     yield f"{stage.name} waits for you{f': {question}' if question else ''}"
-    if stage.reason and stage.reason != question:
-        yield f"  {stage.reason}"
+    asked = replace(stage, reason="" if stage.reason == question else stage.reason)
+    tree = report.Tree(sheet=Sheet(width=output_width(), ascii_only=is_ascii_only()), now=datetime.now(UTC))
+    yield from ("".join(text for text, _ in row) for row in tree.rows(replace(run, stages=(asked,), reason="")))
     attempt = report.counted_attempt(stage)
     if attempt is None:
         yield "  it produced no result"
         return
-    score = "" if attempt.score is None else f"score {attempt.score}"
-    facts = [f"attempt {attempt.number}", score, report.agent_in_words(stage), report.spent_on(stage.usage)]
-    yield f"  {', '.join(fact for fact in facts if fact)}"
-    for critique in attempt.critiques:
-        yield f"  {report.critique_in_words(critique)}{f': {critique.summary}' if critique.summary else ''}"
-        yield from (f"    - {point}" for point in critique.blockers[:_POINTS_SHOWN])
-        if len(critique.blockers) > _POINTS_SHOWN:
-            yield f"    and {len(critique.blockers) - _POINTS_SHOWN} more"
     lines = _diff_of(attempt, directory).split("\n")
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
@@ -224,15 +208,11 @@ def _about(stage: model.StageRecord, question: str, directory: Path | None) -> I
     if attempt.artifacts:
         more = len(attempt.artifacts) - _NAMES_SHOWN
         yield f"  artifacts: {', '.join(attempt.artifacts[:_NAMES_SHOWN])}{f' and {more} more' if more > 0 else ''}"
-    if directory is not None:
-        yield f"  in {directory / 'stages' / stage.name / 'work'}"
-    yield from (f"  note: {note}" for note in attempt.notes[:_POINTS_SHOWN])
+    yield f"  in {directory / 'stages' / stage.name / 'work'}"
 
 
-def _diff_of(attempt: model.AttemptRecord, directory: Path | None) -> str:
+def _diff_of(attempt: model.AttemptRecord, directory: Path) -> str:
     """The text of an attempt's diff; empty when there is none, or it lies outside the run."""
-    if directory is None or not attempt.diff_file:
-        return ""
     path = directory / attempt.diff_file
     try:
         if not path.resolve().is_relative_to(directory.resolve()):

@@ -30,7 +30,7 @@ class AgentDispatcher:
 
     `review` makes one review; whatever it raises degrades its commit alone. When it fails for a reason that stays, or
     always, no further review is begun: the commits that are left are among those that could not be reviewed.
-    `finished` hears of each commit as it ends, when `keep` has kept it.
+    `finished` is awaited for each commit as it ends.
     """
 
     def __init__(
@@ -38,14 +38,12 @@ class AgentDispatcher:
         review: ReviewCommit,
         *,
         max_concurrent: int = 5,
-        keep: Callable[[CommitReview], Awaitable[None]] | None = None,
-        finished: Callable[[CommitReview], None] | None = None,
+        finished: Callable[[CommitReview], Awaitable[None]] | None = None,
     ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"max_concurrent is {max_concurrent}, and at least one commit must be reviewed at a time")
         self._review = review
         self._max_concurrent = max_concurrent
-        self._keep = keep
         self._finished = finished
         # The failure after which nothing more is begun, and what led to it.
         self._lasting_failure = ""
@@ -54,11 +52,7 @@ class AgentDispatcher:
         self._in_a_row = 0
 
     async def dispatch(self, assignments: AsyncGenerator[Assignment]) -> tuple[CommitReview, ...]:
-        """Every commit with its outcome, in the order they came.
-
-        A cancellation is raised when nothing runs any more; what the source of the assignments raises, when the
-        reviews that were begun have ended, since they are paid for.
-        """
+        """Every commit with its outcome, in their order. What the source raises comes when begun reviews have ended."""
         places = asyncio.Semaphore(self._max_concurrent)
         running: list[asyncio.Task[CommitReview]] = []
         problem: Exception | None = None
@@ -88,13 +82,8 @@ class AgentDispatcher:
             self._note(outcome)
         if outcome.failure:
             _log.warning("commit %s could not be reviewed: %s", name, outcome.failure)
-        if self._keep is not None:
-            await self._keep(outcome)
         if self._finished is not None:
-            try:
-                self._finished(outcome)
-            except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
-                _log.warning("the end of commit %s could not be reported", name, exc_info=True)
+            await self._finished(outcome)
         return outcome
 
     async def _reviewed(self, commit: CommitReview, change: Change) -> CommitReview:
@@ -113,8 +102,7 @@ class AgentDispatcher:
             return _failed(commit, f"unexpected error: {type(error).__name__}: {error}")
         if not review.complete:
             # It says nothing about what it did not see: the commit has no verdict.
-            failure = _why_incomplete(review)
-            return replace(commit, review=review, failure=failure, plan=plan_of(review.findings))
+            return replace(commit, review=review, failure=_why_incomplete(review), plan=plan_of(review.findings))
         return replace(
             commit,
             review=review,
@@ -125,11 +113,7 @@ class AgentDispatcher:
         )
 
     def _note(self, outcome: CommitReview) -> None:
-        """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row.
-
-        One invalid request may be the fault of its commit, such as a prompt that a service refuses. A commit of which
-        something was reviewed, or nothing was asked, is no failure here.
-        """
+        """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row."""
         review = outcome.review
         if review is not None and review.coverage.files_reviewed:
             self._is_answered, self._in_a_row = True, 0

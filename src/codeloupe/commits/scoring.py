@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 from msgspec.structs import replace
 
@@ -79,7 +80,5 @@ def exit_code(commits: Iterable[CommitReview], *, strict: bool, pass_when_incomp
 
 def total_usage(commits: Iterable[CommitReview], *, seconds: float) -> Usage:
     """What all reviews cost together; they ran side by side, so that the time is given."""
-    total = Usage()
-    for commit in commits:
-        total = total.plus(commit.review.usage) if commit.review is not None else total
-    return replace(total, duration_seconds=seconds)
+    spent = (commit.review.usage for commit in commits if commit.review is not None)
+    return replace(reduce(Usage.plus, spent, Usage()), duration_seconds=seconds)

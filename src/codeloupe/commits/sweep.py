@@ -209,7 +209,6 @@ class _Sweep:
             dispatcher = AgentDispatcher(
                 self._review,
                 max_concurrent=concurrency + more,
-                keep=None if self._keeper is None else self._keeper.keep_commit,
                 finished=self._finished,
             )
             return await dispatcher.dispatch(self._assignments(commits, merges=query.looks_into_merges))
@@ -234,9 +233,14 @@ class _Sweep:
             self._guidance = tuple(one for one in guidance if not one.unused)
         self._baseline = await read_baseline(sides.scope, repo=self.repository.root, trusted=trusted)
 
-    def _finished(self, outcome: CommitReview) -> None:
+    async def _finished(self, outcome: CommitReview) -> None:
+        if self._keeper is not None:
+            await self._keeper.keep_commit(outcome)
         self._done += 1
-        self._emit(CommitReviewed(outcome, self._done, self._total))
+        try:
+            self._emit(CommitReviewed(outcome, self._done, self._total))
+        except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
+            _log.warning("the end of commit %s could not be reported", outcome.commit.sha[:12], exc_info=True)
 
     def _warn(self, message: str, *, of: str = "") -> None:
         """Pass a warning on, once, whichever commits it is about; `of` names the first of them."""

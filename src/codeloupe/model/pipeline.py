@@ -126,16 +126,11 @@ class InputDefinition(Struct, frozen=True, kw_only=True):
     default: str | None = None
     secret: bool = False
 
-    @property
-    def required(self) -> bool:
-        """Whether a run cannot begin without it."""
-        return self.default is None
-
 
 class PipelineDefinition(Struct, frozen=True, kw_only=True):
     """A pipeline as its `file` says, checked: stage names are unique, needs exist and have no cycle.
 
-    `digest` names the content of the file and of every file that it names, so that a change is noticed.
+    `file` is absolute. `digest` names the content of the file and of every file that it names.
     """
 
     name: str
@@ -150,7 +145,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on one attempt. `score` is None where the gate gives none (a command, an approval)."""
+    """A gate's verdict on an attempt. A command or a person gives no `score`; `gate_digest` names the gate."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -269,9 +264,9 @@ class StageRecord(Struct, frozen=True, kw_only=True):
     def usage(self) -> Usage:
         """What all its calls and gates cost."""
         attempts = (*self.earlier, *self.attempts)
-        critiques = (critique.usage for attempt in attempts for critique in attempt.critiques)
-        calls = (call.usage for calls in (attempts, self.failures) for call in calls)
-        return reduce(Usage.plus, (*calls, *critiques), self.lost)
+        gates = (critique.usage for attempt in attempts for critique in attempt.critiques)
+        calls = (each.usage for some in (attempts, self.failures) for each in some)
+        return reduce(Usage.plus, (*calls, *gates), self.lost)
 
     @property
     def chosen_attempt(self) -> AttemptRecord | None:
@@ -292,8 +287,8 @@ class StageRecord(Struct, frozen=True, kw_only=True):
 class RunRecord(Struct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
-    `digest` is the definition's when the run began. `agent` and `model` are for stages that name none, as they were
-    given last. `given` names the inputs that were given; None is not known. `secret_inputs` are never shown.
+    `digest` is the definition's when the run began, `repository` where a worktree or a checkout comes from. `agent` and
+    `model` are for stages that name none. `given` names the inputs that are no defaults; None is not known.
     """
 
     run_id: str

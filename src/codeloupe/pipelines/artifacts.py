@@ -67,7 +67,6 @@ class Collected(Struct, frozen=True, kw_only=True):
     artifacts: tuple[str, ...]
     changed: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    answer: str = ""
 
 
 def matches(path: str, pattern: str, *, recursive: bool) -> bool:

@@ -19,35 +19,17 @@ from codeloupe.engine.calls import AgentCalls, StageKeys
 from codeloupe.engine.run import review
 from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
-from codeloupe.model.agent import (
-    AGENT_NAMES,
-    AgentEvent,
-    AgentRequest,
-    AgentResult,
-    AttemptStarted,
-    PermissionMode,
-    Usage,
-)
+from codeloupe.model import pipeline
+from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, AttemptStarted, PermissionMode, Usage
 from codeloupe.model.finding import Severity
-from codeloupe.model.pipeline import (
-    Approval,
-    Critique,
-    GateDefinition,
-    GateKind,
-    PipelineDefinition,
-    RunRecord,
-    StageDefinition,
-    StageRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import GateDefinition, GateKind, PipelineDefinition, StageDefinition, StageRecord
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
 from codeloupe.pipelines.definition import did_you_mean
 from codeloupe.pipelines.gates import GateTask, answer_of_a_person, command_gate, critic_gate, review_gate
 from codeloupe.pipelines.state import RunFiles, RunState
 
-AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
+AskPerson = Callable[[StageRecord, str], Awaitable[pipeline.Approval | None]]
 
 
 class RunAgents(Struct, frozen=True):
@@ -100,7 +82,7 @@ class _Limit(NamedTuple):
     hint: str
 
 
-def spending_of(definition: PipelineDefinition, run: RunRecord, settings: Settings) -> SpendingLimits:
+def spending_of(definition: PipelineDefinition, run: pipeline.RunRecord, settings: Settings) -> SpendingLimits:
     """The limits of all calls of a run together, with what it has used so far."""
     limits = (definition.max_budget_usd, settings.max_budget_usd)
     used = run.usage.plus(_unknown(sum(stage.unanswered for stage in run.stages)))
@@ -169,11 +151,10 @@ class Joins:
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """What the stages of a run work with.
+    """What the stages of a run work with. `of_reviews` makes the calls of review gates.
 
-    `keys` records, before an agent reads a workspace, what it holds and how many calls of the attempt failed: with
-    both the same, an answer that was paid for is taken again. `of_reviews` makes the calls of review gates. `ask` asks
-    a person on a terminal; where nobody is there, an answer is waited for unless `waits` is off.
+    `keys` records what a workspace holds and how many calls of the attempt failed: with both the same, an answer that
+    was paid for is taken again. `ask` asks a person on a terminal; else one is waited for unless `waits` is off.
     """
 
     definition: PipelineDefinition
@@ -246,21 +227,19 @@ class Context(Struct, frozen=True, kw_only=True):
 
     async def _ask_critic(self, stage: StageDefinition, gate: GateDefinition, request: AgentRequest) -> AgentResult:
         """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
-        of_stage = stage.model if gate.agent in (None, stage.agent) else None
-        model = request.model or of_stage or self.agents.model
+        model = request.model or (stage.model if gate.agent in (None, stage.agent) else None) or self.agents.model
         asked = replace(request, model=model, max_budget_usd=self.left_usd(stage.name))
         return await self._called(stage.name, asked, self.agents.chain(gate.agent or stage.agent))
 
     async def _called(self, stage: str, asked: AgentRequest, agents: Sequence[Agent]) -> AgentResult:
-        def count(event: AgentEvent) -> None:
+        def count(event: object) -> None:
             # Each request is saved when it goes out: a process that dies has not lost it.
             if isinstance(event, AttemptStarted):
                 record = self.state.stage(stage)
                 self.state.put(replace(record, unanswered=record.unanswered + 1))
 
         # Where an agent cannot stop at a limit of money, ours holds between calls.
-        can_stop = all(agent.limits.budget for agent in agents)
-        payable = asked if can_stop else replace(asked, max_budget_usd=None)
+        payable = asked if all(agent.limits.budget for agent in agents) else replace(asked, max_budget_usd=None)
         try:
             return await self.caller.call(payable, agent=agents, emit=count)
         except BudgetExhausted as error:
@@ -269,7 +248,7 @@ class Context(Struct, frozen=True, kw_only=True):
                 error.cost_usd = asked.max_budget_usd
             raise
 
-    async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> Critique:
+    async def judge(self, stage: StageDefinition, gate: GateDefinition, task: GateTask) -> pipeline.Critique:
         """Let a gate decide. Raises a CodeloupeError when it could not."""
         if gate.kind is GateKind.COMMAND:
             return await command_gate(gate, task)
@@ -303,7 +282,7 @@ class Context(Struct, frozen=True, kw_only=True):
                     hint="allow the gate more time; what was reviewed is not bought again",
                 ) from error
 
-    async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> Approval | None:
+    async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
         return await answer_of_a_person(
             partial(self.state.left_answer, stage.name),
@@ -318,7 +297,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
     def chosen_trees(self) -> dict[str, str]:
         """What each completed stage left."""
-        done = (stage for stage in self.state.run.stages if stage.state is StageState.COMPLETED)
+        done = (stage for stage in self.state.run.stages if stage.state is pipeline.StageState.COMPLETED)
         return {stage.name: chosen.tree for stage in done if (chosen := stage.chosen_attempt) is not None}
 
     def built_on(self, stage: StageDefinition) -> dict[str, str]:
@@ -331,7 +310,7 @@ class Context(Struct, frozen=True, kw_only=True):
         answers: dict[str, str] = {}
         for name in stages if self.is_checkout else ():
             record = self.state.stage(name)
-            chosen = record.chosen_attempt if record.state is StageState.COMPLETED else None
+            chosen = record.chosen_attempt if record.state is pipeline.StageState.COMPLETED else None
             # An older version saved them in the tree, as an artifact.
             if chosen is not None and chosen.saved_answer not in ("", *chosen.artifacts):
                 text = self.files.read(self.files.attempt(name, chosen.number, chosen.saved_answer))
@@ -341,7 +320,7 @@ class Context(Struct, frozen=True, kw_only=True):
     def own_answers(self) -> tuple[str, ...]:
         """The answers that we saved into a repository's files: stages hand them on, but they are no change to it."""
         run = self.state.run
-        if run.workspace is WorkspaceKind.DIRECTORY:
+        if run.workspace is pipeline.WorkspaceKind.DIRECTORY:
             return ()
         attempts = (each for stage in run.stages for each in (*stage.earlier, *stage.attempts))
         return tuple(sorted({each.saved_answer for each in attempts if each.saved_answer in each.artifacts}))

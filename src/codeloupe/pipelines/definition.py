@@ -34,14 +34,7 @@ _FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
 _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 # What other programs, or other places of ours, call some of the keys.
-_SYNONYMS = {
-    "budget": "max_budget_usd",
-    "budget_usd": "budget",
-    "depends_on": "needs",
-    "max_budget_usd": "budget",
-    "prompt": "step",
-    "timeout_seconds": "timeout",
-}
+_SYNONYMS = {"budget": "max_budget_usd", "max_budget_usd": "budget", "depends_on": "needs", "prompt": "step"}
 # Where the field of a definition is not called like its key.
 _FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
 # Files by their content, and what only bounds a call or a gate left out: it shapes no work and no verdict.
@@ -111,7 +104,7 @@ def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Ma
     """The value of every input: what is given, else its default. Raises UsageError for missing and unknown ones."""
     known = {each.name: each for each in definition.inputs}
     unknown = [name for name in given if name not in known]
-    wanted = [name for name, each in known.items() if each.required and not given.get(name, "").strip()]
+    wanted = [name for name, each in known.items() if each.default is None and not given.get(name, "").strip()]
     mistakes = [f"there is no input {reader.plain_or_quoted(name)}" for name in unknown]
     mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
     if mistakes:

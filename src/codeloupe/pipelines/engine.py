@@ -217,8 +217,7 @@ class Engine:
             # While what it needs is not settled, what it waits with may have to be made again.
             is_waiting = stage.state is StageState.AWAITING_APPROVAL and self._settled.issuperset(stage.needs)
             if is_waiting and stage.name not in busy:
-                is_escalated = stage.wants_approval == "escalation"
-                answer = self._state.left_answer(stage.name) if is_escalated else None
+                answer = self._state.left_answer(stage.name) if stage.wants_approval == "escalation" else None
                 if answer is not None or stage.name not in asked:
                     yield stage.name, answer
 

@@ -20,21 +20,8 @@ from codeloupe.config.yaml import escape
 from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, StageDefinition, StageRequest
-from codeloupe.pipelines.artifacts import (
-    Collected,
-    SchemaRefused,
-    Snapshot,
-    answer_name,
-    check_artifact,
-    collect,
-    identity_of,
-    let_time_pass,
-    listed,
-    read_named,
-    require,
-    save_answer,
-    snapshot,
-)
+from codeloupe.pipelines import artifacts as work
+from codeloupe.pipelines.artifacts import Collected, Snapshot, answer_name, listed, snapshot
 from codeloupe.system.regex import regex
 
 Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
@@ -74,8 +61,8 @@ async def execute_stage(
     """
     name = definition.name
     prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=definition.artifacts)
-    before, identity = await snapshot(workspace, stage=name), identity_of(workspace, stage=name)
-    await let_time_pass(before)
+    before, identity = await snapshot(workspace, stage=name), work.identity_of(workspace, stage=name)
+    await work.let_time_pass(before)
     started = time.monotonic()
     asked = AgentRequest(
         prompt=prompt,
@@ -89,14 +76,14 @@ async def execute_stage(
     )
     result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
-    if identity_of(workspace, stage=name) != identity:
+    if work.identity_of(workspace, stage=name) != identity:
         raise ArtifactError(
             f"the workspace {workspace} of the stage {name} was replaced by something else while it ran",
             stage=name,
             hint="use an agent that keeps to its workspace",
         )
     after = await snapshot(workspace, stage=name)
-    collected = collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
+    collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
     artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
     is_value = not result.output.strip() and result.structured is not None
     attempt = AttemptRecord(
@@ -170,8 +157,7 @@ def _saved(
     unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
     if not artifacts - unchanged_own:
         if structured or result.output.strip():
-            taken = () if answers else after
-            answer = answer_name(name, structured=structured, taken=taken, own=unchanged_own)
+            answer = answer_name(name, structured=structured, taken=() if answers else after, own=unchanged_own)
         elif not collected.changed:
             raise ArtifactError(
                 f"the stage {name} wrote no file, and its answer is empty",
@@ -179,12 +165,12 @@ def _saved(
                 hint="say in the step file what the stage has to write or answer",
             )
     artifacts |= {answer} - {""}
-    require(replace(collected, artifacts=tuple(sorted(artifacts))), rule, stage=name)
+    work.require(replace(collected, artifacts=tuple(sorted(artifacts))), rule, stage=name)
     homes = {path: answers if answers and path == answer else workspace for path in artifacts}
     if answer:
         try:
             text = json.dumps(result.structured, indent=2, ensure_ascii=False) if structured else result.output
-            save_answer(homes[answer], answer, text)
+            work.save_answer(homes[answer], answer, text)
         except (OSError, TypeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ArtifactError(
@@ -193,7 +179,7 @@ def _saved(
                 hint="check that the workspace can be written and has room",
             ) from error
     for path, home in homes.items():
-        check_artifact(home / path, path, rule, stage=name)
+        work.check_artifact(home / path, path, rule, stage=name)
     return tuple(sorted(path for path, home in homes.items() if home is workspace)), answer
 
 
@@ -230,8 +216,8 @@ def build_prompt(request: StageRequest, *, workspace: Path, writes: bool, artifa
 def read_text(file: Path, what: str, stage: str) -> str:
     """The text of a file that a stage names. Raises AgentExecutionError from its cause."""
     try:
-        return read_named(file, str(file))
-    except SchemaRefused as error:
+        return work.read_named(file, str(file))
+    except work.SchemaRefused as error:
         raise AgentExecutionError(
             f"the stage {stage} cannot go on: its {what} cannot be used: {error}",
             stage=stage,

@@ -1,7 +1,4 @@
-"""What decides on the result of a stage: a program, codeloupe's own review, a critic, a person.
-
-A gate that could not decide raises a CodeloupeError, which is never a PASS.
-"""
+"""What decides on a stage's result: a program, our own review, a critic, a person. A gate that cannot decide raises."""
 
 from __future__ import annotations
 
@@ -63,17 +60,13 @@ REPAIR_SCHEMA: Mapping[str, Any] = {
 
 
 class GateTask(Struct, frozen=True, kw_only=True):
-    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
-
-    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left. Of a
-    repository they, and what changed, are without the answers that we saved there ourselves.
-    """
+    """What a gate judges: what an attempt changed between `start_tree` and `tree`, without answers that we saved."""
 
     stage: str
     attempt: int
     workspace: Path
     requirements: str
-    artifacts: tuple[Path, ...]
+    artifacts: tuple[str, ...]
     files_changed: tuple[str, ...]
     diff: str
     output: str
@@ -185,7 +178,7 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
         )
     review = await review_of()
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
-    if not blocking and not review.complete:
+    if not blocking and (not review.complete or review.exit_code != 0):
         failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
         gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
         claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
@@ -194,12 +187,6 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
             f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
             stage=task.stage,
             hint="mend that, then have the stage tried again; what was reviewed is not bought again",
-        )
-    if not blocking and review.exit_code != 0:
-        raise PipelineError(
-            f"the review of {task.stage} ended with exit code {review.exit_code} and names no reason",
-            stage=task.stage,
-            hint="try again",
         )
     placed = [(f"{each.file}:{each.line_start}", each) for each in blocking]
     heads = [(f"[{each.severity.label}] {place}: {each.title}", each.body) for place, each in placed]
@@ -243,14 +230,18 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         output_schema=CRITIQUE_SCHEMA,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    read, text, usage = await _heard(ask, question)
-    if read.problem is not None:
+    asked, usage, is_second = question, Usage(), False
+    while True:
         try:
-            read, text, more = await _heard(ask, _asked_again(question, read.problem, text, fence=fence))
+            read, text, more = await _heard(ask, asked)
         except AgentError as error:
-            _add_cost(error, usage)
+            if is_second:
+                _add_cost(error, usage)
             raise
         usage = usage.plus(more)
+        if read.problem is None or is_second:
+            break
+        asked, is_second = _asked_again(question, read.problem, text, fence=fence), True
     if read.problem is not None:
         unclear = OutputInvalid(
             f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read.problem}",
@@ -336,10 +327,8 @@ def critic_prompt(gate: GateDefinition, task: GateTask, *, fence: str, can_read:
 
 def _material(task: GateTask, fence: str) -> Iterator[str]:
     yield fenced(fence, "requirements", cut(task.requirements, 200_000))
-    here = task.workspace
-    made = [str(path.relative_to(here)) if path.is_relative_to(here) else str(path) for path in task.artifacts]
-    if made:
-        yield fenced(fence, "artifacts", _names(made))
+    if task.artifacts:
+        yield fenced(fence, "artifacts", _names(task.artifacts))
     if task.files_changed:
         yield fenced(fence, "files changed", _names(task.files_changed))
     if task.output.strip():

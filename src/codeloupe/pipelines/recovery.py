@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Literal
 
 from msgspec import Struct
@@ -91,8 +92,7 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
     if gate < len(stage.gates):
         failures = _failures(record, number, gate=gate)
         # A gate that could not decide is asked once more, if its failure is temporary.
-        is_over = len(failures) > 1 or not all(failure.retryable for failure in failures)
-        is_lost = failures and is_over
+        is_lost = failures and (len(failures) > 1 or not all(failure.retryable for failure in failures))
         return _escalated(record, _why_a_person(failures)) if is_lost else Action("judge", number, gate=gate)
     taken = f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
     return Action("complete", number, "" if refused_at(attempt) is None else taken)
@@ -309,7 +309,9 @@ def _obstacles(
         yield f"{', '.join(lost)} had begun and is no longer in it under that name"
     if definition.workspace is not record.workspace:
         yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
-    for name in (each.name for each in definition.inputs if each.required and not given.get(each.name, "").strip()):
+    for name in (
+        each.name for each in definition.inputs if each.default is None and not given.get(each.name, "").strip()
+    ):
         why = "no longer has the default that was used" if name in record.inputs else "is new and has no default"
         yield f"its input {name} {why}"
     if record.workspace is model.WorkspaceKind.CHECKOUT:
@@ -367,8 +369,6 @@ def _unjudged(attempt: AttemptRecord, gates: tuple[model.GateDefinition, ...]) -
         kept += 1
     if kept == len(attempt.critiques):
         return attempt
-    usage = attempt.usage
-    for critique in attempt.critiques[kept:]:
-        usage = usage.plus(critique.usage)
+    usage = reduce(Usage.plus, (critique.usage for critique in attempt.critiques[kept:]), attempt.usage)
     note = "the pipeline's files changed after gates had passed it, so its gates judge it again"
     return replace(attempt, critiques=attempt.critiques[:kept], usage=usage, notes=(*attempt.notes, note))

@@ -21,13 +21,7 @@ from codeloupe.errors import ConfigError, NotARepository
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
-from codeloupe.model.pipeline import (
-    GateKind,
-    PipelineDefinition,
-    RunRecord,
-    StageState,
-    WorkspaceKind,
-)
+from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.ports import Agent
 from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, spending_of
 from codeloupe.pipelines.definition import input_values, load_pipeline
@@ -108,7 +102,8 @@ class Pipeline:
         definition = self.definition
         values = input_values(definition, inputs)
         settings = options.settings or (await configure(repo=options.repo, environment=calls.environment)).settings
-        repository = await _repository(definition.workspace, options.repo)
+        is_apart = definition.workspace is WorkspaceKind.DIRECTORY
+        repository = None if is_apart else await open_repository(Path(options.repo))
         agents = _agents(definition, options, settings, calls)
         now = datetime.now(UTC)
         record = RunRecord(
@@ -168,7 +163,8 @@ async def resume_run(
         repo = record.repository or options.repo
         settings = options.settings or (await configure(repo=repo, environment=calls.environment)).settings
         try:
-            repository = await _repository(record.workspace, repo)
+            is_apart = record.workspace is WorkspaceKind.DIRECTORY
+            repository = None if is_apart else await open_repository(Path(repo))
         except NotARepository as error:
             raise ConfigError(
                 f"the run {run_id} cannot continue: {error.message}", hint="put its repository back where it was"
@@ -186,10 +182,6 @@ def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> 
     """The names of those inputs that are secret: as the pipeline says, or as their names or values tell."""
     declared = {each.name for each in definition.inputs if each.secret}
     return tuple(name for name, value in values.items() if name in declared or is_secret(name, value))
-
-
-async def _repository(kind: WorkspaceKind, repo: Path) -> Repository | None:
-    return None if kind is WorkspaceKind.DIRECTORY else await open_repository(Path(repo))
 
 
 def _agents(definition: PipelineDefinition, options: RunOptions, settings: Settings, calls: AgentCalls) -> RunAgents:

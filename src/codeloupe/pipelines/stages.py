@@ -49,8 +49,7 @@ def answer_text(answer: Approval) -> str:
 
 def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
     """That a person decided."""
-    words = answer_text(answer)
-    return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
+    return state.event("approval_given", answer_text(answer), stage=answer.stage, decision=answer.decision.value)
 
 
 def tried_again(record: StageRecord, answer: Approval) -> StageRecord:
@@ -68,11 +67,7 @@ def tried_again(record: StageRecord, answer: Approval) -> StageRecord:
 
 
 async def save_handwork(context: Context, record: StageRecord) -> None:
-    """Keep as a patch what a person changed by hand in the workspace of a stage that waited.
-
-    What goes on is the attempt as its gates saw it, and the workspace is filled anew. In the user's own tree nothing
-    is ever put back. Raises nothing: where it cannot be kept, the log says so.
-    """
+    """Keep as a patch what a person changed by hand in the workspace of a stage that waited: it is filled anew."""
     shown = record.chosen_attempt
     if context.is_checkout or shown is None or not shown.tree:
         return
@@ -116,10 +111,7 @@ class StageRun:
         return self._state.event(kind, message, stage=self._name, **facts)
 
     async def run(self) -> None:
-        """Go on until the stage is completed, failed or waits for a person; its record says which.
-
-        A cancellation is raised as it came, the agent being gone.
-        """
+        """Go on until the stage is completed, failed or waits for a person; its record says which."""
         goes_on = True
         while goes_on:
             action = next_action(self._stage, self._record)
@@ -213,8 +205,7 @@ class StageRun:
         lineage = self._context.joins.lineage(stage.name)
         chosen = (run.stage(name).chosen_attempt for name in lineage)
         names = dict.fromkeys(name for each in chosen if each is not None for name in each.artifacts)
-        fresh = action.step is RecoveryStep.FRESH
-        past = [] if fresh else list(record.attempts)
+        past = [] if action.step is RecoveryStep.FRESH else list(record.attempts)
         if record.person_note:
             said = Critique(
                 verdict=model.CriticVerdict.REWORK, gate=model.GateKind.APPROVAL, summary=record.person_note
@@ -267,15 +258,13 @@ class StageRun:
         """Record a failure and go over to recovery. An `answer` that could not be used is kept, and named."""
         record, state = self._record, self._state
         if answer.strip():
-            file = f"unused-answer-{len(record.failures) + 1}.md"
-            name = self._files.attempt(self._name, failure.attempt, file)
+            name = self._files.attempt(self._name, failure.attempt, f"unused-answer-{len(record.failures) + 1}.md")
             if path := self._files.write_quietly(name, state.masked(answer)):
                 kept = f"its answer is in {path}"
                 failure = replace(failure, hint="; ".join(filter(None, (failure.hint, kept))))
         facts: dict[str, Fact] = {"attempt": failure.attempt, "step": failure.step.value, "error": failure.kind}
         event = self._event("try_failed", failure.message, **facts, gate=failure.gate, hint=failure.hint)
-        masked = replace(failure, message=event.message, hint=str(event.facts["hint"]))
-        failures = (*record.failures, masked)
+        failures = (*record.failures, replace(failure, message=event.message, hint=str(event.facts["hint"])))
         state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
     async def _keep(self, action: Action) -> None:
@@ -318,8 +307,7 @@ class StageRun:
         gate, record = self._stage.gates[action.gate], self._record
         self._state.move(record, StageState.GATING, reason="", wants_approval="")
         try:
-            task = await self._task(action.attempt)
-            critique = await self._context.judge(self._stage, gate, task)
+            critique = await self._context.judge(self._stage, gate, await self._task(action.attempt))
         except (CodeloupeError, OSError) as error:
             earlier = record.failures[record.failures_before :]
             again = any(failure.attempt == action.attempt and failure.gate == action.gate for failure in earlier)
@@ -383,7 +371,7 @@ class StageRun:
             attempt=number,
             workspace=workspace,
             requirements=requirements,
-            artifacts=tuple(workspace / name for name in attempt.artifacts),
+            artifacts=attempt.artifacts,
             files_changed=tuple(file for file in attempt.files_changed if file not in ours),
             diff=await context.workspaces.diff(start, tree),
             output=self._files.read(attempt.output_file),

@@ -7,16 +7,16 @@ that dies has lost at most what it was about to write.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
-from codeloupe.model.pipeline import WORKING_STATES, Approval, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.store.records import replace_file
 from codeloupe.store.runs import DirectoryRunStore
 
@@ -144,15 +144,10 @@ class RunState:
 
 def _way(before: StageState, to: StageState) -> tuple[StageState, ...]:
     """The working states on the shortest way from one state to another; none where there is no way."""
-    ways: deque[tuple[StageState, tuple[StageState, ...]]] = deque([(before, ())])
-    seen = {before}
-    while ways:
-        state, way = ways.popleft()
-        if to in STAGE_TRANSITIONS[state]:
+    running, gating, recovering = StageState.RUNNING, StageState.GATING, StageState.RECOVERING
+    for way in ((), (gating,), (running,), (recovering,), (running, gating)):
+        if all(state in STAGE_TRANSITIONS[last] for last, state in pairwise((before, *way, to))):
             return way
-        for step in sorted((STAGE_TRANSITIONS[state] & WORKING_STATES) - seen):
-            seen.add(step)
-            ways.append((step, (*way, step)))
     return ()
 
 

@@ -1,8 +1,4 @@
-"""Runs of pipelines as text for a person: the tree of a run, where its result is, what to do next; a table of runs.
-
-A row of the tree is pieces of clean text, each with its style, so that a terminal that is redrawn and a report share
-them.
-"""
+"""Runs of pipelines as text for a person: the tree of a run, where its result is, what to do next; a table of runs."""
 
 from __future__ import annotations
 
@@ -22,9 +18,10 @@ from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
 from codeloupe.system.regex import regex
 
+# Pieces of clean text, each with its style: a terminal that is redrawn and a report share them.
 Row = tuple[tuple[str, str], ...]
 
-PASSED, FAILED_BY_A_GATE, COULD_NOT_GO_ON, INTERRUPTED = 0, 1, 3, 130
+COULD_NOT_GO_ON, INTERRUPTED = 3, 130
 # The style of each state, and its sign, in ASCII too.
 _LOOKS = {
     StageState.PENDING: ("dim", "·", "."),
@@ -50,7 +47,6 @@ _STEPS = {
 }
 _NARROWEST = 20
 _POINTS_SHOWN = 5
-_LABEL_CELLS = 10
 # Before the details of a stage: its part of the tree, and as much again.
 _DETAIL_CELLS = 6
 _COLUMNS = (
@@ -83,29 +79,21 @@ def render_run(
     verbose: bool = False,
     now: datetime | None = None,
 ) -> str:
-    """The whole report, in lines of at most `width` cells; only paths and commands may be longer, to stay whole.
-
-    Without `color` there is no escape sequence in it; with `ascii_only` no character outside ASCII.
-    """
+    """The whole report, in lines of at most `width` cells; only paths and commands may be longer, to stay whole."""
     sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
     tree = Tree(sheet=sheet, now=now or datetime.now(UTC), verbose=verbose)
-    lines = ["".join(sheet.paint(text, style) for text, style in row) for row in tree.rows(run)]
-    closing = [
-        ("Spent", spent_in_words(run.usage)),
-        ("Result", str(places.result or "")),
-        ("Patch", str(places.patch or "")),
-        ("Files", str(places.directory)),
-    ]
-    lines.append("")
-    lines += [f"{sheet.paint(f'{label:<{_LABEL_CELLS}}', 'dim')}{sheet.clean(each)}" for label, each in closing if each]
+    closing = {
+        "Spent": spent_in_words(run.usage),
+        "Result": str(places.result or ""),
+        "Patch": str(places.patch or ""),
+        "Files": str(places.directory),
+    }
+    rows: list[Row] = [*tree.rows(run), ()]
+    rows += [((f"{label:<10}", "dim"), (sheet.clean(each), "")) for label, each in closing.items() if each]
     for number, (command, meaning) in enumerate(next_steps(run, places)):
-        label = f"{'' if number else 'Next':<{_LABEL_CELLS}}"
-        shown, why = sheet.clean(command), sheet.clean(meaning)
-        fits = _LABEL_CELLS + cells(shown) + 2 + cells(why) <= width
-        lines.append(sheet.paint(label, "dim") + sheet.paint(shown, "cyan") + (f"  {why}" if fits else ""))
-        if not fits:
-            lines += [" " * (_LABEL_CELLS + 2) + line for line in _wrapped(why, width - _LABEL_CELLS - 2)]
-    return finished(lines)
+        head = ((f"{'' if number else 'Next':<10}", "dim"), (sheet.clean(command), "cyan"), ("  ", ""))
+        rows += tree.beside(head, sheet.clean(meaning), "", stem=" " * 10)
+    return finished(["".join(sheet.paint(text, style) for text, style in row) for row in rows])
 
 
 def render_runs(
@@ -199,12 +187,12 @@ class Tree(Struct, frozen=True, kw_only=True):
                 (state_in_words(stage.state), style),
                 (" " * (state_cells - len(state_in_words(stage.state)) + 2), ""),
             )
-            rows += self._beside(head, self._facts(stage, previous), "dim", stem=stem)
+            rows += self.beside(head, self._facts(stage, previous), "dim", stem=stem)
             rows += [((f"{stem:<{_DETAIL_CELLS}}", "dim"), *detail) for detail in self._details(stage)]
             previous = stage.name
         return rows
 
-    def _beside(self, head: Row, text: str, style: str, *, indent: int = 0, stem: str = "") -> list[Row]:
+    def beside(self, head: Row, text: str, style: str, *, indent: int = 0, stem: str = "") -> list[Row]:
         """A text beside its head, in lines that keep to the width; below the head where there is too little room."""
         used = sum(cells(piece) for piece, _ in head)
         room = self.sheet.width - indent - used
@@ -212,7 +200,7 @@ class Tree(Struct, frozen=True, kw_only=True):
             return [(*head, (text, style))]
         above: list[Row] = []
         if head and room < 30:
-            above, used = [head], _DETAIL_CELLS if stem else 2
+            above, used = [head], cells(stem) + (3 if stem else 2)
         hang = ((stem, "dim"), (" " * (used - cells(stem)), ""))
         lines = _wrapped(text, self.sheet.width - indent - used)
         return above + [(*(hang if number or above else head), (line, style)) for number, line in enumerate(lines)]
@@ -221,11 +209,11 @@ class Tree(Struct, frozen=True, kw_only=True):
         state, width, style = state_in_words(run.state), self.sheet.width, _LOOKS[run.state][0]
         name = self.sheet.cut(self.sheet.clean(run.pipeline), max(width - len(state) - 2, _NARROWEST))
         facts = self._joined(run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage))
-        yield from self._beside(((name, "bold"), ("  ", ""), (state, style), ("  ", "")), facts, "dim")
+        yield from self.beside(((name, "bold"), ("  ", ""), (state, style), ("  ", "")), facts, "dim")
         # What one of its stages says already is not said twice.
         is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
         if run.reason and not self.brief and not is_said:
-            yield from self._beside((), self.sheet.clean(run.reason), style)
+            yield from self.beside((), self.sheet.clean(run.reason), style)
 
     def _facts(self, stage: StageRecord, previous: str) -> str:
         attempt, seconds = counted_attempt(stage), stage_seconds(stage, self.now)
@@ -239,7 +227,7 @@ class Tree(Struct, frozen=True, kw_only=True):
             "" if score is None else f"{which} {score}",
             spent_on(stage.usage),
             "" if seconds is None else duration(seconds),
-            agent_in_words(stage),
+            " ".join(filter(None, (attempt.agent, attempt.model))) if attempt else "",
             f"after {', '.join(stage.needs)}" if follows else "",
         )
 
@@ -302,7 +290,8 @@ class Tree(Struct, frozen=True, kw_only=True):
 
     def _critique(self, critique: model.Critique, label: str, *, whole: bool) -> Iterator[Row]:
         """A gate's verdict, with its summary beside it; one line unless the whole of it is wanted."""
-        summary, words = critique.summary, critique_in_words(critique)
+        facts = (critique.gate.value, critique.verdict.value, critique.score)
+        summary, words = critique.summary, " ".join(str(fact) for fact in facts if fact is not None)
         head: Row = ((label, "dim"), (f"{words}: " if summary else words, _VERDICT_STYLES[critique.verdict]))
         if not whole and not self.brief:
             room = self.sheet.width - _DETAIL_CELLS - cells(label) - len(words) - 2
@@ -310,11 +299,10 @@ class Tree(Struct, frozen=True, kw_only=True):
         yield from self._prose(summary, "", head=head)
 
     def _prose(self, text: str, style: str, head: Row = ()) -> list[Row]:
-        return self._beside(head, self.sheet.clean(text), style, indent=_DETAIL_CELLS)
+        return self.beside(head, self.sheet.clean(text), style, indent=_DETAIL_CELLS)
 
     def _joined(self, *facts: str) -> str:
-        sign = " - " if self.sheet.ascii_only else " · "
-        return sign.join(self.sheet.clean(fact) for fact in facts if fact)
+        return (" - " if self.sheet.ascii_only else " · ").join(self.sheet.clean(fact) for fact in facts if fact)
 
 
 def cut_row(row: Row, sheet: Sheet, width: int) -> Row:
@@ -363,18 +351,14 @@ def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:
 
 
 def exit_code_of(run: RunRecord) -> int | None:
-    """The exit code for a run that stopped, or None while it goes on.
-
-    1 is for a run that a gate or a person said no to, 3 for one that waits for a person or could not go on.
-    """
+    """None while a run goes on; 1 when a gate or a person said no to it, 3 when it waits or could not go on."""
     if run.state is StageState.FAILED:
         failed = [stage for stage in run.stages if stage.state is StageState.FAILED]
         last = (critique for stage in failed for each in stage.attempts[-1:] for critique in each.critiques)
         refused = any(critique.verdict is not CriticVerdict.PASS for critique in last)
-        return FAILED_BY_A_GATE if refused else COULD_NOT_GO_ON
-    codes = {StageState.COMPLETED: PASSED, StageState.INTERRUPTED: INTERRUPTED}
-    waits = (StageState.CANCELLED, StageState.AWAITING_APPROVAL)
-    return COULD_NOT_GO_ON if run.state in waits else codes.get(run.state)
+        return 1 if refused else COULD_NOT_GO_ON
+    waits = dict.fromkeys((StageState.CANCELLED, StageState.AWAITING_APPROVAL), COULD_NOT_GO_ON)
+    return {StageState.COMPLETED: 0, StageState.INTERRUPTED: INTERRUPTED, **waits}.get(run.state)
 
 
 def state_in_words(state: StageState) -> str:
@@ -426,18 +410,6 @@ def attempt_in_words(stage: StageRecord) -> str:
     return f"attempt {number}{limit}{taken}"
 
 
-def agent_in_words(stage: StageRecord) -> str:
-    """`claude_cli sonnet`; empty before it is known."""
-    attempt = counted_attempt(stage)
-    return "" if attempt is None else " ".join(part for part in (attempt.agent, attempt.model) if part)
-
-
-def critique_in_words(critique: model.Critique) -> str:
-    """`critic REWORK 50`."""
-    score = "" if critique.score is None else f" {critique.score}"
-    return f"{critique.gate.value} {critique.verdict.value}{score}"
-
-
 def spent_on(usage: Usage) -> str:
     """`$0.06`; `cost unknown` or `$0.06 and more` when calls did not tell theirs; empty when nothing was asked."""
     if not usage.requests and not usage.cached and not usage.cost_usd:
@@ -457,5 +429,4 @@ def stage_seconds(stage: StageRecord, now: datetime) -> float | None:
 
 def run_seconds(run: RunRecord, now: datetime) -> float:
     """How long a run took, or has taken so far."""
-    ended = now if run.state in WORKING_STATES else run.updated_at
-    return max((ended - run.started_at).total_seconds(), 0.0)
+    return max(((now if run.state in WORKING_STATES else run.updated_at) - run.started_at).total_seconds(), 0.0)

@@ -17,13 +17,13 @@ from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
 from codeloupe.reports import Layout
-from codeloupe.reports.json_v1 import TOOL, document, json_text
+from codeloupe.reports.json_v1 import TOOL, document, fields_of, json_text
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
 from codeloupe.system import untrusted
-from codeloupe.system.untrusted import code_span, markdown_code, markdown_prose, plain_code, plain_line, plain_path
+from codeloupe.system.untrusted import code_span, markdown_code, markdown_prose
 
 _NOTHING = "There are no commits to review."
 _BLANK = Text("")
@@ -105,10 +105,7 @@ def _ending(sweep: CommitSweep) -> str:
 
 
 def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:
-    """The report for a person, in lines of at most the layout's width; only `path:line` and the summary may be longer.
-
-    Without colour there is no escape sequence in it; with `ascii_only` no character outside ASCII.
-    """
+    """The report for a person, within the width of the layout; only `path:line` and the summary may be longer."""
     width = max(layout.width, NARROWEST)
     page = Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
     who = reviewer_in_words(sweep.reviewer) if sweep.reviewer is not None else ""
@@ -293,18 +290,13 @@ def _markdown_finding(finding: Finding) -> Iterator[str]:
 def render_sweep_json(sweep: CommitSweep) -> str:
     """The sweep as a JSON document, valid and encodable as UTF-8 whatever the commits and findings hold."""
     commits = [_json_commit(commit) for commit in sweep.commits]
-    reviewer = sweep.reviewer
     return json_text(
         {
             "schema_version": 1,
             "tool": TOOL,
-            "sweep_id": sweep.sweep_id,
-            "description": sweep.description,
-            "reviewer": reviewer and {"type": reviewer.type, "model": reviewer.model, "why": reviewer.why},
-            "summary": sweep.summary,
-            "score": sweep.score,
-            "exit_code": sweep.exit_code,
-            "strict": sweep.strict,
+            **fields_of(sweep, "sweep_id description"),
+            "reviewer": sweep.reviewer and fields_of(sweep.reviewer, "type model why"),
+            **fields_of(sweep, "summary score exit_code strict"),
             "usage": document("review", "UsageV1", sweep.usage),
             "commits": commits,
             "findings": [finding for commit in commits for finding in commit["findings"]],
@@ -318,16 +310,9 @@ def _json_commit(reviewed: CommitReview) -> dict[str, Any]:
     whole = {} if review is None else document("review", "ReviewV1", review, schema_version=1, tool=None)
     kept = ("review_id", "complete", "summary", "coverage", "usage", "errors", "hidden_findings")
     return {
-        "sha": commit.sha,
-        "author": commit.author,
-        "email": commit.email,
-        "time": commit.time.isoformat(),
-        "subject": commit.subject,
-        "category": reviewed.category.value,
-        "experts": list(reviewed.experts),
-        "files": list(commit.files),
-        "insertions": commit.insertions,
-        "deletions": commit.deletions,
+        **fields_of(commit, "sha author email time subject"),
+        **fields_of(reviewed, "category experts"),
+        **fields_of(commit, "files insertions deletions"),
         "verdict": _verdict(reviewed),
         "score": reviewed.score,
         "reviewed": reviewed.reviewed,
@@ -336,7 +321,7 @@ def _json_commit(reviewed: CommitReview) -> dict[str, Any]:
             _json_finding(finding, data)
             for finding, data in zip(_findings(reviewed), whole.get("findings", ()), strict=True)
         ],
-        "plan": [{"phase": step.phase, "text": step.text, "code": step.code or None} for step in reviewed.plan],
+        "plan": [{**fields_of(step, "phase text"), "code": step.code or None} for step in reviewed.plan],
         "review": review
         and {"base": review.scope.base, "head": review.scope.head, **{key: whole[key] for key in kept}},
     }
@@ -358,26 +343,24 @@ def _json_finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
 
 def render_sweep_xml(sweep: CommitSweep) -> str:
     """The sweep as a well-formed document in UTF-8, whatever the commits and findings hold."""
-    usage = sweep.usage
+    usage, by = sweep.usage, sweep.reviewer
     root = ET.Element("sweep")
     _set(root, schema_version=1, tool="codeloupe", version=__version__, id=sweep.sweep_id)
     _set(root, score=_xml_score(sweep.score), exit_code=sweep.exit_code, strict=sweep.strict)
     _add(root, "description", sweep.description)
     _add(root, "summary", sweep.summary)
-    if sweep.reviewer is not None:
-        reviewer = _add(root, "reviewer", sweep.reviewer.why)
-        _set(reviewer, type=sweep.reviewer.type, model=sweep.reviewer.model or None)
-    spent = _set(ET.SubElement(root, "usage"), requests=usage.requests, cached=usage.cached)
+    if by is not None:
+        _add(root, "reviewer", by.why, type=by.type, model=by.model or None)
+    spent = _add(root, "usage", requests=usage.requests, cached=usage.cached)
     _set(spent, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
     _set(spent, cost_usd=f"{usage.cost_usd:.6f}", duration_seconds=f"{usage.duration_seconds:.3f}")
-    commits = _set(ET.SubElement(root, "commits"), count=len(sweep.commits))
+    commits = _add(root, "commits", count=len(sweep.commits))
     for commit in sweep.commits:
-        _xml_commit(ET.SubElement(commits, "commit"), commit)
+        _xml_commit(_add(commits, "commit"), commit)
     ET.indent(root)
     # As in Markdown.
-    return untrusted.without_log_commands(
-        f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
-    )
+    text = ET.tostring(root, encoding="unicode")
+    return untrusted.without_log_commands(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
 
 
 def _xml_commit(element: ET.Element, reviewed: CommitReview) -> None:
@@ -385,51 +368,48 @@ def _xml_commit(element: ET.Element, reviewed: CommitReview) -> None:
     _set(element, sha=commit.sha, time=commit.time.isoformat(), category=reviewed.category.value)
     _set(element, verdict=_verdict(reviewed), score=_xml_score(reviewed.score), reviewed=reviewed.reviewed)
     _set(element, insertions=commit.insertions, deletions=commit.deletions)
-    _set(_add(element, "author", commit.author), email=commit.email)
+    _add(element, "author", commit.author, email=commit.email)
     _add(element, "subject", commit.subject)
     if reviewed.failure:
         _add(element, "failure", reviewed.failure)
-    experts = ET.SubElement(element, "experts")
+    experts = _add(element, "experts")
     for expert in reviewed.experts:
         _add(experts, "expert", expert)
-    files = _set(ET.SubElement(element, "files"), count=len(commit.files))
+    files = _add(element, "files", count=len(commit.files))
     for path in commit.files:
-        ET.SubElement(files, "file").text = plain_path(path)
-    findings = _set(ET.SubElement(element, "findings"), count=len(_findings(reviewed)))
+        _add(files, "file").text = untrusted.plain_path(path)
+    findings = _add(element, "findings", count=len(_findings(reviewed)))
     for finding in _findings(reviewed):
-        _xml_finding(ET.SubElement(findings, "finding"), finding)
-    plan = ET.SubElement(element, "plan")
+        _xml_finding(_add(findings, "finding"), finding)
+    plan = _add(element, "plan")
     for step in reviewed.plan:
-        written = _set(_add(plan, "step", step.text), phase=step.phase)
+        written = _add(plan, "step", step.text, phase=step.phase)
         if step.code:
-            ET.SubElement(written, "code").text = plain_code(step.code, longest=_LONGEST_XML_TEXT)
+            _add(written, "code").text = untrusted.plain_code(step.code, longest=_LONGEST_XML_TEXT)
 
 
 def _xml_finding(element: ET.Element, finding: Finding) -> None:
-    severity = finding.severity
+    severity, code, longest = finding.severity, fix_of(finding).code, _LONGEST_XML_TEXT
     _set(element, commit_sha=finding.commit_sha or "", severity=severity.label, priority=severity.priority)
     _set(element, category=finding.category, expert=_expert(finding), reviewer=finding.reviewer)
     _set(element, fingerprint=finding.fingerprint, status=finding.status.value)
     _set(element, anchored=finding.anchored, counts=finding.can_block)
-    texts = {
-        "description": untrusted.plain_text(_description(finding), longest=_LONGEST_XML_TEXT),
-        "evidence": plain_path(place_in_words(finding)),
-        "quote": plain_code(finding.evidence, longest=_LONGEST_XML_TEXT),
-    }
-    if finding.suggestion:
-        texts["suggestion"] = plain_code(finding.suggestion, longest=_LONGEST_XML_TEXT)
-    if code := fix_of(finding).code:
-        texts["replacement"] = plain_code(code, longest=_LONGEST_XML_TEXT)
-    for name, text in texts.items():
-        ET.SubElement(element, name).text = text
-    if finding.verification:
-        _add(element, "verification", finding.verification)
+    for name, text in (
+        ("description", untrusted.plain_text(_description(finding), longest=longest)),
+        ("evidence", untrusted.plain_path(place_in_words(finding))),
+        ("quote", untrusted.plain_code(finding.evidence, longest=longest)),
+        ("suggestion", untrusted.plain_code(finding.suggestion, longest=longest) if finding.suggestion else None),
+        ("replacement", untrusted.plain_code(code, longest=longest) if code else None),
+        ("verification", untrusted.plain_line(finding.verification, longest=5_000) if finding.verification else None),
+    ):
+        if text is not None:
+            _add(element, name).text = text
 
 
-def _add(parent: ET.Element, name: str, text: str) -> ET.Element:
+def _add(parent: ET.Element, name: str, text: str | None = None, **attributes: str | int | None) -> ET.Element:
     element = ET.SubElement(parent, name)
-    element.text = plain_line(text, longest=5_000)
-    return element
+    element.text = None if text is None else untrusted.plain_line(text, longest=5_000)
+    return _set(element, **attributes)
 
 
 def _set(element: ET.Element, **attributes: str | int | None) -> ET.Element:
@@ -437,7 +417,7 @@ def _set(element: ET.Element, **attributes: str | int | None) -> ET.Element:
     for name, value in attributes.items():
         if value is not None:
             word = str(value).lower() if isinstance(value, bool) else str(value)
-            element.set(name.replace("_", "-"), plain_line(word, longest=5_000))
+            element.set(name.replace("_", "-"), untrusted.plain_line(word, longest=5_000))
     return element
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -67,30 +66,6 @@ def about(number: int, step: AgentStep) -> Callable[[AgentRequest], AgentStep]:
 
 
 @pytest.mark.usefixtures("project")
-def test_the_result_is_saved_whole_in_every_form(
-    scripted: Scripted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripted(CLEAN)
-    for form in FORMS:
-        check_saved(tmp_path / f"out.{form}", form, capsys)
-    assert {file.name for file in tmp_path.iterdir() if "out" in file.name} == {f"out.{form}" for form in FORMS}
-
-
-def check_saved(target: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    target.write_text("old")
-    usual = stat.S_IMODE(target.stat().st_mode)
-    target.chmod(0o600)
-    assert commits("--max", "5", "--output", form, "--save", str(target)) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.endswith(f"codeloupe: {FIVE_CLEAN}\nwrote {target}\n")
-    saved = target.read_text(encoding="utf-8")
-    assert FIVE_CLEAN in saved
-    assert "\x1b" not in saved
-    assert stat.S_IMODE(target.stat().st_mode) == usual
-
-
-@pytest.mark.usefixtures("project")
 @each(("words", "exit_code"), [(["--strict"], 1), ([], 0)])
 def test_strict_is_1_on_a_high_finding(
     scripted: Scripted, capsys: pytest.CaptureFixture[str], words: list[str], exit_code: int
@@ -127,8 +102,7 @@ def test_text_that_would_act_is_shown_and_does_nothing(
     make_commits(tmp_path / "evil", made)
     monkeypatch.chdir(tmp_path / "evil")
     lines = {"quote": "x = 1\n::error::z", "title": evil, "body": f"{evil}\n\n# heading\n::error::y"}
-    hostile = {**claim(1, "low"), **lines}
-    scripted(Json({"findings": [hostile]}))
+    scripted(Json({"findings": [{**claim(1, "low"), **lines}]}))
     shown = {}
     for form in FORMS:
         assert commits("--max", "1", "--output", form) == 0

@@ -88,8 +88,7 @@ class TestLines:
         assert lines(GOING, *(event("x", kind=kind, stage="write") for kind in kinds), asked) == []
 
     def test_nothing_that_an_agent_said_acts_on_the_terminal_or_the_log(self) -> None:
-        hostile = event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write")
-        [line] = lines(GOING, hostile)
+        [line] = lines(GOING, event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write"))
         assert line == "codeloupe: \\x07write: \\x1b[2J ::error::x\\u202e"
 
     def test_no_event_can_end_the_run(self) -> None:
@@ -115,16 +114,6 @@ class TestTheTree:
         screen.feed(terminal.text())
         assert screen.lines() == []
         assert screen.scrolled == 0
-
-    def test_what_is_said_stays_above_it(self, terminal: Terminal) -> None:
-        with PipelineDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
-            display.watch(GOING, STEP)
-            terminal.wait_for("1/3 stages")
-            display.say("kept \x1b[2J")
-            terminal.wait_for("kept")
-        screen = Screen(80, 12)
-        screen.feed(terminal.text())
-        assert screen.lines() == ["codeloupe: kept \\x1b[2J"]
 
     def test_while_a_person_is_asked_nothing_is_drawn(self, terminal: Terminal) -> None:
         with PipelineDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:

@@ -78,8 +78,7 @@ def failed_review(reason: str = "timeout", *, kind: str = "timeout", reviewed: i
         units_total=1,
         units_failed=(FailedUnit("app/db.py", ("app/db.py",), reason),),
     )
-    errors = (ReviewError(kind, reason),)
-    return review(complete=False, exit_code=3, coverage=coverage, errors=errors, **changes)
+    return review(complete=False, exit_code=3, coverage=coverage, errors=(ReviewError(kind, reason),), **changes)
 
 
 def assignment(number: int = 1) -> Assignment:

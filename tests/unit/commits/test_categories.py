@@ -48,8 +48,7 @@ def test_very_many_files_have_their_category() -> None:
 
 
 def test_no_rule_stands_for_two_categories() -> None:
-    text = files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = tomllib.loads(files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8"))
     del tables["skipped"]
     for name, table in tables.items():
         words = [word for entries in table.values() for word in entries]

@@ -173,61 +173,6 @@ def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended
     assert len(ended) == 2
 
 
-def test_a_cancellation_leaves_nothing_running_and_closes_the_source() -> None:
-    running = 0
-    closed: list[bool] = []
-
-    async def endless() -> AsyncGenerator[Assignment]:
-        try:
-            for number in range(1000):
-                yield assignment(number)
-        finally:
-            closed.append(True)
-
-    async def work(_commit: CommitReview, _change: Change) -> Review:
-        nonlocal running
-        running += 1
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0.01)
-            running -= 1
-        return review()
-
-    async def main() -> None:
-        task = asyncio.create_task(AgentDispatcher(work).dispatch(endless()))
-        while running < 5:  # noqa: ASYNC110 - the number has no event
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(main())
-    assert (running, closed) == (0, [True])
-
-
-def test_each_end_is_told_as_it_comes_and_a_listener_that_fails_takes_nothing() -> None:
-    told: list[str] = []
-    others = asyncio.Event()
-
-    async def work(one: CommitReview, _change: Change) -> Review:
-        if one.commit.sha == commit(0).sha:
-            await others.wait()
-        return review()
-
-    def listen(outcome: CommitReview) -> None:
-        told.append(outcome.commit.sha)
-        if len(told) == 2:
-            others.set()
-        raise RuntimeError("a display")
-
-    dispatcher = AgentDispatcher(work, finished=listen)
-    outcomes = asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(3))))
-    assert set(told[:2]) == {outcomes[1].commit.sha, outcomes[2].commit.sha}
-    assert told[2:] == [outcomes[0].commit.sha]
-
-
 class Counting:
     """A reviewer that answers by number, and counts how often it was asked."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from codeloupe import Runtime
-from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, scope_of
+from codeloupe.commits.sweep import DEFAULT_EXPERTS, scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.settings import configure
@@ -271,18 +271,6 @@ def test_a_call_takes_three_hundred_seconds_at_most_unless_the_settings_say_othe
     assert seconds - PATIENCE_SECONDS < request.timeout_seconds <= seconds
 
 
-def test_what_was_bought_is_not_bought_again_unless_fresh(tmp_path: Path) -> None:
-    agent = ScriptedAgent([by_number({1: found(1), 3: Crashed("no", agent="scripted")})])
-    first = sweep(tmp_path, 5, agent)
-    mended = ScriptedAgent([by_number({1: found(1)})])
-    again = sweep(tmp_path, 5, mended)
-    assert (len(mended.requests), again.usage.cached) == (1, len(agent.requests) - 1)
-    assert [commit.verdict for commit in first.commits].count(None) == 1
-    assert [commit.verdict for commit in again.commits].count(None) == 0
-    sweep(tmp_path, 5, mended, fresh=True)
-    assert len(mended.requests) == 1 + 6
-
-
 @each("trusted", [True, False])
 def test_guidance_of_the_newest_commit_is_sent_unless_nothing_is_trusted(tmp_path: Path, trusted: bool) -> None:
     commits = [*numbered_commits(2), Made(message="docs: rules", files={"AGENTS.md": "Every sum is in cents.\n"})]
@@ -414,20 +402,6 @@ def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> Non
     assert [one.expert for one in newest] == [None]
     assert [one.expert for one in oldest] == ["reliability"]
     assert all(one.commit_sha for one in (*newest, *oldest))
-
-
-@each(
-    ("query", "words"),
-    [
-        (CommitQuery(), "commits of HEAD"),
-        (
-            CommitQuery(revision="a..b", since="1 day ago", until="now", author="Ada", max_count=10, merges=True),
-            "commits of a..b, since 1 day ago, until now, by Ada, at most 10, each that a merge brought in by itself",
-        ),
-    ],
-)
-def test_a_query_is_described(query: CommitQuery, words: str) -> None:
-    assert describe(query) == words
 
 
 @pytest.mark.requirement("D7")

@@ -12,7 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from msgspec.structs import fields, replace
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
 
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.pipeline import (
@@ -20,7 +21,6 @@ from codeloupe.model.pipeline import (
     GateDefinition,
     GateKind,
     InputDefinition,
-    OnFailure,
     PipelineDefinition,
     StageDefinition,
     WorkspaceKind,
@@ -84,72 +84,42 @@ def bare(stage: StageDefinition) -> StageDefinition:
     return replace(stage, parts={}, gates=tuple(replace(gate, digest="") for gate in stage.gates))
 
 
+# The same as it is defined, without what has its default.
+DEFINED = """\
+{name: whole, description: Every key once., file: pipeline.yaml, workspace: worktree, max_parallel: 2,
+ max_budget_usd: 12.5, inputs: [{name: topic, description: what to write about}, {name: audience, default: developers},
+ {name: tone}], stages: [
+  {name: first, step: step.md, agent_definition: agent.md, agent: claude_cli, model: sonnet, writes: false,
+   tools: [Read, Grep], inputs: [topic, tone], output_schema: {type: object, properties: {a: {type: string}}},
+   timeout_seconds: 90.0, max_budget_usd: 0.5, max_turns: 20, retries: 0, on_failure: continue,
+   gates: [{kind: critic, agent: gemini, model: small, min_score: 55, timeout_seconds: 30.0, max_attempts: 2}]},
+  {name: second, step: step.md, agent_definition: agent.md, agent: codex, needs: [first], timeout_seconds: 3600.0,
+   max_budget_usd: 1.0, artifacts: {patterns: ["*.md", "*.csv"], recursive: true, required: [report.md],
+     schemas: {facts.json: {type: array}, other.json: {type: object}}},
+   gates: [
+     {kind: command, command: [python, -m, unittest, a b], timeout_seconds: 30.0, max_attempts: 2},
+     {kind: command, command: [make, test], timeout_seconds: 1800.0, max_attempts: 2},
+     {kind: review, fail_on: medium, experts: [security], timeout_seconds: 30.0, max_attempts: 4, min_score: 55},
+     {kind: critic, step: critic.md, agent: api, model: large, min_score: 80, timeout_seconds: 30.0, max_attempts: 2},
+     {kind: approval, prompt: "Good enough?", timeout_seconds: 7200.0}]}]}
+"""
+
+
+def defined(value: Any) -> Any:
+    """A definition without defaults and digests, and files by their names."""
+    if isinstance(value, Struct):
+        usual = {one.name: one.default for one in fields(value)}
+        given = {name: each for name, each in asdict(value).items() if each not in (usual[name], (), {})}
+        return {name: defined(each) for name, each in given.items() if name not in ("parts", "digest")}
+    if isinstance(value, tuple):
+        return [defined(each) for each in value]
+    return value.name if isinstance(value, Path) else value
+
+
 def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     loaded = load(tmp_path, WHOLE, critic__md="Be strict.", schema__json='{"type": "object"}')
-    common: dict[str, Any] = {"timeout_seconds": 30.0, "max_attempts": 2}
-    first = StageDefinition(
-        name="first",
-        step=tmp_path / "step.md",
-        agent_definition=tmp_path / "agent.md",
-        agent="claude_cli",
-        model="sonnet",
-        writes=False,
-        tools=("Read", "Grep"),
-        inputs=("topic", "tone"),
-        output_schema={"type": "object", "properties": {"a": {"type": "string"}}},
-        timeout_seconds=90.0,
-        max_budget_usd=0.5,
-        max_turns=20,
-        retries=0,
-        gates=(GateDefinition(kind=GateKind.CRITIC, agent="gemini", model="small", min_score=55, **common),),
-        on_failure=OnFailure.CONTINUE,
-    )
-    second = StageDefinition(
-        name="second",
-        step=tmp_path / "step.md",
-        agent_definition=tmp_path / "agent.md",
-        agent="codex",
-        needs=("first",),
-        artifacts=ArtifactRule(
-            patterns=("*.md", "*.csv"),
-            recursive=True,
-            required=("report.md",),
-            schemas={"facts.json": {"type": "array"}, "other.json": {"type": "object"}},
-        ),
-        timeout_seconds=3600.0,
-        max_budget_usd=1.0,
-        gates=(
-            GateDefinition(kind=GateKind.COMMAND, command=("python", "-m", "unittest", "a b"), **common),
-            GateDefinition(kind=GateKind.COMMAND, command=("make", "test"), timeout_seconds=1800.0, max_attempts=2),
-            GateDefinition(
-                kind=GateKind.REVIEW,
-                fail_on="medium",
-                experts=("security",),
-                timeout_seconds=30.0,
-                max_attempts=4,
-                min_score=55,
-            ),
-            GateDefinition(
-                kind=GateKind.CRITIC, step=tmp_path / "critic.md", agent="api", model="large", min_score=80, **common
-            ),
-            GateDefinition(kind=GateKind.APPROVAL, prompt="Good enough?", timeout_seconds=7200.0),
-        ),
-    )
-    assert replace(loaded, stages=tuple(map(bare, loaded.stages))) == PipelineDefinition(
-        name="whole",
-        description="Every key once.",
-        file=tmp_path / "pipeline.yaml",
-        inputs=(
-            InputDefinition(name="topic", description="what to write about"),
-            InputDefinition(name="audience", default="developers"),
-            InputDefinition(name="tone"),
-        ),
-        workspace=WorkspaceKind.WORKTREE,
-        max_parallel=2,
-        max_budget_usd=12.5,
-        stages=(first, second),
-        digest=loaded.digest,
-    )
+    assert defined(loaded) == yaml.safe_load(DEFINED)
+    assert loaded.stages[1].gates[3].step == tmp_path / "critic.md"
 
 
 def test_a_file_of_four_lines_has_the_defaults_of_the_definition(tmp_path: Path) -> None:
@@ -161,8 +131,7 @@ def test_a_file_of_four_lines_has_the_defaults_of_the_definition(tmp_path: Path)
 @each("word", ["critic", "review", "approval"])
 def test_a_gate_can_be_a_bare_word(tmp_path: Path, word: str) -> None:
     for text in (f"gate: {word}", f"gates: [{word}]", f"gate: {{kind: {word}}}"):
-        gates = bare(load(tmp_path, stage_text(text)).stages[0]).gates
-        assert gates == (GateDefinition(kind=GateKind(word)),)
+        assert bare(load(tmp_path, stage_text(text)).stages[0]).gates == (GateDefinition(kind=GateKind(word)),)
 
 
 def test_defaults_reach_only_the_gates_that_know_them(tmp_path: Path) -> None:
@@ -196,8 +165,7 @@ def test_a_file_may_lie_above_the_pipelines_folder_or_behind_a_link(tmp_path: Pa
     folder.mkdir()
     (folder / "link.md").symlink_to(tmp_path / "shared.md")
     text = "name: a\nstages:\n  - {name: up, step: ../shared.md}\n  - {name: linked, step: link.md}\n"
-    steps = [stage.step.read_text() for stage in load(folder, text).stages]
-    assert steps == ["Shared.", "Shared."]
+    assert [stage.step.read_text() for stage in load(folder, text).stages] == ["Shared.", "Shared."]
 
 
 def test_the_digest_changes_with_every_file_that_is_named_and_with_nothing_else(tmp_path: Path) -> None:
@@ -346,17 +314,14 @@ MORE_FILES = {
 }
 
 
-def test_a_mistake_in_a_stage_is_told_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (line, words, hint) in enumerate(WRONG_STAGES):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        with subtests.test(line=line, words=words):
-            more = "defaults: {writes: false}\n" if "only-output" in line else ""
-            error = refusal(place, stage_text(line) + more, **MORE_FILES)
-            assert error.message.startswith("pipeline.yaml:5: stage only: "), error.message
-            assert words in error.message
-            assert hint in error.hint
-            assert error.hint
+@each(("line", "words", "hint"), WRONG_STAGES)
+def test_a_mistake_in_a_stage_is_told_with_its_line(tmp_path: Path, line: str, words: str, hint: str) -> None:
+    more = "defaults: {writes: false}\n" if "only-output" in line else ""
+    error = refusal(tmp_path, stage_text(line) + more, **MORE_FILES)
+    assert error.message.startswith("pipeline.yaml:5: stage only: "), error.message
+    assert words in error.message
+    assert hint in error.hint
+    assert error.hint
 
 
 @each(

@@ -15,7 +15,6 @@ from codeloupe.errors import Crashed, NotLoggedIn
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RecoveryStep, RunRecord, StageRecord, StageState
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import Json, Text
 from codeloupe.testing.agent import AgentStep
 from tests import engine_pipelines as play
@@ -56,26 +55,7 @@ def test_a_stage_sees_the_work_of_all_that_it_builds_on(tmp_path: Path) -> None:
     assert str(work / "second.md") in prompt
 
 
-def test_of_the_scores_50_70_and_60_the_second_attempt_goes_on(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
-    words = [critique("REWORK", score, f"blocker {score}") for score in (50, 70, 60)]
-    cast = Cast(
-        {"write": [writing({"a.md": f"attempt {number}"}) for number in (1, 2, 3)], "use": [Text("used")]},
-        {"write": words},
-    )
-    ran = run(file, cast, tmp_path / "state")
-    stage = ran.record.stage("write")
-    assert (ran.record.state, stage.state, stage.chosen) == (S.COMPLETED, S.COMPLETED, 2)
-    assert [attempt.score for attempt in stage.attempts] == [50, 70, 60]
-    assert "attempt 2 was taken without a PASS" in stage.reason
-    assert ran.result()["a.md"] == "attempt 2"
-    assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "attempt 2"}
-    assert "+attempt 2" in (ran.directory / "result.patch").read_text()
-    assert (ran.directory / "stages" / "use" / "work" / "a.md").read_text() == "attempt 2"
-
-
 def test_another_attempt_mends_the_work_of_the_last_and_knows_what_was_wrong(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
     found: list[dict[str, str]] = []
 
     def second(request: AgentRequest) -> AgentStep:
@@ -86,7 +66,7 @@ def test_another_attempt_mends_the_work_of_the_last_and_knows_what_was_wrong(tmp
         {"write": [writing({"a.md": "one"}), second]},
         {"write": [critique("REWORK", 50, "b.md is missing"), critique("PASS", 90)]},
     )
-    ran = run(file, cast, tmp_path / "state")
+    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}), cast, tmp_path / "state")
     assert found == [{"a.md": "one"}]
     assert "b.md is missing" in cast.agent.requests[2].prompt
     assert ran.record.stage("write").attempts[1].artifacts == ("a.md", "b.md")
@@ -126,39 +106,16 @@ def test_no_more_stages_work_at_a_time_than_the_pipeline_allows(tmp_path: Path) 
     names = ("one", "two", "three")
     file = write_pipeline(tmp_path / "p", *({"name": name} for name in names), max_parallel=1)
     cast = Cast({name: [writing({f"{name}.md": name})] for name in names})
-    ran = run(file, cast, tmp_path / "state")
-    assert (ran.record.state, cast.agent.max_seen) == (S.COMPLETED, 1)
+    assert (run(file, cast, tmp_path / "state").record.state, cast.agent.max_seen) == (S.COMPLETED, 1)
 
 
 def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "one"}, {"name": "two"})
     cast = Cast({"one": [writing({"a.md": "one"})], "two": [writing({"a.md": "two"})]})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run(write_pipeline(tmp_path / "p", {"name": "one"}, {"name": "two"}), cast, tmp_path / "state")
     assert ran.record.state is S.FAILED
     assert "there is no result: the work of one and of two cannot be joined" in ran.record.reason
     assert "a.md" in ran.record.reason
     assert f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry two`" in ran.record.reason
-
-
-def test_what_only_one_of_two_branches_changed_further_is_no_conflict(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "base"},
-        {"name": "left", "needs": ["base"]},
-        {"name": "right", "needs": ["base"]},
-        {"name": "join", "needs": ["left", "right", "base"]},
-    )
-    cast = Cast(
-        {
-            "base": [writing({"a.md": "base", "b.md": "base"})],
-            "left": [writing({"a.md": "left"})],
-            "right": [writing({"b.md": "right"})],
-            "join": [Text("joined")],
-        }
-    )
-    ran = run(file, cast, tmp_path / "state")
-    assert ran.record.state is S.COMPLETED, ran.record.reason
-    assert ran.result() == {"a.md": "left", "b.md": "right", "join-output.md": "joined\n"}
 
 
 def test_a_failure_that_fails_the_run_lets_what_is_under_way_finish(tmp_path: Path) -> None:
@@ -227,19 +184,6 @@ def test_every_step_is_shown_to_whoever_watches_and_a_broken_display_breaks_noth
     assert seen[-1] == ("run_ended", S.COMPLETED)
 
 
-def test_what_was_asked_and_answered_is_kept_for_each_attempt(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
-    ran = run(file, Cast({"write": [writing({"a.md": "a\n"}, "I wrote it.")]}), tmp_path / "state")
-    attempt = ran.record.stage("write").attempts[0]
-    folder = ran.directory / "stages" / "write" / "attempt-1"
-    assert "Do the work of write." in (folder / "prompt.md").read_text()
-    assert (ran.directory / attempt.output_file).read_text() == "I wrote it."
-    assert "+a" in (ran.directory / attempt.diff_file).read_text()
-    for file in folder.iterdir():
-        assert file.stat().st_mode & 0o777 == 0o600
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
 # Longer than any test: whoever is waited for comes, or is not waited for.
 APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": "10m"}
 
@@ -306,8 +250,7 @@ def test_a_person_takes_the_best_of_what_no_gate_let_pass(tmp_path: Path) -> Non
 
 def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write"})
-    cast = Cast({"write": [failing(NotLoggedIn)]})
-    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    ran = run(file, Cast({"write": [failing(NotLoggedIn)]}), tmp_path / "state", ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
     (note,) = ran.events("note")
     again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` tries it again"
@@ -373,24 +316,18 @@ def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_
 def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_lost(
     tmp_path: Path, decision: Decision, gate: str
 ) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
     texts = [writing({"a.md": f"{number}\n"}) for number in (1, 2, 3)]
     cast = Cast({"write": texts}, {"write": [critique("REWORK", score) for score in (30, 20, 10)]})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": gate}), cast, tmp_path / "state")
     workspace = ran.directory / "stages" / "write" / "work"
     assert files_in(workspace) == {"a.md": "1\n"}, "the best attempt is there to be looked at"
     (workspace / "a.md").write_text("mended\n", encoding="utf-8")
     ran.say("write", decision)
     ran = resume(ran, cast)
-    patch = (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
-    assert "-1\n+mended\n" in patch
+    assert "-1\n+mended\n" in (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
     [note] = ran.events("note", "write")
     assert note.message.endswith("is no part of attempt 1; it is kept in stages/write/attempt-1/by-hand.patch")
     assert decision is Decision.RETRY or ran.result() == {"a.md": "1\n"}
-
-
-def say(ran: Ran, stage: str, decision: Decision, note: str = "") -> None:
-    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage=stage, decision=decision, note=note))
 
 
 def crashing(files: dict[str, str], **more: Any) -> AgentStep:
@@ -405,8 +342,7 @@ def crashing(files: dict[str, str], **more: Any) -> AgentStep:
 
 def test_each_step_of_recovery_is_visible_in_order(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write"})
-    cast = Cast({"write": [failing(Crashed, "it fell over", session_id="s-1")]})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run(file, Cast({"write": [failing(Crashed, "it fell over", session_id="s-1")]}), tmp_path / "state")
     assert [event.facts["step"] for event in ran.events("recovery")] == ["retry", "resume", "fresh", "escalate"]
     assert [event.facts["step"] for event in ran.events("try_failed")] == ["first", "retry", "resume", "fresh"]
     assert ran.states("write") == ["running", *["recovering", "running"] * 3, "recovering", "awaiting_approval"]
@@ -420,7 +356,6 @@ def test_each_step_of_recovery_is_visible_in_order(tmp_path: Path) -> None:
 
 
 def test_retry_and_fresh_begin_anew_and_a_resumed_session_finds_what_it_left(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
     seen: list[tuple[str | None, dict[str, str], bool]] = []
 
     def looking(step: AgentStep) -> AgentStep:
@@ -440,7 +375,7 @@ def test_retry_and_fresh_begin_anew_and_a_resumed_session_finds_what_it_left(tmp
         looking(writing({"a.md": "fresh"})),
     ]
     cast = Cast({"write": steps}, {"write": [critique("REWORK", 50, "more"), critique("PASS", 90)]})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}), cast, tmp_path / "state")
     assert seen == [
         (None, {"a.md": "one"}, True),
         (None, {"a.md": "one"}, True),
@@ -468,18 +403,16 @@ def test_what_trying_again_cannot_mend_stops_for_a_person_who_then_has_it_tried_
 
 
 def test_a_critic_that_cannot_be_understood_is_never_a_pass_and_costs_the_stage_no_other_call(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
     odd = Json({"verdict": "fine", "score": 99})
     cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [odd, odd, critique("PASS", 90)]})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}), cast, tmp_path / "state")
     stage = ran.record.stage("write")
     assert stage.state is S.AWAITING_APPROVAL
     assert "cannot be understood" in stage.reason
     assert cast.calls == ["write", "critic of write", "critic of write"]
     assert stage.failures[0].gate == 0
     ran.say("write", Decision.RETRY)
-    again = resume(ran, cast)
-    assert again.record.state is S.COMPLETED
+    assert resume(ran, cast).record.state is S.COMPLETED
     assert cast.calls == ["write", *["critic of write"] * 3]
 
 
@@ -497,8 +430,7 @@ def test_secrets_in_failures_are_not_written_down(tmp_path: Path) -> None:
 def test_what_the_first_call_of_a_session_made_is_an_artifact_of_the_one_that_resumed_it(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path / "p", {"name": "write"})
     half = crashing({"a.md": "half\n", "b.bin": "no\n"}, session_id="s-1")
-    steps = [half, half, writing({"c.md": "rest\n"})]
-    ran = run(file, Cast({"write": steps}), tmp_path / "state")
+    ran = run(file, Cast({"write": [half, half, writing({"c.md": "rest\n"})]}), tmp_path / "state")
     attempt = ran.record.stage("write").attempts[0]
     assert attempt.step is RecoveryStep.RESUME
     assert attempt.artifacts == ("a.md", "c.md")

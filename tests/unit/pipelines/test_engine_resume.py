@@ -150,14 +150,8 @@ def test_an_attempt_that_was_cut_short_begins_again_with_a_clean_workspace(tmp_p
     assert found == [[], []]
     assert ran.record.state is S.COMPLETED
     assert ran.result() == {"a.md": "a"}
-    assert [event.kind for event in ran.journal if event.kind.startswith("run_")] == [
-        "run_started",
-        "run_ended",
-        "run_resumed",
-        "run_ended",
-        "run_resumed",
-        "run_ended",
-    ]
+    told = [event.kind for event in ran.journal if event.kind.startswith("run_")]
+    assert told == ["run_started", *["run_ended", "run_resumed"] * 2, "run_ended"]
 
 
 def test_what_a_person_says_about_an_interrupted_stage_reaches_its_next_attempt(tmp_path: Path) -> None:
@@ -333,8 +327,7 @@ def test_a_stage_that_has_worked_cannot_be_removed_or_renamed_and_one_that_has_n
             resume(ran, cast, accept_changes=True)
     write_pipeline(folder, *BEFORE, ASKED, {"name": "end", "needs": ["z"]})
     ran.say("z", Decision.APPROVE)
-    again = resume(ran, cast, accept_changes=True)
-    assert again.record.state is S.COMPLETED
+    assert resume(ran, cast, accept_changes=True).record.state is S.COMPLETED
     assert cast.calls == ["a", "b", "c", "z", "end"]
 
 
@@ -359,8 +352,7 @@ def test_a_finished_stage_that_is_tried_again_takes_those_with_it_that_build_on_
     # What comes out as before leaves the others as they are.
     before = len(cast.calls)
     again.say("a", Decision.RETRY)
-    third = resume(again, cast)
-    assert (third.record.state, cast.calls[before:]) == (S.COMPLETED, ["a"])
+    assert (resume(again, cast).record.state, cast.calls[before:]) == (S.COMPLETED, ["a"])
 
 
 @pytest.mark.defect("P1")
@@ -390,8 +382,7 @@ def test_in_a_checkout_stages_whose_needs_changed_run_again_in_the_tree_as_it_is
     cast = everyone()
     before = ({"name": "a"}, {"name": "b"}, {"name": "z", "needs": ["b"], "gate": PERSON})
     ran = run(write_pipeline(tmp_path / "p", *before, workspace="checkout"), cast, tmp_path / "state", repo=project)
-    after = ({"name": "a"}, {"name": "b", "needs": ["a"]}, before[2])
-    write_pipeline(tmp_path / "p", *after, workspace="checkout")
+    write_pipeline(tmp_path / "p", *({"name": "a"}, {"name": "b", "needs": ["a"]}, before[2]), workspace="checkout")
     cast.calls.clear()
     resume(ran, cast, accept_changes=True, repo=project)
     assert cast.calls == ["b", "z"]
@@ -510,8 +501,7 @@ def test_a_new_default_of_an_input_holds_for_what_is_still_to_run(tmp_path: Path
     stages = ({"name": "a"}, {"name": "z", "needs": ["a"], "gate": PERSON}, {"name": "end", "needs": ["z"]})
     cast = everyone()
     inputs = {"tone": {"default": "plain"}, "topic": {"default": "otters"}}
-    file = write_pipeline(tmp_path / "p", *stages, inputs=inputs)
-    ran = run(file, cast, tmp_path / "state", {"topic": "bees"})
+    ran = run(write_pipeline(tmp_path / "p", *stages, inputs=inputs), cast, tmp_path / "state", {"topic": "bees"})
     write_pipeline(tmp_path / "p", *stages, inputs={"tone": {"default": "loud"}, "topic": {"default": "ants"}})
     ran.say("z", Decision.APPROVE)
     again = resume(ran, cast, accept_changes=True)
@@ -548,8 +538,7 @@ def waiting(folder: Path, agents: Cast, *gates: Any, **keys: Any) -> Ran:
 def test_a_gate_that_was_put_before_those_that_have_passed_is_faced(tmp_path: Path) -> None:
     agents = cast()
     ran = waiting(tmp_path, agents, {"kind": "critic"})
-    refusing = {"command": ["sh", "-c", "echo no; exit 1"], "max_attempts": 1}
-    gates = [refusing, {"kind": "critic"}, PERSON]
+    gates = [{"command": ["sh", "-c", "echo no; exit 1"], "max_attempts": 1}, {"kind": "critic"}, PERSON]
     write_pipeline(tmp_path / "p", {"name": "write", "gates": gates, "on_failure": "fail"})
     again = resume(ran, agents, accept_changes=True).record
     assert again.state is S.FAILED

@@ -13,30 +13,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.config.files import MAX_FILE_BYTES
-from codeloupe.errors import (
-    AgentError,
-    AgentExecutionError,
-    ArtifactError,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    StoreError,
-    TimedOut,
-)
+from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, OutputInvalid, StoreError, TimedOut
+from codeloupe.model import pipeline as model
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
-from codeloupe.model.pipeline import (
-    ArtifactRule,
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    GateKind,
-    RecoveryStep,
-    StageDefinition,
-    StageRequest,
-)
+from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, CriticVerdict, Critique, GateKind, StageRequest
 from codeloupe.pipelines import execution
 from codeloupe.pipelines.execution import build_prompt, execute_stage, failure_usage, read_text
 from codeloupe.pipelines.recovery import failed_try
@@ -56,7 +40,7 @@ class Bench:
         self.work = directory / "work"
         self.work.mkdir()
         self.step = directory / "step.md"
-        self.definition = StageDefinition(name="write", step=self.step, timeout_seconds=2000.0)
+        self.definition = model.StageDefinition(name="write", step=self.step, timeout_seconds=2000.0)
         self.request = StageRequest(stage="write", step_file=self.step, agent_definition=directory / "agent.md")
         self.output = ""
 
@@ -258,8 +242,8 @@ def test_a_stage_that_may_not_write_and_did_fails(bench: Bench) -> None:
 @each(
     ("error", "usage"),
     [
-        (Overloaded("it is overloaded", agent="a", hint="wait", attempts=3), Usage(requests=3)),
-        (NotLoggedIn("no key", agent="a", hint="log in"), Usage(requests=1)),
+        (errors.Overloaded("it is overloaded", agent="a", hint="wait", attempts=3), Usage(requests=3)),
+        (errors.NotLoggedIn("no key", agent="a", hint="log in"), Usage(requests=1)),
         (TimedOut("no answer in time", agent="a", hint="more", attempts=2), Usage(requests=2, unknown_costs=1)),
         (OutputInvalid("odd", agent="a", hint="again", cost_usd=0.5), Usage(requests=1, cost_usd=0.5)),
         (TimedOut("not asked", agent="a", hint="more", attempts=0), Usage()),
@@ -284,7 +268,7 @@ def test_a_result_without_success_is_a_failure(bench: Bench) -> None:
     with pytest.raises(AgentExecutionError, match="the model gave up") as caught:
         bench.answer(success=False, error="the model gave up", session_id="s", total_cost_usd=0.5)
     assert isinstance(caught.value.__cause__, OutputInvalid)
-    assert failed_try(caught.value, step=RecoveryStep.FIRST, attempt=1).session_id == "s"
+    assert failed_try(caught.value, step=model.RecoveryStep.FIRST, attempt=1).session_id == "s"
     assert failure_usage(caught.value).cost_usd == 0.5
     assert list(bench.work.iterdir()) == []
 
@@ -334,8 +318,7 @@ def test_a_cancellation_is_raised_as_it_came(bench: Bench) -> None:
     hang = Hanging()
 
     async def cancelled() -> None:
-        work = execute_stage(bench.request, bench.definition, workspace=bench.work, ask=hang)
-        running = asyncio.create_task(work)
+        running = asyncio.create_task(execute_stage(bench.request, bench.definition, workspace=bench.work, ask=hang))
         await hang.began.wait()
         running.cancel("stop it")
         with pytest.raises(asyncio.CancelledError, match="stop it"):

@@ -159,10 +159,9 @@ class TestTheEnd:
         narrow = shown(record, places=places, width=60).splitlines()[-2:]
         assert narrow == [
             "Next      git apply '/state/r 1/result.patch'",
-            "            puts the result into your working tree",
+            "             puts the result into your working tree",
         ]
-        elsewhere = replace(record, workspace=WorkspaceKind.DIRECTORY)
-        assert "git apply" not in shown(elsewhere, places=places)
+        assert "git apply" not in shown(replace(record, workspace=WorkspaceKind.DIRECTORY), places=places)
 
     @each(
         ("state", "commands"),
@@ -188,12 +187,6 @@ class TestTheEnd:
         wanted = [f"codeloupe pipeline {command}" for command in commands]
         assert [command for command, _ in next_steps(record, PLACES)] == wanted
         assert all(command in shown(record) for command in wanted)
-
-    def test_a_stage_that_a_completed_run_is_without_can_be_tried_again(self) -> None:
-        record = run(1, stage("a", S.FAILED), stage("b", S.COMPLETED, attempt(1), chosen=1), state=S.COMPLETED)
-        assert [command for command, _ in next_steps(record, PLACES)] == [
-            "codeloupe pipeline resume 00000001 --retry a"
-        ]
 
     @pytest.mark.defect("P5")
     def test_where_nothing_was_made_there_is_nothing_to_approve(self) -> None:
