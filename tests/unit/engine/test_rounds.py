@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.choose import ChosenReviewer
-from codeloupe.engine.history import opened_history
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
@@ -93,13 +92,6 @@ def test_a_finding_stays_open_when_only_others_look(reviewed: Work) -> None:
     assert BOTH_OPEN.items() <= states(reviewed.review(seat(Finder(overlooked={"a", "b"}), "another"))).items()
 
 
-def test_a_finding_of_an_analyser_stays_open_when_only_an_agent_looks(rounds: Work) -> None:
-    rounds.write("c.py", f"{SHELL}    eval(word)\n", commit=False)
-    exact = of_file(rounds.review(offline_seat()), "c.py")
-    second = states(rounds.review())
-    assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
-
-
 def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Work) -> None:
     rounds.write("c.py", SHELL)
     exact = of_file(rounds.review(offline_seat()), "c.py")
@@ -108,16 +100,6 @@ def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_n
     rounds.write("c.py", f"{SHELL}    return word\n")
     second = states(rounds.review(offline_seat()))
     assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
-
-
-def test_a_finding_stays_open_when_another_checklist_is_asked(rounds: Work) -> None:
-    rounds.review(experts=("correctness",))
-    rounds.finder.overlooked = {"a", "b"}
-    assert states(rounds.review(experts=("documentation",))) == BOTH_OPEN
-    rounds.write("a.py", code("a").replace("step_7", "other_step"), commit=False)
-    assert states(rounds.review(experts=("documentation",))) == BOTH_OPEN
-    rounds.write("a.py", code("a").replace("step_7", "yet_another_step"), commit=False)
-    assert states(rounds.review(experts=("correctness",), fresh=True)) == {A: "fixed", B: "open"}
 
 
 def test_a_reverted_file_fixes_its_findings(reviewed: Work) -> None:
@@ -153,39 +135,6 @@ def test_what_could_not_be_read_of_an_answer_is_told_again(rounds: Work) -> None
     for review in (rounds.review(), rounds.review()):
         assert [error.kind for error in review.errors] == ["dropped_finding", "invalid_answer"]
         assert not review.complete
-
-
-def test_the_same_hunk_a_second_time_in_a_file_is_asked_about(rounds: Work) -> None:
-    same = "def work(items):\n" + "    step = 1\n" * 4 + "    return bug_c(items)\n" + "    step = 1\n" * 4
-
-    def text(first: str, second: str) -> str:
-        parts = (*LINES[:10], "\n\n\n", first, "\n\n\n", *LINES[10:40], "\n\n\n", second, "\n\n\n", *LINES[40:])
-        return "".join(parts)
-
-    rounds.project.checkout("main")
-    rounds.write("twice.py", text("", ""))
-    rounds.project.checkout("twice", new=True)
-    rounds.write("twice.py", text(same, ""), commit=False)
-    rounds.review()
-    rounds.write("twice.py", text(same, same), commit=False)
-    second = rounds.review()
-    assert rounds.asked == 1
-    assert sorted(finding.status.value for finding in second.findings) == ["new", "open"]
-    third = rounds.review()
-    assert (rounds.asked, len(third.findings)) == (0, 2)
-    rounds.write("twice.py", "# a\n" * 36 + text(same, same), commit=False)
-    fourth = rounds.review()
-    assert len({finding.line_start for finding in fourth.findings if finding.status.value == "open"}) == 2
-
-
-def test_a_hunk_that_grew_together_with_its_neighbour_is_asked_about_again(rounds: Work) -> None:
-    parts = [*LINES[:20], "bug_c(1)\n", *LINES[20:40], "two = 2\n", *LINES[40:]]
-    rounds.write("old.py", "".join(parts), commit=False)
-    rounds.review()
-    parts[21:41] = [line.replace("=", "==") for line in LINES[20:40]]
-    rounds.write("old.py", "".join(parts), commit=False)
-    second = rounds.review()
-    assert (rounds.asked, states(second)) == (1, {**BOTH_OPEN, C: "open"})
 
 
 def test_several_reviewers_carry_a_finding_over_once(rounds: Work) -> None:
@@ -286,16 +235,6 @@ def test_since_the_last_twice_is_about_what_neither_saw(reviewed: Work) -> None:
     assert states(reviewed.review(since_last=True)) == {"Fault d": "new"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"keep_history": False}, "no history is kept"), ({}, "there is no earlier review of this branch")],
-)
-def test_since_last_without_a_last_reviews_all_and_says_so(rounds: Work, settings: dict[str, Any], words: str) -> None:
-    review = rounds.review(since_last=True, **settings)
-    assert states(review) == {A: "new", B: "new"}
-    assert [words in note for note in rounds.notes] == [True]
-
-
 def test_what_was_committed_is_neither_fixed_nor_a_part_of_the_next_uncommitted_changes(rounds: Work) -> None:
     rounds.write("c.py", code("c"), commit=False)
     assert states(rounds.review(scope=UncommittedScope())) == {C: "new"}
@@ -313,22 +252,6 @@ def test_staged_changes_go_on_as_others_do(rounds: Work) -> None:
     assert states(rounds.review(scope=StagedScope())) == {C: "open"}
     rounds.project.git("add", "c.py")
     assert states(rounds.review(scope=StagedScope())) == {C: "fixed"}
-
-
-def test_an_older_version_that_comes_back_is_found_again(reviewed: Work) -> None:
-    reviewed.write("a.py", code("a").replace("bug_a", "fine"), commit=False)
-    assert states(reviewed.review()) == {A: "fixed", B: "open"}
-    reviewed.write("a.py", code("a"), commit=False)
-    assert states(reviewed.review()) == {A: "regressed", B: "open"}
-
-
-def test_without_its_history_a_branch_is_reviewed_whole(reviewed: Work) -> None:
-    with opened_history() as history:
-        path = history._database.path
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
-    again = reviewed.review()
-    assert (reviewed.asked, states(again)) == (1, {A: "new", B: "new"})
 
 
 def test_another_clone_with_other_work_on_the_same_branch_takes_nothing_away(reviewed: Work) -> None:

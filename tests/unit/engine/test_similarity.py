@@ -16,7 +16,7 @@ from codeloupe.engine.lifecycle import Ground, compare
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.similarity import SAME, Profile, likeness, likeness_of_meaning
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from tests.unit.engine.merge_material import Pair, labelled_pairs
+from tests.unit.engine.merge_material import labelled_pairs
 from tests.unit.engine.samples import each_row, finding
 
 SQL = 'query = f"SELECT * FROM users WHERE id = {user_id}"'
@@ -43,19 +43,6 @@ def test_the_labelled_pairs() -> None:
     for pair in labelled_pairs():
         one, other = Profile(pair.one), Profile(pair.other)
         assert likeness(one, other) == likeness(other, one)
-
-
-def test_the_labelled_pairs_words_alone_would_not_do() -> None:
-    """At every limit that joins as many duplicates, likeness of words joins many different defects as well."""
-    shares = [(shared_words(pair), pair.same) for pair in labelled_pairs()]
-    found = [share for share, same in shares if same]
-    limit = sorted(found)[len(found) // 8]
-    assert sum(share >= limit and not same for share, same in shares) > 20
-
-
-def shared_words(pair: Pair) -> float:
-    one, other = ({*f"{seen.title} {seen.body}".lower().split()} for seen in (pair.one, pair.other))
-    return len(one & other) / min(len(one), len(other))
 
 
 def test_one_defect() -> None:

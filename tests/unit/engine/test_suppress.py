@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
 from datetime import date
@@ -9,14 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.engine.run import ReviewPlan, run_review
-from codeloupe.engine.select import SelectionRules, select_by_diff
 from codeloupe.engine.suppress import KnownFindings, Mark, added_suppressions, marks_in, reviewed_lines, suppress
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
-from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
+from codeloupe.model.ports import ReviewerOutcome
+from codeloupe.model.review import FailedUnit, ReviewError
 from codeloupe.store.baseline_findings import reported_unused
 from tests.review_factories import make_task
 from tests.rows import each
@@ -336,53 +333,3 @@ def test_what_could_not_be_reviewed_says_nothing_about_the_baseline(tmp_path: Pa
     for outcome, kinds in ((failed, []), (unseen, []), (ReviewerOutcome(), ["baseline_unused"])):
         errors = suppress(outcome, task, baseline=Baseline((entry(),)), today=TODAY).errors
         assert [error.kind for error in errors] == kinds
-
-
-class Scripted:
-    """A reviewer that finds what it was given, and a verifier that counts what could still block."""
-
-    info = ReviewerInfo("scripted", "for a test")
-    asked = 0
-
-    def __init__(self, *findings: Finding) -> None:
-        self.findings = findings
-
-    async def review(self, _task: ReviewTask, _emit: EventSink) -> ReviewerOutcome:
-        return ReviewerOutcome(self.findings, units_total=1)
-
-    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        del task, emit
-        self.asked += sum(one.can_block for one in findings)
-        return ReviewerOutcome(findings=tuple(findings))
-
-
-def reviewed(task: ReviewTask, *findings: Finding, baseline: Baseline | None = None) -> tuple[Review, int]:
-    scripted = Scripted(*findings)
-    plan = ReviewPlan(
-        task=task,
-        selection=select_by_diff(task.change, SelectionRules()),
-        policy=Policy(),
-        reviewers=(scripted,),
-        verifier=scripted,
-        baseline=baseline or Baseline(),
-    )
-    return asyncio.run(run_review(plan, clock=lambda: 0.0, started=0.0, emit=lambda _event: None)), scripted.asked
-
-
-def test_a_suppressed_finding_stays_and_decides_nothing_unless_the_change_is_untrusted(tmp_path: Path) -> None:
-    texts = {"a.py": "x = 1  # codeloupe: ignore checked by hand\n"}
-    review, asked = reviewed(make_task(tmp_path, texts), finding())
-    assert (review.verdict, review.exit_code, review.complete, asked) == (Verdict.PASS, 0, True, 0)
-    assert review.findings[0].suppression is not None
-    review, asked = reviewed(make_task(tmp_path, texts, trusted=False), finding())
-    assert (review.verdict, review.exit_code, asked) == (Verdict.FAIL, 1, 1)
-    assert "ignores_not_followed" in {error.kind for error in review.errors}
-
-
-def test_the_baseline_of_a_plan_holds_and_its_problems_leave_the_review_complete(tmp_path: Path) -> None:
-    task = make_task(tmp_path, {"a.py": "x = 1\n"})
-    (seen,) = reviewed(task, finding())[0].findings
-    baseline = Baseline((entry(seen.fingerprint), entry(expires=date(2000, 1, 1))))
-    review, _ = reviewed(task, finding(), baseline=baseline)
-    assert (review.verdict, review.exit_code, review.complete) == (Verdict.PASS, 0, True)
-    assert [error.kind for error in review.errors] == ["baseline_expired"]

@@ -18,7 +18,7 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.events import Event, FindingVerified, StageStarted, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.ports import AskAgent, ReviewerOutcome, ReviewTask
-from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
+from codeloupe.testing import AgentStep, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import LIMITS, direct, make_task, named, through
 from tests.unit.engine.samples import finding
@@ -175,23 +175,6 @@ def test_what_ends_the_asking_leaves_the_rest_unverified(tmp_path: Path) -> None
     outcome = asyncio.run(verifier.verify(given, make_task(tmp_path, FILES), lambda _event: None))
     assert len(agent.requests) <= 2
     assert all("no key" in one.verification and one.can_block for one in outcome.findings)
-
-
-def test_a_cancellation_leaves_nothing_running(tmp_path: Path) -> None:
-    agent = ScriptedAgent([Hang()])
-    task = make_task(tmp_path, FILES)
-
-    async def scene() -> None:
-        verifier = AgentVerifier(direct(agent), limits=LIMITS)
-        running = asyncio.create_task(verifier.verify([HIGH] * 3, task, lambda _event: None))
-        while agent.running < 3:  # noqa: ASYNC110 - the agent has no event for it
-            await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(scene())
-    assert agent.running == 0
 
 
 def test_where_nobody_can_verify_that_is_said_as_soon_as_there_is_something_to_verify(tmp_path: Path) -> None:
