@@ -126,8 +126,8 @@ def _first_core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
     number = code.number_of(line, finding.first_line, finding.last_line)
     if MASK in line:
         line = code.line(number)
-    after = code.following(number) if is_weak else ""
-    return kind, folded, after, str(code.earlier_copies(number, line)), *code.enclosing(number, line)
+    copies, enclosing = code.enclosing(number, line)
+    return kind, folded, code.following(number) if is_weak else "", str(copies), *enclosing
 
 
 def _meaning(finding: Finding) -> str:

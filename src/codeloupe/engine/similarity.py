@@ -352,7 +352,7 @@ def likeness_of_meaning(one: Profile, other: Profile) -> float:
     # Two titles with nearly the same words, and not only those of the code.
     spoken = frozenset(one.title.spoken), frozenset(other.title.spoken)
     is_same = bool(spoken[0] & spoken[1] - one.code.words - other.code.words) and _share(*spoken) >= _MUCH_SAID
-    if is_same and not (one.title.kinds and other.title.kinds and one.title.kinds.isdisjoint(other.title.kinds)):
+    if is_same and (one.title.kinds & other.title.kinds or not (one.title.kinds and other.title.kinds)):
         return _SAME_KIND
     found = _likeness_at_one_place(one, other)
     return found if found >= SAME or not _is_reworded(one, other) else SAME
@@ -474,7 +474,7 @@ def _names_differ(one: Profile, other: Profile) -> bool:
 
 
 def _part_said(title: frozenset[str], shared: frozenset[str]) -> float:
-    return len(title & shared) / len(title) if title else 0.0
+    return len(title & shared) / max(len(title), 1)
 
 
 def _share(one: frozenset[str], other: frozenset[str]) -> float:

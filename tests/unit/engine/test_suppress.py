@@ -123,10 +123,10 @@ def test_a_comment_on_the_line_or_right_above_it_suppresses() -> None:
         "# codeloupe: ignore checked by hand\nx = 1",
         "# codeloupe: ignore checked by hand\n# and more words\nx = 1",
     ]
+    why = Suppression(kind=SuppressionKind.INLINE, reason="checked by hand")
     for text in texts:
-        (found,), errors = applied(text, finding(line=text.count("\n") + 1))
-        assert found.suppression == Suppression(kind=SuppressionKind.INLINE, reason="checked by hand"), text
-        assert (found.status, found.is_open, errors) == (FindingStatus.NEW, False, [])
+        line = text.count("\n") + 1
+        assert applied(text, finding(line=line)) == ((replace(finding(line=line), suppression=why),), [])
     # Comments for two categories may be above one another.
     text = "# codeloupe: ignore[S608] a constant\n# codeloupe: ignore[correctness] by hand\nx = 1"
     findings, errors = applied(text, finding(line=3), replace(finding(line=3, category="security"), rule="S608"))
@@ -157,38 +157,30 @@ def test_of_a_long_finding_only_the_ends_count() -> None:
 
 
 @each(
-    "text, categories, kind, message",
+    "text, kind, message",
     [
         (
-            "x = 1  # codeloupe: ignore[correctness]",
-            ["correctness"],
-            "ignore_without_reason",
-            "`codeloupe: ignore[correctness]` gives no reason, so it suppresses nothing",
+            "# codeloupe: ignore[correctness]",
+            "without_reason",
+            "[correctness]` gives no reason, so it suppresses nothing",
         ),
         (
-            "x = 1  # codeloupe: ignore[] legacy",
-            ["correctness"],
-            "ignore_without_reason",
-            "`codeloupe: ignore[]` names nothing between its brackets, so it suppresses nothing",
+            "# codeloupe: ignore[] legacy",
+            "without_reason",
+            "[]` names nothing between its brackets, so it suppresses nothing",
         ),
         (
-            "x = 1  # codeloupe: ignore[secruity] legacy",
-            ["security", "correctness"],
-            "ignore_unused",
-            "`codeloupe: ignore[secruity]` fits none of the findings there (security, correctness)",
+            "# codeloupe: ignore[secruity] legacy",
+            "unused",
+            "[secruity]` fits none of the findings there (security, correctness)",
         ),
-        (
-            'x = "# codeloupe: ignore legacy"',
-            ["correctness"],
-            "ignore_outside_comment",
-            "`codeloupe: ignore` is in no comment and suppresses nothing",
-        ),
+        ('"# codeloupe: ignore legacy"', "outside_comment", "` is in no comment and suppresses nothing"),
     ],
 )
-def test_what_suppresses_nothing_is_reported(text: str, categories: list[str], kind: str, message: str) -> None:
-    kept, errors = applied(text, *(finding(category=category) for category in categories))
+def test_what_suppresses_nothing_is_reported(text: str, kind: str, message: str) -> None:
+    kept, errors = applied(f"x = 1  {text}", finding(category="security"), finding())
     assert all(one.is_open for one in kept)
-    assert errors == [(kind, f"a.py:1: {message}")]
+    assert errors == [(f"ignore_{kind}", f"a.py:1: `codeloupe: ignore{message}")]
 
 
 def test_in_an_untrusted_change_no_comment_is_followed_and_their_number_is_told() -> None:
@@ -207,13 +199,10 @@ def test_what_is_set_aside_stays_so_and_what_was_suppressed_before_may_count_aga
 
 
 def test_the_baseline_suppresses_with_its_reason_owner_and_day() -> None:
+    why = Suppression(kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE)
     for trusted in (True, False):
-        known = entry(owner="me", expires=TODAY)
-        (suppressed,), errors = applied(None, found(), entries=[known], trusted=trusted)
-        assert suppressed.suppression == Suppression(
-            kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE
-        )
-        assert errors == []
+        suppressed = applied(None, found(), entries=[entry(owner="me", expires=TODAY)], trusted=trusted)
+        assert suppressed == ((replace(found(), suppression=why),), [])
 
 
 def added(path: str, *lines: str) -> FileChange:
