@@ -159,26 +159,15 @@ def test_of_a_long_finding_only_the_ends_count() -> None:
 @each(
     "text, kind, message",
     [
-        (
-            "# codeloupe: ignore[correctness]",
-            "without_reason",
-            "[correctness]` gives no reason, so it suppresses nothing",
-        ),
-        (
-            "# codeloupe: ignore[] legacy",
-            "without_reason",
-            "[]` names nothing between its brackets, so it suppresses nothing",
-        ),
-        (
-            "# codeloupe: ignore[secruity] legacy",
-            "unused",
-            "[secruity]` fits none of the findings there (security, correctness)",
-        ),
-        ('"# codeloupe: ignore legacy"', "outside_comment", "` is in no comment and suppresses nothing"),
+        ("# {}[bug]", "without_reason", "[bug]` gives no reason, so it suppresses nothing"),
+        ("# {}[] legacy", "without_reason", "[]` names nothing between its brackets, so it suppresses nothing"),
+        ("# {}[secruity] legacy", "unused", "[secruity]` fits none of the findings there (security, correctness)"),
+        ('"# {} legacy"', "outside_comment", "` is in no comment and suppresses nothing"),
     ],
 )
 def test_what_suppresses_nothing_is_reported(text: str, kind: str, message: str) -> None:
-    kept, errors = applied(f"x = 1  {text}", finding(category="security"), finding())
+    mark = text.format("codeloupe: ignore")
+    kept, errors = applied(f"x = 1  {mark}", finding(category="security"), finding())
     assert all(one.is_open for one in kept)
     assert errors == [(f"ignore_{kind}", f"a.py:1: `codeloupe: ignore{message}")]
 
@@ -278,7 +267,6 @@ def test_an_entry_holds_up_to_its_last_day() -> None:
     assert errors_of(known, a="x", b="") == [ReviewError("baseline_expired", f"codeloupe-baseline.yaml: {message}")]
     known = book(*(entry(f"{number:032x}", expires=date(2000, 1, 1)) for number in range(12)))
     (told,) = errors_of(known, a="x", b="")
-    assert "12 entries have expired and suppress nothing" in told.message
     assert told.message.endswith("for a.py and 2 more")
 
 
