@@ -98,9 +98,8 @@ def _core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
     if not finding.anchored or not fold(line):
         # Without a place there is only what was said, and of which file.
         return "no place", meaning, finding.file, fold(line)
-    if code is None or MASK in line:
-        statement = Statement(0, 0, tokens_of_code(line, finding.file))
-    else:
+    statement = Statement(0, 0, tokens_of_code(line, finding.file))
+    if code is not None and MASK not in line:
         statement = _telling_statement(finding, code)
     text = " ".join(statement.tokens)
     is_weak = _letters(text) < _FEWEST_LETTERS

@@ -280,7 +280,6 @@ def _gapped_place(
 
 _LONGEST_PATH = 4096
 _LOCATION = regex(r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$")
-_DRIVE = regex(r"[A-Za-z]:/")
 _MANY_SLASHES = regex(r"/(?:\.?/){1,999}")
 _WRAPPING = " \t\r\n`'\"<>*,;"
 
@@ -321,16 +320,14 @@ class ClaimedPaths:
         if not _is_inside(path.lstrip("/")) or len(parts) > 64:
             return ()
         ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
-        if path.startswith("/") or _DRIVE.match(path):
+        if path.startswith("/") or path[1:3] == ":/":
             # The longest end of it that names a file, as nobody knows where the tree was for the reviewer.
-            found = next((end for end in ends if end in self._changed or self._is_readable(end)), None)
-            return () if found is None else (self._changed.get(found, found),)
+            found = (self._changed.get(end, end) for end in ends if end in self._changed or self._is_readable(end))
+            return tuple(islice(found, 1))
         exact = [spelling for spelling in spellings if _is_inside(spelling) and self._is_readable(spelling)]
         longer = [known for known in self._by_name.get(parts[-1], ()) if known.endswith(f"/{path}")]
-        if len(longer) > 1:
-            longer = [known for known in longer if known in unit_files]
-            if len(longer) != 1:
-                return ()
+        if len(longer) > 1 and len(longer := [known for known in longer if known in unit_files]) != 1:
+            return ()
         shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
         return tuple(dict.fromkeys((*longer, *exact[:1], *shorter)))
 
@@ -357,7 +354,6 @@ def _is_inside(path: str) -> bool:
     return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
 
 
-_CODE_FENCE = regex(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
 # How advice begins. No line of code begins with such a word in this spelling and goes on in words.
 _ADVICE = regex(
     r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
@@ -397,7 +393,7 @@ def _without_fence(text: str) -> str | None:
     """What is in a block that is the whole text; the text when it has none; None for words around a block."""
     text = text.replace("\r\n", "\n")
     rows = text.strip().split("\n")
-    fences = [number for number, row in enumerate(rows) if _CODE_FENCE.match(row)]
+    fences = [number for number, row in enumerate(rows) if _FENCE.match(row)]
     if not fences:
         return text
     return "\n".join(rows[1:-1]) if fences == [0, len(rows) - 1] else None
@@ -411,7 +407,6 @@ def _indented(code: str, lines: str) -> str:
     if not indent or rows[0][:1].isspace():
         return code
     others = [row for row in rows[1:] if row.strip()]
-    only_first = bool(others) and all(row.startswith(indent) for row in others)
-    return "\n".join(
-        f"{indent}{row}" if row.strip() and (number == 0 or not only_first) else row for number, row in enumerate(rows)
-    )
+    if others and all(row.startswith(indent) for row in others):
+        return f"{indent}{code}"
+    return "\n".join(f"{indent}{row}" if row.strip() else row for row in rows)

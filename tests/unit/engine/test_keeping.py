@@ -149,16 +149,6 @@ class TestSweeps:
         (entry,) = history.list(HistoryQuery(repositories=identity(history, shop.path).names)).entries
         assert (entry.entry_id, entry.commits) == (identifier(9), 2)
 
-    def test_an_interruption_leaves_what_was_finished(self, shop: GitRepository, history: SqliteHistory) -> None:
-        async def sweep() -> None:
-            async with keeping_sweep(sweep_record(9).sweep, repo=shop.path) as keeper:
-                await keeper.keep_commit(commit_review(1))
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            asyncio.run(sweep())
-        assert self.known(history) == (False, 1)
-
     def test_a_sweep_that_cannot_be_kept_warns_once_and_goes_on(self, shop: GitRepository, tmp_path: Path) -> None:
         broken_database()
 
