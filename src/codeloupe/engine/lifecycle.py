@@ -287,11 +287,10 @@ class Settled(Struct, frozen=True):
 class EarlierRounds(Struct, frozen=True, kw_only=True):
     """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
 
-    `dismissed_findings` are those of the dismissed that are still known, from any branch. `fixed_before` tells which of
-    some fingerprints were fixed when they were seen last. `is_first` when there was no round before, only dismissals.
-    `asked` is who looks this time at what; None when all that reported before look at all of it. `unchanged` are the
-    files with those hunks that the last round saw as they are now. `tree` is the reviewed tree, for findings outside
-    of the reviewed files. `remark` goes to the summary.
+    `dismissed_findings` are those of the dismissed that are still known. `fixed_before` says which of some fingerprints
+    were fixed when they were seen last. `is_first` where no round was before, only dismissals. `asked` is who looks
+    this time at what; None when all look at all of it. `unchanged` are the files with those hunks that the last round
+    saw as they are now. `tree` is for findings outside of the reviewed files. `remark` goes to the summary.
     """
 
     findings: tuple[Finding, ...] = ()

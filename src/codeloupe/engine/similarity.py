@@ -1,7 +1,6 @@
-"""Whether two findings are one defect, by what they say and by the code they say it of.
+"""Whether two findings are one defect, by the code they are about and by words: stems, names, and kinds of defects.
 
-What models and analysers say is compared by words: stems, names of code, and the kinds of defects that
-`vocabulary.toml` knows, each with the ways to say it.
+`vocabulary.toml` has those kinds, each with the ways to say it.
 """
 
 from __future__ import annotations
@@ -384,8 +383,7 @@ def are_nearly_identical(one: Profile, other: Profile) -> bool:
 def gap(one: Finding, other: Finding) -> int:
     """How many lines lie from the evidence of one to that of the other; 0 or less when they share a line.
 
-    The same line further down is another place: a defect that was pasted is there twice. What has no place may be
-    anywhere. What a reviewer calls the end may lie far after the last line that it quotes.
+    What has no place may be anywhere. What a reviewer calls the end may lie far after the last line that it quotes.
     """
     if one.line_start is None or other.line_start is None:
         return 0
