@@ -61,15 +61,8 @@ class Finder:
         return Json({"findings": found})
 
     def _claim(self, file: str, quote: str, bug: str) -> dict[str, Any]:
-        return {
-            "file": self.file_shown or file,
-            "line": 1,
-            "quote": quote,
-            "title": f"Fault {bug}",
-            "body": f"It is wrong: {bug}.",
-            "category": "correctness",
-            "severity": self.severity,
-        }
+        words = {"title": f"Fault {bug}", "body": f"It is wrong: {bug}.", "category": "correctness"}
+        return {"file": self.file_shown or file, "line": 1, "quote": quote, "severity": self.severity, **words}
 
 
 def seat(finder: Finder, name: str = "scripted", *, limits: AgentLimits = NO_TOOLS) -> ChosenReviewer:
@@ -91,26 +84,13 @@ class Rounds:
     notes: list[str] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
 
-    def review(
-        self,
-        *seats: ChosenReviewer,
-        scope: ScopeRequest | None = None,
-        fresh: bool = False,
-        since_last: bool = False,
-        context: str = "",
-        **settings: Any,
-    ) -> Review:
+    def review(self, *seats: ChosenReviewer, scope: ScopeRequest | None = None, **given: Any) -> Review:
         chosen: Sequence[ChosenReviewer] = seats or (seat(self.finder),)
         events: list[Event] = []
+        options = {name: given.pop(name) for name in ("fresh", "since_last", "context") if name in given}
+        settings = replace(self.settings, **given)
         reviewing = review(
-            scope,
-            repo=self.project.path,
-            settings=replace(self.settings, **settings),
-            reviewers=chosen,
-            fresh=fresh,
-            since_last=since_last,
-            context=context,
-            emit=events.append,
+            scope, repo=self.project.path, settings=settings, reviewers=chosen, emit=events.append, **options
         )
         outcome = asyncio.run(reviewing)
         self.notes = [event.message for event in events if isinstance(event, Warned)]

@@ -72,9 +72,7 @@ def telling_review(**changes: Any) -> Review:
     return replace(whole, **changes)
 
 
-def passed_review() -> Review:
-    """A whole review without findings."""
-    return review()
+passed_review = review
 
 
 def empty_review() -> Review:
@@ -89,32 +87,14 @@ def incomplete_review(**changes: Any) -> Review:
 
 def hostile_review() -> Review:
     """Every text that a stranger or a model may have written is an attack."""
-    bad = finding(
-        file=ODD_PATH,
-        title=HOSTILE,
-        body=HOSTILE,
-        evidence=HOSTILE,
-        suggestion=HOSTILE,
-        verification=HOSTILE,
-        category=HOSTILE,
-        rule=HOSTILE,
-        reviewer=HOSTILE,
-        expert=HOSTILE,
-        fingerprint=HOSTILE,
-        commit_sha=HOSTILE,
-        seen_by=(HOSTILE,) * 3,
-        agreement=3,
-    )
-    waved = Suppression(kind=SuppressionKind.BASELINE, reason=HOSTILE, owner=HOSTILE)
+    names = "title body evidence suggestion verification category rule reviewer expert fingerprint commit_sha"
+    bad = finding(file=ODD_PATH, seen_by=(HOSTILE,) * 3, agreement=3, **dict.fromkeys(names.split(), HOSTILE))
+    waved = replace(bad, suppression=Suppression(kind=SuppressionKind.BASELINE, reason=HOSTILE, owner=HOSTILE))
+    nowhere = replace(bad, anchored=False, file=HOSTILE)
     whole = telling_review()
     return replace(
         whole,
-        findings=(
-            bad,
-            replace(bad, anchored=False, file=HOSTILE),
-            replace(bad, status=FindingStatus.REFUTED),
-            replace(bad, suppression=waved),
-        ),
+        findings=(bad, nowhere, replace(bad, status=FindingStatus.REFUTED), waved),
         scope=replace(whole.scope, description=HOSTILE),
         reviewer=replace(whole.reviewer, why=HOSTILE, model=HOSTILE),
         coverage=Coverage(
@@ -131,12 +111,6 @@ def hostile_review() -> Review:
 
 def shown_diff(path: str = "app/db.py", *, first_line: int = 40) -> ShownDiff:
     """A change of five lines around line 42 of a file."""
-    rows = (
-        b" def find(name):",
-        b"     # all of them",
-        b"-    cursor.run(query)",
-        b"+    cursor.execute(query + name)",
-        b" ",
-    )
-    hunk = Hunk(first_line, 4, first_line, 4, b"".join(row + b"\n" for row in rows), added=1, deleted=1)
+    body = b" def find(name):\n     # all of them\n-    cursor.run(query)\n+    cursor.execute(query + name)\n \n"
+    hunk = Hunk(first_line, 4, first_line, 4, body, added=1, deleted=1)
     return ShownDiff({path: FileChange(path, path, FileStatus.MODIFIED, hunks=(hunk,))})

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codeloupe.engine.globs import Globs
-from codeloupe.model.scope import OneOf, Piece, Wildcard, parse_pattern
+from codeloupe.model.scope import OneOf, Piece, parse_pattern
 
 PATTERNS = st.lists(
     st.sampled_from(["a", "b", "/", "*", "**", "**/", "/**/", "?", "[ab]", "[!a]", "ab", "b/a", "["]),
@@ -18,9 +18,9 @@ PATHS = st.text("aab/", min_size=1, max_size=14)
 
 def fits(pattern: str, path: str) -> bool:
     """Whether a pattern covers a path: it fits the whole of it, or all of it up to a slash."""
-    parsed = parse_pattern(pattern)
+    pieces, anchored = parse_pattern(pattern)
     reached = {0}
-    for piece in parsed.pieces if parsed.anchored else (Wildcard.FOLDERS, *parsed.pieces):
+    for piece in pieces if anchored else ("**/", *pieces):
         reached = {end for start in reached for end in ends(piece, path, start)}
     return any(path[end : end + 1] in ("", "/") for end in reached)
 
@@ -28,22 +28,20 @@ def fits(pattern: str, path: str) -> bool:
 def ends(piece: Piece, path: str, start: int) -> list[int]:
     """Where a piece may end that begins at some place of a path."""
     places = range(start, len(path) + 1)
-    if piece is Wildcard.FOLDERS:
+    if piece == "**/":
         return [start, *(end for end in places if path[start:end].endswith("/"))]
-    if piece is Wildcard.ANYTHING:
+    if piece == "**":
         return list(places)
-    if piece is Wildcard.WITHIN:
+    if piece == "*":
         return [end for end in places if "/" not in path[start:end]]
     return [start + 1] if start < len(path) and fits_one(piece, path[start]) else []
 
 
 def fits_one(piece: Piece, character: str) -> bool:
     """Whether a piece that is one character fits this one."""
-    if isinstance(piece, str):
-        return character == piece
     if isinstance(piece, OneOf):
         return character != "/" and any(low <= character <= high for low, high in piece.ranges) is not piece.negated
-    return character != "/"
+    return character == piece if piece != "?" else character != "/"
 
 
 @given(PATTERNS | st.text("ab*?/[]!-\\^", max_size=12), PATHS)

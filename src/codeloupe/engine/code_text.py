@@ -16,18 +16,16 @@ from typing import NamedTuple
 
 from codeloupe.system.regex import regex
 
-# Putting marks into their canonical order takes quadratic time in a run of them, so only short lines are composed.
-_LONGEST_COMPOSED = 500
 _INVISIBLE = (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x00AD, 0x034F, 0x180E, 0xFEFF)
-_LOST = (*range(0xD800, 0xE000), 0xFFFD)
-_TYPOGRAPHIC = {
-    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
-    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
-    "\u2026": "...",
+# Typographic signs as a keyboard has them, and nothing for what cannot be seen or is no character.
+_TABLE: dict[int, str] = {
+    **dict.fromkeys((*_INVISIBLE, *range(0xD800, 0xE000), 0xFFFD), ""),
+    **dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033"), '"'),
+    **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032"), "'"),
+    **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-"),
+    0x2026: "...",
 }
 _LOOSE_SPACE = regex(r" (?!\w)|(?<!\w) ")
-_TABLE = str.maketrans({**dict.fromkeys(map(chr, _INVISIBLE + _LOST), ""), **_TYPOGRAPHIC})
 
 
 def fold(line: str) -> str:
@@ -38,8 +36,8 @@ def fold(line: str) -> str:
     """
     if not line.isascii():
         line = line.translate(_TABLE)
-        if len(line) <= _LONGEST_COMPOSED:
-            line = unicodedata.normalize("NFC", line)
+        # Putting marks into their canonical order takes quadratic time in a run of them.
+        line = unicodedata.normalize("NFC", line) if len(line) <= 500 else line
     return _LOOSE_SPACE.sub("", " ".join(line.split()))
 
 
@@ -183,7 +181,7 @@ def tokens_of_code(text: str, path: str) -> tuple[str, ...]:
 
 
 def _texts(text: str, syntax: Syntax | None) -> tuple[str, ...]:
-    return tuple(token.text for token in _without_decoration(list(_scanned(text, syntax))))
+    return tuple(token.text for token in _without_decoration([*_scanned(text, syntax)]))
 
 
 def _scanned(text: str, syntax: Syntax | None) -> Iterator[Token]:
@@ -220,13 +218,11 @@ def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) 
         return 0
     # Only some strings may hold line breaks.
     line_break = "" if quote in ('"""', "'''", "`") else r"|\n"
-    for found in _halves(quote, line_break=line_break).finditer(text, start):
-        if found[0] == quote:
-            return found.end()
-        if found[0] == "\n":
-            unclosed[quote] = found.start()
-            return 0
-    unclosed[quote] = len(text)
+    ends = (found for found in _halves(quote, line_break=line_break).finditer(text, start) if found[0][0] != "\\")
+    end = next(ends, None)
+    if end is not None and end[0] == quote:
+        return end.end()
+    unclosed[quote] = len(text) if end is None else end.start()
     return 0
 
 
@@ -268,12 +264,11 @@ def _only_groups(tokens: list[Token], start: int, end: int) -> bool:
         return False
     if end + 1 < len(tokens) and tokens[end + 1].text == "=>":
         return end == start + 2  # the one parameter of an arrow function
-    begins = not start or tokens[start - 1].text in _GROUPING
+    before = tokens[start - 1].text if start else ":"
     ends = _is_last_of_line(tokens, end) or tokens[end + 1].text in (":", ";", "{", ")", "]", "}")
-    if not begins or not ends or end - start > 400:
+    if before not in _GROUPING or not ends or end - start > 400:
         return False
-    are_names = start and tokens[start - 1].text == "import"
-    return bool(are_names) or not any(token.text in (",", "for") for token in tokens[start + 1 : end])
+    return before == "import" or not any(token.text in (",", "for") for token in tokens[start + 1 : end])
 
 
 def _is_last_of_line(tokens: list[Token], index: int) -> bool:
@@ -288,9 +283,7 @@ _CONTROL = regex(
     r"default|do|catch|match|when|begin|rescue|ensure|loop|using|lock|synchronized|select|defer|go|return|then|not)\b"
 )
 # No walk goes further, so that a hostile file costs no more than a large one.
-_FURTHEST = 20_000
-_LONGEST_BLOCK = 2_000
-_NEAR_LINES, _NEAR_STATEMENTS = 12, 3
+_FURTHEST, _LONGEST_BLOCK = 20_000, 2_000
 
 
 def is_comment(line: str) -> bool:
@@ -402,7 +395,7 @@ class CodeText:
 
     def places(self, code: str) -> list[tuple[int, int]]:
         """The lines, first and last, of each place where a piece of code is; the places do not overlap."""
-        wanted = list(_texts(code, syntax_of(self._path)))
+        wanted = [*_texts(code, syntax_of(self._path))]
         # A piece of a statement may begin or end between brackets.
         while wanted and wanted[-1] == ",":
             wanted.pop()
@@ -419,10 +412,6 @@ class CodeText:
                 end = start + len(wanted)
                 found.append((self._tokens[start].line, self._tokens[end - 1].last_line))
         return found
-
-    def enclosing(self, number: int, line: str) -> tuple[str, ...]:
-        """The definitions around a line with this number and text, folded, the innermost first."""
-        return tuple(self._folded[index] for index in self._enclosing(number, line))
 
     def _enclosing(self, number: int, line: str) -> Iterator[int]:
         bound = _indent(line) if line.strip() else 0
@@ -442,12 +431,12 @@ class CodeText:
         found = (self.statement(index + 1).tokens for index in self._enclosing(number, self.line(number)))
         return tuple(" ".join(tokens[: tokens.index("(")] if "(" in tokens else tokens) for tokens in found)
 
-    def earlier_copies(self, number: int, line: str) -> int:
-        """How many lines read the same between the innermost definition around a line and the line itself."""
-        top = next(self._enclosing(number, line), -1)
-        folded = fold(line)
-        last = min(number - 1, len(self._lines))
-        return sum(self._folded[index] == folded for index in range(max(top + 1, last - _FURTHEST), last))
+    def enclosing(self, number: int, line: str) -> tuple[int, tuple[str, ...]]:
+        """How often a line is in the innermost definition around it before, and all definitions around it, folded."""
+        around = list(self._enclosing(number, line))
+        folded, last = fold(line), min(number - 1, len(self._lines))
+        before = self._folded[max((around or [-1])[0] + 1, last - _FURTHEST, 0) : last]
+        return before.count(folded), tuple(self._folded[index] for index in around)
 
     def earlier_statements(self, statement: Statement) -> int:
         """How many statements say the same between the innermost definition around one and that one itself."""
@@ -459,13 +448,13 @@ class CodeText:
         """What the innermost definition around a statement says, else the nearest ones; and its two neighbours."""
         before: list[tuple[str, ...]] = []
         line = statement.first - 1
-        while line >= max(1, statement.first - _NEAR_LINES) and len(before) < _NEAR_STATEMENTS:
+        while line >= max(1, statement.first - 12) and len(before) < 3:
             found = self.statement(line)
             before += [found.tokens] if found.tokens else []
             line = found.first - 1
-        after = [one.tokens for one in self.statements(statement.last + 1, statement.last + _NEAR_LINES)]
+        after = [one.tokens for one in self.statements(statement.last + 1, statement.last + 12)]
         top = next(self._enclosing(statement.first, self.line(statement.first)), None)
-        said = [*before, statement.tokens, *after[:_NEAR_STATEMENTS]]
+        said = [*before, statement.tokens, *after[:3]]
         if top is not None:
             furthest = min(len(self._lines), top + _LONGEST_BLOCK)
             indents = enumerate(self._indents[statement.last : furthest], start=statement.last)

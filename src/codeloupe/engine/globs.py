@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from codeloupe.errors import UsageError
 from codeloupe.model.review import NOT_INCLUDED
-from codeloupe.model.scope import OneOf, Wildcard, parse_pattern
+from codeloupe.model.scope import OneOf, parse_pattern
 from codeloupe.system.regex import regex
 
 
@@ -43,21 +43,19 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     An atomic group reaches from where folders may be skipped to the next such place: it is tried folder by folder, and
     left for good where it fits. In it is one for each star, up to the next star.
     """
-    parsed = parse_pattern(pattern)
-    written, starred, ends = "(?>" if parsed.anchored else "(?>(?:.*?/)??", "", True
-    for piece in parsed.pieces:
+    pieces, anchored = parse_pattern(pattern)
+    written, starred, ends = "(?>" if anchored else "(?>(?:.*?/)??", "", True
+    for piece in pieces:
         # What ends in a star has no end to look for.
-        ends = piece not in (Wildcard.WITHIN, Wildcard.ANYTHING)
-        if piece in (Wildcard.FOLDERS, Wildcard.ANYTHING):
+        ends = piece not in ("*", "**")
+        if piece in ("**/", "**"):
             written, starred = f"{written}{starred})(?>(?:.*?/)??", ""
         if not ends:
             written, starred = f"{written}{starred}(?>[^/]*?", ")"
-        elif isinstance(piece, str):
-            written += re.escape(piece)
         elif isinstance(piece, OneOf):
             written += _one_of(piece)
-        elif piece is Wildcard.ONE:
-            written += "[^/]"
+        elif piece != "**/":
+            written += "[^/]" if piece == "?" else re.escape(piece)
     end = r"(?=/|\Z)" if ends else ""
     return re.compile(f"{written}{end}{starred})", re.DOTALL)
 

@@ -79,10 +79,9 @@ def find_review(history: History, word: str, *, here: Here) -> ReviewRecord:
 def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:
     """The review of an entry. Raises UsageError when it is a sweep."""
     if entry.kind is EntryKind.SWEEP:
-        raise UsageError(
-            f"{entry.entry_id[:SHORT_ID]} is a sweep of {entry.commits} commits, not one review",
-            hint=f"`codeloupe history show {entry.entry_id[:SHORT_ID]}` has the reviews of its commits; name one",
-        )
+        name = entry.entry_id[:SHORT_ID]
+        hint = f"`codeloupe history show {name}` has the reviews of its commits; name one"
+        raise UsageError(f"{name} is a sweep of {entry.commits} commits, not one review", hint=hint)
     record = history.get(entry.entry_id)
     if record is None:
         raise UsageError(f"the review {entry.entry_id} was removed just now", hint=_LIST)
@@ -144,11 +143,8 @@ def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incompl
     # That it passed then says nothing of what cannot be read of it now.
     passes = is_whole and sweep.exit_code == PASSED if pass_when_incomplete is None else pass_when_incomplete
     reviews = (commit.review for commit in sweep.commits if commit.review is not None)
-    blocks = any(
-        finding.can_block and finding.severity.at_least(Severity.HIGH)
-        for review in reviews
-        for finding in (*review.findings, *review.hidden)
-    )
+    findings = (finding for review in reviews for finding in (*review.findings, *review.hidden))
+    blocks = any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings)
     code = BLOCKED if is_strict and blocks else PASSED if complete or passes else INCOMPLETE
     summary = sweep.summary or f"{len(sweep.commits)} commits"
     if not is_whole:

@@ -98,9 +98,8 @@ def _core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
     if not finding.anchored or not fold(line):
         # Without a place there is only what was said, and of which file.
         return "no place", meaning, finding.file, fold(line)
-    if code is None or MASK in line:
-        statement = Statement(0, 0, tokens_of_code(line, finding.file))
-    else:
+    statement = Statement(0, 0, tokens_of_code(line, finding.file))
+    if code is not None and MASK not in line:
         statement = _telling_statement(finding, code)
     text = " ".join(statement.tokens)
     is_weak = _letters(text) < _FEWEST_LETTERS
@@ -126,8 +125,8 @@ def _first_core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
     number = code.number_of(line, finding.first_line, finding.last_line)
     if MASK in line:
         line = code.line(number)
-    after = code.following(number) if is_weak else ""
-    return kind, folded, after, str(code.earlier_copies(number, line)), *code.enclosing(number, line)
+    copies, enclosing = code.enclosing(number, line)
+    return kind, folded, code.following(number) if is_weak else "", str(copies), *enclosing
 
 
 def _meaning(finding: Finding) -> str:

@@ -18,7 +18,7 @@ from codeloupe import __version__
 from codeloupe.engine.history import OpenedHistory, opened_history
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.identity import Checkout, read_checkout
-from codeloupe.model.events import Event, Warned
+from codeloupe.model.events import Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.ports import EventSink, Transcript
@@ -29,10 +29,6 @@ from codeloupe.system.redaction import redact
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-def _ignore(_event: Event) -> None:
-    """Take an event and do nothing with it."""
 
 
 class Answers:
@@ -67,7 +63,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     left_out: tuple[Finding, ...] = (),
     checkout: Checkout | None = None,
     opened: OpenedHistory = opened_history,
-    emit: EventSink = _ignore,
+    emit: EventSink = lambda _: None,
 ) -> Review:
     """Save a review and return it, with an error of kind `history` when it cannot be saved. Raises only cancellation.
 
@@ -153,7 +149,7 @@ async def keeping_sweep(
     repo: Path,
     prompt_version: str = "",
     opened: OpenedHistory = opened_history,
-    emit: EventSink = _ignore,
+    emit: EventSink = lambda _: None,
 ) -> AsyncIterator[SweepKeeper]:
     """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
 
@@ -171,15 +167,9 @@ async def keeping_sweep(
 
 
 def _saved_now(checkout: Checkout, prompt_version: str) -> dict[str, Any]:
-    """What every record has."""
-    return {
-        "saved_at": datetime.now(UTC),
-        "repository": checkout.identity.names[0],
-        "repository_label": checkout.identity.label,
-        "branch": checkout.branch,
-        "tool_version": __version__,
-        "prompt_version": prompt_version,
-    }
+    names = {"repository": checkout.identity.names[0], "repository_label": checkout.identity.label}
+    versions = {"tool_version": __version__, "prompt_version": prompt_version}
+    return {"saved_at": datetime.now(UTC), "branch": checkout.branch, **names, **versions}
 
 
 def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:

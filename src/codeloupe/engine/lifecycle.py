@@ -158,9 +158,8 @@ def _is_repeated_by(old: Finding, seen: list[Finding], current: Sequence[Finding
     units = {*old.seen_by, old.reviewer}
     for index, finding in enumerate(seen):
         is_other = units.isdisjoint({finding.reviewer, *finding.seen_by})
-        if finding.file != old.file or not finding.is_open or not is_other:
-            continue
-        if gap(old, current[index]) <= 0 and likeness_of_meaning(Profile(old), Profile(finding)) >= SAME:
+        is_here = finding.file == old.file and gap(old, current[index]) <= 0
+        if is_here and is_other and finding.is_open and likeness_of_meaning(Profile(old), Profile(finding)) >= SAME:
             seen[index] = _joined(old, finding)
             return True
     return False
@@ -278,22 +277,20 @@ class Settled(Struct, frozen=True):
 
     def decided(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings after their verification, the doubtful ones with the status that it gives them."""
-        return tuple(
-            replace(one, status=FindingStatus.FIXED)
-            if one.fingerprint in self.doubtful and (one.status is FindingStatus.REFUTED or not one.verification)
-            else one
-            for one in findings
-        )
+        decided = list(findings)
+        for index, one in enumerate(findings):
+            if one.fingerprint in self.doubtful and (one.status is FindingStatus.REFUTED or not one.verification):
+                decided[index] = replace(one, status=FindingStatus.FIXED)
+        return tuple(decided)
 
 
 class EarlierRounds(Struct, frozen=True, kw_only=True):
     """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
 
-    `dismissed_findings` are those of the dismissed that are still known, from any branch. `fixed_before` tells which of
-    some fingerprints were fixed when they were seen last. `is_first` when there was no round before, only dismissals.
-    `asked` is who looks this time at what; None when all that reported before look at all of it. `unchanged` are the
-    files with those hunks that the last round saw as they are now. `tree` is the reviewed tree, for findings outside
-    of the reviewed files. `remark` goes to the summary.
+    `dismissed_findings` are those of the dismissed that are still known. `fixed_before` says which of some fingerprints
+    were fixed when they were seen last. `is_first` where no round was before, only dismissals. `asked` is who looks
+    this time at what; None when all look at all of it. `unchanged` are the files with those hunks that the last round
+    saw as they are now. `tree` is for findings outside of the reviewed files. `remark` goes to the summary.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -405,10 +402,10 @@ def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list
 
     known = {said(finding): finding.fingerprint for finding in previous if finding.anchored}
     taken = {finding.fingerprint for finding in current}
-    result: list[Finding] = []
-    for finding in current:
+    result = list(current)
+    for index, finding in enumerate(current):
         name = known.get(said(finding), "") if finding.anchored else ""
-        is_free = bool(name) and name not in taken
-        taken |= {name} if is_free else set()
-        result.append(replace(finding, fingerprint=name) if is_free else finding)
+        if name and name not in taken:
+            taken.add(name)
+            result[index] = replace(finding, fingerprint=name)
     return result

@@ -26,9 +26,6 @@ from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTa
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 
 DROPPED_FINDING = "dropped_finding"
-
-
-OFFLINE = "offline"
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +39,7 @@ async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit:
         # The analysers merge their own, since they know their rules.
         findings = merge_findings(findings)
     # Where agents review, analysers do not make a file a reviewed one.
-    asked = [one for reviewer, one in zip(reviewers, outcomes, strict=True) if reviewer.info.type != OFFLINE]
+    asked = [one for reviewer, one in zip(reviewers, outcomes, strict=True) if reviewer.info.type != "offline"]
     return ReviewerOutcome(
         findings=findings,
         units_total=sum(outcome.units_total for outcome in outcomes),
@@ -84,7 +81,6 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60
-
 _EVERYTHING = attrgetter(*(field.name for field in fields(Finding)))
 _WORD_FOR_WORD = attrgetter("line_start", "line_end", "anchored", "evidence", "category", "rule", "title", "body")
 _Group = list[Finding]
@@ -93,10 +89,9 @@ _Group = list[Finding]
 def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings with duplicates joined, in order of file and line.
 
-    A joined finding has the worst severity of its members, the fullest text, the narrowest place, all names in
-    `seen_by`, and `agreement` says how many saw it. A name is one reviewer and pass, which is not believed to
-    report one defect twice: its own findings are joined only when they are nearly identical. What an analyser found
-    stays an analyser's finding, and at least as severe and as open as the analyser has it.
+    A joined finding has the worst severity of its members, the fullest text, the narrowest place, and all names in
+    `seen_by`. A name is one reviewer and pass, which is not believed to report one defect twice: its own findings are
+    joined only when they are nearly identical. What an analyser found stays an analyser's finding.
     """
     places: defaultdict[tuple[str, str], _Group] = defaultdict(list)
     for finding in findings:
@@ -111,9 +106,7 @@ def _groups(findings: Sequence[Finding]) -> Iterator[_Group]:
     for finding in findings:
         exact[_WORD_FOR_WORD(finding)].append(finding)
     groups = list(exact.values())
-    profiles = [Profile(group[0]) for group in groups]
-    seen_by = [frozenset().union(*map(_seen_by, group)) for group in groups]
-    likely = dict(_likely_pairs(profiles, seen_by))
+    likely = dict(_likely_pairs(groups))
     clusters: list[list[int]] = [[index] for index in range(len(groups))]
     for one, other in sorted(likely, key=lambda pair: (-likely[pair], pair)):
         left, right = clusters[one], clusters[other]
@@ -127,10 +120,10 @@ def _groups(findings: Sequence[Finding]) -> Iterator[_Group]:
             yield [finding for member in cluster for finding in groups[member]]
 
 
-def _likely_pairs(
-    profiles: Sequence[Profile], seen_by: Sequence[frozenset[str]]
-) -> Iterator[tuple[tuple[int, int], float]]:
+def _likely_pairs(groups: Sequence[_Group]) -> Iterator[tuple[tuple[int, int], float]]:
     """Pairs that are the same defect, by their place in the order, with how sure that is."""
+    profiles = [Profile(group[0]) for group in groups]
+    seen_by = [frozenset().union(*map(_seen_by, group)) for group in groups]
     for one, profile in enumerate(profiles):
         # What has no place comes first, and may be the same as any other.
         reach = math.inf if profile.finding.line_start is None else profile.finding.last_line + NEAR_LINES

@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, islice
 from typing import NamedTuple
 
@@ -27,11 +27,8 @@ _LOOSE_NEWLINE = regex(r"\n(?!\w)|(?<!\w)\n")
 class SearchText:
     """Runs of lines to find quotes in: folded, without blank ones, joined into `text` with a newline around each.
 
-    Each line is known by its row; rows only grow. A place is a pair of offsets into `text`, start and end. Building it
-    is linear, and its memory about that of the lines.
+    Each line is known by its row; rows only grow. A place is a pair of offsets into `text`, start and end.
     """
-
-    __slots__ = ("_joined", "_rows", "_starts", "text")
 
     def __init__(self, runs: Iterable[Iterable[tuple[int, str]]]) -> None:
         lines: list[tuple[int, str]] = []
@@ -42,7 +39,10 @@ class SearchText:
         self._rows = array("q", (row for row, _ in lines))
         # One more than there are lines: the last is the end of the text.
         self._starts = array("q", accumulate((len(line) + 1 for _, line in lines), initial=1))
-        self._joined: str | None = None
+
+    @cached_property
+    def _joined(self) -> str:
+        return _LOOSE_NEWLINE.sub("", self.text).replace("\n", " ")
 
     def rows(self, start: int, end: int) -> tuple[int, int]:
         """The first and the last row of a place."""
@@ -62,8 +62,6 @@ class SearchText:
 
     def places_run_together(self, pattern: str, most: int) -> list[tuple[int, int]]:
         """The places of a pattern in the text with its lines run together: a line that was broken is found so."""
-        if self._joined is None:
-            self._joined = _LOOSE_NEWLINE.sub("", self.text).replace("\n", " ")
         found: list[int] = []
         start = self._joined.find(pattern)
         while start >= 0 and len(found) < most:
@@ -81,7 +79,6 @@ class SearchText:
         return [(restored(start), restored(start + len(pattern) - 1) + 1) for start in found]
 
 
-_LONGEST_QUOTE = 20_000
 _FENCE = regex(r"\s{0,99}(?:`{3,9}|~{3,9})[^`]{0,80}$")
 _REMARK = regex(r"\s{0,9}(?:#|//|/\*|--)?\s{0,9}(?:<-{1,3}|←)\s[^\n]{0,200}$", re.MULTILINE)
 _BULLET = regex(r"^\s{0,9}[>*•]\s", re.MULTILINE)
@@ -106,10 +103,10 @@ class Reading(NamedTuple):
 
 def readings_of(quote: str) -> list[Reading]:
     """The readings of a quote, the most literal first. A very long quote is read at its beginning. Never raises."""
-    text = quote[: _LONGEST_QUOTE + 1]
-    if len(text) > _LONGEST_QUOTE:
+    text = quote[:20_000]
+    if text != quote:
         # The last line is cut somewhere, so that it is nowhere as it is.
-        text = text[: text.rfind("\n")] if "\n" in text else text[:_LONGEST_QUOTE]
+        text = quote[:20_001].rpartition("\n")[0] or text
     kept: dict[tuple[tuple[str, ...], bool], Reading] = {}
     for spelling in dict.fromkeys(_spellings(text.replace("\r\n", "\n"))):
         plain = Reading(tuple(spelling.split("\n")[:200]))
@@ -204,12 +201,9 @@ _MARGINS: tuple[tuple[Callable[[Reading], Iterator[Reading]], ...], ...] = (
 )
 _GAP = regex(r"\[redacted\]|\.{3,99}|\[cut:[0-9,]{1,20} more bytes\]")
 _GAP_LINE = regex(r"[\[\](){}<>#/*;!-]{0,9}(?:\[redacted\]|\.{3,99})[\[\](){}<>#/*;!-]{0,9}$")
-_LINES_LEFT_OUT = 200
-# A private key is many lines, and one mask.
-_LINES_OF_A_SECRET = 60
+# How many lines an ellipsis may replace, and a mask: a private key is many lines.
+_LINES_LEFT_OUT, _LINES_OF_A_SECRET = 200, 60
 _WIDEST_GAP = 8_000
-
-
 # A part of a quote after a gap: its text, how many lines the gap may span, 0 for one within a line, and whether it is
 # a mask.
 _Piece = tuple[str, int, bool]
@@ -279,14 +273,13 @@ def _gapped_place(
         if found < 0:
             return None
         end = found + len(piece)
-    takes_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
-    says_enough = takes_whole_lines or len(pieces[longest]) >= 6
+    are_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
+    says_enough = are_whole_lines or len(pieces[longest]) >= 6
     return (first, end) if says_enough and _BOUNDARY not in text.text[first:end] else None
 
 
 _LONGEST_PATH = 4096
 _LOCATION = regex(r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$")
-_DRIVE = regex(r"[A-Za-z]:/")
 _MANY_SLASHES = regex(r"/(?:\.?/){1,999}")
 _WRAPPING = " \t\r\n`'\"<>*,;"
 
@@ -327,16 +320,14 @@ class ClaimedPaths:
         if not _is_inside(path.lstrip("/")) or len(parts) > 64:
             return ()
         ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
-        if path.startswith("/") or _DRIVE.match(path):
+        if path.startswith("/") or path[1:3] == ":/":
             # The longest end of it that names a file, as nobody knows where the tree was for the reviewer.
-            found = next((end for end in ends if end in self._changed or self._is_readable(end)), None)
-            return () if found is None else (self._changed.get(found, found),)
+            found = (self._changed.get(end, end) for end in ends if end in self._changed or self._is_readable(end))
+            return tuple(islice(found, 1))
         exact = [spelling for spelling in spellings if _is_inside(spelling) and self._is_readable(spelling)]
         longer = [known for known in self._by_name.get(parts[-1], ()) if known.endswith(f"/{path}")]
-        if len(longer) > 1:
-            longer = [known for known in longer if known in unit_files]
-            if len(longer) != 1:
-                return ()
+        if len(longer) > 1 and len(longer := [known for known in longer if known in unit_files]) != 1:
+            return ()
         shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
         return tuple(dict.fromkeys((*longer, *exact[:1], *shorter)))
 
@@ -363,7 +354,6 @@ def _is_inside(path: str) -> bool:
     return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
 
 
-_CODE_FENCE = regex(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
 # How advice begins. No line of code begins with such a word in this spelling and goes on in words.
 _ADVICE = regex(
     r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
@@ -403,7 +393,7 @@ def _without_fence(text: str) -> str | None:
     """What is in a block that is the whole text; the text when it has none; None for words around a block."""
     text = text.replace("\r\n", "\n")
     rows = text.strip().split("\n")
-    fences = [number for number, row in enumerate(rows) if _CODE_FENCE.match(row)]
+    fences = [number for number, row in enumerate(rows) if _FENCE.match(row)]
     if not fences:
         return text
     return "\n".join(rows[1:-1]) if fences == [0, len(rows) - 1] else None
@@ -417,7 +407,6 @@ def _indented(code: str, lines: str) -> str:
     if not indent or rows[0][:1].isspace():
         return code
     others = [row for row in rows[1:] if row.strip()]
-    only_first = bool(others) and all(row.startswith(indent) for row in others)
-    return "\n".join(
-        f"{indent}{row}" if row.strip() and (number == 0 or not only_first) else row for number, row in enumerate(rows)
-    )
+    if others and all(row.startswith(indent) for row in others):
+        return f"{indent}{code}"
+    return "\n".join(f"{indent}{row}" if row.strip() else row for row in rows)

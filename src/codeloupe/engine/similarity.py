@@ -1,7 +1,6 @@
-"""Whether two findings are one defect, by what they say and by the code they say it of.
+"""Whether two findings are one defect, by the code they are about and by words: stems, names, and kinds of defects.
 
-What models and analysers say is compared by words: stems, names of code, and the kinds of defects that
-`vocabulary.toml` knows, each with the ways to say it.
+`vocabulary.toml` has those kinds, each with the ways to say it.
 """
 
 from __future__ import annotations
@@ -352,7 +351,7 @@ def likeness_of_meaning(one: Profile, other: Profile) -> float:
     # Two titles with nearly the same words, and not only those of the code.
     spoken = frozenset(one.title.spoken), frozenset(other.title.spoken)
     is_same = bool(spoken[0] & spoken[1] - one.code.words - other.code.words) and _share(*spoken) >= _MUCH_SAID
-    if is_same and not (one.title.kinds and other.title.kinds and one.title.kinds.isdisjoint(other.title.kinds)):
+    if is_same and (one.title.kinds & other.title.kinds or not (one.title.kinds and other.title.kinds)):
         return _SAME_KIND
     found = _likeness_at_one_place(one, other)
     return found if found >= SAME or not _is_reworded(one, other) else SAME
@@ -384,8 +383,7 @@ def are_nearly_identical(one: Profile, other: Profile) -> bool:
 def gap(one: Finding, other: Finding) -> int:
     """How many lines lie from the evidence of one to that of the other; 0 or less when they share a line.
 
-    The same line further down is another place: a defect that was pasted is there twice. What has no place may be
-    anywhere. What a reviewer calls the end may lie far after the last line that it quotes.
+    What has no place may be anywhere. What a reviewer calls the end may lie far after the last line that it quotes.
     """
     if one.line_start is None or other.line_start is None:
         return 0
@@ -474,7 +472,7 @@ def _names_differ(one: Profile, other: Profile) -> bool:
 
 
 def _part_said(title: frozenset[str], shared: frozenset[str]) -> float:
-    return len(title & shared) / len(title) if title else 0.0
+    return len(title & shared) / max(len(title), 1)
 
 
 def _share(one: frozenset[str], other: frozenset[str]) -> float:

@@ -30,11 +30,9 @@ _log = logging.getLogger(__name__)
 
 
 class VerifyOptions(Struct, frozen=True, kw_only=True):
-    """What is verified, and how."""
+    """How it is asked."""
 
-    at_least: Severity = Severity.HIGH
     calls: CallOptions = CallOptions()
-    calls_at_once: int = 64
 
 
 class AgentVerifier:
@@ -48,17 +46,17 @@ class AgentVerifier:
         options: VerifyOptions = VerifyOptions(),  # noqa: B008 - frozen
         transcript: Transcript | None = None,
     ) -> None:
-        self._ask, self._limits, self._options, self._transcript = ask, limits, options, transcript
+        self._ask, self._limits, self._calls, self._transcript = ask, limits, options.calls, transcript
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """All the findings, in order. Only claims that count, are severe enough and not settled are asked about."""
         started = time.monotonic()
-        asker = Asker(self._ask, task, limits=self._limits, calls=self._options.calls, transcript=self._transcript)
+        asker = Asker(self._ask, task, limits=self._limits, calls=self._calls, transcript=self._transcript)
         run = _Run(asker, emit, findings)
-        wanted = [index for index, finding in enumerate(findings) if _is_wanted(finding, self._options.at_least)]
+        wanted = [index for index, finding in enumerate(findings) if _is_wanted(finding)]
         if wanted:
             emit(StageStarted("verifying", f"{len(wanted)} finding{'' if len(wanted) == 1 else 's'}"))
-        await for_each(wanted, run.verify, at_once=self._options.calls_at_once)
+        await for_each(wanted, run.verify, at_once=64)
         usage = replace(asker.usage, duration_seconds=time.monotonic() - started)
         return ReviewerOutcome(findings=tuple(run.findings), errors=tuple(filter(None, run.errors)), usage=usage)
 
@@ -66,25 +64,25 @@ class AgentVerifier:
 class AbsentVerifier:
     """A verifier that is wanted and cannot be had: says so once there is something to verify."""
 
-    def __init__(self, why: str, *, options: VerifyOptions = VerifyOptions()) -> None:  # noqa: B008 - frozen
-        self._why, self._options = why, options
+    def __init__(self, why: str) -> None:
+        self._why = why
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:  # noqa: ARG002 - as every verifier
         """All the findings as they are, and in `errors` that they are not verified."""
-        wanted = sum(_is_wanted(finding, self._options.at_least) for finding in findings)
+        wanted = sum(map(_is_wanted, findings))
         if not wanted:
             return ReviewerOutcome(findings=tuple(findings))
         which = "1 finding" if wanted == 1 else f"{wanted:,} findings"
-        message = f"{which} of {self._options.at_least.label} or above could not be verified: {self._why}"
+        message = f"{which} of high or above could not be verified: {self._why}"
         warn(message, emit)
         return ReviewerOutcome(findings=tuple(findings), errors=(ReviewError(NOT_VERIFIED, message),))
 
 
-def _is_wanted(finding: Finding, at_least: Severity) -> bool:
+def _is_wanted(finding: Finding) -> bool:
     # What was verified in an earlier review and carried over is not asked about again, unless it keeps it from passing.
     is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN and finding.anchored
     is_claim = finding.source is not Source.ANALYSER
-    return is_claim and finding.is_open and finding.severity.at_least(at_least) and not is_known
+    return is_claim and finding.is_open and finding.severity.at_least(Severity.HIGH) and not is_known
 
 
 class _Run:

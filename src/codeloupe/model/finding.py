@@ -52,9 +52,8 @@ class Severity(Enum):
         """
         if isinstance(text, Severity):
             return text
-        if isinstance(text, bool) or not isinstance(text, (int, str)):
-            raise ValueError(f"not a severity: {text!r}")
-        word = str(text).strip().strip("[]").strip().lower()
+        is_word = isinstance(text, (int, str)) and not isinstance(text, bool)
+        word = str(text).strip().strip("[]").strip().lower() if is_word else ""
         if numbered := re.fullmatch(r"p?\s*([0-3])", word):
             return cls(int(numbered[1]))
         name = {"error": "high", "warning": "medium", "suggestion": "low", "info": "low"}.get(word, word)
@@ -133,8 +132,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     @property
     def is_open(self) -> bool:
         """Whether it still counts towards the verdict."""
-        counting = (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
-        return self.suppression is None and self.status in counting
+        closed = (FindingStatus.FIXED, FindingStatus.REFUTED, FindingStatus.DISMISSED)
+        return self.suppression is None and self.status not in closed
 
     @property
     def claimed_severity(self) -> Severity:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct
 
@@ -62,7 +61,7 @@ class SweepRecord(_Saved, frozen=True, kw_only=True):
 
     def record_of(self, review: Review) -> ReviewRecord:
         """The record of one of its reviews."""
-        shared: dict[str, Any] = {name: getattr(self, name) for name in _Saved.__struct_fields__ if name != "problems"}
+        shared = {name: getattr(self, name) for name in _Saved.__struct_fields__ if name != "problems"}
         return ReviewRecord(review=review, sweep_id=self.sweep.sweep_id, **shared)
 
 

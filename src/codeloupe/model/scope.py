@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from enum import Enum
 
 from msgspec import Struct
 
@@ -99,15 +97,6 @@ class PushedRange(Struct, frozen=True):
     commits: tuple[str, ...] = ()
 
 
-class Wildcard(Enum):
-    """What fits a run of characters, or one."""
-
-    FOLDERS = "**/"
-    ANYTHING = "**"
-    WITHIN = "*"
-    ONE = "?"
-
-
 class OneOf(Struct, frozen=True):
     """One character out of some ranges, both ends included, or with `negated` one outside of them; never a slash."""
 
@@ -115,26 +104,28 @@ class OneOf(Struct, frozen=True):
     negated: bool = False
 
 
-Piece = str | Wildcard | OneOf
+Piece = str | OneOf
 # Right after the opening bracket, a closing one is a character like others.
 _PIECE = re.compile(r"(?:\A|(?<=/))\*\*/|\*\*|[*?]|\[[!^]?+[^/][^/\]]*+\]|.", re.DOTALL)
 
 
-class PathPattern(Struct, frozen=True):
+def parse_pattern(text: str) -> tuple[list[Piece], bool]:
     """A pattern as in .gitignore: its pieces, and whether it is tied to the root; one that is not fits at any depth.
 
     `*` and `?` stay within a folder, `**` does not, and `**/` where a folder could begin is any number of folders.
     There is no escape: a backslash is itself, and so is a bracket that is not closed before the next slash.
     """
-
-    pieces: tuple[Piece, ...]
-    anchored: bool
-
-
-def parse_pattern(text: str) -> PathPattern:
-    """The pattern that a text means; every text means one. Takes time linear in the text."""
     body = text.rstrip("/")
-    return PathPattern(tuple(_pieces(body.removeprefix("/"))), anchored="/" in body)
+    pieces: list[Piece] = []
+    for piece in _PIECE.findall(body.removeprefix("/")):
+        if len(piece) > 1 and piece.startswith("["):
+            negated = piece[1] in "!^"
+            # Two ends with a dash between them, or one character.
+            members = re.findall(r"(.)(?:-(.))?", piece[2 if negated else 1 : -1], re.DOTALL)
+            pieces.append(OneOf(tuple((low, high or low) for low, high in members), negated))
+        else:
+            pieces.append(piece)
+    return pieces, "/" in body
 
 
 def check_pattern(text: str) -> str | None:
@@ -145,18 +136,6 @@ def check_pattern(text: str) -> str | None:
     wrong = next((folder for folder in folders if folder in ("", ".", "..")), None)
     if wrong is not None:
         return f"it has {f'`{wrong}`' if wrong else 'nothing'} where a path has the name of a folder or file"
-    ranges = (ends for piece in parse_pattern(text).pieces if isinstance(piece, OneOf) for ends in piece.ranges)
+    ranges = (ends for piece in parse_pattern(text)[0] if isinstance(piece, OneOf) for ends in piece.ranges)
     backward = next((f"{low!r} to {high!r}" for low, high in ranges if low > high), None)
     return None if backward is None else f"its range from {backward} runs backwards"
-
-
-def _pieces(body: str) -> Iterator[Piece]:
-    for match in _PIECE.finditer(body):
-        piece = match[0]
-        if len(piece) > 1 and piece.startswith("["):
-            negated = piece[1] in "!^"
-            # Two ends with a dash between them, or one character.
-            members = re.findall(r"(.)(?:-(.))?", piece[2 if negated else 1 : -1], re.DOTALL)
-            yield OneOf(tuple((low, high or low) for low, high in members), negated)
-        else:
-            yield Wildcard(piece) if piece[0] in "*?" else piece

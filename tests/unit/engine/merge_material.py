@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -14,8 +13,7 @@ from codeloupe.model.finding import Finding, Severity
 _PAIRS = Path(__file__).with_name("merge_pairs.yaml")
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two findings, and whether they tell of one defect."""
 
     one: Finding

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine import code_text as suppression_syntax
-from codeloupe.engine.code_text import Comment, comments_in, syntax_of
-from tests.unit.engine.samples import crossed, each_row
+from codeloupe.engine import code_text
+from codeloupe.engine.code_text import comments_in, syntax_of
+from tests.rows import each
 
 
 def texts(path: str, line: str) -> list[str]:
@@ -76,35 +76,25 @@ def test_comments_are_told_from_strings_and_other_signs() -> None:
     assert texts("a.unheard", "it's fine # here") == ["here"]
 
 
-def test_a_comment_knows_whether_it_is_alone_on_its_line() -> None:
-    # A comment knows whether it is alone.
-    def check(line: str, alone: bool | None) -> None:
-        assert [comment.alone for comment in comments_in(line, syntax_of("a.py"))] == ([] if alone is None else [alone])
-
-    each_row([("  # x", True), ("y  # x", False), ("", None)], check)
-    # Code on either side is company.
-    assert list(comments_in("/* x */ y", syntax_of("a.js"))) == [Comment(" x ", alone=False)]
-    assert list(comments_in("  /* x */  \r", syntax_of("a.js"))) == [Comment(" x ", alone=True)]
-    assert list(comments_in("  {/* x */}", syntax_of("a.jsx"))) == [Comment(" x ", alone=True)]
-    assert list(comments_in("f(/* x */)", syntax_of("a.js"))) == [Comment(" x ", alone=False)]
-    assert [comment.alone for comment in comments_in("y /* a */ /* b */", syntax_of("a.js"))] == [False, False]
+@each(
+    ("path", "line", "alone"),
+    [
+        *(("a.py", line, [alone]) for line, alone in (("  # x", True), ("y  # x", False))),
+        *(("a.js", line, [False]) for line in ("/* x */ y", "f(/* x */)")),
+        *(("a.jsx", line, [True]) for line in ("  /* x */  \r", "  {/* x */}")),
+        ("a.js", "y /* a */ /* b */", [False, False]),
+    ],
+)
+def test_a_comment_knows_whether_it_is_alone_on_its_line(path: str, line: str, alone: list[bool]) -> None:
+    assert [comment.alone for comment in comments_in(line, syntax_of(path))] == alone
 
 
 @pytest.mark.no_cover
-def test_a_line_of_nothing_but_signs_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(path: str, piece: str) -> None:
-        line = piece * (100_000 // len(piece))
-        assert list(comments_in(line, syntax_of(path))) == []
-        # As long as no real line is read: to go through it for each sign would not end within the time limit of a test.
-        with monkeypatch.context() as patched:
-            patched.setattr(suppression_syntax, "_LONGEST_LINE", len(line))
-            comments = list(comments_in(line, syntax_of(path)))
-        assert sum(len(comment.text) for comment in comments) <= len(line)
-
-    each_row(
-        crossed(
-            ["a.py", "a.js", "a.unheard", "a.html"],
-            ["'", "\\'", '"\\', "/*", "/**/", "#", "rem ", "`'\"", "<!--", "{#", "'\\'/*x*/"],
-        ),
-        check,
-    )
+@each("path", ["a.py", "a.js", "a.unheard", "a.html"])
+@each("piece", ["'", "\\'", '"\\', "/*", "/**/", "#", "rem ", "`'\"", "<!--", "{#", "'\\'/*x*/"])
+def test_a_line_of_nothing_but_signs_is_read_once(path: str, piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = piece * (100_000 // len(piece))
+    assert list(comments_in(line, syntax_of(path))) == []
+    # As long as no real line is read: to go through it for each sign would not end within the time limit of a test.
+    monkeypatch.setattr(code_text, "_LONGEST_LINE", len(line))
+    assert sum(len(comment.text) for comment in comments_in(line, syntax_of(path))) <= len(line)

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from codeloupe.engine.history import changed_policy, find_entry, find_review, judged, judged_sweep
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
 from codeloupe.model.review import Policy, Verdict
+from codeloupe.model.sweep import CommitReview
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from tests.rows import each
@@ -68,20 +69,15 @@ def test_last_is_the_newest_of_this_repository(history: SqliteHistory) -> None:
 
 
 def test_a_beginning_of_several_ids_lists_them_unless_it_is_one_itself(history: SqliteHistory) -> None:
-    error = complaint(history, "abcd")
-    assert isinstance(error, UsageError)
-    assert "'abcd' is the beginning of several ids" in error.message
-    assert all(identifier(number)[:12] in error.message for number in (0xABCD0001, 0xABCD0002))
     # Of many some, each on one line.
     scope = record(1).review.scope
     hostile = type(scope)(scope.kind, None, None, "one\ntwo\r\nthree" + "x" * 500)
     for number in range(30):
         history.save(record(0xABCD0100 + number, scope=hostile))
-    message = complaint(history, "abcd").message
-    assert message.count("\n") == 9
-    assert message.endswith("and more")
-    assert "one two three" in message
-    assert max(map(len, message.split("\n"))) < 130
+    lines = complaint(history, "abcd").message.split("\n")
+    assert (lines[0], len(lines), lines[-1]) == ("'abcd' is the beginning of several ids:", 10, "  and more")
+    assert all("one two three" in line and line.startswith("  abcd01") for line in lines[1:-1])
+    assert max(map(len, lines)) < 130
     history.save(record(1, review_id="abcd"))
     assert find_entry(history, "abcd", here=here).entry_id == "abcd"
 
@@ -97,16 +93,13 @@ def test_what_names_no_entry_is_told_with_a_way_on(history: SqliteHistory) -> No
         assert "at least 4 characters" in complaint(history, word).message
 
 
-def test_an_empty_history_says_how_to_make_the_first_entry(empty: SqliteHistory) -> None:
+def test_an_empty_history_says_how_to_make_the_first_entry_and_a_sweep_is_not_one_review(empty: SqliteHistory) -> None:
     for word in ("last", "ffff"):
         assert "codeloupe review" in complaint(empty, word).hint
-
-
-def test_a_sweep_is_not_one_review(history: SqliteHistory) -> None:
-    history.save_sweep(sweep_record(0xBBBB0001, commit_review(1)))
+    empty.save_sweep(sweep_record(0xBBBB0001, commit_review(1)))
     with pytest.raises(UsageError, match="is a sweep of 1 commits, not one review"):
-        find_review(history, "bbbb", here=here)
-    assert find_review(history, identifier(1001), here=here).sweep_id == identifier(0xBBBB0001)
+        find_review(empty, "bbbb", here=here)
+    assert find_review(empty, identifier(1001), here=here).sweep_id == identifier(0xBBBB0001)
 
 
 def test_what_cannot_be_read_is_passed_over_or_an_error(
@@ -180,13 +173,13 @@ def test_what_could_decide_and_was_not_kept_is_an_error_and_never_a_pass() -> No
 
 
 def test_a_gap_stays_a_gap_unless_it_may_pass() -> None:
+    policy = changed_policy(Policy(), fail_on=Severity.CRITICAL, min_severity=None)
+    assert policy == Policy(fail_on=Severity.CRITICAL)
     gap = saved(complete=False, exit_code=3)
-    assert judged(gap, Policy(fail_on=Severity.CRITICAL)).exit_code == 3
-    accepted = judged(gap, Policy(fail_on=Severity.CRITICAL, pass_when_incomplete=True))
+    assert judged(gap, policy).exit_code == 3
+    accepted = judged(gap, changed_policy(policy, pass_when_incomplete=True))
     assert (accepted.exit_code, accepted.complete) == (0, False)
-
-
-def test_what_cannot_be_read_makes_it_incomplete_by_any_policy() -> None:
+    # What cannot be read makes it incomplete by any policy.
     damaged = replace(saved(), problems=("finding 1 cannot be read",))
     damaged = replace(damaged, review=replace(damaged.review, findings=()))
     for policy in (damaged.review.policy, Policy(fail_on=LOW)):
@@ -195,37 +188,18 @@ def test_what_cannot_be_read_makes_it_incomplete_by_any_policy() -> None:
         assert "could not review everything" in review.summary
 
 
-def test_what_was_refuted_does_not_block_by_any_policy() -> None:
-    refuted = record(1, named("h", severity=Severity.CRITICAL, status=FindingStatus.REFUTED))
-    assert judged(refuted, Policy(fail_on=LOW)).exit_code == 0
+CLEAN, BLOCKING = commit_review(1), commit_review(2, named("h", severity=HIGH))
+FAILED = commit_review(3, review=None, verdict=None, score=None, failure="timeout")
 
 
-def test_only_what_is_given_is_changed() -> None:
-    policy = Policy(fail_on=MEDIUM, min_severity=HIGH, pass_when_incomplete=True)
-    changes: list[dict[str, Any]] = [{}, {"fail_on": LOW}, {"min_severity": LOW}, {"pass_when_incomplete": False}]
-    for change in changes:
-        assert changed_policy(policy, **change) == replace(policy, **change)
+def test_a_sweep_ends_as_it_ended_or_as_it_is_asked() -> None:
+    def code(*commits: CommitReview, missing: dict[str, Any] | None = None, **asked: bool) -> int:
+        return judged_sweep(sweep_record(1, *commits, **(missing or {})), **asked).exit_code
 
-
-class TestSweep:
-    CLEAN = commit_review(1)
-    GRAVE = commit_review(2, named("h", severity=HIGH))
-
-    def test_it_ends_as_it_ended_and_strictly_by_its_findings(self) -> None:
-        saved = sweep_record(1, self.CLEAN, self.GRAVE)
-        assert judged_sweep(saved).exit_code == 0
-        assert judged_sweep(saved, strict=True).exit_code == 1
-        assert judged_sweep(sweep_record(1, self.CLEAN), strict=True).exit_code == 0
-
-    @each("change", [{"finished": False}, {"problems": ("a commit cannot be read",)}])
-    @each("strict", [False, True])
-    def test_what_is_missing_of_it_never_passes_by_itself(self, change: dict[str, Any], *, strict: bool) -> None:
-        saved = sweep_record(1, self.CLEAN, **change)
-        assert judged_sweep(saved, strict=strict).exit_code == 3
-        assert judged_sweep(saved, strict=strict, pass_when_incomplete=True).exit_code == 0
-
-    def test_a_commit_that_could_not_be_reviewed_is_as_it_was_judged_or_as_it_is_asked(self) -> None:
-        failed = commit_review(3, review=None, verdict=None, score=None, failure="timeout")
-        passed = sweep_record(1, failed)
-        assert judged_sweep(passed).exit_code == 0
-        assert judged_sweep(passed, pass_when_incomplete=False).exit_code == 3
+    assert [code(CLEAN, BLOCKING), code(CLEAN, BLOCKING, strict=True), code(CLEAN, strict=True)] == [0, 1, 0]
+    assert [code(FAILED), code(FAILED, pass_when_incomplete=False)] == [0, 3]
+    # What is missing of it never passes by itself.
+    for missing in ({"finished": False}, {"problems": ("a commit cannot be read",)}):
+        for strict in (False, True):
+            assert code(CLEAN, missing=missing, strict=strict) == 3
+            assert code(CLEAN, missing=missing, strict=strict, pass_when_incomplete=True) == 0

@@ -23,8 +23,7 @@ FILE = FileChange("a.py", "a.py", FileStatus.MODIFIED, "100644", "100644", hunks
 def reviewed(
     task: ReviewTask, look: tuple[frozenset[str], tuple[Finding, ...]], agent: ScriptedAgent
 ) -> ReviewerOutcome:
-    reviewer = IncrementalReviewer(make_reviewer(agent), *look)
-    return asyncio.run(reviewer.review(task, lambda _event: None))
+    return asyncio.run(IncrementalReviewer(make_reviewer(agent), *look).review(task, lambda _event: None))
 
 
 def about(name: str, number: int = 3) -> Finding:
@@ -115,31 +114,24 @@ def test_only_what_is_new_is_asked_about_and_the_rest_is_carried_over(tmp_path: 
 
 
 def test_what_is_carried_over_keeps_its_state_and_what_is_gone_is_not_carried(tmp_path: Path) -> None:
-    task = make_task(tmp_path, named(["a.py"]))
+    task = make_task(tmp_path, named(["a.py", "b.py"]))
     refuted = replace(about("a.py"), status=FindingStatus.REFUTED, verification="refuted: guarded")
     gone = replace(about("a.py", 5), evidence="this_is_not_there_any_more()")
-    look = (digests(task.files), (refuted, gone))
     agent = ScriptedAgent([answer()])
-    outcome = reviewed(task, look, agent)
+    outcome = reviewed(task, (digests(task.files), (refuted, gone)), agent)
     assert (agent.requests, outcome.findings) == ((), (refuted,))
-
-
-def test_one_without_a_place_is_carried_unless_its_whole_file_is_asked_about(tmp_path: Path) -> None:
-    task = make_task(tmp_path, named(["a.py", "b.py"]))
+    # One without a place is carried unless its whole file is asked about.
     vague = replace(about("a.py"), anchored=False)
-    agent = ScriptedAgent([answer()])
     assert reviewed(task, (digests(task.files[:1]), (vague,)), agent).findings == (vague,)
     assert reviewed(task, (digests(task.files[1:]), (vague,)), agent).findings == ()
 
 
-def test_lines_that_stand_twice_keep_their_order_when_they_move(tmp_path: Path) -> None:
+def test_where_an_earlier_finding_is_now(tmp_path: Path) -> None:
+    # Lines that are there twice keep their order when they move.
     same = "risky_call(argument)\n"
     task = make_task(tmp_path, {"a.py": same + "\n" * 39 + same})
     old = [replace(finding(line=line, evidence=same.strip()), fingerprint=str(line)) for line in (41, 81)]
     assert [one.line_start for one in PlacesOfNow(task).placed(old)] == [1, 41]
-
-
-def test_a_finding_in_a_deleted_file_is_touched_by_its_old_lines() -> None:
+    # A finding in a deleted file is touched by its old lines.
     deleted = FileChange("a.py", None, FileStatus.DELETED, hunks=(Hunk(1, 9, 0, 0, b"-x\n" * 9, deleted=9),))
-    assert is_touched(finding(line=5), [deleted])
-    assert not is_touched(finding(line=50), [deleted])
+    assert [is_touched(finding(line=line), [deleted]) for line in (5, 50)] == [True, False]

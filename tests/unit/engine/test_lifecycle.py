@@ -42,49 +42,40 @@ def became(old: Finding, new: Finding) -> FindingStatus:
 
 
 class TestFoundAgain:
-    @each(("before", "now"), [(NEW, OPEN), (OPEN, OPEN), (REGRESSED, OPEN), (FIXED, REGRESSED), (DISMISSED, DISMISSED)])
-    def test_it_goes_on_from_what_it_was(self, before: FindingStatus, now: FindingStatus) -> None:
-        assert became(replace(LEAK, status=before), LEAK) is now
-
-    def test_it_stays_refuted_until_an_attempt_to_refute_it_fails(self) -> None:
+    def test_it_goes_on_from_what_it_was_and_stays_refuted_until_an_attempt_to_refute_it_fails(self) -> None:
+        for now, befores in ((OPEN, (NEW, OPEN, REGRESSED)), (REGRESSED, (FIXED,)), (DISMISSED, (DISMISSED,))):
+            assert {became(replace(LEAK, status=before), LEAK) for before in befores} == {now}
         refuted = replace(LEAK, status=REFUTED, verification="the caller closes it")
         (again,) = rounds(named(refuted), named(LEAK)).seen
         assert (again.status, again.verification) == (REFUTED, "the caller closes it")
         assert became(refuted, replace(LEAK, verification="no caller closes it")) is OPEN
 
-    @each("status", [REFUTED, DISMISSED])
-    @each("before", [NEW, FIXED, OPEN])
-    def test_what_this_round_sets_aside_stays_so(self, status: FindingStatus, before: FindingStatus) -> None:
-        assert became(replace(LEAK, status=before), replace(LEAK, status=status)) is status
-        (alone,) = rounds((), named(replace(LEAK, status=status))).seen
-        assert alone.status is status
+    def test_what_this_round_sets_aside_stays_so(self) -> None:
+        for status in (REFUTED, DISMISSED):
+            for before in (NEW, FIXED, OPEN):
+                assert became(replace(LEAK, status=before), replace(LEAK, status=status)) is status
+            (alone,) = rounds((), named(replace(LEAK, status=status))).seen
+            assert alone.status is status
 
     def test_it_has_the_words_of_now_and_the_fingerprint_of_before(self) -> None:
-        old = replace(LEAK, fingerprint="kept")
-        (again,) = rounds([old], named(replace(LEAK, line_start=50, line_end=50, body="new words"))).seen
-        assert (again.fingerprint, again.body, again.line_start, again.status) == ("kept", "new words", 50, OPEN)
-
-    def test_other_words_a_longer_quote_or_another_category_do_not_make_it_new(self) -> None:
-        reworded = replace(
-            LEAK,
-            title="open() without a context manager",
-            body="Nothing closes the file.",
-            category="security",
-            evidence="prefix = compute_the_whole_prefix(path)\nhandle = open(path)",
-            line_end=6,
-        )
-        assert named(reworded)[0].fingerprint != named(LEAK)[0].fingerprint
-        assert became(LEAK, reworded) is OPEN
+        # Neither another place, other words, a longer quote nor another category make it new.
+        quote = "prefix = compute_the_whole_prefix(path)\nhandle = open(path)"
+        moved = replace(LEAK, line_start=50, line_end=51, category="security", evidence=quote)
+        [reworded] = named(replace(moved, title="open() without a context manager", body="Nothing closes the file."))
+        [old] = named(LEAK)
+        assert reworded.fingerprint != old.fingerprint
+        assert rounds([old], [reworded]).seen == (replace(reworded, fingerprint=old.fingerprint, status=OPEN),)
 
     def test_in_a_renamed_file_it_is_the_same_and_a_copy_is_new_under_a_name_of_its_own(self) -> None:
         moved = named(replace(LEAK, file="new.py"))
         assert [found.status for found in everything(rounds(named(LEAK), moved, there=False))] == [OPEN]
-        first = rounds(named(LEAK), named(replace(LEAK, file="copy.py")))
-        assert [(found.file, found.status) for found in everything(first)] == [("copy.py", NEW), ("a.py", OPEN)]
-        assert len({found.fingerprint for found in everything(first)}) == 2
-        second = rounds(everything(first), named(replace(LEAK, file="copy.py")))
-        assert [(found.file, found.status) for found in everything(second)] == [("copy.py", OPEN), ("a.py", OPEN)]
-        assert {found.fingerprint for found in everything(second)} == {found.fingerprint for found in everything(first)}
+        first = everything(rounds(named(LEAK), named(replace(LEAK, file="copy.py"))))
+        assert [(found.file, found.status) for found in first] == [("copy.py", NEW), ("a.py", OPEN)]
+        assert len({found.fingerprint for found in first}) == 2
+        second = everything(rounds(first, named(replace(LEAK, file="copy.py"))))
+        assert [(one.file, one.status, one.fingerprint) for one in second] == [
+            (one.file, OPEN, one.fingerprint) for one in first
+        ]
 
     def test_of_two_on_one_line_each_is_known_by_what_it_says(self) -> None:
         code = "resp = requests.get(url)"
@@ -106,51 +97,46 @@ class TestFoundAgain:
         }
 
 
-class TestNotFoundAgain:
-    @each("status", list(FindingStatus))
-    def test_it_is_fixed_only_when_that_is_known_and_what_was_closed_stays_as_it_was(
-        self, status: FindingStatus
-    ) -> None:
-        before = named(replace(LEAK, status=status))
-        for fixed, now in ((False, OPEN), (True, FIXED)):
-            result = rounds(before, (), there=False, fixed=fixed)
-            assert result.seen == ()
-            assert [found.status for found in result.unseen] == [now if before[0].is_open else status]
-
-    def test_it_is_not_taken_for_another_defect_on_its_line(self) -> None:
-        other = replace(LEAK, title="Missing encoding", body="UTF-8 files break on Windows.", fingerprint="other")
-        result = rounds(named(LEAK), [other], fixed=True)
-        assert [(found.title, found.status) for found in everything(result)] == [
-            ("Missing encoding", NEW),
-            ("File handle is never closed", FIXED),
-        ]
+@each("status", list(FindingStatus))
+def test_what_is_not_found_again_is_fixed_only_when_that_is_known_and_what_was_closed_stays_as_it_was(
+    status: FindingStatus,
+) -> None:
+    before = named(replace(LEAK, status=status))
+    for fixed, now in ((False, OPEN), (True, FIXED)):
+        result = rounds(before, (), there=False, fixed=fixed)
+        assert (result.seen, [one.status for one in result.unseen]) == ((), [now if before[0].is_open else status])
 
 
-class TestTheRound:
-    def test_nothing_is_lost(self) -> None:
-        result = rounds(named(LEAK), named(RACE))
-        assert {found.title: found.status for found in everything(result)} == {LEAK.title: OPEN, RACE.title: NEW}
-        assert rounds((), ()) == Rounds()
-        # Nor is one without a fingerprint.
-        assert [found.status for found in rounds([LEAK], [LEAK, RACE]).seen] == [OPEN, NEW]
+def test_in_a_round_nothing_is_lost_or_taken_for_another_defect_on_its_line() -> None:
+    result = rounds(named(LEAK), named(RACE))
+    assert {found.title: found.status for found in everything(result)} == {LEAK.title: OPEN, RACE.title: NEW}
+    assert rounds((), ()) == Rounds()
+    other = replace(LEAK, title="Missing encoding", body="UTF-8 files break on Windows.", fingerprint="other")
+    assert [one.status for one in everything(rounds(named(LEAK), [other], fixed=True))] == [NEW, FIXED]
+    # Nor is one without a fingerprint.
+    assert [found.status for found in rounds([LEAK], [LEAK, RACE]).seen] == [OPEN, NEW]
 
-    def test_it_has_converged_when_nothing_new_could_block(self) -> None:
-        old, low = named(LEAK, replace(RACE, severity=Severity.LOW))
-        assert converged(rounds([old], [old]).seen, Severity.HIGH)
-        assert converged(rounds([old], [old, low]).seen, Severity.HIGH)
-        assert not converged(rounds([old], [old, low]).seen, Severity.LOW)
-        assert not converged(rounds((), [old]).seen, Severity.HIGH)
-        assert not converged(rounds([replace(old, status=FIXED)], [old]).seen, Severity.HIGH)
-        assert converged(rounds((), [replace(old, anchored=False)]).seen, Severity.HIGH)
-        assert converged(rounds((), [replace(old, status=REFUTED)]).seen, Severity.HIGH)
-        assert converged(rounds([old], ()).seen, Severity.HIGH)
 
-    @pytest.mark.no_cover  # counting lines would take several times as long as running them
-    def test_a_long_history_on_one_line_takes_no_long_time(self) -> None:
-        before = named(*(replace(LEAK, title=f"Defect number {number}") for number in range(800)))
-        result = rounds(before, before)
-        assert [found.status for found in result.seen] == [OPEN] * 800
-        assert result.unseen == ()
+def test_a_round_has_converged_when_nothing_new_could_block() -> None:
+    old, low = named(LEAK, replace(RACE, severity=Severity.LOW))
+    for before, now in (
+        ([old], [old]),
+        ([old], [old, low]),
+        ([], [replace(old, anchored=False)]),
+        ([], [replace(old, status=REFUTED)]),
+        ([old], []),
+    ):
+        assert converged(rounds(before, now).seen, Severity.HIGH)
+    assert not converged(rounds([old], [old, low]).seen, Severity.LOW)
+    assert not converged(rounds((), [old]).seen, Severity.HIGH)
+    assert not converged(rounds([replace(old, status=FIXED)], [old]).seen, Severity.HIGH)
+
+
+@pytest.mark.no_cover  # counting lines would take several times as long as running them
+def test_a_long_history_on_one_line_takes_no_long_time() -> None:
+    before = named(*(replace(LEAK, title=f"Defect number {number}") for number in range(800)))
+    result = rounds(before, before)
+    assert ([found.status for found in result.seen], result.unseen) == ([OPEN] * 800, ())
 
 
 LINE = "value_3 = compute('a.py', 3, 'some text to fill it')"
@@ -180,24 +166,17 @@ def test_what_is_found_is_new_or_open_or_was_fixed_before_and_came_back(tmp_path
     assert settled(EarlierRounds(fixed_before=frozenset), tmp_path, [known()]) == [REGRESSED]
 
 
-@each(
-    ("reviewers", "experts", "unreviewed"),
-    [
-        (("scripted",), None, NOBODY),
-        (("another",), None, NOBODY),
-        ((), None, NOBODY),
-        (("scripted",), frozenset({"documentation"}), NOBODY),
-        (("scripted",), None, frozenset({"a.py"})),
-    ],
-)
-def test_what_is_not_found_again_stays_open_whoever_looked_while_its_code_is_there(
-    tmp_path: Path, reviewers: tuple[str, ...], experts: frozenset[str] | None, unreviewed: frozenset[str]
-) -> None:
-    earlier = EarlierRounds(findings=(known(),), asked=asked(tmp_path, *reviewers, experts=experts))
-    assert settled(earlier, tmp_path, unreviewed=unreviewed) == [OPEN]
-
-
-def test_what_nobody_asked_about_is_fixed_when_its_code_is_gone(tmp_path: Path) -> None:
+def test_what_is_not_found_again_stays_open_whoever_looked_while_its_code_is_there(tmp_path: Path) -> None:
+    for reviewers, experts, unreviewed in (
+        (["scripted"], None, NOBODY),
+        (["another"], None, NOBODY),
+        ([], None, NOBODY),
+        (["scripted"], frozenset({"documentation"}), NOBODY),
+        (["scripted"], None, frozenset({"a.py"})),
+    ):
+        earlier = EarlierRounds(findings=(known(),), asked=asked(tmp_path, *reviewers, experts=experts))
+        assert settled(earlier, tmp_path, unreviewed=unreviewed) == [OPEN]
+    # What nobody asked about is fixed when its code is gone.
     gone = known(evidence="this_is_not_there_any_more()")
     assert settled(EarlierRounds(findings=(gone,), asked=()), tmp_path) == [FIXED]
 
@@ -212,21 +191,15 @@ def test_a_file_that_nobody_can_read_is_not_a_fixed_one(tmp_path: Path) -> None:
     assert settled(EarlierRounds(findings=(elsewhere,), asked=(), tree=tree), tmp_path) == [OPEN]
 
 
-def test_a_refutation_holds_for_unchanged_code_alone(tmp_path: Path) -> None:
+def test_a_refutation_holds_for_unchanged_code_alone_and_a_dismissal_until_it_is_taken_back(tmp_path: Path) -> None:
     files = make_task(tmp_path, {"a.py": source("a.py")}).files
     refuted = known(status=REFUTED, verification="refuted: guarded")
-    same = EarlierRounds(findings=(refuted,), unchanged=files)
-    assert settled(same, tmp_path, [known()]) == [REFUTED]
     changed = EarlierRounds(findings=(refuted,))
-    assert settled(changed, tmp_path, [known()]) == [OPEN]
-    assert settled(changed, tmp_path) == []
-
-
-def test_a_dismissal_holds_until_it_is_taken_back(tmp_path: Path) -> None:
-    one = known()
-    there = EarlierRounds(findings=(one,), dismissed=frozenset({one.fingerprint}))
-    assert settled(there, tmp_path, [one]) == [DISMISSED]
-    dismissed = replace(one, status=DISMISSED)
+    assert settled(replace(changed, unchanged=files), tmp_path, [known()]) == [REFUTED]
+    assert (settled(changed, tmp_path, [known()]), settled(changed, tmp_path)) == ([OPEN], [])
+    there = EarlierRounds(findings=(known(),), dismissed=frozenset({known().fingerprint}))
+    assert settled(there, tmp_path, [known()]) == [DISMISSED]
+    dismissed = known(status=DISMISSED)
     assert settled(EarlierRounds(findings=(dismissed,)), tmp_path, [dismissed]) == [OPEN]
 
 

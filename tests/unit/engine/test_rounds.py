@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.choose import ChosenReviewer
-from codeloupe.engine.history import opened_history
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
@@ -74,8 +73,6 @@ def of_file(review: Review, file: str) -> set[str]:
 
 
 def test_an_unchanged_branch_is_carried_over_and_still_blocks(reviewed: Work) -> None:
-    again = reviewed.review()
-    assert (reviewed.asked, states(again), again.complete, blocks(again)) == (0, BOTH_OPEN, True, True)
     # A review that had nothing to look at is passed over.
     reviewed.review(include=("README.md",))
     assert (states(reviewed.review()), reviewed.asked) == (BOTH_OPEN, 0)
@@ -86,18 +83,10 @@ def test_an_unchanged_branch_is_carried_over_and_still_blocks(reviewed: Work) ->
 
 
 def test_a_finding_stays_open_when_only_others_look(reviewed: Work) -> None:
-    alone = reviewed.review(offline_seat())
-    assert BOTH_OPEN.items() <= states(alone).items()
-    assert blocks(alone)
-    assert BOTH_OPEN.items() <= states(reviewed.review()).items()
-    assert BOTH_OPEN.items() <= states(reviewed.review(seat(Finder(overlooked={"a", "b"}), "another"))).items()
-
-
-def test_a_finding_of_an_analyser_stays_open_when_only_an_agent_looks(rounds: Work) -> None:
-    rounds.write("c.py", f"{SHELL}    eval(word)\n", commit=False)
-    exact = of_file(rounds.review(offline_seat()), "c.py")
-    second = states(rounds.review())
-    assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
+    others = seat(Finder(overlooked={"a", "b"}), "another")
+    for seats in ([offline_seat()], [], [others]):
+        review = reviewed.review(*seats)
+        assert (BOTH_OPEN.items() <= states(review).items(), blocks(review)) == (True, True)
 
 
 def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Work) -> None:
@@ -110,42 +99,24 @@ def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_n
     assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
 
 
-def test_a_finding_stays_open_when_another_checklist_is_asked(rounds: Work) -> None:
-    rounds.review(experts=("correctness",))
-    rounds.finder.overlooked = {"a", "b"}
-    assert states(rounds.review(experts=("documentation",))) == BOTH_OPEN
-    rounds.write("a.py", code("a").replace("step_7", "other_step"), commit=False)
-    assert states(rounds.review(experts=("documentation",))) == BOTH_OPEN
-    rounds.write("a.py", code("a").replace("step_7", "yet_another_step"), commit=False)
-    assert states(rounds.review(experts=("correctness",), fresh=True)) == {A: "fixed", B: "open"}
-
-
 def test_a_reverted_file_fixes_its_findings(reviewed: Work) -> None:
     reviewed.project.remove("a.py")
     reviewed.project.commit()
     assert states(reviewed.review()) == {A: "fixed", B: "open"}
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_finding_in_a_renamed_file_is_the_same_finding(rounds: Work, fails: bool) -> None:
+def test_a_finding_in_a_renamed_file_is_the_same_finding_also_where_its_unit_failed(rounds: Work) -> None:
     first = rounds.review()
     rounds.project.git("mv", "a.py", "moved.py")
     rounds.project.commit()
-    rounds.finder.failing = {"moved.py"} if fails else set()
-    second = rounds.review(effort=Effort.HIGH) if fails else rounds.review()
-    assert (states(second)[A], second.complete) == ("open", not fails)
-    if not fails:
-        assert states(second) == BOTH_OPEN
-        assert (the(second, A).file, the(second, A).fingerprint) == ("moved.py", the(first, A).fingerprint)
-
-
-def test_files_that_failed_are_asked_about_again(rounds: Work) -> None:
-    rounds.finder.failing = {"a.py"}
-    assert not rounds.review().complete
+    rounds.finder.failing = {"moved.py"}
+    failed = rounds.review(effort=Effort.HIGH)
+    assert (states(failed)[A], failed.complete) == ("open", False)
+    # Files that failed are asked about again.
     rounds.finder.failing = set()
     second = rounds.review()
-    assert second.complete
-    assert A in states(second)
+    assert (states(second), second.complete) == (BOTH_OPEN, True)
+    assert (the(second, A).file, the(second, A).fingerprint) == ("moved.py", the(first, A).fingerprint)
 
 
 def test_what_could_not_be_read_of_an_answer_is_told_again(rounds: Work) -> None:
@@ -153,39 +124,6 @@ def test_what_could_not_be_read_of_an_answer_is_told_again(rounds: Work) -> None
     for review in (rounds.review(), rounds.review()):
         assert [error.kind for error in review.errors] == ["dropped_finding", "invalid_answer"]
         assert not review.complete
-
-
-def test_the_same_hunk_a_second_time_in_a_file_is_asked_about(rounds: Work) -> None:
-    same = "def work(items):\n" + "    step = 1\n" * 4 + "    return bug_c(items)\n" + "    step = 1\n" * 4
-
-    def text(first: str, second: str) -> str:
-        parts = (*LINES[:10], "\n\n\n", first, "\n\n\n", *LINES[10:40], "\n\n\n", second, "\n\n\n", *LINES[40:])
-        return "".join(parts)
-
-    rounds.project.checkout("main")
-    rounds.write("twice.py", text("", ""))
-    rounds.project.checkout("twice", new=True)
-    rounds.write("twice.py", text(same, ""), commit=False)
-    rounds.review()
-    rounds.write("twice.py", text(same, same), commit=False)
-    second = rounds.review()
-    assert rounds.asked == 1
-    assert sorted(finding.status.value for finding in second.findings) == ["new", "open"]
-    third = rounds.review()
-    assert (rounds.asked, len(third.findings)) == (0, 2)
-    rounds.write("twice.py", "# a\n" * 36 + text(same, same), commit=False)
-    fourth = rounds.review()
-    assert len({finding.line_start for finding in fourth.findings if finding.status.value == "open"}) == 2
-
-
-def test_a_hunk_that_grew_together_with_its_neighbour_is_asked_about_again(rounds: Work) -> None:
-    parts = [*LINES[:20], "bug_c(1)\n", *LINES[20:40], "two = 2\n", *LINES[40:]]
-    rounds.write("old.py", "".join(parts), commit=False)
-    rounds.review()
-    parts[21:41] = [line.replace("=", "==") for line in LINES[20:40]]
-    rounds.write("old.py", "".join(parts), commit=False)
-    second = rounds.review()
-    assert (rounds.asked, states(second)) == (1, {**BOTH_OPEN, C: "open"})
 
 
 def test_several_reviewers_carry_a_finding_over_once(rounds: Work) -> None:
@@ -230,32 +168,27 @@ def test_what_a_comment_suppressed_counts_again_when_the_change_is_not_trusted(r
     assert rounds.review().exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
+def test_other_conditions_ask_again(reviewed: Work) -> None:
+    changes: list[dict[str, Any]] = [
         {"effort": Effort.LOW},
         {"passes": 2},
         {"experts": ("security",)},
         {"instructions": (PathInstruction(("*.py",), "Look twice."),)},
         {"context": "It must be fast."},
-        "a larger model",
-        "guidance",
-        "a mode",
-    ],
-)
-def test_other_conditions_ask_again(reviewed: Work, changed: dict[str, Any] | str) -> None:
-    if isinstance(changed, dict):
+        {},
+    ]
+    for changed in changes:
         again = reviewed.review(**changed)
-        assert again.usage.requests + again.usage.cached > 0
-        return
-    plain = seat(reviewed.finder)
-    if changed == "a larger model":
-        plain = replace(plain, info=replace(plain.info, model="larger"))
-    elif changed == "guidance":
-        reviewed.write("REVIEW.md", "Look at the names.\n")
-    else:
-        (reviewed.project.path / "a.py").chmod(0o755)
-    reviewed.review(plain)
+        assert again.usage.requests + again.usage.cached > 0, changed
+    larger = seat(reviewed.finder)
+    reviewed.review(replace(larger, info=replace(larger.info, model="larger")))
+    assert reviewed.asked == 1
+    # Guidance, and a mode of a file.
+    reviewed.write("REVIEW.md", "Look at the names.\n")
+    reviewed.review()
+    assert reviewed.asked == 1
+    (reviewed.project.path / "a.py").chmod(0o755)
+    reviewed.review()
     assert reviewed.asked == 1
 
 
@@ -272,28 +205,15 @@ def test_since_last_leaves_out_what_was_seen_and_says_what_is_open_there(reviewe
 
 
 def test_a_round_after_one_since_the_last_goes_on_from_the_last_whole_one(reviewed: Work) -> None:
+    reviewed.write("d.py", code("d"), commit=False)
+    assert states(reviewed.review(since_last=True)) == {"Fault d": "new"}
+    (reviewed.project.path / "d.py").unlink()
+    # A second one is about what neither saw.
     reviewed.write("c.py", code("c"), commit=False)
     assert states(reviewed.review(since_last=True)) == {C: "new"}
     reviewed.finder.overlooked = {"a", "b"}
     assert states(reviewed.review()) == {**BOTH_OPEN, C: "new"}
     assert states(reviewed.review()) == {**BOTH_OPEN, C: "open"}
-
-
-def test_since_the_last_twice_is_about_what_neither_saw(reviewed: Work) -> None:
-    reviewed.write("c.py", code("c"), commit=False)
-    reviewed.review(since_last=True)
-    reviewed.write("d.py", code("d"), commit=False)
-    assert states(reviewed.review(since_last=True)) == {"Fault d": "new"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"keep_history": False}, "no history is kept"), ({}, "there is no earlier review of this branch")],
-)
-def test_since_last_without_a_last_reviews_all_and_says_so(rounds: Work, settings: dict[str, Any], words: str) -> None:
-    review = rounds.review(since_last=True, **settings)
-    assert states(review) == {A: "new", B: "new"}
-    assert [words in note for note in rounds.notes] == [True]
 
 
 def test_what_was_committed_is_neither_fixed_nor_a_part_of_the_next_uncommitted_changes(rounds: Work) -> None:
@@ -313,22 +233,6 @@ def test_staged_changes_go_on_as_others_do(rounds: Work) -> None:
     assert states(rounds.review(scope=StagedScope())) == {C: "open"}
     rounds.project.git("add", "c.py")
     assert states(rounds.review(scope=StagedScope())) == {C: "fixed"}
-
-
-def test_an_older_version_that_comes_back_is_found_again(reviewed: Work) -> None:
-    reviewed.write("a.py", code("a").replace("bug_a", "fine"), commit=False)
-    assert states(reviewed.review()) == {A: "fixed", B: "open"}
-    reviewed.write("a.py", code("a"), commit=False)
-    assert states(reviewed.review()) == {A: "regressed", B: "open"}
-
-
-def test_without_its_history_a_branch_is_reviewed_whole(reviewed: Work) -> None:
-    with opened_history() as history:
-        path = history._database.path
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
-    again = reviewed.review()
-    assert (reviewed.asked, states(again)) == (1, {A: "new", B: "new"})
 
 
 def test_another_clone_with_other_work_on_the_same_branch_takes_nothing_away(reviewed: Work) -> None:
@@ -403,17 +307,14 @@ def test_a_finding_in_a_file_that_is_left_out_is_not_judged_and_not_forgotten(
 
 @pytest.mark.defect("T13")
 def test_of_a_narrowed_review_the_rest_is_judged(reviewed: Work) -> None:
+    # A finding in a file that is too large to be reviewed stays open.
+    reviewed.write("notes.md", "a note\n", commit=False)
+    assert states(reviewed.review(max_file_lines=1)) == BOTH_OPEN
     narrow = reviewed.review(exclude=("a.py",))
     assert (states(narrow), blocks(narrow)) == ({B: "open"}, True)
     reviewed.write("b.py", code("b").replace("bug_b", "fine"), commit=False)
     assert states(reviewed.review(exclude=("a.py",))) == {B: "fixed"}
     assert states(reviewed.review()) == {A: "open"}
-
-
-def test_a_finding_in_a_file_that_is_too_large_to_be_reviewed_stays_open(reviewed: Work) -> None:
-    reviewed.write("notes.md", "a note\n", commit=False)
-    assert states(reviewed.review(max_file_lines=1)) == BOTH_OPEN
-    assert states(reviewed.review()) == BOTH_OPEN
 
 
 @pytest.mark.defect("V12")
@@ -435,19 +336,12 @@ def test_what_a_round_with_a_wrong_base_found_does_not_count_with_the_right_one(
 
 
 @pytest.mark.defect("V12")
-@pytest.mark.parametrize(
-    "commands",
-    [
-        ["branch --move other-name"],
-        ["checkout --quiet -b next"],
-        ["checkout --quiet --detach"],
-        ["branch --move other-name", "commit --quiet --amend --message=words"],
-    ],
-)
-def test_rounds_follow_commits_and_not_the_name_of_a_branch(rounds: Work, commands: list[str]) -> None:
+@pytest.mark.parametrize("then", ["", "commit --quiet --amend --message=words"])
+@pytest.mark.parametrize("command", ["branch --move other", "checkout --quiet -b next", "checkout --quiet --detach"])
+def test_rounds_follow_commits_and_not_the_name_of_a_branch(rounds: Work, command: str, then: str) -> None:
     first = rounds.review()
-    for command in commands:
-        rounds.project.git(*command.split())
+    for words in filter(None, (command, then)):
+        rounds.project.git(*words.split())
     rounds.write("c.py", code("c"))
     second = rounds.review()
     assert states(second) == {**BOTH_OPEN, C: "new"}

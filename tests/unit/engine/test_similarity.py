@@ -16,8 +16,9 @@ from codeloupe.engine.lifecycle import Ground, compare
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.similarity import SAME, Profile, likeness, likeness_of_meaning
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from tests.unit.engine.merge_material import Pair, labelled_pairs
-from tests.unit.engine.samples import each_row, finding
+from tests.rows import each
+from tests.unit.engine.merge_material import labelled_pairs
+from tests.unit.engine.samples import finding
 
 SQL = 'query = f"SELECT * FROM users WHERE id = {user_id}"'
 
@@ -45,37 +46,19 @@ def test_the_labelled_pairs() -> None:
         assert likeness(one, other) == likeness(other, one)
 
 
-def test_the_labelled_pairs_words_alone_would_not_do() -> None:
-    """At every limit that joins as many duplicates, likeness of words joins many different defects as well."""
-    shares = [(shared_words(pair), pair.same) for pair in labelled_pairs()]
-    found = [share for share, same in shares if same]
-    limit = sorted(found)[len(found) // 8]
-    assert sum(share >= limit and not same for share, same in shares) > 20
-
-
-def shared_words(pair: Pair) -> float:
-    one, other = ({*f"{seen.title} {seen.body}".lower().split()} for seen in (pair.one, pair.other))
-    return len(one & other) / min(len(one), len(other))
-
-
 def test_one_defect() -> None:
-    # Seen by several has all their names and their number.
-    looks = ["claude_cli/security#1", "codex/all#1", "claude_cli/security#2"]
-    (merged,) = merge_findings(injection(look) for look in looks)
-    assert merged.seen_by == tuple(sorted(looks))
-    assert merged.agreement == 3
-    # Has the worst severity that anybody says.
+    # Has the worst severity that anybody says, all names of who saw it, and their number.
     critical, high, _, low = (injection(severity.label, severity=severity) for severity in Severity)
     assert merge_findings([low, high])[0].severity is Severity.HIGH
-    assert merge_findings([low, replace(low, seen_by=("d",)), critical])[0].severity is Severity.CRITICAL
-    assert merge_findings([low, high, critical])[0].severity is Severity.CRITICAL
+    (merged,) = merge_findings([low, replace(low, seen_by=("d",)), critical])
+    assert (merged.severity, merged.seen_by, merged.agreement) == (Severity.CRITICAL, ("critical", "d", "low"), 3)
     # Has the fullest text and the narrowest place.
     wide = injection("a", line_start=11, line_end=13, evidence=f"def f(user_id):\n    {SQL}\n    run(query)", body="b")
     narrow = injection("b", body="A much longer explanation of what happens.", suggestion=None)
-    (merged,) = merge_findings([wide, replace(narrow, title="User input is concatenated into the SQL query")])
+    narrow = replace(narrow, title="User input is concatenated into the SQL query")
+    (merged,) = merge_findings([wide, narrow])
     assert (merged.line_start, merged.line_end, merged.evidence) == (12, 12, SQL)
-    assert merged.title == "User input is concatenated into the SQL query"
-    assert merged.body.startswith("A much longer")
+    assert (merged.title, merged.body) == (narrow.title, narrow.body)
     # Keeps rule suggestion and what verification showed.
     ruled = replace(injection("a"), rule="S608", reviewer="ruff", seen_by=())
     told = injection("b", suggestion="Use parameters.", body="long " * 20, verification="followed to the database")
@@ -84,8 +67,6 @@ def test_one_defect() -> None:
     assert merged.verification == "followed to the database"
     # Counts analysers that agree without a name.
     offline = replace(injection("x"), reviewer="ruff", seen_by=(), agreement=2, rule="S608")
-    (alone,) = merge_findings([offline])
-    assert (alone.agreement, alone.seen_by) == (2, ("ruff",))
     (merged,) = merge_findings([offline, injection("codex")])
     assert (merged.agreement, merged.seen_by) == (3, ("codex", "ruff"))
     assert merge_findings([merged]) == (merged,)
@@ -98,29 +79,18 @@ def test_one_defect_of_many_reviewers() -> None:
     loose = injection("c", anchored=False)
     (merged,) = merge_findings([loose, injection("d")])
     assert merged.can_block
-    # Of two agents and the offline lane is one.
-    offline = injection(
-        "x",
-        title="Possible SQL injection vector through string-based query construction",
-        rule="S608",
-        reviewer="ruff",
-        seen_by=(),
-    )
+    # Of two agents and an analyser is one.
+    title = "Possible SQL injection vector through string-based query construction"
+    offline = injection("x", title=title, rule="S608", reviewer="ruff", seen_by=())
     claude = injection("claude", title="Unsanitised user_id is interpolated into the SQL statement")
-    codex = injection("codex", title="SQL injection", category="Injection")
-    (merged,) = merge_findings([offline, claude, codex])
+    (merged,) = merge_findings([offline, claude, injection("codex", title="SQL injection", category="Injection")])
     assert merged.agreement == 3
 
 
 def test_stay_apart() -> None:
-    # Findings in other files commits or lines.
-    findings = [
-        injection("a"),
-        injection("b", file="b.py"),
-        injection("c", commit_sha="c" * 40),
-        injection("d", line_start=40, line_end=40),
-    ]
-    assert len(merge_findings(findings)) == 4
+    # Findings in other files, commits or lines.
+    elsewhere = injection("b", file="b.py"), injection("c", commit_sha="c" * 40)
+    assert len(merge_findings([injection("a"), *elsewhere, injection("d", line_start=40, line_end=40)])) == 4
     # Findings whose quotes do not meet although one claims a long range.
     code = "first = fetch(one)"
     wide = injection("a", evidence=code, line_start=10, line_end=30, title="fetch without a timeout")
@@ -160,49 +130,33 @@ def test_stay_apart_without_a_chain_an_anchor_or_a_common_kind() -> None:
 
 
 def test_the_order_is_by_file_line_and_severity() -> None:
+    last = finding(file="b.py", title="one")
+    low = finding(Severity.LOW, line=2, title="two words", evidence="abc()")
+    critical = finding(Severity.CRITICAL, line=2, title="third thing", evidence="xyz()")
+    assert [item.title for item in merge_findings([last, low, critical])] == ["third thing", "two words", "one"]
     assert merge_findings([]) == ()
-    findings = [
-        finding(file="b.py", title="one"),
-        finding(Severity.LOW, line=2, title="two words", evidence="abc()"),
-        finding(Severity.CRITICAL, line=2, title="third thing", evidence="xyz()"),
-    ]
-    merged = merge_findings(findings)
-    assert [(item.file, item.line_start, item.severity) for item in merged] == [
-        ("a.py", 2, Severity.CRITICAL),
-        ("a.py", 2, Severity.LOW),
-        ("b.py", 1, Severity.HIGH),
-    ]
 
 
 @pytest.mark.no_cover
-def test_a_finding_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(lines: int) -> None:
-        compared = 0
+@each("lines", [1, 300, 100_000])
+def test_a_finding_is_compared_with_few_others(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[float] = []
 
-        def counted(one: Profile, other: Profile) -> float:
-            nonlocal compared
-            compared += 1
-            return likeness(one, other)
+    def counted(one: Profile, other: Profile) -> float:
+        compared.append(likeness(one, other))
+        return compared[-1]
 
-        monkeypatch.setattr(merge, "likeness", counted)
-        pairs = labelled_pairs()
-        findings = [
-            replace(
-                pairs[number % len(pairs)].one,
-                line_start=number * 37 % lines + 1,
-                line_end=number * 37 % lines + 1,
-                title=f"{pairs[number % len(pairs)].one.title} {number}",
-                seen_by=(f"reviewer {number % 5}",),
-            )
-            for number in range(600)
-        ]
-        merged = merge_findings(findings)
-        # Each with each would be 179,700.
-        assert compared <= 60 * len(findings)
-        assert len(merged) <= len(findings)
-        assert {look for item in merged for look in item.seen_by} == {f"reviewer {number}" for number in range(5)}
-
-    each_row([1, 300, 100_000], check)
+    monkeypatch.setattr(merge, "likeness", counted)
+    pairs = labelled_pairs()
+    findings = []
+    for number in range(600):
+        one, line = pairs[number % len(pairs)].one, number * 37 % lines + 1
+        one = replace(one, title=f"{one.title} {number}", seen_by=(f"reviewer {number % 5}",))
+        findings.append(replace(one, line_start=line, line_end=line))
+    merged = merge_findings(findings)
+    # Each with each would be 179,700.
+    assert len(compared) <= 60 * len(findings)
+    assert {look for item in merged for look in item.seen_by} == {f"reviewer {number}" for number in range(5)}
 
 
 _TABLE = Path(__file__).with_name("meaning_table.yaml")
@@ -289,26 +243,20 @@ def _name(one: Finding) -> str:
 
 
 @pytest.mark.defect("T7")
-def test_what_sets_a_finding_aside_covers_no_other_and_no_graver_one() -> None:
-    def check(status: FindingStatus) -> None:
-        _, different = pairs()
-        covered = []
-        for one, other in different[:800]:
-            # Under one name, as version 0.1.0 had it for all of a line and a category.
-            aside = replace(one, status=status, fingerprint="f", verification="refuted: x")
-            [now] = compare([aside], [replace(other, fingerprint="f")], _UNCHANGED).seen
-            if now.status is not FindingStatus.NEW or now.fingerprint == "f":
-                covered.append((one.title, other.title))
-        assert covered == []
-        low = replace(finding(Severity.LOW), status=status, fingerprint="f")
-        for severity, expected in ((Severity.LOW, status), (Severity.MEDIUM, FindingStatus.NEW)):
-            [now] = compare([low], [replace(finding(severity), fingerprint="f")], _UNCHANGED).seen
-            assert now.status is expected
-        unproven = replace(low, severity=Severity.LOW, verification="unproven: nobody knows")
-        [now] = compare([unproven], [replace(finding(Severity.MEDIUM), fingerprint="f")], _UNCHANGED).seen
-        assert now.status is status
+@each("status", [FindingStatus.DISMISSED, FindingStatus.REFUTED])
+def test_what_sets_a_finding_aside_covers_no_other_and_no_more_severe_one(status: FindingStatus) -> None:
+    def became(old: Finding, new: Finding) -> Finding:
+        # Under one name, as version 0.1.0 had it for all of a line and a category.
+        aside = replace(old, status=status, fingerprint="f")
+        [now] = compare([aside], [replace(new, fingerprint="f")], _UNCHANGED).seen
+        return now
 
-    each_row([FindingStatus.DISMISSED, FindingStatus.REFUTED], check)
+    _, different = pairs()
+    now = [became(replace(one, verification="refuted: x"), other) for one, other in different[:800]]
+    assert [one.title for one in now if one.status is not FindingStatus.NEW or one.fingerprint == "f"] == []
+    low, medium = finding(Severity.LOW), finding(Severity.MEDIUM)
+    assert [became(low, low).status, became(low, medium).status] == [status, FindingStatus.NEW]
+    assert became(replace(low, verification="unproven: nobody knows"), medium).status is status
 
 
 _ORDERS = b"""import db
@@ -391,8 +339,6 @@ def test_a_statement_is_its_lines_and_no_more() -> None:
 
 
 @pytest.mark.no_cover
-def test_no_text_takes_long_to_cut_into_tokens() -> None:
-    def check(text: str) -> None:
-        assert CodeText(text.encode(), "a.js").places("never_there(1)") == []
-
-    each_row(["'\\" * 50_000, "(" * 50_000 + ")" * 50_000, '"' * 50_001, "/*" * 50_000, "x\n'" * 30_000], check)
+@each("text", ["'\\" * 50_000, "(" * 50_000 + ")" * 50_000, '"' * 50_001, "/*" * 50_000, "x\n'" * 30_000])
+def test_no_text_takes_long_to_cut_into_tokens(text: str) -> None:
+    assert CodeText(text.encode(), "a.js").places("never_there(1)") == []
