@@ -55,8 +55,8 @@ TreeState = Mapping[str, str]
 
 async def read_change(repository: Repository, sides: Sides) -> Change:
     """The change between two sides. Raises RepositoryBusy on conflicts and GitFailed when git cannot read."""
-    with reading(repository, index=sides.side is not Side.COMMIT) as place:
-        unreadable, nested = dict[str, str](), tuple[str, ...]()
+    with reading(repository, index=sides.side is not Side.COMMIT) as engine:
+        place, unreadable, nested = engine, dict[str, str](), tuple[str, ...]()
         words = (sides.base, sides.head) if sides.head is not None else (sides.base,)
         if sides.side is Side.INDEX:
             words = ("--cached", sides.base)

@@ -42,8 +42,6 @@ from codeloupe.system.process import Command, Completed, run
 from tests.repository import GitRepository
 from tests.rows import each
 
-pytestmark = pytest.mark.program
-
 
 def _open(path: Path) -> Repository:
     return asyncio.run(open_repository(path))
@@ -64,6 +62,7 @@ def committed(repository: GitRepository) -> GitRepository:
     return repository
 
 
+@pytest.mark.program
 def test_a_path_with_a_line_break_is_refused_in_words(tmp_path: Path) -> None:
     repository = GitRepository(tmp_path / "two\nlines")
     with pytest.raises(NotARepository, match="contains a line break"):
@@ -103,6 +102,7 @@ def test_a_start_that_is_no_directory_or_in_no_repository_is_refused(committed: 
             _open(committed.path / start)
 
 
+@pytest.mark.program
 @each("content", ["", "gitdir: nowhere\n", "gitdir: ../start/.git/objects\n", "\0\n"])
 def test_a_git_file_that_leads_nowhere_is_refused_in_gits_words(tmp_path: Path, content: str) -> None:
     GitRepository(tmp_path / "start")
@@ -202,6 +202,7 @@ def test_an_origin_head_that_leads_nowhere_is_passed_over(committed: GitReposito
     assert _base(committed) == BaseBranch("main", committed.head(), checked_out=True)
 
 
+@pytest.mark.program
 @each(
     ("refs", "expected"),
     [

@@ -26,7 +26,6 @@ from codeloupe.store.database import (
     state_directory,
 )
 from codeloupe.store.ledger import SqliteLedger
-from tests.children import open_files
 from tests.rows import each
 from tests.unit.store.samples import result
 
@@ -61,11 +60,6 @@ def claims(database: Database) -> list[str]:
         return [key for (key,) in connection.execute("SELECT key FROM claims ORDER BY key")]
 
 
-def test_nothing_is_touched_before_the_first_use(path: Path) -> None:
-    Database(path).close()
-    assert not path.parent.exists()
-
-
 def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path: Path) -> None:
     previous = os.umask(0)
     try:
@@ -85,31 +79,6 @@ def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path:
 def test_it_is_durable_and_waits_for_others(database: Database) -> None:
     names = ("journal_mode", "synchronous", "foreign_keys", "auto_vacuum", "busy_timeout")
     assert [setting(database, name) for name in names] == ["wal", 3, 1, 2, 15_000]
-
-
-def test_closing_leaves_one_file_and_no_descriptor(path: Path) -> None:
-    before = open_files()
-    with Database(path) as database:
-        add_claim(database, "k")
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-    # What an earlier test left may be closed meanwhile.
-    assert open_files() <= before
-
-
-def test_a_block_that_raises_leaves_nothing(database: Database) -> None:
-    add_claim(database, "a")
-    with pytest.raises(StoreError, match="UNIQUE"), database.writing() as connection:
-        connection.executemany("INSERT INTO claims VALUES (?, 'o', 1, 1)", [("b",), ("a",)])
-    assert claims(database) == ["a"]
-    add_claim(database, "c")
-    assert claims(database) == ["a", "c"]
-
-
-def test_what_sqlite_says_about_a_statement_is_an_error_of_ours(database: Database, path: Path) -> None:
-    with pytest.raises(StoreError, match="no such table: nowhere") as caught, database.writing() as connection:
-        connection.execute("INSERT INTO nowhere VALUES (1)")
-    assert str(path) in caught.value.message
-    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
 
 
 def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Database, path: Path) -> None:
@@ -134,13 +103,6 @@ def test_opening_waits_for_one_who_has_the_file_for_himself(path: Path) -> None:
     with Database(path) as patient:
         assert claims(patient) == ["a"]
     timer.join()
-
-
-@each("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
-def test_any_name_of_a_directory_will_do(tmp_path: Path, name: str) -> None:
-    with Database(tmp_path / name / "x.sqlite3") as database:
-        add_claim(database, "k")
-    assert (tmp_path / name / "x.sqlite3").stat().st_size > 0
 
 
 def test_on_a_shared_file_system_no_log_is_used_and_one_who_still_uses_it_is_waited_for(
@@ -392,15 +354,6 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def schema(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-
-
-@pytest.mark.parametrize("version", range(len(STEPS) + 1))
-def test_every_earlier_version_is_brought_to_the_present_one(connection: sqlite3.Connection, version: int) -> None:
-    migrate(connection, STEPS[:version])
-    assert version_of(connection) == version
-    migrate(connection, STEPS)
-    assert version_of(connection) == len(STEPS)
-    assert connection.execute("SELECT x, y FROM second").fetchall() == [(1, 7)]
 
 
 def test_a_step_that_fails_leaves_no_trace_and_those_before_it_stay(connection: sqlite3.Connection) -> None:
