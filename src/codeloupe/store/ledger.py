@@ -242,22 +242,13 @@ class SqliteLedger:
         self._database.change("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
 
     def _prune(self, limits: Limits) -> None:
-        """Remove what is too old, then the oldest until the rest fits, in batches: nobody waits long."""
-        now, doomed, removed = self._clock(), [(0,)], 0
-        oldest_allowed = now - limits.max_age_days * _SECONDS_PER_DAY
-        while doomed:
-            doomed = []
-            with self._database.writing() as connection:
-                (total,) = connection.execute("SELECT coalesce(sum(size_bytes), 0) FROM results").fetchone()
-                for row, created_at, size_bytes in connection.execute(
-                    "SELECT rowid, created_at, size_bytes FROM results ORDER BY created_at LIMIT 1000"
-                ).fetchall():
-                    if created_at >= oldest_allowed and total <= limits.max_bytes:
-                        break
-                    doomed.append((row,))
-                    total -= size_bytes
-                connection.executemany("DELETE FROM results WHERE rowid = ?", doomed)
-            removed += len(doomed)
+        """Remove what is too old, then the oldest until the rest fits."""
+        now = self._clock()
+        removed = self._database.change(
+            "DELETE FROM results WHERE created_at < ? OR rowid IN (SELECT rowid FROM (SELECT rowid,"
+            " sum(size_bytes) OVER (ORDER BY created_at DESC, rowid DESC) AS total FROM results) WHERE total > ?)",
+            (now - limits.max_age_days * _SECONDS_PER_DAY, limits.max_bytes),
+        )
         if removed:
             self._database.give_back_room()
         self._database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))
