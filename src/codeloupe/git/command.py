@@ -162,6 +162,6 @@ def failure(verb: str, completed: Completed) -> GitFailed:
 
 
 async def git_version() -> str:
-    """The version git tells of itself; raises ProgramNotFound without git."""
+    """The version of git; raises ProgramNotFound without it."""
     completed = await try_git(Place(Path("/")), "--version")
     return completed.stdout.decode("utf-8", "replace").strip().removeprefix("git version ")

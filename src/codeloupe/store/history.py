@@ -1,7 +1,4 @@
-"""Saved reviews and sweeps in the database, each in a transaction of its own: there whole or not at all.
-
-What is stored here has been redacted by the caller.
-"""
+"""Saved reviews and sweeps in the database, each there whole or not at all. The caller has redacted them."""
 
 from __future__ import annotations
 
@@ -255,13 +252,12 @@ class SqliteHistory:
     ) -> model.ReviewRecord | None:
         """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
         condition, values = _of(repositories)
-        for column, value in (("branch", branch), ("scope", scope and scope.value)):
-            if value is not None:
-                condition += f" AND {column} = ?"
-                values.append(value)
+        chosen = {"branch": branch, "scope": scope and scope.value}
+        given = {column: value for column, value in chosen.items() if value is not None}
+        condition += "".join(f" AND {column} = ?" for column in given)
         statement = f"SELECT number FROM reviews WHERE sweep_id IS NULL{condition} ORDER BY turn DESC, number DESC"  # noqa: S608 - words of ours
         with self._database.snapshot() as connection:
-            for (number,) in connection.execute(statement, values).fetchall():
+            for (number,) in connection.execute(statement, [*values, *given.values()]).fetchall():
                 try:
                     return self._review(connection, number)
                 except StoreError as error:

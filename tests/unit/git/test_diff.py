@@ -235,18 +235,6 @@ class TestForms:
         patch = patch_of(repository, commits)
         assert parse_diff(patch.replace(b"\n", b"\r\n")) == parse_diff(patch)
 
-    def test_a_deletion_and_an_addition_in_two_commits_are_no_type_change(self, repository: GitRepository) -> None:
-        (repository.path / "x").symlink_to("target")
-        repository.commit("link")
-        repository.remove("x")
-        repository.commit("gone")
-        statuses = [file.status for file in parse_diff(repository.git("log", "-p", "--format=oneline"))]
-        assert statuses == [FileStatus.DELETED, FileStatus.ADDED]
-        repository.write("x", "file\n")
-        repository.commit("file")
-        (change,) = parse_diff(repository.git("diff", "HEAD~2", "HEAD"))
-        assert (change.status, change.old_mode, change.new_mode) == (FileStatus.TYPE_CHANGED, "120000", "100644")
-
     def test_empty_context_lines_may_have_lost_their_space(self, repository: GitRepository) -> None:
         old, new = b"a\n\n\nb\n\n\nc\n", b"a\n\n\nB\n\n\nc\n\n"
         repository.write("x", old)

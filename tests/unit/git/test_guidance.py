@@ -212,16 +212,3 @@ def test_trailers_that_name_people_are_left_out_and_others_stay(repository: GitR
         "Reviewed-by: Ada Example\nChange-Id: I0\nCc: ada@example.invalid\n"
     )
     assert _read_intent(repository, CommitScope("HEAD")).messages == ("Why: because.\nFixes: #12",)
-
-
-def test_a_great_many_and_endless_messages_are_limited(repository: GitRepository) -> None:
-    words = ["base", *(f"Subject {number}\n\n{'x' * 5_000}" for number in range(25))]
-    stream = [
-        f"commit refs/heads/main\ncommitter A <a@example.invalid> {number} +0000\ndata {len(text)}\n{text}\n"
-        for number, text in enumerate(words)
-    ]
-    stream.insert(1, "reset refs/heads/base\nfrom refs/heads/main\n")
-    repository.git("fast-import", "--quiet", stdin="".join(stream).encode())
-    messages = _read_intent(repository, RangeScope("base..HEAD")).messages
-    assert [message.partition("\n")[0] for message in messages] == [f"Subject {number}" for number in range(24, 4, -1)]
-    assert max(map(len, messages)) < 2_100

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from codeloupe.errors import CodeloupeError
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
@@ -236,42 +235,6 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
     assert not Path("/escaped-absolute").exists()
     assert {name for name, why in missing.items() if "leaves the tree" in why} == outside - {"x" * 300}
     assert missing["x" * 300] == "a name longer than a file can have"
-
-
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
-def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
-    repository: GitRepository, request_: ScopeRequest
-) -> None:
-    for number in range(400):
-        repository.write(f"{number}.py", "x\n")
-    repository.commit()
-    roots: list[Path] = []
-
-    async def fail() -> None:
-        opened, sides = await _open(repository.path, request_)
-        async with exported(opened, sides, paths=["1.py"]) as snapshot:
-            roots.append(snapshot.root)
-            raise CodeloupeError("broken")
-
-    async def cancel(after_seconds: float) -> None:
-        opened, sides = await _open(repository.path, request_)
-
-        async def export() -> None:
-            async with exported(opened, sides, paths=[f"{number}.py" for number in range(400)]):
-                await asyncio.sleep(10)
-
-        task = asyncio.create_task(export())
-        await asyncio.sleep(after_seconds)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with pytest.raises(CodeloupeError, match="broken"):
-        asyncio.run(fail())
-    assert not roots[0].parent.exists()
-    for after_seconds in (0.0, 0.002, 0.005, 0.01, 0.02):
-        asyncio.run(cancel(after_seconds))
-        assert not list(Path(os.environ["TMPDIR"]).iterdir())
 
 
 @each("name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"])

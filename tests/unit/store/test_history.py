@@ -58,20 +58,6 @@ class TestDamage:
         (problem,) = found.problems
         assert problem.startswith(f"the entry {identifier(2)} cannot be read: ")
 
-    def test_a_text_that_is_not_utf8_does_not_end_the_list(self, history: SqliteHistory, database: Database) -> None:
-        for number in (1, 2):
-            history.save(record(number, named("f")))
-        change(
-            database,
-            "UPDATE reviews SET reviewer = CAST(? AS TEXT), scope = CAST(? AS TEXT) WHERE review_id = ?",
-            *(b"\xff\xfe", b"\xff", identifier(2)),
-        )
-        change(database, "UPDATE findings SET expert = CAST(? AS TEXT), file = CAST(? AS TEXT)", b"\xff", b"\xff")
-        assert len(history.list(HERE).entries) == 2
-        assert len(history.findings_of(["f"])) == 2
-        (told,) = history.trends([TrendKey.REVIEWER])
-        assert [row.key for row in told.rows] == ["offline", r"\xff\xfe"]
-
     def test_numbers_that_are_none_do_not_end_the_counting(self, history: SqliteHistory, database: Database) -> None:
         history.save(record(1, named("f")))
         change(database, "UPDATE reviews SET saved_at = 'x', cost_usd = 'y', size_bytes = 'z'")

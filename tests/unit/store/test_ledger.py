@@ -130,21 +130,6 @@ class TestLimits:
         pruned(database, clock, max_bytes=size_bytes // 2 + 500)
         assert keys(database) == ["0", "1", "~last"]
 
-    def test_more_than_a_batch_goes_and_the_file_gets_smaller(
-        self, database: Database, path: Path, clock: SetClock
-    ) -> None:
-        with database.writing() as connection:
-            connection.executemany(
-                "INSERT INTO results VALUES (?, ?, 4000, 'a', NULL, NULL, ?)",
-                ((f"{number:04}", number, b"x" * 4000) for number in range(2500)),
-            )
-        database.close()
-        before = path.stat().st_size
-        pruned(database, clock, max_age_days=10**6, max_bytes=40_500)
-        assert keys(database) == [*(f"{number:04}" for number in range(2490, 2500)), "~last"]
-        database.close()
-        assert path.stat().st_size < before / 20
-
     def test_old_claims_go_too(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
         assert ledger.claim("old", lease_seconds=60)
         clock.now += 2 * DAY

@@ -24,9 +24,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
-from codeloupe.store import runs as module
 from codeloupe.store.records import Unreadable, from_json, read_json
-from codeloupe.store.runs import VERSION, DirectoryRunStore, Holder, _line, _run_of
+from codeloupe.store.runs import VERSION, DirectoryRunStore, _line, _run_of
 from tests.rows import each
 from tests.unit.store.history_samples import any_of
 from tests.unit.store.run_samples import START, attempt, critique, event, failed_try, run, stage
@@ -435,20 +434,6 @@ class TestLock:
             finally:
                 os.kill(orphan, 9)
 
-    def test_a_holder_who_cannot_be_understood_is_another_process(
-        self, store: DirectoryRunStore, made: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0001)
-        odd = ("", "x", "[]", "{}", '{"pid": "7", "since": 3}', '{"pid": 1, "since": "now"}', "[" * 9_999, "\0" * 99)
-        with store.lock(NAME):
-            with pytest.raises(RunBusy, match=f"this process works on the run {NAME} already"), store.lock(NAME):
-                pass
-            for words in odd:
-                (made / "lock").write_text(words)
-                assert store.holder(NAME) == Holder(), words
-                with pytest.raises(RunBusy, match="another process is working on it"), store.lock(NAME):
-                    pass
-
     def test_those_who_only_look_never_make_a_run_busy(self, store: DirectoryRunStore, made: Path) -> None:
         with store.lock(NAME):
             pass
@@ -500,14 +485,6 @@ _SAVE = """
             print(f"saves {number}", flush=True)
             store.save(state, event(str(number), facts={"n": number}))
             print(f"saved {number}", flush=True)
-"""
-_CREATE = """
-    for number in range(first, 10**9):
-        store.create(run(number))
-        print(f"made {number}", flush=True)
-        if number % 2:
-            store.remove(f"{number:08x}")
-            print(f"removed {number}", flush=True)
 """
 ROUNDS = 12
 
@@ -580,24 +557,3 @@ def test_after_any_kill_the_last_state_that_was_saved_is_there_or_the_one_under_
                 store.save(loaded)
     assert told > ROUNDS  # it was killed at work, and not before it
     assert [path.name for path in store.directory("00000001").iterdir() if path.name.startswith(".")] == []
-
-
-@pytest.mark.program
-def test_after_any_kill_a_run_is_there_wholly_or_not_at_all(tmp_path: Path) -> None:
-    chance = random.Random(7)
-    root = tmp_path / "runs"
-    store = DirectoryRunStore(root)
-    first, kept, doubtful = 1, set[int](), set[int]()
-    with Worker(_CREATE, root) as worker:
-        for _ in range(ROUNDS):
-            printed = worker.killed_at_some_moment(first, chance)
-            made = {int(line.split()[1]) for line in printed if line.startswith("made ")}
-            removed = {int(line.split()[1]) for line in printed if line.startswith("removed ")}
-            newest = max(made, default=first - 1)
-            kept |= {number for number in made if not number % 2}
-            doubtful |= {newest, newest + 1} - kept - removed
-            runs, problems = store.list()
-            assert not problems
-            assert kept <= {int(each.run_id, 16) for each in runs} <= kept | doubtful
-            first = newest + 2
-    assert len(kept) > ROUNDS
