@@ -234,9 +234,8 @@ def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
 def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChange:
     *sides, letter, score = (group.decode("ascii") for group in raw.groups())
     if letter == "U":
-        raise RepositoryBusy(
-            f"{new_path!r} has unresolved conflicts", hint="resolve and add it, or abort the merge, then run again"
-        )
+        hint = "resolve and add it, or abort the merge, then run again"
+        raise RepositoryBusy(f"{new_path!r} has unresolved conflicts", hint=hint)
     if letter not in _STATUSES:
         _refuse_list(f"{new_path!r} has the status {letter!r}, which means nothing here")
     old_mode, new_mode, old_blob, new_blob = (value if value.strip("0") else None for value in sides)
@@ -282,7 +281,5 @@ def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -
 
 
 def _disagree(problem: str) -> NoReturn:
-    raise DiffSyntaxError(
-        f"git's list of changed files and its patch disagree: {problem}",
-        hint="the repository may have changed while it was read; run it again",
-    )
+    hint = "the repository may have changed while it was read; run it again"
+    raise DiffSyntaxError(f"git's list of changed files and its patch disagree: {problem}", hint=hint)

@@ -97,10 +97,8 @@ def _checked_date(text: str) -> str:
     # Capitals alone are the name of a time zone.
     unknown = [word for word in words if not _DATE_WORD.fullmatch(word) and not (word.isupper() and len(word) <= 4)]
     if unknown or not re.search(r"\w", text) or "\0" in text:
-        raise RevisionError(
-            f"{text!r} is not a date that git understands",
-            hint="give one such as 2024-05-31, '2 days ago', yesterday or 'last monday'",
-        )
+        hint = "give one such as 2024-05-31, '2 days ago', yesterday or 'last monday'"
+        raise RevisionError(f"{text!r} is not a date that git understands", hint=hint)
     return text
 
 

@@ -205,10 +205,8 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     if not data or data.isspace():
         return ()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DiffSyntaxError(
-            "line 1: this text is UTF-16, and a diff is bytes as git wrote them",
-            hint="let git write the file itself: git diff --output=change.diff",
-        )
+        hint = "let git write the file itself: git diff --output=change.diff"
+        raise DiffSyntaxError("line 1: this text is UTF-16, and a diff is bytes as git wrote them", hint=hint)
     data = data.removeprefix(b"\xef\xbb\xbf")
     # git ends its own lines with LF; if each line ends with CRLF, a tool has put the CRs in.
     if data.partition(b"\n")[0].endswith(b"\r") and data.count(b"\r\n") == data.count(b"\n"):

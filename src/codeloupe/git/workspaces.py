@@ -142,10 +142,8 @@ class GitWorkspaceStore:
             words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *commits[1:])
             merged = await try_git(place, *words)
             if merged.exit_code == 129:  # git's answer to an option that it does not know
-                raise WorkspaceError(
-                    "this git cannot join the work of parallel stages",
-                    hint="install git 2.38 or newer, or let the stages need each other",
-                )
+                hint = "install git 2.38 or newer, or let the stages need each other"
+                raise WorkspaceError("this git cannot join the work of parallel stages", hint=hint)
             if merged.exit_code not in (0, 1):
                 raise failure("merge-tree", merged)
             tree, *found = merged.stdout.split(b"\0")
@@ -356,10 +354,8 @@ class GitWorkspaceStore:
         """The files, links and submodules of a tree. Raises GitFailed when it is not there."""
         entries = {entry.path: entry for entry in await list_entries(self._place(), tree, None, submodules=True)}
         if both := sorted(_folders_of(entries).intersection(entries)):
-            raise WorkspaceError(
-                f"the tree {tree} has {both[0]!r} as a file and as a folder at once",
-                hint="`git fsck` says more about the repository",
-            )
+            hint = "`git fsck` says more about the repository"
+            raise WorkspaceError(f"the tree {tree} has {both[0]!r} as a file and as a folder at once", hint=hint)
         return entries
 
     async def _write_blobs(self, contents: Sequence[bytes]) -> None:
@@ -524,10 +520,8 @@ class _Scan:
             self._refuse(f"{self._limits.new_bytes:,} bytes in new files")
 
     def _refuse(self, most: str) -> NoReturn:
-        raise WorkspaceError(
-            f"the workspace {self._directory} holds more than {most}",
-            hint="have the agent remove what it does not need, such as installed packages and build results",
-        )
+        hint = "have the agent remove what it does not need, such as installed packages and build results"
+        raise WorkspaceError(f"the workspace {self._directory} holds more than {most}", hint=hint)
 
 
 def _make_empty(directory: Path) -> None:
@@ -581,9 +575,8 @@ def _key(directory: Path) -> str:
 
 def _checked(tree: str) -> str:
     if not OBJECT_NAME.fullmatch(tree):
-        raise WorkspaceError(
-            f"{tree[:80]!r} is not the name of a kept workspace", hint="the state of the run may be damaged"
-        )
+        hint = "the state of the run may be damaged"
+        raise WorkspaceError(f"{tree[:80]!r} is not the name of a kept workspace", hint=hint)
     return tree
 
 
@@ -597,6 +590,5 @@ def _failures(what: str) -> Iterator[None]:
         raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = _why(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
-        raise WorkspaceError(
-            f"{what}: {reason}", hint="check that the disk has room and that the directory can be read and written"
-        ) from error
+        hint = "check that the disk has room and that the directory can be read and written"
+        raise WorkspaceError(f"{what}: {reason}", hint=hint) from error

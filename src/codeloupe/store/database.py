@@ -204,10 +204,8 @@ class Database:
         """A connection for one statement that reads; nobody else of this process uses it meanwhile."""
         with self._lock:
             if self._connection is not None and self._process != os.getpid():
-                raise StoreError(
-                    f"the database {self.path} was opened before this process was forked",
-                    hint="open it after the fork, in each process for itself",
-                )
+                hint = "open it after the fork, in each process for itself"
+                raise StoreError(f"the database {self.path} was opened before this process was forked", hint=hint)
             try:
                 if self._connection is None:
                     self._connection, self._process = self._open(), os.getpid()

@@ -458,10 +458,8 @@ class SqliteHistory:
         return record, problems, commits
 
     def _unreadable(self, what: str, name: str, error: Unreadable) -> StoreError:
-        return StoreError(
-            f"the {what} {name} in the database {self._database.path} cannot be read: {error}",
-            hint="use the codeloupe that saved it; the other entries of the history are not touched by this",
-        )
+        hint = "use the codeloupe that saved it; the other entries of the history are not touched by this"
+        return StoreError(f"the {what} {name} in the database {self._database.path} cannot be read: {error}", hint=hint)
 
 
 def _decoded(kind: type[_Kind], data: object, what: str, problems: list[str]) -> _Kind | None:
