@@ -431,15 +431,6 @@ def borrow(file: Path, target: Path) -> None:
         raise NotARepository(f"{file}, a part of the repository, cannot be read: {reason}", hint=hint) from error
 
 
-def copy_index(index: Path, git_dir: Path) -> Path:
-    """Copy an index, and the shared part of a split one, into the engine. Raises NotARepository."""
-    target = git_dir / "index"
-    borrow(index, target)
-    for shared in index.parent.glob("sharedindex.*"):
-        borrow(shared, git_dir / shared.name)
-    return target
-
-
 def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> Place:
     """The place for commands that read through the engine."""
     return Place(git_dir, work_tree=work_tree, index_file=git_dir / "index", settings=settings)
@@ -450,7 +441,10 @@ def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index:
     """The place for commands that read through a fresh engine, which may have a copy of the index."""
     with temporary_engine(repository.sources, attributes) as git_dir:
         if index:
-            copy_index(repository.index, git_dir)
+            # With the shared part of a split one.
+            borrow(repository.index, git_dir / "index")
+            for shared in repository.index.parent.glob("sharedindex.*"):
+                borrow(shared, git_dir / shared.name)
         yield in_engine(git_dir)
 
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -113,7 +112,11 @@ def _rows(
     def its(review: ReviewFact, expert: str | None = None) -> dict[str, Any]:
         if by is model.TrendKey.EXPERT:
             return sums[expert or "(no expert)"]
-        return sums[week_of(review.saved_at) if by is model.TrendKey.WEEK else review.reviewer]
+        if by is model.TrendKey.REVIEWER:
+            return sums[review.reviewer]
+        # The Monday of the week, in UTC.
+        day = datetime.fromtimestamp(review.saved_at, UTC).date()
+        return sums[(day - timedelta(days=day.weekday())).isoformat()]
 
     for review in reviews if spent else ():
         total = its(review)
@@ -133,13 +136,6 @@ def _rows(
         if len(weeks) <= 520:
             ordered = [(first + timedelta(weeks=number)).date().isoformat() for number in weeks]
     return tuple(model.TrendRow(key=key, **sums[key]) for key in ordered)
-
-
-@lru_cache(maxsize=10_000)
-def week_of(moment: float) -> str:
-    """The Monday of a moment's week, in UTC: `2026-03-09`."""
-    day = datetime.fromtimestamp(moment, UTC).date()
-    return (day - timedelta(days=day.weekday())).isoformat()
 
 
 def with_source(finding: Finding) -> Finding:

@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.store.database import Database
-from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpacked
+from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpack
 
 # Raised when the fields of a key, or what they mean, change: old results are then no longer found.
 _FORMAT = 2
@@ -168,7 +168,7 @@ class SqliteLedger:
             return None
         self._missed.discard(key)
         try:
-            return replace(from_json(AgentResult, read_json(unpacked(rows[0][0]))), from_ledger=True)
+            return replace(from_json(AgentResult, read_json(unpack(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
             raise StoreError(
                 f"the result {key} in the database {self._database.path} cannot be read: {error}",

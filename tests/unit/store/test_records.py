@@ -27,7 +27,6 @@ from codeloupe.store.records import (
     pack,
     read_json,
     unpack,
-    unpacked,
 )
 from tests.rows import each
 from tests.unit.reports.examples import finding
@@ -47,7 +46,7 @@ def document(value: Any, form: object = FORM) -> bytes:
 
 
 def decode_result(data: object) -> AgentResult:
-    return from_json(AgentResult, read_json(unpacked(data)))
+    return from_json(AgentResult, read_json(unpack(data)))
 
 
 def stored(**fields: Any) -> bytes:
