@@ -20,7 +20,6 @@ from codeloupe.git import command
 from codeloupe.git.changes import TreeState, changed_between, identity, read_change, read_tree_state
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.git.snapshot import exported, exported_tree
 from codeloupe.model.change import Change
 from codeloupe.model.scope import (
     BaseScope,
@@ -309,34 +308,6 @@ class TestKindsOfRepositories:
 
 
 class TestEdges:
-    def test_a_review_changes_nothing_in_the_repository(self, committed: GitRepository) -> None:
-        _branch_off(committed)
-        # Files that git would like to look at again, and to note that it did.
-        os.utime(committed.path / "a.py", (1, 1))
-
-        def state() -> dict[str, tuple[int, int, bytes]]:
-            seen = {}
-            for place in committed.path.rglob("*"):
-                facts = place.lstat()
-                seen[str(place)] = facts.st_mode, facts.st_mtime_ns, place.read_bytes() if place.is_file() else b""
-            return seen
-
-        async def review(request: ScopeRequest) -> None:
-            repository = await open_repository(committed.path)
-            sides = await resolve_scope(repository, request, base_branch=None)
-            change = await read_change(repository, sides)
-            there = [file.path for file in change.files if file.new_path]
-            async with exported(repository, sides, paths=there) as snapshot:
-                assert not snapshot.missing
-            async with exported_tree(repository, sides, needed=()):
-                pass
-
-        before = state()
-        scopes: tuple[ScopeRequest, ...] = (DefaultScope(), UncommittedScope(), StagedScope(), BaseScope("main"))
-        for request in (*scopes, RangeScope("main..HEAD"), CommitScope("HEAD")):
-            asyncio.run(review(request))
-        assert state() == before
-
     def test_pipes_and_sockets_neither_hang_nor_break_the_review(
         self, committed: GitRepository, monkeypatch: pytest.MonkeyPatch
     ) -> None:

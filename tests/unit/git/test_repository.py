@@ -4,13 +4,12 @@ import asyncio
 import os
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codeloupe.errors import GitFailed, NotARepository, ProgramNotFound, RevisionError, UsageError
+from codeloupe.errors import GitFailed, NotARepository, ProgramNotFound, RevisionError
 from codeloupe.git.command import Place, failure, git, git_for_user, git_version, try_git
 from codeloupe.git.repository import (
     BaseBranch,
@@ -20,7 +19,6 @@ from codeloupe.git.repository import (
     find_base_branch,
     merge_base,
     open_repository,
-    private_directory,
     read_blobs,
     read_file_at,
     read_head,
@@ -250,16 +248,6 @@ def test_only_harmless_settings_for_comparing_are_taken_over(
         "core.ignorecase=false",
         f"core.excludesfile={home}/ignored-by-me",
     }
-
-
-def test_without_a_place_for_temporary_files_the_error_names_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Set directly: the module falls back to the system's directories when a variable names none that exists.
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not-there"))
-    with pytest.raises(UsageError, match="no temporary directory can be made: No such file") as caught:
-        private_directory().__enter__()
-    assert "TMPDIR" in caught.value.hint
 
 
 def _file_at(path: Path, revision: str, name: str) -> bytes | None:

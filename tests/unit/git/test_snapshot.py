@@ -277,20 +277,6 @@ def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
     return repository
 
 
-def test_a_working_tree_is_copied_without_what_is_ignored_and_with_links_as_text(
-    mixed: GitRepository, tmp_path: Path
-) -> None:
-    files, missing = _export(mixed.path, UncommittedScope(), ["a.py", "gone.py", "../secret"], whole=True)
-    assert files == {
-        ".gitignore": b"ignored/\n",
-        "a.py": b"edited\n",
-        "sub/b.py": b"b\n",
-        "new.py": b"new\n",
-        "link": os.fsencode(tmp_path / "secret"),
-    }
-    assert set(missing) == {"gone.py", "../secret"}
-
-
 @pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
 def test_an_index_or_a_commit_is_exported_whole(mixed: GitRepository, request_: ScopeRequest, content: bytes) -> None:
     files, missing = _export(mixed.path, request_, ["a.py", "new.py"], whole=True)

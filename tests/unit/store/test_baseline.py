@@ -421,14 +421,6 @@ def test_the_ends_of_lines_are_kept_and_a_missing_last_one_is_put_in() -> None:
     assert edited(cut, parse_baseline("x", cut), put=[entry(THREE, file="c.py")]).startswith(TEXT)
 
 
-@each("odd", ["a\nb", "\x00\x1b\x7f", "\u2028\u202e\ufeff", "\udc80\ud800", "\U000e0001", "'\"\\", "# x: y", "é😀"])
-def test_any_text_comes_back_as_it_was_or_as_it_can_be_shown(odd: str) -> None:
-    after = edited("", Baseline(), put=[entry(reason=f"x{odd}y")])
-    (found,) = parse_baseline("x", after).entries
-    assert found.reason == f"x{odd.encode('utf-8', 'backslashreplace').decode()}y"
-    assert edited(after, parse_baseline("x", after)) == after
-
-
 TERMS = Acceptance(reason="legacy", owner="me", expires=date(2031, 1, 1))
 NEAR = "1111111199"
 REVIEWED = ReviewedFindings(

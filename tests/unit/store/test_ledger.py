@@ -84,18 +84,6 @@ class TestOwners:
         clock.now += 61
         assert not ledger.is_claimed("k")
 
-    def test_a_late_result_is_kept_although_the_claim_is_lost(
-        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
-    ) -> None:
-        assert ledger.claim("k", lease_seconds=60)
-        clock.now += 61
-        assert other.claim("k", lease_seconds=60)
-        ledger.put("k", result("late"))
-        assert other.get("k") == result("late", from_ledger=True)
-        other.put("k", result("later"))
-        assert ledger.get("k") == result("later", from_ledger=True)
-        assert not ledger.is_claimed("k")
-
     @pytest.mark.program
     def test_a_claim_of_a_process_that_is_gone_is_had_at_once(self, database: Database, ledger: SqliteLedger) -> None:
         child = subprocess.Popen((sys.executable, "-S", "-c", ""))
