@@ -143,7 +143,7 @@ async def open_repository(start: Path) -> Repository:
     # An option that git does not know yet is printed as it is, and a line break in a path makes two lines of it.
     if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false") or any(line.startswith("--") for line in facts):
         raise NotARepository(
-            f"git does not answer about {str(root)!r}: it is too old, or the path contains a line break",
+            f"git does not answer what codeloupe asks about {str(root)!r}: too old, or the path contains a line break",
             hint=f"install {WANTED_VERSION}, or move the repository elsewhere",
         )
     git_dir, common_dir, index, objects, shallow = map(Path, facts[:5])
