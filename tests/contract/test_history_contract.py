@@ -394,8 +394,13 @@ class TestTrends:
     def test_without_reviews_there_are_no_rows(self, history: History) -> None:
         assert [(told.by, told.rows) for told in history.trends(list(TrendKey))] == [(key, ()) for key in TrendKey]
 
-    def test_hidden_findings_do_not_count(self, history: History) -> None:
-        history.save(record(1, hidden=(named("f1"),)))
+    def test_a_clock_that_was_wrong_by_decades_does_not_fill_the_screen(self, history: History) -> None:
+        for number, weeks in ((1, -2_500), (2, 0)):
+            history.save(record(number, saved_at=at(weeks=weeks)))
+        assert [row.reviews for row in history.trends([TrendKey.WEEK])[0].rows] == [1, 1]
+
+    def test_hidden_findings_and_what_was_never_open_do_not_count(self, history: History) -> None:
+        history.save(record(1, named("f2", status=FIXED), hidden=(named("f1"),)))
         assert [row.findings for row in history.trends([TrendKey.WEEK])[0].rows] == [0]
 
 

@@ -55,13 +55,6 @@ def claim(ledger: Ledger, key: str = "k", lease_seconds: float = 60) -> bool:
     return ledger.claim(key, lease_seconds=lease_seconds)
 
 
-def test_what_was_put_is_got_and_says_where_it_is_from(ledger: OpenLedger) -> None:
-    assert ledger.get("k") is None
-    ledger.put("k", result("one"))
-    assert ledger.get("k") == result("one", from_ledger=True)
-    assert ledger.get("another") is None
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(before=results)
 def test_every_result_comes_back_exactly(ledger: OpenLedger, before: AgentResult) -> None:
@@ -71,21 +64,17 @@ def test_every_result_comes_back_exactly(ledger: OpenLedger, before: AgentResult
     assert repr(found) == repr(replace(before, from_ledger=True))
 
 
-def test_nobody_can_change_what_is_kept(ledger: OpenLedger) -> None:
+def test_what_was_put_last_is_got_and_nobody_can_change_it(ledger: OpenLedger) -> None:
+    assert ledger.get("k") is None
     shared = {"findings": [1]}
-    ledger.put("k", result(structured=shared))
+    ledger.put("k", result("one"))
+    ledger.put("k", result("two", structured=shared))
     shared["findings"].append(2)
     for _ in range(2):
         found = ledger.get("k")
-        assert found is not None
-        assert found.structured == {"findings": [1]}
+        assert found == result("two", structured={"findings": [1]}, from_ledger=True)
         found.structured["findings"].append(3)
-
-
-def test_a_later_result_takes_the_place_of_an_earlier_one(ledger: OpenLedger) -> None:
-    ledger.put("k", result("one"))
-    ledger.put("k", result("two"))
-    assert ledger.get("k") == result("two", from_ledger=True)
+    assert ledger.get("another") is None
 
 
 def test_a_value_that_is_no_json_is_refused_and_nothing_is_kept(ledger: OpenLedger) -> None:
@@ -97,14 +86,9 @@ def test_a_value_that_is_no_json_is_refused_and_nothing_is_kept(ledger: OpenLedg
     assert ledger.is_claimed("k")
 
 
-def test_a_key_is_claimed_once_also_by_one_owner(ledger: OpenLedger) -> None:
-    assert claim(ledger, "k")
-    assert not claim(ledger, "k")
-    assert claim(ledger, "another")
-
-
-def test_a_claim_ends_with_its_lease(ledger: OpenLedger, clock: SetClock) -> None:
+def test_a_key_is_claimed_once_until_its_lease_ends(ledger: OpenLedger, clock: SetClock) -> None:
     assert claim(ledger, lease_seconds=60)
+    assert claim(ledger, "another")
     clock.now += 59
     assert not claim(ledger)
     assert ledger.is_claimed("k")
@@ -113,44 +97,25 @@ def test_a_claim_ends_with_its_lease(ledger: OpenLedger, clock: SetClock) -> Non
     assert claim(ledger)
 
 
-def test_a_renewed_claim_lasts_from_then_on(ledger: OpenLedger, clock: SetClock) -> None:
-    assert claim(ledger, lease_seconds=60)
-    clock.now += 50
+def test_a_renewed_claim_lasts_from_then_on_even_if_it_ran_out(ledger: OpenLedger, clock: SetClock) -> None:
     ledger.renew("k", lease_seconds=60)
-    clock.now += 50
-    assert not claim(ledger)
+    assert not ledger.is_claimed("k")
+    assert claim(ledger, lease_seconds=60)
+    for seconds in (50, 100):
+        clock.now += seconds
+        ledger.renew("k", lease_seconds=60)
+        clock.now += 50
+        assert not claim(ledger)
     clock.now += 11
     assert claim(ledger)
 
 
-def test_a_claim_that_ran_out_is_renewed_while_nobody_took_it(ledger: OpenLedger, clock: SetClock) -> None:
-    assert claim(ledger, lease_seconds=60)
-    clock.now += 100
-    ledger.renew("k", lease_seconds=60)
-    assert ledger.is_claimed("k")
-
-
-def test_renewing_what_was_never_claimed_claims_nothing(ledger: OpenLedger) -> None:
-    ledger.renew("k", lease_seconds=60)
-    assert not ledger.is_claimed("k")
-
-
-def test_a_released_claim_can_be_had_again(ledger: OpenLedger) -> None:
-    assert claim(ledger)
-    ledger.release("k")
-    assert not ledger.is_claimed("k")
-    assert claim(ledger)
+def test_releasing_and_putting_end_the_claim_and_what_is_finished_can_be_bought_anew(ledger: OpenLedger) -> None:
     ledger.release("never claimed")
-
-
-def test_putting_ends_the_claim(ledger: OpenLedger) -> None:
-    assert claim(ledger)
-    ledger.put("k", result())
-    assert not ledger.is_claimed("k")
-
-
-def test_what_is_finished_can_be_claimed_to_be_bought_anew(ledger: OpenLedger) -> None:
-    ledger.put("k", result())
+    for end in (ledger.release, lambda key: ledger.put(key, result())):
+        assert claim(ledger)
+        end("k")
+        assert not ledger.is_claimed("k")
     assert claim(ledger)
     assert ledger.get("k") is not None
 

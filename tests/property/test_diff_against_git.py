@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 
 import pytest
 from hypothesis import example, given, settings
@@ -138,17 +137,3 @@ def test_a_damaged_diff_is_parsed_or_refused(real_patches: tuple[bytes, ...], da
         st.binary(max_size=3) | st.just(patch[first:second] * 2) | st.sampled_from((b"\n", b"\r\n", b"@@ "))
     )
     _parse_or_refuse(patch[:first] + damage + patch[second:])
-
-
-@given(data=st.data())
-@settings(max_examples=100)
-def test_a_diff_cut_in_the_middle_of_a_hunk_is_refused(real_patches: tuple[bytes, ...], data: st.DataObject) -> None:
-    patch = data.draw(st.sampled_from(real_patches))
-    bodies = [hunk.body for file in parse_diff(patch) for hunk in file.hunks]
-    headers = [match.start() + 1 for match in re.finditer(rb"\n@@ ", patch)]
-    body, header = data.draw(st.sampled_from(list(zip(bodies, headers, strict=True))))
-    counted = re.sub(rb"\n\\[^\n]*\n\Z", b"\n", body)
-    end = patch.index(b"\n", header) + len(counted)
-    cut = data.draw(st.integers(header + 1, end))
-    with pytest.raises(DiffSyntaxError):
-        parse_diff(patch[:cut])

@@ -103,39 +103,3 @@ def test_a_workspace_is_put_back_exactly_whatever_happened_to_it(first: Director
                 (work / os.fsdecode(path)).unlink()
         asyncio.run(store.put(kept.tree, work))
         assert held(work) == expected
-
-
-changes = st.lists(
-    st.dictionaries(st.sampled_from([f"{folder}/{name}" for folder in "abc" for name in "xyz"]), contents, max_size=4),
-    min_size=2,
-    max_size=3,
-)
-
-
-@given(changes)
-@settings(max_examples=10)
-def test_disjoint_changes_go_together_in_any_order(changed: list[dict[str, bytes]]) -> None:
-    with room() as place:
-        store = GitWorkspaceStore(place / "store.git", source=None)
-        base = write(place / "base", {b"a/x": (b"base\n", False), b"b/y": (b"base\n", True), b"left": (b"", False)})
-        start = asyncio.run(store.keep(base)).tree
-        trees, expected, taken = [], held(base), set[str]()
-        for files_of_one in changed:
-            asyncio.run(store.put(start, place / "work"))
-            for name, content in files_of_one.items():
-                if name not in taken:
-                    taken.add(name)
-                    file = place / "work" / name
-                    file.parent.mkdir(exist_ok=True)
-                    file.write_bytes(content)
-                    expected[os.fsencode(name)] = (content, bool(file.stat().st_mode & 0o100))
-            trees.append(asyncio.run(store.keep(place / "work")).tree)
-        merged = set()
-        for order in (trees, trees[::-1], trees[1:] + trees[:1]):
-            joined = start
-            for tree in order:
-                joined = asyncio.run(store.joined(start, joined, tree))
-            merged.add(joined)
-        assert len(merged) == 1
-        asyncio.run(store.put(merged.pop(), place / "merged"))
-        assert held(place / "merged") == expected

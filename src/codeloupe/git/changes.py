@@ -2,9 +2,6 @@
 
 The list gives names, status, modes and blobs, byte for byte; the patch gives the lines. Both describe one state of the
 repository only if nothing moved while git read it, which is what the comparison proves.
-
-The state of a working tree, to tell what changed between two looks at it, is read in the same way: through a copy of
-the index inside an engine, so that only files that differ from the index are read and nothing is touched.
 """
 
 from __future__ import annotations
@@ -40,14 +37,7 @@ _ASSUMED = regex(rb"(?:^|\0)[a-z] \d+ [0-9a-f]+ 0\t([^\0]+)")
 _SUSPICIOUS_NAME = regex(rb"[\t/](?:|\.|\.\.|\.git)[/\0]", re.IGNORECASE)
 _RAW = regex(rb":([0-7]{6}) ([0-7]{6}) ([0-9a-f]{4,64}) ([0-9a-f]{4,64}) ([ACDMRTUXB])(\d{0,3})")
 _NUMSTAT = regex(rb"(\d{1,18}|-)\t(\d{1,18}|-)\t(.*)", re.DOTALL)
-_STATUSES = {
-    "A": FileStatus.ADDED,
-    "M": FileStatus.MODIFIED,
-    "D": FileStatus.DELETED,
-    "R": FileStatus.RENAMED,
-    "C": FileStatus.COPIED,
-    "T": FileStatus.TYPE_CHANGED,
-}
+_STATUSES = dict(zip("AMDRCT", FileStatus, strict=True))
 
 # Each file of a working tree that is not ignored, with its mode and the name of its content.
 TreeState = Mapping[str, str]
@@ -55,8 +45,8 @@ TreeState = Mapping[str, str]
 
 async def read_change(repository: Repository, sides: Sides) -> Change:
     """The change between two sides. Raises RepositoryBusy on conflicts and GitFailed when git cannot read."""
-    with reading(repository, index=sides.side is not Side.COMMIT) as place:
-        unreadable, nested = dict[str, str](), tuple[str, ...]()
+    with reading(repository, index=sides.side is not Side.COMMIT) as engine:
+        place, unreadable, nested = engine, dict[str, str](), tuple[str, ...]()
         words = (sides.base, sides.head) if sides.head is not None else (sides.base,)
         if sides.side is Side.INDEX:
             words = ("--cached", sides.base)
@@ -103,7 +93,6 @@ def changed_between(before: TreeState, after: TreeState) -> tuple[str, ...]:
 
 
 async def _read_files(place: Place, sides: tuple[str, ...]) -> tuple[tuple[FileChange, ...], bool]:
-    """The files, and whether the patch shows all of them, also those that git takes for binary."""
     words = ("diff", *CHANGE_FLAGS, *sides, "--")
     is_whole = True
     try:
@@ -129,7 +118,7 @@ async def _enter_untracked(repository: Repository, place: Place) -> tuple[dict[s
     """Enter untracked files in the engine's index, take unreadable ones out; returns those, and nested repositories."""
     words = ("ls-files", "--cached", "--modified", "--others", "--exclude-standard", "--stage", "-v", "-z")
     completed = await try_git(place, *words)
-    if completed.exit_code != 0:
+    if completed.exit_code:
         raise failure("ls-files", completed)
 
     async def update_index(option: str, names: Iterable[str]) -> None:
@@ -243,24 +232,17 @@ def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
 
 
 def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChange:
-    old_mode, new_mode, old_blob, new_blob, letter, score = (group.decode("ascii") for group in raw.groups())
+    *sides, letter, score = (group.decode("ascii") for group in raw.groups())
     if letter == "U":
-        raise RepositoryBusy(
-            f"{new_path!r} has unresolved conflicts", hint="resolve and add it, or abort the merge, then run again"
-        )
+        hint = "resolve and add it, or abort the merge, then run again"
+        raise RepositoryBusy(f"{new_path!r} has unresolved conflicts", hint=hint)
     if letter not in _STATUSES:
         _refuse_list(f"{new_path!r} has the status {letter!r}, which means nothing here")
-    return FileChange(
-        old_path=None if letter == "A" else old_path,
-        new_path=None if letter == "D" else new_path,
-        status=_STATUSES[letter],
-        old_mode=old_mode if old_mode.strip("0") else None,
-        new_mode=new_mode if new_mode.strip("0") else None,
-        old_blob=old_blob if old_blob.strip("0") else None,
-        new_blob=new_blob if new_blob.strip("0") else None,
-        similarity=int(score) if score and letter in "RC" else None,
-        counts=(0, 0),
-    )
+    old_mode, new_mode, old_blob, new_blob = (value if value.strip("0") else None for value in sides)
+    paths = None if letter == "A" else old_path, None if letter == "D" else new_path
+    similarity = int(score) if score and letter in "RC" else None
+    status, counts = _STATUSES[letter], (0, 0)
+    return FileChange(*paths, status, old_mode, new_mode, old_blob, new_blob, similarity, counts=counts)
 
 
 def _refuse_list(problem: str) -> NoReturn:
@@ -275,8 +257,17 @@ def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -
         names = (file.old_path, file.new_path, file.status)
         if left and (left[-1].old_path, left[-1].new_path, left[-1].status) == names:
             shown = left.pop()
-            _compare(file, shown)
-            counts = file.counts if file.status is FileStatus.TYPE_CHANGED and not file.binary else None
+            blobs = ((file.old_blob, shown.old_blob), (file.new_blob, shown.new_blob))
+            if any(one and other and not one.startswith(other) and not other.startswith(one) for one, other in blobs):
+                _disagree(f"the content of {file.path!r} is another one in the list than in the patch")
+            more = shown.added - file.added, shown.deleted - file.deleted
+            # numstat compares the two contents of a type change; the patch deletes one whole and adds the other whole,
+            # so a line that both have is counted on both sides of the patch.
+            is_type_change = file.status is FileStatus.TYPE_CHANGED
+            fits = more[0] == more[1] >= 0 if is_type_change else more == (0, 0)
+            if not file.binary and (shown.binary or not fits):
+                _disagree(f"the changed lines of {file.path!r} are not as many in the list as in the patch")
+            counts = file.counts if is_type_change and not file.binary else None
             result.append(replace(file, hunks=shown.hunks, counts=counts))
             continue
         # The patch lacks a file of which the list says no more than that it was touched.
@@ -289,22 +280,6 @@ def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -
     return tuple(result)
 
 
-def _compare(listed: FileChange, shown: FileChange) -> None:
-    sides = ((listed.old_blob, shown.old_blob), (listed.new_blob, shown.new_blob))
-    if any(one and other and not one.startswith(other) and not other.startswith(one) for one, other in sides):
-        _disagree(f"the content of {listed.path!r} is another one in the list than in the patch")
-    if listed.binary:
-        return
-    surplus_added, surplus_deleted = shown.added - listed.added, shown.deleted - listed.deleted
-    # numstat compares the two contents of a type change; the patch deletes one whole and adds the other whole,
-    # so a line that both have is counted on both sides of the patch.
-    shared_lines = listed.status is FileStatus.TYPE_CHANGED and surplus_added == surplus_deleted >= 0
-    if shown.binary or (not shared_lines and (surplus_added or surplus_deleted)):
-        _disagree(f"the changed lines of {listed.path!r} are not as many in the list as in the patch")
-
-
 def _disagree(problem: str) -> NoReturn:
-    raise DiffSyntaxError(
-        f"git's list of changed files and its patch disagree: {problem}",
-        hint="the repository may have changed while it was read; run it again",
-    )
+    hint = "the repository may have changed while it was read; run it again"
+    raise DiffSyntaxError(f"git's list of changed files and its patch disagree: {problem}", hint=hint)

@@ -106,8 +106,11 @@ def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str,
     settings = [word for value in (*_SETTINGS, *place.settings) for word in ("-c", value)]
     places = {"GIT_DIR": place.git_dir, "GIT_WORK_TREE": place.work_tree, "GIT_INDEX_FILE": place.index_file}
     variables = {name: str(path) for name, path in places.items() if path is not None}
+    found = find_program("git")
+    if found is None:
+        raise ProgramNotFound("git is not on the PATH", program="git", hint=f"install {WANTED_VERSION}")
     return Command(
-        argv=(git_program(), "--no-pager", "--no-replace-objects", *settings, *arguments),
+        argv=(found, "--no-pager", "--no-replace-objects", *settings, *arguments),
         cwd=place.work_tree or place.git_dir,
         environment=inherited_environment(**environment, **variables),
         timeout_seconds=300.0,
@@ -126,14 +129,6 @@ async def both(first: Coroutine[Any, Any, _First], second: Coroutine[Any, Any, _
         one.cancel()
         other.cancel()
         await asyncio.gather(one, other, return_exceptions=True)
-
-
-def git_program() -> str:
-    """Where git is; raises ProgramNotFound with the way out."""
-    found = find_program("git")
-    if found is None:
-        raise ProgramNotFound("git is not on the PATH", program="git", hint=f"install {WANTED_VERSION}")
-    return found
 
 
 def failure(verb: str, completed: Completed) -> GitFailed:
@@ -162,6 +157,6 @@ def failure(verb: str, completed: Completed) -> GitFailed:
 
 
 async def git_version() -> str:
-    """The version git tells of itself; raises ProgramNotFound without git."""
+    """The version of git; raises ProgramNotFound without it."""
     completed = await try_git(Place(Path("/")), "--version")
     return completed.stdout.decode("utf-8", "replace").strip().removeprefix("git version ")

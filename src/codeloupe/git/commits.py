@@ -78,12 +78,6 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
         return await _named(place, [name for seconds, name in rows if int(seconds) >= first][: query.max_count])
 
 
-async def list_named_commits(repository: Repository, names: Sequence[str]) -> tuple[Commit, ...]:
-    """The commits of these names, in their order."""
-    with reading(repository) as place:
-        return await _named(place, [name.encode("ascii") for name in names])
-
-
 async def _named(place: Place, names: Sequence[bytes]) -> tuple[Commit, ...]:
     return await _log(place, "--no-walk=unsorted", "--stdin", stdin=b"\n".join(names)) if names else ()
 
@@ -103,10 +97,8 @@ def _checked_date(text: str) -> str:
     # Capitals alone are the name of a time zone.
     unknown = [word for word in words if not _DATE_WORD.fullmatch(word) and not (word.isupper() and len(word) <= 4)]
     if unknown or not re.search(r"\w", text) or "\0" in text:
-        raise RevisionError(
-            f"{text!r} is not a date that git understands",
-            hint="give one such as 2024-05-31, '2 days ago', yesterday or 'last monday'",
-        )
+        hint = "give one such as 2024-05-31, '2 days ago', yesterday or 'last monday'"
+        raise RevisionError(f"{text!r} is not a date that git understands", hint=hint)
     return text
 
 
@@ -268,23 +260,20 @@ def parse_combined(output: bytes) -> dict[str, OwnPart]:
 
 def only_own(change: Change, parts: Mapping[str, OwnPart]) -> Change:
     """Of a merge's change against its first parent, the files and hunks at the places where it is like no parent."""
-    return replace(
-        change,
-        files=tuple(_own(file, parts[file.path]) for file in change.files if file.path in parts),
-        unreadable=tuple((name, why) for name, why in change.unreadable if name in parts),
-    )
-
-
-def _own(file: FileChange, places: OwnPart) -> FileChange:
-    if places is None or file.status in (FileStatus.ADDED, FileStatus.DELETED, FileStatus.TYPE_CHANGED):
-        return file
-    starts = [first for first, _ in places]
-    ends = list(accumulate((last for _, last in places), max))
-    befores = [bisect_right(starts, hunk.new_start + hunk.new_lines) for hunk in file.hunks]
-    pairs = zip(file.hunks, befores, strict=True)
-    hunks = tuple(hunk for hunk, before in pairs if before and ends[before - 1] >= hunk.new_start)
-    # Where the two diffs do not agree on the place, rather all of it than nothing.
-    return replace(file, hunks=hunks) if hunks else file
+    files: list[FileChange] = []
+    for file in change.files:
+        places = parts.get(file.path)
+        whole = places is None or file.status in (FileStatus.ADDED, FileStatus.DELETED, FileStatus.TYPE_CHANGED)
+        starts = [first for first, _ in places or ()]
+        ends = list(accumulate((last for _, last in places or ()), max))
+        befores = [bisect_right(starts, hunk.new_start + hunk.new_lines) for hunk in file.hunks]
+        pairs = zip(file.hunks, befores, strict=True)
+        hunks = tuple(hunk for hunk, before in pairs if before and ends[before - 1] >= hunk.new_start)
+        if file.path in parts:
+            # Where the two diffs do not agree on the place, rather all of it than nothing.
+            files.append(file if whole or not hunks else replace(file, hunks=hunks))
+    unreadable = tuple((name, why) for name, why in change.unreadable if name in parts)
+    return replace(change, files=tuple(files), unreadable=unreadable)
 
 
 async def pushed_ranges(
@@ -326,5 +315,6 @@ async def _range_of(repository: Repository, ref: PushedRef, tracked: Sequence[st
 
 async def read_pushed(repository: Repository, commits: Sequence[str]) -> list[CommitChange]:
     """What each commit changes, the oldest first; of a merge, what it is like none of its parents in."""
-    listed = await list_named_commits(repository, commits[::-1])
+    with reading(repository) as place:
+        listed = await _named(place, [name.encode("ascii") for name in reversed(commits)])
     return [read async for read in read_commit_changes(repository, listed, merges=True)]

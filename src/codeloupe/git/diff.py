@@ -106,7 +106,8 @@ _REFUSED = (
 )
 # As those, but in the text of a commit they are words like any other.
 _UNSHOWN = regex(
-    rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file |Binary file [^\n]+ has changed\n|Cannot display: "
+    rb"Only in [^\n]+: |(?:Binary f|F)iles [^\n]+ differ\n|File [^\n]+ while file |Binary file [^\n]+ has changed\n"
+    rb"|Cannot display: "
 )
 _BINARY = regex(rb"Binary files ([^\n]+) differ\n")
 _EXTENDED = regex(
@@ -204,10 +205,8 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     if not data or data.isspace():
         return ()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DiffSyntaxError(
-            "line 1: this text is UTF-16, and a diff is bytes as git wrote them",
-            hint="let git write the file itself: git diff --output=change.diff",
-        )
+        hint = "let git write the file itself: git diff --output=change.diff"
+        raise DiffSyntaxError("line 1: this text is UTF-16, and a diff is bytes as git wrote them", hint=hint)
     data = data.removeprefix(b"\xef\xbb\xbf")
     # git ends its own lines with LF; if each line ends with CRLF, a tool has put the CRs in.
     if data.partition(b"\n")[0].endswith(b"\r") and data.count(b"\r\n") == data.count(b"\n"):
@@ -260,7 +259,12 @@ def _read_notable(text: _Text, position: int, *, plain: bool) -> _Section | None
     if data.startswith(_GIT_HEADER, position):
         return _read_git_section(text, position)
     if _NAME_LINES.match(data, position):
-        return _read_plain_section(text, position)
+        names, end = _read_names(text, position)
+        hunks, end = _read_hunks(text, end)
+        change = _plain_change(text, position, names, hunks)
+        if (change.old_path is None and change.deleted) or (change.new_path is None and change.added):
+            raise text.refusal(position, "the names of this section contradict its hunks")
+        return _Section(change, position, end)
     for sign, problem, hint in _REFUSED:
         if sign.match(data, position):
             raise text.refusal(position, problem, hint=hint)
@@ -268,18 +272,9 @@ def _read_notable(text: _Text, position: int, *, plain: bool) -> _Section | None
         raise text.refusal(
             position,
             "a file changed here and the diff does not show how",
-            hint="make the diff with `diff -ruN old new`, which shows files that are on one side only",
+            hint="make the diff with `git diff --no-index old new`, which shows files on one side only and binary ones",
         )
-    match = _BINARY.match(data, position) if plain else None
-    if match is None:
-        return None
-    # Cut at the only ` and `, or in the middle if the same name is on both sides of it.
-    line = match[1]
-    cut = line.find(b" and ") if line.count(b" and ") == 1 else (len(line) - 5) // 2
-    old, new = unquote(line[:cut]), unquote(line[cut + 5 :])
-    if old is None or new is None or (line.count(b" and ") > 1 and not _shared_path(old, new)):
-        raise text.refusal(position, "the two names in this line cannot be told apart")
-    return _Section(replace(_plain_change(text, position, _Names(old, new)), binary=True), position, match.end())
+    return None
 
 
 def _refuse_uncounted_lines(text: _Text, position: int) -> None:
@@ -295,7 +290,6 @@ def _refuse_uncounted_lines(text: _Text, position: int) -> None:
 
 
 def _read_names(text: _Text, position: int) -> tuple[_Names, int]:
-    """The two name lines at `position`, and the position after them. Raises DiffSyntaxError on anything else."""
     if not _NAME_LINES.match(text.data, position):
         raise text.refusal(position, "expected a `---` line and a `+++` line")
     found: list[tuple[bytes, bytes]] = []
@@ -330,16 +324,7 @@ def _status_of(old_path: str | None, new_path: str | None) -> FileStatus:
     return FileStatus.MODIFIED if old_path == new_path else FileStatus.RENAMED
 
 
-def _read_plain_section(text: _Text, position: int) -> _Section:
-    names, end = _read_names(text, position)
-    hunks, end = _read_hunks(text, end)
-    change = _plain_change(text, position, names, hunks)
-    if (change.old_path is None and change.deleted) or (change.new_path is None and change.added):
-        raise text.refusal(position, "the names of this section contradict its hunks")
-    return _Section(change, position, end)
-
-
-def _plain_change(text: _Text, position: int, names: _Names, hunks: tuple[Hunk, ...] = ()) -> FileChange:
+def _plain_change(text: _Text, position: int, names: _Names, hunks: tuple[Hunk, ...]) -> FileChange:
     old_path: str | None
     new_path: str | None
     if names.old == _NO_FILE and names.new == _NO_FILE:
@@ -395,7 +380,6 @@ def _read_git_section(text: _Text, position: int) -> _Section:
 
 
 def _read_header(text: _Text, start: int) -> tuple[dict[str, bytes], int]:
-    """What the header lines say, by their labels, with the names of the `diff --git` line, and where they end."""
     end = text.line_end(start)
     fields, position = {"names": text.data[start + len(_GIT_HEADER) : end]}, end + 1
     while match := _EXTENDED.match(text.data, position):
@@ -504,7 +488,6 @@ def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
 
 
 def _read_hunks(text: _Text, position: int) -> tuple[tuple[Hunk, ...], int]:
-    """All hunks of one file, and the position after the last one. Raises DiffSyntaxError where a count does not fit."""
     hunks: list[Hunk] = []
     old_free = new_free = 0
     while text.data.startswith(b"@@", position) or not hunks:

@@ -117,7 +117,6 @@ async def read_intent(repository: Repository, sides: Sides, *, context: str = ""
 
 
 async def _messages(repository: Repository, since: str | None, until: str) -> list[tuple[str, str]]:
-    """Subject and body of each commit; merges are left out, except one that was asked for alone."""
     limits = ("--max-count=1",) if since is None else ("--max-count=20", "--no-merges", f"^{since}")
     with reading(repository) as place:
         words = ("log", "-z", "--no-show-signature", "--no-patch", "--format=tformat:%s%n%n%b")

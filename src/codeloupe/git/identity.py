@@ -55,8 +55,7 @@ async def read_checkout(start: Path, memory: RootMemory, repository: Repository 
 async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
     """The names of the repository that holds `start`, or of the directory itself when there is none.
 
-    Raises NotARepository when `start` is no directory and ProcessError when git fails. A memory that fails costs
-    time, nothing else.
+    Raises NotARepository when `start` is no directory and ProcessError when git fails; a memory may fail.
     """
     if repository := await _repository(start):
         return await _identity_of(repository, memory)
@@ -87,17 +86,13 @@ async def commits_of_work(repository: Repository | None, scope: Scope, checkout:
     count = f"--max-count={_MOST_COMMITS if since else 1}"
     names = set((await _asked(repository, "rev-list", count, head, *since, "--")).split())
     if checkout.branch is not None and scope.head is None:
-        names |= await _moves_of(repository, checkout.branch)
+        names |= _moves_of(repository, checkout.branch)
     # Where it began is where any other branch may have begun.
     return frozenset(names - {scope.base or ""} | {head})
 
 
-async def _moves_of(repository: Repository, branch: str) -> set[str]:
-    """Where a branch was lately, by git's own log of it: each line begins with the commits before and after a move."""
-    if (repository.common_dir / "reftable").is_dir():
-        # There the log is no file. Elsewhere it is read, which is cheaper than to ask git.
-        words = ("log", "--walk-reflogs", "--format=%H", f"--max-count={_MOST_MOVES}", f"refs/heads/{branch}", "--")
-        return set((await _asked(repository, *words)).split())
+def _moves_of(repository: Repository, branch: str) -> set[str]:
+    """Where a branch was lately, by the file of git's own log: a line begins with the commits before and after it."""
     try:
         with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
@@ -127,9 +122,8 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
 
     root, url = await both(find_root(), origin_url(repository))
     address = same_address(url or "")
-    names = [] if root is None else [f"root:{root}"]
-    names += [] if address is None else [_name("origin", address)]
-    return RepositoryIdentity((*names, _name("path", repository.common_dir)), repository.root.name)
+    names = [f"root:{root}" if root else None, address and _name("origin", address)]
+    return RepositoryIdentity((*filter(None, names), _name("path", repository.common_dir)), repository.root.name)
 
 
 async def _asked(repository: Repository, *words: str) -> str:

@@ -79,9 +79,8 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
             tried = default if is_default else (f"its base {parents[0][:12]}", parents[0])
     base = tried or default
     if base is None:
-        raise RevisionError(
-            f"{address.name} does not say which branch the pull request targets", hint="name that branch with --base"
-        )
+        hint = "name that branch with --base"
+        raise RevisionError(f"{address.name} does not say which branch the pull request targets", hint=hint)
     if tried is None:
         await _fetch_commits(remote, partial=partial, head=head, base=base[1])
     fetched = await open_repository(root)
@@ -205,20 +204,16 @@ async def _ask_for(
         if f"{ref}/head" in refs
     }
     if not there:
-        raise RevisionError(
-            f"{remote.address.name} has no pull request {name.number}",
-            hint="check the number; of a clone with several remotes, `upstream` is asked, else `origin`",
-        )
+        hint = "check the number; of a clone with several remotes, `upstream` is asked, else `origin`"
+        raise RevisionError(f"{remote.address.name} has no pull request {name.number}", hint=hint)
     if base is None:
         return there, (default, refs["HEAD"]) if "HEAD" in refs else None
     if OBJECT_NAME.fullmatch(base):
         return there, (base[:12], base)
     if home := next((home for home in homes if home in refs), None):
         return there, (base, refs[home])
-    raise RevisionError(
-        f"{remote.address.name} has no branch or tag {base!r}",
-        hint="with --pr, --base names a branch or a tag of the remote, or a commit by its full name",
-    )
+    hint = "with --pr, --base names a branch or a tag of the remote, or a commit by its full name"
+    raise RevisionError(f"{remote.address.name} has no branch or tag {base!r}", hint=hint)
 
 
 async def _fetch_commits(remote: RemoteRepository, *, partial: bool, **wanted: str) -> None:

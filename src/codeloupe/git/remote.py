@@ -103,10 +103,8 @@ def parse_pull_request(text: str) -> PullRequestName:
     if url is None or url.scheme not in ("https", "http") or not url.hostname or " " in text:
         raise _not_understood(text)
     if url.username is not None or url.password is not None:
-        raise UsageError(
-            "the URL of the pull request holds a user name or a password",
-            hint="leave that out: a review holds no login; a repository that needs one is fetched over ssh",
-        )
+        hint = "leave that out: a review holds no login; a repository that needs one is fetched over ssh"
+        raise UsageError("the URL of the pull request holds a user name or a password", hint=hint)
     parts = [part for part in url.path.split("/") if part]
     for place in range(2, len(parts) - 1):
         family, number = _MARKS.get(parts[place]), parts[place + 1]

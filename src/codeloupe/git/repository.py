@@ -143,7 +143,7 @@ async def open_repository(start: Path) -> Repository:
     # An option that git does not know yet is printed as it is, and a line break in a path makes two lines of it.
     if len(facts) < _FACT_LINES or facts[-1] not in ("true", "false") or any(line.startswith("--") for line in facts):
         raise NotARepository(
-            f"git does not answer about {str(root)!r}: it is too old, or the path contains a line break",
+            f"git does not answer what codeloupe asks about {str(root)!r}: too old, or the path contains a line break",
             hint=f"install {WANTED_VERSION}, or move the repository elsewhere",
         )
     git_dir, common_dir, index, objects, shallow = map(Path, facts[:5])
@@ -196,10 +196,8 @@ def find_root(start: Path) -> Path:
                 f"{directory} is a bare repository or the inside of one: there is no working tree to review",
                 hint="clone it, and run codeloupe in the clone",
             )
-    raise NotARepository(
-        f"{start} is not inside a git repository",
-        hint="run codeloupe in a checkout, give --repo DIR, or review a diff with --diff-file FILE",
-    )
+    hint = "run codeloupe in a checkout, give --repo DIR, or review a diff with --diff-file FILE"
+    raise NotARepository(f"{start} is not inside a git repository", hint=hint)
 
 
 async def resolve(repository: Repository, revision: str) -> str:
@@ -324,10 +322,8 @@ async def merge_base(repository: Repository, one: str, other: str) -> str:
             f"no common ancestor of {one[:12]} and {other[:12]} is known in this shallow clone",
             hint="deepen it: git fetch --deepen=200, or git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
         )
-    raise RevisionError(
-        f"{one[:12]} and {other[:12]} have no common ancestor",
-        hint="they are unrelated histories; compare them directly with A..B",
-    )
+    hint = "they are unrelated histories; compare them directly with A..B"
+    raise RevisionError(f"{one[:12]} and {other[:12]} have no common ancestor", hint=hint)
 
 
 async def is_lonely_branch(repository: Repository, head: Head) -> bool:
@@ -378,9 +374,8 @@ def private_directory() -> Iterator[Path]:
             directory = stack.enter_context(temporary_directory())
         except OSError as error:
             reason = error.strerror or str(error)
-            raise UsageError(
-                f"no temporary directory can be made: {reason}", hint="set TMPDIR to a directory that can be written"
-            ) from error
+            hint = "set TMPDIR to a directory that can be written"
+            raise UsageError(f"no temporary directory can be made: {reason}", hint=hint) from error
         yield directory
 
 
@@ -432,19 +427,8 @@ def borrow(file: Path, target: Path) -> None:
             os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise NotARepository(
-            f"{file}, a part of the repository, cannot be read: {reason}",
-            hint="run codeloupe as a user who may read the whole repository",
-        ) from error
-
-
-def copy_index(index: Path, git_dir: Path) -> Path:
-    """Copy an index, and the shared part of a split one, into the engine. Raises NotARepository."""
-    target = git_dir / "index"
-    borrow(index, target)
-    for shared in index.parent.glob("sharedindex.*"):
-        borrow(shared, git_dir / shared.name)
-    return target
+        hint = "run codeloupe as a user who may read the whole repository"
+        raise NotARepository(f"{file}, a part of the repository, cannot be read: {reason}", hint=hint) from error
 
 
 def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> Place:
@@ -457,7 +441,10 @@ def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index:
     """The place for commands that read through a fresh engine, which may have a copy of the index."""
     with temporary_engine(repository.sources, attributes) as git_dir:
         if index:
-            copy_index(repository.index, git_dir)
+            # With the shared part of a split one.
+            borrow(repository.index, git_dir / "index")
+            for shared in repository.index.parent.glob("sharedindex.*"):
+                borrow(shared, git_dir / shared.name)
         yield in_engine(git_dir)
 
 

@@ -198,9 +198,8 @@ def one_revision(text: str) -> RevisionError:
 
 async def _commit(repository: Repository, revision: str) -> Sides:
     if ".." in revision:
-        raise RevisionError(
-            f"{revision!r} is a range, not one commit", hint=f"give it without --commit: codeloupe review {revision}"
-        )
+        hint = f"give it without --commit: codeloupe review {revision}"
+        raise RevisionError(f"{revision!r} is a range, not one commit", hint=hint)
     sha = await resolve(repository, revision)
     if sha in shallow_edge(repository):
         raise RevisionError(

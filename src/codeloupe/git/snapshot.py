@@ -1,10 +1,7 @@
 """The reviewed tree as a directory: byte for byte, symbolic links as text, removed at the end even after an error.
 
-Of a commit or index git gives the contents, with filters off, and they are written only under names that stay inside.
-A working tree is copied, opening each component of a path without following links, so that no file outside of the tree
-gets in. Of a change of which only a diff is known, the new content is rebuilt from what the repository still has: when
-the old blob (or the file at HEAD) is here and every context and deleted line of the diff agrees with it, applying the
-hunks gives the new content exactly. What cannot be rebuilt for certain is left out.
+Files are written only under names that stay inside, and no link is followed. Of a change of which only a diff is known,
+the new content is rebuilt where the old blob (or the file at HEAD) is here and every line of the diff agrees with it.
 """
 
 from __future__ import annotations
@@ -43,6 +40,8 @@ from codeloupe.system.regex import regex
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
+# An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
+_MOST_FILES = 1_000
 _NAME = regex(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
@@ -65,18 +64,18 @@ async def exported(repository: Repository, sides: Sides, *, paths: Iterable[str]
 
 @asynccontextmanager
 async def exported_tree(
-    repository: Repository, sides: Sides, *, needed: Iterable[str], nearness: Nearness | None = None
+    repository: Repository, sides: Sides, *, needed: Iterable[str], nearness: frozenset[str] | None = None
 ) -> AsyncIterator[Snapshot]:
     """The reviewed tree as a directory of our own; of a working tree what is tracked, or new and not ignored.
 
     Only the `needed` files are said to be missing: of others, those that are too large or cannot be read are left out.
-    With `nearness` a tree that has more files comes in part, without it always whole.
+    With `nearness`, the words of the change, a very large tree comes in part, without it always whole.
     """
     wanted = list(dict.fromkeys(needed))
     is_working = sides.side is Side.WORKING_TREE
     listed = {} if is_working else await _list_tree(repository, sides, None)
     others = sorted(set(await _list_working_files(repository) if is_working else listed).difference(wanted))
-    chosen = others if nearness is None else nearness.nearest(others, wanted)
+    chosen = others if nearness is None else _nearest(others, wanted, nearness)
     with empty_directory() as root:
         if is_working:
             missing = await _copy_working_files(repository, sides, root, wanted)
@@ -253,44 +252,32 @@ async def _copy_files(
     return missing
 
 
-class Nearness(Struct, frozen=True, kw_only=True):
-    """How much of a large tree is exported: so many files, the nearest to the needed ones first.
-
-    Names and folders alone decide, so that nothing has to be read. `names` are words of the change, in lower case: a
-    file that is called like one of them is near.
-    """
-
-    most_files: int
-    names: frozenset[str] = frozenset()
-
-    def nearest(self, files: Sequence[str], needed: Sequence[str]) -> list[str]:
-        """The nearest of some files: of the same folder, named in the change, then by the way between the folders."""
-        if len(files) <= self.most_files:
-            return list(files)
-        own = {name.rpartition("/")[0] for name in needed}
-        above = {"", *own, *(str(each) for folder in own for each in PurePosixPath(folder).parents)}
-
-        @cache
-        def distance(folder: str) -> int:
-            """How many folders down from the nearest one that is above a needed file; a deeper one of those counts."""
-            steps = 0
-            while folder not in above:
-                folder, steps = folder.rpartition("/")[0], steps + 1
-            return steps - folder.count("/") - bool(folder)
-
-        def rank(name: str) -> tuple[bool, bool, int, str]:
-            folder, _, base = name.rpartition("/")
-            return folder not in own, base.partition(".")[0].lower() not in self.names, distance(folder), name
-
-        return sorted(sorted(files, key=rank)[: self.most_files])
-
-
-def near_to(files: Sequence[FileChange]) -> Nearness:
-    """What is near to the changes of some files: their words may be names of others."""
+def near_to(files: Sequence[FileChange]) -> frozenset[str]:
+    """The words of the changes of some files, in lower case: they may be names of other files, which then are near."""
     bodies = b"\n".join(hunk.body for file in files for hunk in file.hunks)[:1_000_000]
-    names = frozenset(word.decode("ascii").lower() for word in set(_NAME.findall(bodies)))
-    # An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
-    return Nearness(most_files=1_000, names=names)
+    return frozenset(word.decode("ascii").lower() for word in set(_NAME.findall(bodies)))
+
+
+def _nearest(files: Sequence[str], needed: Sequence[str], names: frozenset[str]) -> list[str]:
+    """The nearest of many files: of the same folder, named in the change, then by the way between the folders."""
+    if len(files) <= _MOST_FILES:
+        return list(files)
+    own = {name.rpartition("/")[0] for name in needed}
+    above = {"", *own, *(str(each) for folder in own for each in PurePosixPath(folder).parents)}
+
+    @cache
+    def distance(folder: str) -> int:
+        """How many folders down from the nearest one that is above a needed file; a deeper one of those counts."""
+        steps = 0
+        while folder not in above:
+            folder, steps = folder.rpartition("/")[0], steps + 1
+        return steps - folder.count("/") - bool(folder)
+
+    def rank(name: str) -> tuple[bool, bool, int, str]:
+        folder, _, base = name.rpartition("/")
+        return folder not in own, base.partition(".")[0].lower() not in names, distance(folder), name
+
+    return sorted(sorted(files, key=rank)[:_MOST_FILES])
 
 
 async def rebuild(repository: Repository | None, files: Sequence[FileChange]) -> list[bytes | None]:

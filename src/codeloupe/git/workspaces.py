@@ -75,9 +75,7 @@ class GitWorkspaceStore:
 
     With a `source` the run begins with the tree of its HEAD, ignored files are not kept, and a workspace gets a small
     repository of its own for its agent. Without one it begins empty. `max_files` and `max_total_bytes` bound what may
-    be new in a workspace. Folders without files are not kept, and of permissions only whether a file is a program. A
-    file that takes the place of a kept one and cannot be kept itself leaves the old one, and is named in `left_out`.
-
+    be new. A file that takes the place of a kept one and cannot be kept leaves the old one, and is in `left_out`.
     One process at a time works with a store. Whatever ended the one before, the next goes on.
     """
 
@@ -110,8 +108,11 @@ class GitWorkspaceStore:
             await self._read_tree(_checked(tree))
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
                 self._memory(directory).unlink(missing_ok=True)
+                if directory.is_symlink() or not directory.is_dir():
+                    directory.unlink(missing_ok=True)
                 # In a thread, so that other stages go on; and to its end, or the next one would meet it.
-                await uninterrupted(asyncio.to_thread(_make_empty, directory))
+                await uninterrupted(asyncio.to_thread(remove_tree, directory))
+                directory.mkdir(mode=0o700, parents=True)
                 with private_directory() as private:
                     place = self._place(work_tree=directory.absolute(), index=private / "index")
                     await git(place, "read-tree", tree)
@@ -136,16 +137,14 @@ class GitWorkspaceStore:
             base, ours, theirs = map(_checked, (base, ours, theirs))
             if ours in (base, theirs) or theirs == base:
                 return theirs if ours == base else ours
-            place = self._place(settings=(*_IDENTITY, "merge.renames=false", "merge.directoryRenames=false"))
+            place = self._place(*_IDENTITY, "merge.renames=false", "merge.directoryRenames=false")
             commits = [await _commit(place, base)]
             commits += [await _commit(place, tree, "-p", commits[0]) for tree in (ours, theirs)]
             words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *commits[1:])
             merged = await try_git(place, *words)
             if merged.exit_code == 129:  # git's answer to an option that it does not know
-                raise WorkspaceError(
-                    "this git cannot join the work of parallel stages",
-                    hint="install git 2.38 or newer, or let the stages need each other",
-                )
+                hint = "install git 2.38 or newer, or let the stages need each other"
+                raise WorkspaceError("this git cannot join the work of parallel stages", hint=hint)
             if merged.exit_code not in (0, 1):
                 raise failure("merge-tree", merged)
             tree, *found = merged.stdout.split(b"\0")
@@ -202,9 +201,7 @@ class GitWorkspaceStore:
             with suppress(OSError):  # the next one tries again
                 remove_tree(root)
 
-    def _place(
-        self, *, work_tree: Path | None = None, index: Path | None = None, settings: Iterable[str] = ()
-    ) -> Place:
+    def _place(self, *settings: str, work_tree: Path | None = None, index: Path | None = None) -> Place:
         return Place(self._directory, work_tree, index, (*_SETTINGS, *settings))
 
     async def _ready(self) -> tuple[str | None, str]:
@@ -331,7 +328,7 @@ class GitWorkspaceStore:
         settings = [word for word in await comparison_settings(source) if word.startswith("core.excludesfile=")]
         mirror = private / "names"
         mirror.mkdir()
-        place = self._place(work_tree=mirror, settings=settings)
+        place = self._place(*settings, work_tree=mirror)
 
         async def find(paths: Sequence[str], folders: Sequence[str], rules: Sequence[str]) -> frozenset[str]:
             for folder in folders:
@@ -353,13 +350,10 @@ class GitWorkspaceStore:
         return find
 
     async def _read_tree(self, tree: str) -> dict[str, Entry]:
-        """The files, links and submodules of a tree. Raises GitFailed when it is not there."""
         entries = {entry.path: entry for entry in await list_entries(self._place(), tree, None, submodules=True)}
         if both := sorted(_folders_of(entries).intersection(entries)):
-            raise WorkspaceError(
-                f"the tree {tree} has {both[0]!r} as a file and as a folder at once",
-                hint="`git fsck` says more about the repository",
-            )
+            hint = "`git fsck` says more about the repository"
+            raise WorkspaceError(f"the tree {tree} has {both[0]!r} as a file and as a folder at once", hint=hint)
         return entries
 
     async def _write_blobs(self, contents: Sequence[bytes]) -> None:
@@ -524,18 +518,8 @@ class _Scan:
             self._refuse(f"{self._limits.new_bytes:,} bytes in new files")
 
     def _refuse(self, most: str) -> NoReturn:
-        raise WorkspaceError(
-            f"the workspace {self._directory} holds more than {most}",
-            hint="have the agent remove what it does not need, such as installed packages and build results",
-        )
-
-
-def _make_empty(directory: Path) -> None:
-    """Make a directory of whatever is there, with nothing in it. No link is followed."""
-    if directory.is_symlink() or not directory.is_dir():
-        directory.unlink(missing_ok=True)
-    remove_tree(directory)
-    directory.mkdir(mode=0o700, parents=True)
+        hint = "have the agent remove what it does not need, such as installed packages and build results"
+        raise WorkspaceError(f"the workspace {self._directory} holds more than {most}", hint=hint)
 
 
 def _read_file(top: int, path: str, most_bytes: int) -> bytes:
@@ -557,7 +541,6 @@ def _folders_of(paths: Iterable[str]) -> set[str]:
 
 
 def _mode_of(facts: os.stat_result) -> str:
-    """The mode that git has for a regular file or a link."""
     if stat.S_ISLNK(facts.st_mode):
         return SYMLINK_MODE
     return "100755" if facts.st_mode & stat.S_IXUSR else "100644"
@@ -581,9 +564,8 @@ def _key(directory: Path) -> str:
 
 def _checked(tree: str) -> str:
     if not OBJECT_NAME.fullmatch(tree):
-        raise WorkspaceError(
-            f"{tree[:80]!r} is not the name of a kept workspace", hint="the state of the run may be damaged"
-        )
+        hint = "the state of the run may be damaged"
+        raise WorkspaceError(f"{tree[:80]!r} is not the name of a kept workspace", hint=hint)
     return tree
 
 
@@ -597,6 +579,5 @@ def _failures(what: str) -> Iterator[None]:
         raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = _why(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
-        raise WorkspaceError(
-            f"{what}: {reason}", hint="check that the disk has room and that the directory can be read and written"
-        ) from error
+        hint = "check that the disk has room and that the directory can be read and written"
+        raise WorkspaceError(f"{what}: {reason}", hint=hint) from error

@@ -38,21 +38,16 @@ _MOVE_AWAY = (
 )
 _ELSEWHERE = "give write access to it, or set CODELOUPE_HOME to another directory"
 _MISPLACED = "move it away, or set CODELOUPE_HOME to another directory"
+_IN_USE = ("is held by another process and did not become free", "look for a codeloupe that hangs, and try again")
 # By SQLite's primary result code: what happened, and what to do.
 _EXPLANATIONS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE_AWAY),
     sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE_AWAY),
     sqlite3.SQLITE_FULL: ("cannot grow: there is no room left", "make room on that disk and try again"),
     sqlite3.SQLITE_READONLY: ("cannot be written", _ELSEWHERE),
-    sqlite3.SQLITE_PERM: ("cannot be used", _ELSEWHERE),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened, or the files beside it cannot", _ELSEWHERE),
-    sqlite3.SQLITE_IOERR: (
-        "could not be read or written",
-        "look whether the disk is full or broken, or set CODELOUPE_HOME to a directory on another one",
-    ),
-    **dict.fromkeys(
-        _BUSY, ("is held by another process and did not become free", "look for a codeloupe that hangs, and try again")
-    ),
+    sqlite3.SQLITE_IOERR: ("could not be read or written", "look whether the disk is full or broken"),
+    **dict.fromkeys(_BUSY, _IN_USE),
 }
 
 # "clou": says of a file that it is ours.
@@ -140,8 +135,8 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
 def state_directory(environment: Mapping[str, str]) -> Path:
     """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
 
-    A relative XDG_STATE_HOME counts as unset, as its standard asks, and so does a relative HOME: they would lead into
-    the reviewed tree. Raises StoreError when nothing names a place, and for a relative CODELOUPE_HOME: that was meant.
+    What is relative would lead into the reviewed tree: as XDG_STATE_HOME or HOME it counts as unset, as CODELOUPE_HOME,
+    which was meant, it raises StoreError. So does a user without a home.
     """
     if named := environment.get("CODELOUPE_HOME"):
         if not Path(named).is_absolute():
@@ -150,17 +145,12 @@ def state_directory(environment: Mapping[str, str]) -> Path:
                 hint="set it to an absolute path",
             )
         return Path(named)
-    state = environment.get("XDG_STATE_HOME")
-    if state and Path(state).is_absolute():
-        return Path(state) / "codeloupe"
-    home = Path(environment.get("HOME") or ".")
+    state, home = (Path(environment.get(name) or ".") for name in ("XDG_STATE_HOME", "HOME"))
+    if state.is_absolute():
+        return state / "codeloupe"
     try:
-        if not home.is_absolute():
-            home = Path("~").expanduser()
-        if not home.is_absolute():
-            # It is made of HOME where that is set, whatever it says.
-            home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except (RuntimeError, KeyError) as error:
+        home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError as error:
         raise StoreError(
             "there is no place to keep finished calls: this user has no home directory",
             hint="set CODELOUPE_HOME to a directory that may be written",
@@ -214,17 +204,14 @@ class Database:
         """A connection for one statement that reads; nobody else of this process uses it meanwhile."""
         with self._lock:
             if self._connection is not None and self._process != os.getpid():
-                raise StoreError(
-                    f"the database {self.path} was opened before this process was forked",
-                    hint="open it after the fork, in each process for itself",
-                )
+                hint = "open it after the fork, in each process for itself"
+                raise StoreError(f"the database {self.path} was opened before this process was forked", hint=hint)
             try:
                 if self._connection is None:
                     self._connection, self._process = self._open(), os.getpid()
                 yield self._connection
             except sqlite3.Error as error:
-                unknown = ("could not be used", f"if this comes again: {_MOVE_AWAY}")
-                what, hint = _EXPLANATIONS.get(_code(error), unknown)
+                what, hint = _EXPLANATIONS.get(_code(error), ("could not be used", f"if it stays so: {_MOVE_AWAY}"))
                 raise StoreError(f"the database {self.path} {what} ({error})", hint=hint) from error
 
     @contextmanager
@@ -369,20 +356,18 @@ def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) ->
 
 
 def _make_file(path: Path) -> None:
-    place, doing = path.parent, "make the directory"
+    doing = f"make the directory {path.parent}"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place, doing = path, "make the database"
+        doing = f"make the database {path}"
         with _creation, suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         status = path.stat()
         if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077 and status.st_uid == os.geteuid():
             path.chmod(0o600)
     except OSError as error:
-        raise StoreError(
-            f"cannot {doing} {place}: {error.strerror or error}",
-            hint="check that path and its permissions, or set CODELOUPE_HOME to another directory",
-        ) from error
+        hint = "check that path and its permissions, or set CODELOUPE_HOME to another directory"
+        raise StoreError(f"cannot {doing}: {error.strerror or error}", hint=hint) from error
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a file, so it cannot be the database", hint=_MISPLACED)
     if 0 < status.st_size < 512:

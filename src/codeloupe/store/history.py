@@ -1,7 +1,4 @@
-"""Saved reviews and sweeps in the database, each in a transaction of its own: there whole or not at all.
-
-What is stored here has been redacted by the caller.
-"""
+"""Saved reviews and sweeps in the database, each there whole or not at all. The caller has redacted them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -116,7 +112,11 @@ def _rows(
     def its(review: ReviewFact, expert: str | None = None) -> dict[str, Any]:
         if by is model.TrendKey.EXPERT:
             return sums[expert or "(no expert)"]
-        return sums[week_of(review.saved_at) if by is model.TrendKey.WEEK else review.reviewer]
+        if by is model.TrendKey.REVIEWER:
+            return sums[review.reviewer]
+        # The Monday of the week, in UTC.
+        day = datetime.fromtimestamp(review.saved_at, UTC).date()
+        return sums[(day - timedelta(days=day.weekday())).isoformat()]
 
     for review in reviews if spent else ():
         total = its(review)
@@ -136,13 +136,6 @@ def _rows(
         if len(weeks) <= 520:
             ordered = [(first + timedelta(weeks=number)).date().isoformat() for number in weeks]
     return tuple(model.TrendRow(key=key, **sums[key]) for key in ordered)
-
-
-@lru_cache(maxsize=10_000)
-def week_of(moment: float) -> str:
-    """The Monday of a moment's week, in UTC: `2026-03-09`."""
-    day = datetime.fromtimestamp(moment, UTC).date()
-    return (day - timedelta(days=day.weekday())).isoformat()
 
 
 def with_source(finding: Finding) -> Finding:
@@ -255,13 +248,12 @@ class SqliteHistory:
     ) -> model.ReviewRecord | None:
         """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
         condition, values = _of(repositories)
-        for column, value in (("branch", branch), ("scope", scope and scope.value)):
-            if value is not None:
-                condition += f" AND {column} = ?"
-                values.append(value)
+        chosen = {"branch": branch, "scope": scope and scope.value}
+        given = {column: value for column, value in chosen.items() if value is not None}
+        condition += "".join(f" AND {column} = ?" for column in given)
         statement = f"SELECT number FROM reviews WHERE sweep_id IS NULL{condition} ORDER BY turn DESC, number DESC"  # noqa: S608 - words of ours
         with self._database.snapshot() as connection:
-            for (number,) in connection.execute(statement, values).fetchall():
+            for (number,) in connection.execute(statement, [*values, *given.values()]).fetchall():
                 try:
                     return self._review(connection, number)
                 except StoreError as error:
@@ -462,10 +454,8 @@ class SqliteHistory:
         return record, problems, commits
 
     def _unreadable(self, what: str, name: str, error: Unreadable) -> StoreError:
-        return StoreError(
-            f"the {what} {name} in the database {self._database.path} cannot be read: {error}",
-            hint="use the codeloupe that saved it; the other entries of the history are not touched by this",
-        )
+        hint = "use the codeloupe that saved it; the other entries of the history are not touched by this"
+        return StoreError(f"the {what} {name} in the database {self._database.path} cannot be read: {error}", hint=hint)
 
 
 def _decoded(kind: type[_Kind], data: object, what: str, problems: list[str]) -> _Kind | None:

@@ -1,7 +1,4 @@
-"""Finished agent calls by content key: what was paid for is never bought again, by this process or another.
-
-What is stored here has been redacted by the caller.
-"""
+"""Finished agent calls by content key: what was paid for is never bought again. The caller has redacted it."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ from msgspec.structs import asdict, replace
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.store.database import Database
-from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpacked
+from codeloupe.store.records import Unreadable, from_json, pack, read_json, unpack
 
 # Raised when the fields of a key, or what they mean, change: old results are then no longer found.
 _FORMAT = 2
@@ -102,9 +100,8 @@ class Owner(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """The owner that `str` made the text of, or None when it is from nobody we know."""
-        machine, _, rest = text.rpartition(" process ")
-        number, _, token = rest.partition(" token ")
-        return cls(machine, int(number), token) if number.isdecimal() and number.isascii() else None
+        found = re.fullmatch(r"(.*) process ([0-9]+) token (.*?)", text, re.DOTALL)
+        return cls(found[1], int(found[2]), found[3]) if found else None
 
     def __str__(self) -> str:
         return f"{self.machine} process {self.process_id} token {self.token}"
@@ -141,6 +138,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_bytes: int = 1024**3
 
 
+def _check_lease(seconds: float) -> None:
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
+
+
 class SqliteLedger:
     """The ledger in a database file, with claims of its own; the first `put` also keeps it within `limits`."""
 
@@ -166,7 +168,7 @@ class SqliteLedger:
             return None
         self._missed.discard(key)
         try:
-            return replace(from_json(AgentResult, read_json(unpacked(rows[0][0]))), from_ledger=True)
+            return replace(from_json(AgentResult, read_json(unpack(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
             raise StoreError(
                 f"the result {key} in the database {self._database.path} cannot be read: {error}",
@@ -179,7 +181,7 @@ class SqliteLedger:
         False also when another process finished the call since `get` missed it here: it is there now. Who did not ask
         first wants it bought again. A claim whose process is known to be gone can be had at once.
         """
-        self._check_lease(lease_seconds)
+        _check_lease(lease_seconds)
         with self._database.writing() as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
             if (found is not None and key in self._missed) or self.is_claimed(key):
@@ -189,10 +191,6 @@ class SqliteLedger:
                 (key, str(self._owner), lease_seconds, self._clock() + lease_seconds),
             )
         return True
-
-    def _check_lease(self, seconds: float) -> None:
-        if not 0 < seconds < math.inf:
-            raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
 
     def is_claimed(self, key: str) -> bool:
         """Whether a claim has not run out, also by a clock that was set back, and its owner may be alive."""
@@ -205,7 +203,7 @@ class SqliteLedger:
 
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
-        self._check_lease(lease_seconds)
+        _check_lease(lease_seconds)
         self._database.change(
             "UPDATE claims SET lease_seconds = ?, expires_at = ? WHERE key = ? AND owner = ?",
             (lease_seconds, self._clock() + lease_seconds, key, str(self._owner)),
@@ -242,22 +240,13 @@ class SqliteLedger:
         self._database.change("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
 
     def _prune(self, limits: Limits) -> None:
-        """Remove what is too old, then the oldest until the rest fits, in batches: nobody waits long."""
-        now, doomed, removed = self._clock(), [(0,)], 0
-        oldest_allowed = now - limits.max_age_days * _SECONDS_PER_DAY
-        while doomed:
-            doomed = []
-            with self._database.writing() as connection:
-                (total,) = connection.execute("SELECT coalesce(sum(size_bytes), 0) FROM results").fetchone()
-                for row, created_at, size_bytes in connection.execute(
-                    "SELECT rowid, created_at, size_bytes FROM results ORDER BY created_at LIMIT 1000"
-                ).fetchall():
-                    if created_at >= oldest_allowed and total <= limits.max_bytes:
-                        break
-                    doomed.append((row,))
-                    total -= size_bytes
-                connection.executemany("DELETE FROM results WHERE rowid = ?", doomed)
-            removed += len(doomed)
+        """Remove what is too old, then the oldest until the rest fits."""
+        now = self._clock()
+        removed = self._database.change(
+            "DELETE FROM results WHERE created_at < ? OR rowid IN (SELECT rowid FROM (SELECT rowid,"
+            " sum(size_bytes) OVER (ORDER BY created_at DESC, rowid DESC) AS total FROM results) WHERE total > ?)",
+            (now - limits.max_age_days * _SECONDS_PER_DAY, limits.max_bytes),
+        )
         if removed:
             self._database.give_back_room()
         self._database.change("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))

@@ -49,10 +49,10 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no data that can be stored")
 
 
-def read_json(data: bytes) -> dict[str, Any]:
+def read_json(data: bytes | str) -> dict[str, Any]:
     """A JSON object, lone surrogates too. Raises Unreadable."""
     try:
-        document = json.loads(data.decode("utf-8", "surrogatepass"))
+        document = json.loads(data if isinstance(data, str) else data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it is not whole, or no JSON ({error})") from error
     if not isinstance(document, dict):
@@ -75,7 +75,7 @@ def encode(value: object) -> bytes:
 
 def decode(kind: type[_Kind], data: object) -> _Kind:
     """The object that `encode` was given. Raises Unreadable, or FromNewerVersion for a form that is not known."""
-    document = read_json(unpacked(data))
+    document = read_json(unpack(data))
     form = document.get("form")
     if not isinstance(form, int):
         raise Unreadable("it has another form")
@@ -93,19 +93,11 @@ def pack(text: str) -> bytes:
 
 def unpack(data: object) -> str:
     """The text that `pack` was given. Raises Unreadable."""
-    try:
-        return unpacked(data).decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise Unreadable(str(error)) from error
-
-
-def unpacked(data: object) -> bytes:
-    """What `pack` made of a text, as UTF-8. Raises Unreadable."""
     if not isinstance(data, bytes) or data[:1] not in (_COMPRESSED, _PLAIN):
         raise Unreadable("it has another form")
     try:
-        return zlib.decompress(data[1:]) if data[:1] == _COMPRESSED else data[1:]
-    except zlib.error as error:
+        return (zlib.decompress(data[1:]) if data[:1] == _COMPRESSED else data[1:]).decode("utf-8", "surrogatepass")
+    except (zlib.error, UnicodeDecodeError) as error:
         raise Unreadable(str(error)) from error
 
 

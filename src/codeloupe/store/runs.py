@@ -252,10 +252,8 @@ class DirectoryRunStore:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise StoreError(
-                f"cannot list the runs in {self._root}: {error.strerror or error}",
-                hint="check that path and its permissions, or set CODELOUPE_HOME to another directory",
-            ) from error
+            hint = "check that path and its permissions, or set CODELOUPE_HOME to another directory"
+            raise StoreError(f"cannot list the runs in {self._root}: {error.strerror or error}", hint=hint) from error
 
     def _path(self, run_id: str) -> Path:
         if not _RUN_ID.fullmatch(run_id):

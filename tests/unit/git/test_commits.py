@@ -329,25 +329,6 @@ def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
     assert list(by_subject(read(merged.path, query=CommitQuery(author="Bob")))) == ["side 1"]
 
 
-def test_a_clean_merge_changed_nothing_itself(repository: GitRepository) -> None:
-    repository.write("a.txt", "a\n")
-    repository.commit("base")
-    for number in range(3):
-        repository.checkout("main")
-        repository.checkout(f"side{number}", new=True)
-        repository.write(f"s{number}.txt", "s\n")
-        repository.commit(f"side {number}")
-    repository.checkout("main")
-    repository.write("b.txt", "b\n")
-    repository.commit("main")
-    repository.git("merge", "--quiet", "--no-ff", "-m", "octopus", "side0", "side1", "side2")
-    octopus = by_subject(read(repository.path, query=CommitQuery(merges=True)))["octopus"]
-    assert len(octopus.commit.parents) == 4
-    assert (changed(octopus), octopus.commit.files, octopus.commit.insertions) == ({}, (), 0)
-    octopus = by_subject(read(repository.path))["octopus"]
-    assert set(changed(octopus)) == {"s0.txt", "s1.txt", "s2.txt"}
-
-
 def test_where_two_diffs_disagree_on_the_place_the_whole_file_stays() -> None:
     hunk = Hunk(1, 1, 1, 1, b"-a\n+b\n", added=1, deleted=1)
     file = FileChange("a", "a", FileStatus.MODIFIED, hunks=(hunk,))

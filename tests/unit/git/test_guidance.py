@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.guidance import guidance_changed, read_guidance, read_intent
+from codeloupe.git.identity import find_identity, find_identity_now, read_checkout, same_address
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Intent, Scope, ScopeKind
+from codeloupe.model.history import RepositoryIdentity
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
@@ -24,7 +28,7 @@ from tests.repository import GitRepository
 LINK = "it is a symbolic link, and those are not followed"
 
 
-def _read(
+def _read_guidance(
     repository: GitRepository, request: ScopeRequest, *paths: str, trusted: bool = True
 ) -> tuple[GuidanceFile, ...]:
     async def go() -> tuple[GuidanceFile, ...]:
@@ -62,7 +66,7 @@ def guided(repository: GitRepository) -> GitRepository:
 def test_guidance_comes_from_the_reviewed_tree_or_for_an_untrusted_change_from_its_base(
     guided: GitRepository, request_: ScopeRequest, trusted: bool, text: str
 ) -> None:
-    assert _read(guided, request_, "a.py", trusted=trusted) == (GuidanceFile("AGENTS.md", text),)
+    assert _read_guidance(guided, request_, "a.py", trusted=trusted) == (GuidanceFile("AGENTS.md", text),)
 
 
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
@@ -80,7 +84,7 @@ def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
     ):
         repository.write(name, name)
     repository.commit()
-    found = _read(repository, request_, "a/b/file.py", "a/file.py")
+    found = _read_guidance(repository, request_, "a/b/file.py", "a/file.py")
     assert [one.path for one in found] == ["REVIEW.md", "CLAUDE.md", "a/AGENTS.md", "a/b/REVIEW.md"]
     assert all(one.text == one.path for one in found)
 
@@ -99,7 +103,7 @@ def test_links_and_folders_and_other_spellings_are_not_guidance(
     repository.write("REVIEW.md/inner", "x")
     repository.write("agents.md", "x")
     repository.commit()
-    found = _read(repository, request_, "folder/a.py", "REVIEW.md/inner")
+    found = _read_guidance(repository, request_, "folder/a.py", "REVIEW.md/inner")
     assert {one.path: one.unused for one in found} == dict.fromkeys(("AGENTS.md", "CLAUDE.md"), LINK)
     assert not any(one.text for one in found)
 
@@ -109,7 +113,7 @@ def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository
     repository.write("AGENTS.md", "a" * 2_000_000)
     repository.write("CLAUDE.md", "c" * 20_000)
     repository.commit()
-    agents, claude = _read(repository, request_, "a.py")
+    agents, claude = _read_guidance(repository, request_, "a.py")
     assert len(agents.text) <= 16_000
     assert claude.text == "c" * 16_000
 
@@ -118,14 +122,14 @@ def test_text_that_is_not_utf_8_a_mark_at_its_start_and_a_pipe_do_no_harm(reposi
     repository.write("AGENTS.md", b"\xef\xbb\xbfcaf\xe9")
     repository.write("CLAUDE.md", b"")
     repository.commit()
-    texts = [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")]
+    texts = [one.text for one in _read_guidance(repository, CommitScope("HEAD"), "a.py")]
     assert texts == ["caf\ufffd", ""]
     # A root commit has no guidance to believe.
-    assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
+    assert _read_guidance(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
     for name in ("AGENTS.md", "CLAUDE.md"):
         repository.remove(name)
         os.mkfifo(repository.path / name)
-    assert _read(repository, UncommittedScope(), "a.py") == ()
+    assert _read_guidance(repository, UncommittedScope(), "a.py") == ()
 
 
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
@@ -133,8 +137,8 @@ def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest)
     repository.write("AGENTS.md", "x")
     repository.commit()
     odd = ("../outside/a.py", "a//b.py", ".git/a.py", "*/a.py", "-x/a.py", "caf\udce9/a.py")
-    assert [one.path for one in _read(repository, request_, *odd)] == ["AGENTS.md"]
-    assert [one.path for one in _read(repository, request_, odd[0])] == ["AGENTS.md"]
+    assert [one.path for one in _read_guidance(repository, request_, *odd)] == ["AGENTS.md"]
+    assert [one.path for one in _read_guidance(repository, request_, odd[0])] == ["AGENTS.md"]
 
 
 def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) -> None:
@@ -144,7 +148,7 @@ def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) ->
     repository.commit()
     paths = [*(f"folder{number}/a.py" for number in range(9_000)), "deep/" * 1_000 + "a.py"]
     for request in (CommitScope("HEAD"), UncommittedScope()):
-        assert len(_read(repository, request, *paths)) == 200
+        assert len(_read_guidance(repository, request, *paths)) == 200
 
 
 def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename() -> None:
@@ -214,14 +218,130 @@ def test_trailers_that_name_people_are_left_out_and_others_stay(repository: GitR
     assert _read_intent(repository, CommitScope("HEAD")).messages == ("Why: because.\nFixes: #12",)
 
 
-def test_a_great_many_and_endless_messages_are_limited(repository: GitRepository) -> None:
-    words = ["base", *(f"Subject {number}\n\n{'x' * 5_000}" for number in range(25))]
-    stream = [
-        f"commit refs/heads/main\ncommitter A <a@example.invalid> {number} +0000\ndata {len(text)}\n{text}\n"
-        for number, text in enumerate(words)
-    ]
-    stream.insert(1, "reset refs/heads/base\nfrom refs/heads/main\n")
-    repository.git("fast-import", "--quiet", stdin="".join(stream).encode())
-    messages = _read_intent(repository, RangeScope("base..HEAD")).messages
-    assert [message.partition("\n")[0] for message in messages] == [f"Subject {number}" for number in range(24, 4, -1)]
-    assert max(map(len, messages)) < 2_100
+class Memory:
+    """Remembers roots, and how often it was asked and told."""
+
+    def __init__(self) -> None:
+        self.roots: dict[bytes, str] = {}
+        self.told = 0
+
+    def known_root(self, place: bytes) -> str | None:
+        return self.roots.get(place)
+
+    def remember_root(self, place: bytes, root: str) -> None:
+        self.told += 1
+        self.roots[place] = root
+
+
+class BrokenMemory:
+    def known_root(self, place: bytes) -> str | None:
+        raise StoreError("no room")
+
+    def remember_root(self, place: bytes, root: str) -> None:
+        raise StoreError("no room")
+
+
+def identity(path: Path, memory: Memory | BrokenMemory | None = None) -> RepositoryIdentity:
+    """Found with an event loop; without one it must be the same."""
+    found = asyncio.run(find_identity(path, memory or Memory()))
+    assert find_identity_now(path, memory or Memory()) == found
+    assert asyncio.run(read_checkout(path, memory or Memory())).identity == found
+    return found
+
+
+def cloned(source: GitRepository, target: Path, *options: str) -> Path:
+    source.git("clone", "--quiet", "--template=", *options, source.path.as_uri(), str(target))
+    return target
+
+
+@pytest.fixture
+def shop(repository: GitRepository) -> GitRepository:
+    for number in range(3):
+        repository.write("a.py", f"x = {number}\n")
+        repository.commit()
+    return repository
+
+
+def test_a_shallow_clone_goes_by_its_origin_and_is_found_from_a_whole_one(shop: GitRepository, tmp_path: Path) -> None:
+    shallow = cloned(shop, tmp_path / "shallow", "--depth=1")
+    whole = cloned(shop, tmp_path / "whole")
+    saved_under = identity(shallow).names[0]
+    assert saved_under.startswith("origin:")
+    assert saved_under in identity(whole).names
+    assert saved_under not in identity(shop.path).names
+
+
+def test_before_the_first_commit_the_place_has_to_do_and_is_still_known_after_it(repository: GitRepository) -> None:
+    before = identity(repository.path)
+    assert [name.partition(":")[0] for name in before.names] == ["path"]
+    repository.write("a.py", "")
+    repository.commit()
+    after = identity(repository.path)
+    assert after.names[0] != before.names[0]
+    assert before.names[0] in after.names
+
+
+def test_a_directory_that_is_no_repository_has_a_name_too(tmp_path: Path) -> None:
+    assert identity(tmp_path).names == identity(tmp_path / ".").names
+    assert identity(tmp_path).label == tmp_path.name
+    with pytest.raises(NotARepository):
+        identity(tmp_path / "nowhere")
+
+
+def test_a_password_in_the_address_of_the_origin_is_in_no_name(shop: GitRepository) -> None:
+    shop.git("remote", "add", "origin", "https://ada:hunter2@git.example.invalid/shop.git")
+    with_password = identity(shop.path).names
+    shop.git("remote", "set-url", "origin", "git@git.example.invalid:shop")
+    assert identity(shop.path).names == with_password
+    assert "hunter2" not in str(with_password)
+    assert "example" not in str(with_password)
+
+
+def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Path) -> None:
+    assert asyncio.run(read_checkout(shop.path, Memory())).branch == "main"
+    shop.git("checkout", "--quiet", "--detach")
+    assert asyncio.run(read_checkout(shop.path, Memory())).branch is None
+    assert asyncio.run(read_checkout(tmp_path, Memory())).branch is None
+
+
+def test_a_repository_goes_by_its_root_commit_wherever_it_lies(shop: GitRepository, tmp_path: Path) -> None:
+    found = identity(shop.path)
+    root = shop.git("rev-list", "--max-parents=0", "HEAD").decode().strip()
+    assert (found.names[0], found.label) == (f"root:{root}", "repository")
+    (shop.path / "deep" / "er").mkdir(parents=True)
+    shop.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "tree"))
+    assert identity(shop.path / "deep" / "er").names == found.names == identity(tmp_path / "tree").names
+    clone = cloned(shop, tmp_path / "clone")
+    assert identity(clone).names[0] == found.names[0]
+    shutil.move(clone, tmp_path / "elsewhere")
+    assert identity(tmp_path / "elsewhere").names[0] == found.names[0]
+    other = GitRepository(tmp_path / "other")
+    other.write("b.py", "")
+    other.commit("another beginning")
+    assert not set(found.names) & set(identity(other.path).names)
+
+
+def test_merged_histories_go_by_the_root_of_the_first_parents_which_is_walked_to_once(shop: GitRepository) -> None:
+    memory = Memory()
+    first = identity(shop.path, memory)
+    shop.git("checkout", "--quiet", "--orphan", "side")
+    shop.commit("another root")
+    assert identity(shop.path, memory) == first
+    assert memory.told == 1
+    assert identity(shop.path).names[0] != first.names[0]
+    shop.git("checkout", "--quiet", "main")
+    shop.git("merge", "--quiet", "--allow-unrelated-histories", "-s", "ours", "-m", "both", "side")
+    assert identity(shop.path) == identity(shop.path, BrokenMemory()) == first
+    for wrong in ("f" * 40, "--help", "", "HEAD"):  # what is remembered may be of another repository
+        memory.roots = dict.fromkeys(memory.roots, wrong)
+        assert identity(shop.path, memory) == first
+
+
+def test_ways_to_write_one_address() -> None:
+    here = ("https://H/t/s", "https://H/t/s.git", "https://H/t/s.git/", "https://ada@H/t/s", "https://ada:p@w@H/t/s")
+    for address in (*here, "ssh://git@H:2222/t/s.git", "git@H:t/s.git", "H:t/s", "GIT+SSH://H/t/s"):
+        assert same_address(address) == "H/t/s", address
+    for address in ("/srv/git/shop.git", "file:///srv/git/shop"):
+        assert same_address(address) == "/srv/git/shop"
+    for address in ("", "../shop", "shop", "./shop.git", "x/y:z", "https://", ".git"):
+        assert same_address(address) is None, address

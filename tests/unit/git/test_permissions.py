@@ -118,24 +118,6 @@ def test_a_closed_folder_is_named_and_its_files_are_not_taken_for_deleted(reposi
     assert set(seen["unreadable"].values()) == {"permission denied"}
 
 
-def test_a_closed_folder_that_is_ignored_and_to_what_is_staged_a_closed_file_do_not_matter(
-    repository: GitRepository,
-) -> None:
-    repository.write(".gitignore", "data/\n")
-    repository.write("a.py", "old = 1\n")
-    repository.commit()
-    repository.write("data/file", "x")
-    repository.write("a.py", "new = 2\n")
-
-    staged = repository.copied_to(repository.path.with_name("staged"))
-    staged.git("add", "a.py")
-
-    with _closed(repository.path / "data", staged.path / "a.py"):
-        seen = _read_all((str(repository.path), "UncommittedScope"), (str(staged.path), "StagedScope", "a.py"))
-
-    assert seen == [{"files": {"a.py": "modified"}, "unreadable": {}, "missing": {}}] * 2
-
-
 def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: GitRepository, tmp_path: Path) -> None:
     repository.write("a.py", "old = 1\n")
     repository.commit()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import CodeloupeError, GitFailed, NotARepository, ProcessTimedOut, RevisionError, UsageError
+from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, UsageError
 from codeloupe.git.changes import read_change
 from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request, make_engine
 from codeloupe.git.remote import RemoteRepository, parse_pull_request
@@ -191,25 +191,6 @@ def test_a_try_to_merge_another_head_is_not_believed(forge: Forge, tmp_path: Pat
     assert files_of("7", clone) == ["shop/average.py"]
 
 
-def test_the_caller_may_say_what_to_compare_with(forge: Forge, tmp_path: Path) -> None:
-    work = forge.work
-    first = work.git("rev-list", "--max-parents=0", "main").decode().strip()
-    forge.push(f"{first}:refs/heads/start")
-    work.git("tag", "--annotate", "--message=v1", "v1", first)
-    forge.push("v1:refs/tags/v1")
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    everything = ["README.md", "notes/old.txt", "shop/average.py"]
-    for base in ("start", "v1", first):
-        assert files_of("7", clone, base=base) == everything, base
-    with PullServer(forge.root) as server:
-        url = f"{server.url}/owner/shop/pull/7"
-        assert files_of(url, tmp_path, base=first) == everything
-        assert "does not offer a commit" in refusal(url, tmp_path, base="1" * 40).message
-    assert refusal("7", clone, base="nope").message.endswith("has no branch or tag 'nope'")
-    assert isinstance(refusal("7", clone, base="--upload-pack=x"), RevisionError)
-    assert isinstance(refusal("7", clone, base="1" * 40), RevisionError)
-
-
 def test_a_merge_request_of_gitlab_is_found_by_number_and_by_url(forge: Forge, tmp_path: Path) -> None:
     head = forge.work.git("rev-parse", "topic").decode().strip()
     forge.open(head, number=9, family="merge-requests")
@@ -218,40 +199,6 @@ def test_a_merge_request_of_gitlab_is_found_by_number_and_by_url(forge: Forge, t
         assert files_of("9", clone) == ["shop/average.py"]
         with fetched(f"{server.url}/owner/shop/-/merge_requests/9", tmp_path) as pull_request:
             assert "/owner/shop/-/merge_requests/9 against main" in pull_request.scope.description
-
-
-def test_history_knows_the_pull_request_by_its_address_and_the_project_by_its_root(
-    forge: Forge, tmp_path: Path
-) -> None:
-    clone = forge.clone(tmp_path / "clone", "git@forge.invalid:owner/shop.git")
-    subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
-    with fetched("7", clone) as pull_request:
-        head = (pull_request.repo / ".git" / "HEAD").read_text()
-        words = ("git", "-C", str(pull_request.repo), "rev-parse", "HEAD")
-        commit = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-        assert pull_request.repo.name == "shop"
-    assert head.endswith("/owner/shop.git/pull/7\n")
-    # Whoever wrote the pull request does not decide which project it counts for.
-    assert commit == forge.work.git("rev-parse", "main").decode().strip()
-
-
-def test_a_repository_with_long_object_names_works(tmp_path: Path) -> None:
-    bare, work = tmp_path / "long.git", tmp_path / "work"
-    for words in (("init", "-q", "--bare", "-b", "main", str(bare)), ("init", "-q", "-b", "main", str(work))):
-        subprocess.run(("git", words[0], "--object-format=sha256", *words[1:]), check=True)
-
-    def git(*words: str) -> None:
-        settings = ("-c", "user.name=Ada", "-c", "user.email=ada@example.invalid", "-c", "protocol.file.allow=always")
-        subprocess.run(("git", "-C", str(work), *settings, *words), check=True, capture_output=True)
-
-    git("commit", "--allow-empty", "-m", "start")
-    git("push", str(bare), "HEAD:refs/heads/main")
-    (work / "a.py").write_text("import os\n")
-    git("add", ".")
-    git("commit", "-m", "more")
-    git("push", str(bare), "HEAD:refs/pull/7/head")
-    git("remote", "add", "origin", str(bare))
-    assert files_of("7", work) == ["a.py"]
 
 
 @pytest.mark.parametrize("filters", ["none", "blobs"])
@@ -264,18 +211,6 @@ def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: P
     with PullServer(forge.root) as server, fetched(f"{server.url}/owner/shop/pull/7", tmp_path) as pull_request:
         assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
         assert missing_in(pull_request.repo) == 0
-
-
-def test_mistakes_are_told_with_the_way_out(forge: Forge, tmp_path: Path) -> None:
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    assert "has no pull request 99" in refusal("99", clone).message
-    outside = refusal("7", tmp_path)
-    assert isinstance(outside, NotARepository)
-    assert "give the URL" in outside.hint
-    subprocess.run(("git", "-C", str(clone), "remote", "rename", "origin", "other"), check=True)
-    assert "neither a remote `upstream` nor `origin`" in refusal("7", clone).message
-    gone = forge.clone(tmp_path / "gone", str(tmp_path / "nothing.git"))
-    assert "there is no repository at" in refusal("7", gone).message
 
 
 @each(
@@ -315,24 +250,6 @@ def test_a_clone_that_lacks_something_is_not_leant_on_and_upstream_comes_before_
     clone = fork.clone(tmp_path / "clone", str(fork.bare))
     subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
     assert files_of("7", clone) == ["shop/average.py"]
-
-
-def test_without_a_try_to_merge_it_is_compared_with_the_default_branch_or_the_callers(
-    forge: Forge, tmp_path: Path
-) -> None:
-    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
-    clone = forge.clone(tmp_path / "clone", str(forge.bare))
-    with fetched("7", clone) as pull_request:
-        assert " against main, which is assumed, (" in pull_request.scope.description
-        assert pull_request.scope.assumed_base == "main"
-        assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
-    (forge.bare / "HEAD").write_text("ref: refs/heads/none\n")
-    error = refusal("7", clone)
-    assert "does not say which branch the pull request targets" in error.message
-    assert "name that branch with" in error.hint
-    assert files_of("7", clone, base="main") == ["shop/average.py"]
-    forge.push("main~1:refs/pull/8/head")
-    assert "is in main already" in refusal("8", clone, base="main").message
 
 
 @pytest.mark.parametrize("seconds_between_looks", [0.001, 60.0])

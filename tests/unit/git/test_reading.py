@@ -20,7 +20,6 @@ from codeloupe.git import command
 from codeloupe.git.changes import TreeState, changed_between, identity, read_change, read_tree_state
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.git.snapshot import exported, exported_tree
 from codeloupe.model.change import Change
 from codeloupe.model.scope import (
     BaseScope,
@@ -121,22 +120,6 @@ class TestScopes:
         (home / "other").write_text("deep/\n")
         changed = (expected - {"deep/er/new.py"}) | {"notes.mine"}
         assert _statuses(committed.path / "deep", UncommittedScope()) == dict.fromkeys(changed, "added")
-
-    def test_every_new_content_is_named_whether_git_had_to_read_the_file_or_not(self, committed: GitRepository) -> None:
-        _branch_off(committed)
-        (committed.path / "b.py").rename(committed.path / "e.py")
-        (committed.path / "link").symlink_to("a.py")
-        committed.write("empty.py", "")
-        seen = []
-        for _ in ("fresh", "stale"):
-            change = _read(committed.path, DefaultScope())
-            seen.append({file.new_path: file.new_blob for file in change.files if file.new_path})
-            os.utime(committed.path / "a.py", (1, 1))
-        assert seen[0] == seen[1]
-        assert set(seen[0]) == {"a.py", "e.py", "folder/d.py", "new.py", "link", "empty.py"}
-        for name, blob in seen[0].items():
-            content = b"a.py" if name == "link" else (committed.path / str(name)).read_bytes()
-            assert committed.git("hash-object", "--stdin", stdin=content).decode().strip() == blob
 
     def test_staged_sees_the_index_and_not_the_working_tree(self, committed: GitRepository) -> None:
         for name in ("a.py", "b.py", "new.py"):
@@ -307,26 +290,6 @@ class TestKindsOfRepositories:
         repository.write("b.txt", b"one\r\ntwo\r\nthree\r\n")
         assert _added(repository.path, UncommittedScope()) == {"a.txt": b"TWO"}
 
-    def test_a_changed_mode_is_noise_only_where_the_repository_says_so(self, committed: GitRepository) -> None:
-        (committed.path / "a.py").chmod(0o755)
-        (file,) = _read(committed.path, UncommittedScope()).files
-        assert (file.old_mode, file.new_mode) == ("100644", "100755")
-        committed.git("config", "core.fileMode", "false")
-        committed.write("new.sh", "x\n", executable=True)
-        (file,) = _read(committed.path, UncommittedScope()).files
-        assert (file.path, file.new_mode) == ("new.sh", "100644")
-
-    @pytest.mark.parametrize(
-        "name",
-        ["with space", "with'quote", 'with"quote', "$HOME", "-dash", os.fsdecode(b"caf\xe9"), "*[x]?", "a:b"],
-    )
-    def test_a_change_is_read_wherever_the_repository_lies(
-        self, committed: GitRepository, tmp_path: Path, name: str
-    ) -> None:
-        committed.path = committed.path.rename(tmp_path / name)
-        seen = _branch_off(committed)
-        assert _added(committed.path, DefaultScope()) == _added(committed.path / "folder", DefaultScope()) == seen
-
     def test_a_change_is_read_in_a_worktree_a_submodule_and_the_repository_of_another_user(
         self, committed: GitRepository, tmp_path: Path
     ) -> None:
@@ -345,34 +308,6 @@ class TestKindsOfRepositories:
 
 
 class TestEdges:
-    def test_a_review_changes_nothing_in_the_repository(self, committed: GitRepository) -> None:
-        _branch_off(committed)
-        # Files that git would like to look at again, and to note that it did.
-        os.utime(committed.path / "a.py", (1, 1))
-
-        def state() -> dict[str, tuple[int, int, bytes]]:
-            seen = {}
-            for place in committed.path.rglob("*"):
-                facts = place.lstat()
-                seen[str(place)] = facts.st_mode, facts.st_mtime_ns, place.read_bytes() if place.is_file() else b""
-            return seen
-
-        async def review(request: ScopeRequest) -> None:
-            repository = await open_repository(committed.path)
-            sides = await resolve_scope(repository, request, base_branch=None)
-            change = await read_change(repository, sides)
-            there = [file.path for file in change.files if file.new_path]
-            async with exported(repository, sides, paths=there) as snapshot:
-                assert not snapshot.missing
-            async with exported_tree(repository, sides, needed=()):
-                pass
-
-        before = state()
-        scopes: tuple[ScopeRequest, ...] = (DefaultScope(), UncommittedScope(), StagedScope(), BaseScope("main"))
-        for request in (*scopes, RangeScope("main..HEAD"), CommitScope("HEAD")):
-            asyncio.run(review(request))
-        assert state() == before
-
     def test_pipes_and_sockets_neither_hang_nor_break_the_review(
         self, committed: GitRepository, monkeypatch: pytest.MonkeyPatch
     ) -> None:

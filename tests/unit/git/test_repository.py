@@ -4,45 +4,29 @@ import asyncio
 import os
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codeloupe.errors import GitFailed, NotARepository, ProgramNotFound, RevisionError, UsageError
-from codeloupe.git.changes import read_change
-from codeloupe.git.command import Place, both, failure, git, git_for_user, git_version, try_git
+from codeloupe.errors import GitFailed, NotARepository, ProgramNotFound, RevisionError
+from codeloupe.git.command import Place, failure, git, git_for_user, git_version, try_git
 from codeloupe.git.repository import (
-    DIFF_ATTRIBUTES,
-    EXPORT_ATTRIBUTES,
     BaseBranch,
     Head,
     Repository,
-    Sources,
     comparison_settings,
-    copy_index,
     find_base_branch,
-    in_engine,
     merge_base,
     open_repository,
-    opening_once,
-    origin_url,
-    private_directory,
     read_blobs,
     read_file_at,
     read_head,
     resolve,
-    temporary_engine,
 )
-from codeloupe.git.scopes import resolve_scope
-from codeloupe.git.snapshot import exported
-from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
-from codeloupe.system.process import Command, Completed, run
+from codeloupe.system.process import Completed
 from tests.repository import GitRepository
 from tests.rows import each
-
-pytestmark = pytest.mark.program
 
 
 def _open(path: Path) -> Repository:
@@ -64,6 +48,7 @@ def committed(repository: GitRepository) -> GitRepository:
     return repository
 
 
+@pytest.mark.program
 def test_a_path_with_a_line_break_is_refused_in_words(tmp_path: Path) -> None:
     repository = GitRepository(tmp_path / "two\nlines")
     with pytest.raises(NotARepository, match="contains a line break"):
@@ -103,6 +88,7 @@ def test_a_start_that_is_no_directory_or_in_no_repository_is_refused(committed: 
             _open(committed.path / start)
 
 
+@pytest.mark.program
 @each("content", ["", "gitdir: nowhere\n", "gitdir: ../start/.git/objects\n", "\0\n"])
 def test_a_git_file_that_leads_nowhere_is_refused_in_gits_words(tmp_path: Path, content: str) -> None:
     GitRepository(tmp_path / "start")
@@ -202,6 +188,7 @@ def test_an_origin_head_that_leads_nowhere_is_passed_over(committed: GitReposito
     assert _base(committed) == BaseBranch("main", committed.head(), checked_out=True)
 
 
+@pytest.mark.program
 @each(
     ("refs", "expected"),
     [
@@ -261,63 +248,6 @@ def test_only_harmless_settings_for_comparing_are_taken_over(
         "core.ignorecase=false",
         f"core.excludesfile={home}/ignored-by-me",
     }
-
-
-def _sources(repository: GitRepository, object_format: str = "sha1") -> Sources:
-    git_dir = repository.path / ".git"
-    return Sources(git_dir / "objects", git_dir / "shallow", object_format)
-
-
-def _ask(sources: Sources, *words: str, attributes: str = DIFF_ATTRIBUTES, index: Path | None = None) -> bytes:
-    with temporary_engine(sources, attributes) as git_dir:
-        if index is not None:
-            copy_index(index, git_dir)
-        return asyncio.run(git(in_engine(git_dir), *words))
-
-
-def test_objects_are_read_and_nothing_of_the_configuration_is(repository: GitRepository) -> None:
-    repository.write("a.txt", "content\n")
-    sha = repository.commit()
-    repository.git("config", "diff.external", "/bin/false")
-    repository.git("config", "core.bare", "true")
-    repository.git("tag", "known-there")
-
-    assert _ask(_sources(repository), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
-    settings = _ask(_sources(repository), "config", "--local", "--list").decode().splitlines()
-    assert settings == ["core.repositoryformatversion=1", "core.bare=false"]
-    assert _ask(_sources(repository), "for-each-ref") == b""
-
-
-@pytest.mark.parametrize(
-    ("attributes", "overruled", "kept"),
-    [
-        (DIFF_ATTRIBUTES, "filter diff merge ident", "text eol working-tree-encoding"),
-        (EXPORT_ATTRIBUTES, "filter diff merge ident text eol working-tree-encoding export-ignore export-subst", ""),
-    ],
-)
-def test_attributes_of_the_reviewed_tree_are_overruled(
-    repository: GitRepository, attributes: str, overruled: str, kept: str
-) -> None:
-    words = "-diff filter=evil merge=evil ident text eol=crlf working-tree-encoding=UTF-16 export-ignore export-subst"
-    repository.write(".gitattributes", f"[attr]evil {words}\n*.py {words}\n*.c binary\n*.h evil\n")
-    with temporary_engine(_sources(repository), attributes) as git_dir:
-        place = in_engine(git_dir, work_tree=repository.path)
-        names = ("a.py", ".b.py", "deep/er/c.py", "d.c", "e.h", "deep/-.h")
-        output = asyncio.run(git(place, "check-attr", "-z", "--all", "--", *names)).decode()
-    fields = output.split("\0")
-    seen = set(fields[1::3])
-    assert not seen & set(overruled.split())
-    assert set(kept.split()) <= seen
-
-
-def test_without_a_place_for_temporary_files_the_error_names_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Set directly: the module falls back to the system's directories when a variable names none that exists.
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not-there"))
-    with pytest.raises(UsageError, match="no temporary directory can be made: No such file") as caught:
-        private_directory().__enter__()
-    assert "TMPDIR" in caught.value.hint
 
 
 def _file_at(path: Path, revision: str, name: str) -> bytes | None:
@@ -444,88 +374,3 @@ def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
     asyncio.run(git(Place(repository.path / ".git", work_tree=repository.path), "rev-parse", "--git-dir"))
 
     assert not (repository.path / "sprung").exists()
-
-
-@each("slow_first", [True, False])
-def test_when_one_of_two_things_fails_the_other_has_ended_before_the_error_is_raised(*, slow_first: bool) -> None:
-    ended: list[str] = []
-
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise GitFailed("broken", program="git", exit_code=1)
-
-    async def wait() -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0)
-            ended.append("waiting")
-
-    async def run_both() -> None:
-        first, second = (wait(), fail()) if slow_first else (fail(), wait())
-        try:
-            await both(first, second)
-        except GitFailed:
-            ended.append("error seen")
-
-    asyncio.run(run_both())
-    assert ended == ["waiting", "error seen"]
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The commands of git that were run, without the settings that all have."""
-    words: list[tuple[str, ...]] = []
-
-    async def counting(command: Command) -> Completed:
-        words.append((str(command.environment["GIT_DIR"]), *command.argv))
-        return await run(command)
-
-    monkeypatch.setattr("codeloupe.git.command.run_program", counting)
-    return words
-
-
-@pytest.fixture
-def branched(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "a = 1\n")
-    repository.commit()
-    repository.checkout("feature", new=True)
-    repository.write("a.py", "a = 2\n")
-    repository.commit()
-    repository.write("staged.py", "s = 1\n")
-    repository.git("add", "staged.py")
-    repository.write("new.py", "n = 1\n")
-    return repository
-
-
-async def _read_and_export(path: Path, scope: ScopeRequest) -> None:
-    with opening_once():
-        repository = await open_repository(path)
-        sides = await resolve_scope(repository, scope, base_branch=None)
-        change = await read_change(repository, sides)
-        async with exported(repository, sides, paths=[file.path for file in change.files]) as snapshot:
-            assert not snapshot.missing
-        # What others ask of the same repository later.
-        again = await open_repository(path)
-        await read_head(again)
-        await origin_url(again)
-        await comparison_settings(again)
-
-
-@pytest.mark.parametrize(
-    ("scope", "most"),
-    [
-        (DefaultScope(), 6),
-        (UncommittedScope(), 5),
-        (StagedScope(), 5),
-        (RangeScope("HEAD~1..HEAD"), 5),
-        (CommitScope("HEAD"), 5),
-    ],
-)
-def test_a_change_is_read_with_few_commands_and_nothing_is_asked_twice(
-    branched: GitRepository, started: list[tuple[str, ...]], scope: ScopeRequest, most: int
-) -> None:
-    started.clear()
-    asyncio.run(_read_and_export(branched.path, scope))
-    assert len(started) <= most
-    assert len(set(started)) == len(started)

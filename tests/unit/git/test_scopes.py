@@ -229,18 +229,6 @@ def test_a_shallow_clone_says_how_to_deepen_it(forked: GitRepository, tmp_path: 
     assert "git fetch --unshallow" in _refusal(single, BaseScope(_sha(forked, "fork")), "unknown")
 
 
-def test_a_true_root_and_other_commits_of_a_shallow_clone_can_be_reviewed(
-    forked: GitRepository, tmp_path: Path
-) -> None:
-    deep_enough = _shallow_clone(forked, tmp_path / "two", "--depth=2")
-    assert _resolve(deep_enough, CommitScope("HEAD")).base == _sha(forked, "feature~1")
-    forked.git("checkout", "--quiet", "--orphan", "short")
-    forked.commit("root of its own")
-    forked.commit("second")
-    with_root = _shallow_clone(forked, tmp_path / "three", "--depth=3", "--no-single-branch", "--branch=short")
-    assert _resolve(with_root, CommitScope("HEAD~1")).base == _EMPTY_TREE
-
-
 @pytest.fixture
 def pushed(repository: GitRepository) -> GitRepository:
     """`main`, with one commit that origin has too."""

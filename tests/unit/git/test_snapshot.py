@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from codeloupe.errors import CodeloupeError
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
@@ -170,13 +169,6 @@ def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: Gi
     assert missing == {"in/gone.py": "no such file or directory"}
 
 
-@pytest.mark.parametrize("name", ["n" * 256, "\u00fc" * 128, "/".join(["folder" * 20] * 40)])
-def test_a_name_too_long_for_a_file_is_named_and_does_not_stop_the_others(repository: GitRepository, name: str) -> None:
-    _commit_exactly(repository, {name: b"x\n", "a.py": b"y\n"})
-    seen, missing = _export(repository.path, CommitScope("HEAD"), None)
-    assert (seen, missing) == ({"a.py": b"y\n"}, {name: "a name longer than a file can have"})
-
-
 def test_a_path_of_more_folders_than_any_library_can_take_is_named(repository: GitRepository, tmp_path: Path) -> None:
     repository.commit()
     deep, deepest = "a/" * 199 + "file", "a/" * 1100 + "file"
@@ -245,42 +237,6 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
     assert missing["x" * 300] == "a name longer than a file can have"
 
 
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
-def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
-    repository: GitRepository, request_: ScopeRequest
-) -> None:
-    for number in range(400):
-        repository.write(f"{number}.py", "x\n")
-    repository.commit()
-    roots: list[Path] = []
-
-    async def fail() -> None:
-        opened, sides = await _open(repository.path, request_)
-        async with exported(opened, sides, paths=["1.py"]) as snapshot:
-            roots.append(snapshot.root)
-            raise CodeloupeError("broken")
-
-    async def cancel(after_seconds: float) -> None:
-        opened, sides = await _open(repository.path, request_)
-
-        async def export() -> None:
-            async with exported(opened, sides, paths=[f"{number}.py" for number in range(400)]):
-                await asyncio.sleep(10)
-
-        task = asyncio.create_task(export())
-        await asyncio.sleep(after_seconds)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with pytest.raises(CodeloupeError, match="broken"):
-        asyncio.run(fail())
-    assert not roots[0].parent.exists()
-    for after_seconds in (0.0, 0.002, 0.005, 0.01, 0.02):
-        asyncio.run(cancel(after_seconds))
-        assert not list(Path(os.environ["TMPDIR"]).iterdir())
-
-
 @each("name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"])
 def test_no_path_leads_out_of_a_directory_of_ours(name: str) -> None:
     with empty_directory() as root:
@@ -321,20 +277,6 @@ def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
     return repository
 
 
-def test_a_working_tree_is_copied_without_what_is_ignored_and_with_links_as_text(
-    mixed: GitRepository, tmp_path: Path
-) -> None:
-    files, missing = _export(mixed.path, UncommittedScope(), ["a.py", "gone.py", "../secret"], whole=True)
-    assert files == {
-        ".gitignore": b"ignored/\n",
-        "a.py": b"edited\n",
-        "sub/b.py": b"b\n",
-        "new.py": b"new\n",
-        "link": os.fsencode(tmp_path / "secret"),
-    }
-    assert set(missing) == {"gone.py", "../secret"}
-
-
 @pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
 def test_an_index_or_a_commit_is_exported_whole(mixed: GitRepository, request_: ScopeRequest, content: bytes) -> None:
     files, missing = _export(mixed.path, request_, ["a.py", "new.py"], whole=True)
@@ -360,8 +302,6 @@ def test_regular_files_are_read_without_following_a_link(mixed: GitRepository) -
     assert read_regular_files(mixed.path, names, max_bytes=3, max_files=1) == {"a.py": b"edi"}
 
 
-pytestmark = pytest.mark.program
-
 _LINE = st.sampled_from(
     [b"", b"a", b"b", b" a", b"+a", b"-a", b"-- a", b"\\ No newline", b"a\r", b"\r", b"@@", b"\0", b"\f\xe2\x80\xa8"]
 )
@@ -382,6 +322,7 @@ def _diff(old: bytes, new: bytes, *options: str) -> tuple[FileChange, ...]:
         return parse_diff(subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False).stdout)
 
 
+@pytest.mark.program
 @given(old=_CONTENT, new=_CONTENT, context=st.sampled_from([0, 1, 3, 20]))
 def test_a_diff_of_git_applied_to_the_old_content_gives_the_new_one(old: bytes, new: bytes, context: int) -> None:
     files = _diff(old, new, f"--unified={context}")
@@ -390,6 +331,7 @@ def test_a_diff_of_git_applied_to_the_old_content_gives_the_new_one(old: bytes, 
         assert apply_hunks(old, file) == new
 
 
+@pytest.mark.program
 @given(old=_CONTENT, new=_CONTENT, data=st.data())
 def test_a_diff_does_not_apply_where_a_line_that_it_shows_is_another(
     old: bytes, new: bytes, data: st.DataObject
@@ -401,13 +343,6 @@ def test_a_diff_does_not_apply_where_a_line_that_it_shows_is_another(
             lines = old.split(b"\n")
             changed = b"\n".join([*lines[:number], lines[number] + b"!", *lines[number + 1 :]])
             assert apply_hunks(changed, file) is None
-
-
-@given(old=_CONTENT, new=_CONTENT)
-def test_a_diff_does_not_apply_where_the_last_newline_that_it_shows_is_another(old: bytes, new: bytes) -> None:
-    for file in _diff(old, new, "--unified=1000"):
-        if old and file.hunks:
-            assert apply_hunks(old[:-1] if old.endswith(b"\n") else old + b"\n", file) is None
 
 
 @each(

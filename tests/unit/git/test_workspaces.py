@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import random
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -23,10 +18,9 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.system.directories import remove_tree
 from codeloupe.system.process import Completed
-from tests.endings import comes_to_pass
 from tests.repository import GitRepository
 from tests.rows import each
-from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse
+from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound, sparse
 
 pytestmark = pytest.mark.program
 
@@ -79,20 +73,6 @@ def run(tmp_path: Path) -> Run:
 
 
 class TestKeepAndPut:
-    def test_what_was_kept_comes_back_byte_for_byte_from_a_sound_repository(self, run: Run, tmp_path: Path) -> None:
-        fill(run.work, {"report.md": "text\r\n", "empty": b"", "binary": bytes(range(256)), "deep/er/x": "y"})
-        fill(run.work, {"run.sh": "#!/bin/sh\n", ".hidden": "seen"})
-        (run.work / "run.sh").chmod(0o755)
-        (run.work / "deep" / "link").symlink_to("../report.md")
-        (run.work / "dangling").symlink_to("not/there")
-        kept = run.keep()
-        assert kept.left_out == {}
-        assert run.elsewhere(kept.tree) == held(run.work)
-        words = ("git", "--git-dir", str(run.objects.parent), "fsck", "--strict", kept.tree)
-        checked = subprocess.run(words, capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
-        assert (checked.returncode, checked.stderr) == (0, b"")
-        assert list(run.objects.parent.rglob("tmp_*")) == []
-
     def test_whatever_else_was_there_is_gone(self, run: Run, tmp_path: Path) -> None:
         tree = run.keep({"a": "1"}).tree
         outside = fill(tmp_path / "outside", {"precious": "gold"})
@@ -115,17 +95,6 @@ class TestKeepAndPut:
             assert not place.is_symlink()
             assert held(place) == {b"a": (b"1", False)}
         assert held(outside) == {b"precious": (b"gold", False)}
-
-    def test_any_name_is_kept(self, run: Run) -> None:
-        names = [b"not-utf-8-\xff\xfe", b"line\nbreak", b'quote"back\\slash', b"-dash", b":(glob)*", b"tab\there"]
-        names += [b"git~1", b".gitattributes", b"trailing ", "r\u202etl".encode(), b"x" * 255]
-        before = asyncio.run(run.store.beginning())
-        for name in map(os.fsdecode, names):
-            kept = run.keep({name: "* text eol=crlf filter=evil\n", f"folder/{name}": "2\n"})
-            assert kept.left_out == {}
-            assert run.elsewhere(kept.tree) == held(run.work)
-            assert run.changed(before, kept.tree) == tuple(sorted((name, f"folder/{name}")))
-            before = kept.tree
 
     def test_more_than_has_room_at_once_is_kept_in_parts(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(workspaces, "_MOST_PENDING_BYTES", 10_000)
@@ -244,28 +213,6 @@ print(json.dumps([kept.tree, dict(kept.left_out)]))
 
 
 class TestComparison:
-    def test_a_patch_makes_one_tree_of_the_other_and_files_that_differ_are_named(self, tmp_path: Path) -> None:
-        run = Run(tmp_path / os.fsdecode(b'li\nne "\xff\\'))
-        fill(
-            run.work, {"text": "a\nb\nc\n", "latin": b"\xe9t\xe9\n", "binary": bytes(range(256)), "crlf": "a\r\nb\r\n"}
-        )
-        before = run.keep({"moved": "x\n" * 50, "mode": "1"}).tree
-        fill(run.work, {"text": "a\nB\nc", "latin": b"\xe8t\xe9\n", "binary": bytes(300), "crlf": "a\r\nc\r\n"})
-        fill(run.work, {"new": b"", "to/here": "x\n" * 50, ".gitattributes": "* -diff\n"})
-        (run.work / "moved").unlink()
-        (run.work / "mode").chmod(0o755)
-        (run.work / "link").symlink_to("text")
-        after = run.keep().tree
-        names = (".gitattributes", "binary", "crlf", "latin", "link", "mode", "moved", "new", "text", "to/here")
-        assert run.changed(before, after) == names
-        assert (run.changed(after, after), asyncio.run(run.store.diff(after, after))) == ((), "")
-        patch = asyncio.run(run.store.diff(before, after))
-        assert "GIT binary patch" in patch
-        assert "-b\n-c\n+B\n+c\n" in patch  # no attribute of the workspace hides it
-        run.elsewhere(before)
-        apply_patch(run.other, patch)
-        assert held(run.other) == held(run.work)
-
     def test_what_is_no_tree_is_refused_and_what_is_remembered_may_be_damaged(self, run: Run) -> None:
         kept = run.keep({"a": "1"}).tree
         for text in ("nonsense", "7" * 40):
@@ -425,21 +372,6 @@ class TestWithARepository:
         (run.work / "vendored").rmdir()
         assert run.changed(begun, run.keep().tree) == ("vendored", "z")
 
-    def test_a_repository_with_long_names_for_its_objects_is_served_too(self, tmp_path: Path) -> None:
-        path = tmp_path / "repository"
-        made = ("git", "init", "--quiet", "--template=", "--object-format=sha256", "--initial-branch=main", str(path))
-        subprocess.run(made, check=True, env={"PATH": os.environ["PATH"]})
-        repository = GitRepository(path)
-        repository.write("a/b", "1\n")
-        repository.commit()
-        run = Run(tmp_path / "run", repository)
-        begun = run.begin()
-        assert len(begun) == 64
-        kept = run.keep({"a/b": "2\n", "c": bytes(range(256))})
-        assert run.git("diff", "--name-only") == "a/b\n"
-        apply_patch(path, asyncio.run(run.store.diff(begun, kept.tree)))
-        assert held(path) == held(run.work)
-
     def test_a_shallow_clone_and_a_repository_without_commits_are_served_too(
         self, sourced: tuple[Run, GitRepository], tmp_path: Path
     ) -> None:
@@ -581,60 +513,6 @@ class TestJoining:
         assert "git 2.38 or newer" in error.hint
 
 
-# Keeps and fills a workspace for ever; says when it has begun.
-WORKER = """
-import asyncio, sys
-from pathlib import Path
-from codeloupe.git.workspaces import GitWorkspaceStore
-
-async def main():
-    top = Path(sys.argv[1])
-    store = GitWorkspaceStore(top / "store.git", source=None)
-    first = (await store.keep(top / "first")).tree
-    print(first, flush=True)
-    number = 0
-    while True:
-        number += 1
-        await store.put(first, top / "work")
-        for name in range(40):
-            (top / "work" / f"new{name}").write_text(f"{number} {name} " * 200)
-        await store.keep(top / "work")
-
-asyncio.run(main())
-"""
-
-
-def works_in(directory: Path) -> bool:
-    """Whether a process has the directory among its words or variables; a git call outlives who began it by a bit."""
-    name = os.fsencode(directory)
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it is gone, or another user's
-            if name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes():
-                return True
-    return False
-
-
-def test_a_process_that_is_killed_at_any_moment_leaves_a_store_that_works(tmp_path: Path) -> None:
-    first = fill(tmp_path / "first", {f"folder{number % 7}/{number}": f"{number}\n" * 50 for number in range(60)})
-    chance = random.Random(7)
-    for _ in range(3):
-        # What it was killed too early to remove is the next one's to remove, and no business of other tests.
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        words = (sys.executable, "-c", WORKER, str(tmp_path))
-        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as worker:
-            assert worker.stdout is not None
-            tree = worker.stdout.readline().decode().strip()
-            time.sleep(chance.uniform(0.0, 0.15))
-            os.kill(worker.pid, signal.SIGKILL)
-        assert comes_to_pass(lambda: not works_in(tmp_path))
-        store = GitWorkspaceStore(tmp_path / "store.git", source=None)
-        asyncio.run(store.put(tree, tmp_path / "work"))
-        assert held(tmp_path / "work") == held(first)
-        fill(tmp_path / "work", {"more": "1"})
-        kept = asyncio.run(store.keep(tmp_path / "work"))
-        assert asyncio.run(store.changed(tree, kept.tree)) == ("more",)
-
-
 @each("missing", ["HEAD", "config", "info/attributes", "objects/info", "looks"])
 def test_a_store_that_was_only_begun_is_completed(tmp_path: Path, missing: str) -> None:
     work = fill(tmp_path / "work", {"a": "1"})
@@ -646,23 +524,3 @@ def test_a_store_that_was_only_begun_is_completed(tmp_path: Path, missing: str) 
         part.unlink()
     asyncio.run(GitWorkspaceStore(tmp_path / "store.git", source=None).put(tree, tmp_path / "other"))
     assert held(tmp_path / "other") == held(work)
-
-
-def test_a_cancelled_put_is_done_again_by_the_next(tmp_path: Path) -> None:
-    store = GitWorkspaceStore(tmp_path / "store.git", source=None)
-    work = fill(tmp_path / "work", {f"{folder}/{number}": "x" for folder in range(20) for number in range(5)})
-    tree = asyncio.run(store.keep(work)).tree
-
-    async def cancelled_after(seconds: float) -> bool:
-        filling = asyncio.create_task(store.put(tree, tmp_path / "other"))
-        await asyncio.sleep(seconds)
-        filling.cancel()
-        await asyncio.wait((filling,))
-        await store.put(tree, tmp_path / "other")
-        return filling.cancelled()
-
-    assert asyncio.run(cancelled_after(0.0))
-    assert held(tmp_path / "other") == held(work)
-    for seconds in (0.002, 0.006):  # by then it may have ended
-        asyncio.run(cancelled_after(seconds))
-        assert held(tmp_path / "other") == held(work)

@@ -1,30 +1,89 @@
-"""The file of the baseline: read, checked, written, and taken from the right revision."""
+"""The baseline: its file read, checked and edited, taken from the right revision, and made from a review."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
+import io
+import json
 import os
 import stat
+import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from codeloupe.errors import ConfigError, OutputError
-from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
+from codeloupe.errors import ConfigError, OutputError, UsageError
+from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry, EntryState
 from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.review import ReviewError
+from codeloupe.reports.json_v1 import render_json
 from codeloupe.store import baseline as file
 from codeloupe.store.baseline import (
     FIELDS,
-    decode_baseline,
     parse_baseline,
     read_baseline,
     read_working_file,
     write_working_file,
 )
+from codeloupe.store.baseline_editing import edited
+from codeloupe.store.baseline_findings import (
+    Acceptance,
+    ReviewedFindings,
+    chosen,
+    entry_for,
+    findings_of,
+    read_report,
+    standings,
+)
 from tests.repository import GitRepository
 from tests.rows import each
-from tests.unit.store.baseline_samples import ONE, TEXT, TWO
+from tests.unit.reports.examples import review
+
+TODAY = date(2030, 6, 15)
+ONE = "11111111aaaa22223333444455556666"
+TWO = "22222222bbbb22223333444455556666"
+TEXT = f"""\
+# Ours, by agreement.
+version: 1
+entries:
+  # The old queries.
+  - fingerprint: "{ONE}"
+    file: "a.py"
+    title: "built from text"
+    reason: "legacy"  # see the wiki
+
+  - fingerprint: {TWO}
+    file: b.py
+    reason: 'ours: fine'
+    owner: payments
+    expires: 2030-12-31
+"""
+
+
+def entry(fingerprint: str = ONE, **more: Any) -> BaselineEntry:
+    return BaselineEntry(**{"fingerprint": fingerprint, "reason": "legacy", "file": "a.py", **more})
+
+
+def finding(fingerprint: str = ONE, **more: Any) -> Finding:
+    values: dict[str, Any] = {
+        "file": "a.py",
+        "line_start": 3,
+        "line_end": 3,
+        "severity": Severity.HIGH,
+        "category": "security",
+        "title": "built from text",
+        "body": "why",
+        "evidence": "    run(query + name)",
+        "reviewer": "ruff",
+        **more,
+    }
+    return Finding(fingerprint=fingerprint, **values)
+
 
 HINT = FIELDS["fingerprint"][2]
 ENTRY = f"version: 1\nentries:\n- fingerprint: {ONE}\n  reason: legacy\n"
@@ -172,13 +231,6 @@ def test_a_symbolic_link_is_not_followed_when_read_and_replaced_when_written(tmp
     assert not (tmp_path / BASELINE_NAME).is_symlink()
 
 
-def test_what_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="no such file or directory"):
-        write_working_file(tmp_path / "gone", TEXT)
-    with pytest.raises(ConfigError, match=r"base:known:2: not UTF-8 text \(byte 0xff\)"):
-        decode_baseline("base:known", b"version: 1\n\xff")
-
-
 def text(reason: str) -> str:
     return f"version: 1\nentries:\n- fingerprint: {'a' * 32}\n  reason: {reason}\n"
 
@@ -262,3 +314,281 @@ def test_a_mistake_in_a_revision_is_told_with_the_revision(repository: GitReposi
         read(repository, ScopeKind.RANGE, sha, sha, trusted=False)
     with pytest.raises(ConfigError, match=f":{BASELINE_NAME}:2: entrys: unknown key"):
         read(repository, ScopeKind.STAGED, sha, None, trusted=True)
+
+
+THREE = "33333333cccc22223333444455556666"
+
+
+def changes(before: str, after: str) -> list[str]:
+    """The lines that differ, as a diff shows them."""
+    return [line for line in difflib.ndiff(before.split("\n"), after.split("\n")) if line[0] in "+-"]
+
+
+def test_a_new_file_is_written_whole_and_sorted() -> None:
+    text = edited(
+        "",
+        Baseline(),
+        put=[
+            entry(TWO, file="b.py"),
+            entry(ONE, title='a "b": #c', owner="me", expires=date(2030, 1, 2), evidence="x = 1\t# y"),
+        ],
+    )
+    assert text.startswith("# Findings that are known and do not count")
+    assert text.partition("version")[2] == (
+        ": 1\n"
+        "entries:\n"
+        f'  - fingerprint: "{ONE}"\n'
+        '    file: "a.py"\n'
+        '    title: "a \\"b\\": #c"\n'
+        '    evidence: "x = 1\\t# y"\n'
+        '    reason: "legacy"\n'
+        '    owner: "me"\n'
+        "    expires: 2030-01-02\n"
+        f'  - fingerprint: "{TWO}"\n'
+        '    file: "b.py"\n'
+        '    reason: "legacy"\n'
+    )
+
+
+def test_an_entry_comes_in_where_it_belongs_and_nothing_else_changes() -> None:
+    after = edited(TEXT, parse_baseline("x", TEXT), put=[entry(THREE, file="a.py")])
+    assert changes(TEXT, after) == [
+        f'+   - fingerprint: "{THREE}"',
+        '+     file: "a.py"',
+        '+     reason: "legacy"',
+    ]
+    assert [each.fingerprint for each in parse_baseline("x", after).entries] == [ONE, THREE, TWO]
+
+
+def test_an_entry_goes_with_its_lines_and_comments_stay() -> None:
+    baseline = parse_baseline("x", TEXT)
+    first = edited(TEXT, baseline, remove=[baseline.entries[0].key])
+    assert all(line.startswith("- ") for line in changes(TEXT, first))
+    assert "# The old queries." in first
+    assert [each.fingerprint for each in parse_baseline("x", first).entries] == [TWO]
+    last = edited(TEXT, baseline, remove=[baseline.entries[1].key])
+    assert len(changes(TEXT, last)) == 5
+    assert [each.fingerprint for each in parse_baseline("x", last).entries] == [ONE]
+
+
+def test_an_entry_that_is_renewed_keeps_its_place() -> None:
+    after = edited(TEXT, parse_baseline("x", TEXT), put=[entry(ONE, reason="still legacy")])
+    one, two = parse_baseline("x", after).entries
+    assert (one.reason, one.title, two.fingerprint) == ("still legacy", "", TWO)
+    assert "# The old queries." in after
+
+
+@each(
+    "text",
+    [
+        "# keep\nversion: 1\nentries: []\n",
+        "# keep\nversion: 1\nentries:\n",
+        "# keep\nversion: 1\n",
+        f"# keep\nversion: 1\nentries: [{{fingerprint: {TWO}, file: b.py, reason: x}}]\n",
+        f"# keep\nversion: 1\nentries: [{{fingerprint: {TWO},\n  reason: x}}, {{fingerprint: {ONE}, reason: x}}]",
+        f"# keep\nentries:\n-\n  fingerprint: {TWO}\n  reason: x\nversion: 1\n",
+        f"# keep\nversion: 1\nentries:\n  - fingerprint: {TWO}\n    reason: x\u0085\n",
+    ],
+)
+def test_a_text_in_an_unusual_shape_is_written_anew_with_its_first_comments(text: str) -> None:
+    baseline = parse_baseline("x", text)
+    after = edited(text, baseline, put=[entry(THREE, file="z.py")])
+    assert after.startswith("# keep\n")
+    found = {each.fingerprint: each.reason for each in parse_baseline("x", after).entries}
+    assert found == {**{each.fingerprint: each.reason for each in baseline.entries}, THREE: "legacy"}
+
+
+@each("indent", ["", "  ", "      "])
+def test_the_indentation_and_the_keys_behind_the_list_are_kept(indent: str) -> None:
+    text = f"entries:\n{indent}- fingerprint: {ONE}\n{indent}  file: a.py\n{indent}  reason: x\n# end\nversion: 1\n"
+    after = edited(text, parse_baseline("x", text), put=[entry(TWO, file="b.py")])
+    assert changes(text, after) == [
+        f'+ {indent}- fingerprint: "{TWO}"',
+        f'+ {indent}  file: "b.py"',
+        f'+ {indent}  reason: "legacy"',
+    ]
+    assert after.endswith("# end\nversion: 1\n")
+    only = edited(text, parse_baseline("x", text), remove=[("a.py", ONE)])
+    assert only == "entries:\n# end\nversion: 1\n"
+
+
+def test_the_ends_of_lines_are_kept_and_a_missing_last_one_is_put_in() -> None:
+    text = TEXT.replace("\n", "\r\n")
+    after = edited(text, parse_baseline("x", text), put=[entry(THREE, file="c.py")])
+    assert after.startswith(text)
+    assert after.count("\n") == after.count("\r\n")
+    cut = TEXT.removesuffix("\n")
+    assert edited(cut, parse_baseline("x", cut), put=[entry(THREE, file="c.py")]).startswith(TEXT)
+
+
+TERMS = Acceptance(reason="legacy", owner="me", expires=date(2031, 1, 1))
+NEAR = "1111111199"
+REVIEWED = ReviewedFindings(
+    "the review", (finding(ONE), finding(TWO, file="b.py", line_start=9), finding(NEAR, line_start=4), finding(""))
+)
+
+
+@each(
+    ("word", "message", "hint"),
+    [
+        ("22222", "'22222' is neither a fingerprint (6 or more of 0-9 and a-f)", "its findings are"),
+        ("abcdef", "no finding of the review is 'abcdef'", "its findings are 11111111aaaa2222 a.py:3 built from text;"),
+        ("eval", "'eval' is neither a fingerprint", "its findings are"),
+        ("", "'' is neither a fingerprint", "its findings are"),
+        ("a.py:99", "no finding of the review is 'a.py:99'", "its findings are"),
+        ("a.py:x", "no finding of the review is 'a.py:x'", "its findings are"),
+        ("a.py:²", "no finding of the review is 'a.py:²'", "its findings are"),
+        (
+            "111111",
+            "'111111' may be any of these:\n  11111111aaaa2222 a.py:3 built from text\n  1111111199 a.py:4",
+            "more",
+        ),
+    ],
+)
+def test_a_word_that_names_no_finding_or_several_is_told(word: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        chosen(REVIEWED, [word])
+    assert caught.value.message.startswith(message)
+    assert hint in caught.value.hint
+
+
+def test_an_entry_holds_what_tells_the_finding() -> None:
+    assert entry_for(finding(title="built\n from  text"), TERMS) == BaselineEntry(
+        fingerprint=ONE,
+        file="a.py",
+        title="built from text",
+        body="why",
+        evidence="run(query + name)",
+        severity=Severity.HIGH,
+        reason="legacy",
+        owner="me",
+        expires=date(2031, 1, 1),
+    )
+
+
+@each(
+    ("evidence", "kept"),
+    [
+        ("", ""),
+        ("}\n\n  total = price + tax\n", "total = price + tax"),
+        ("}\n)", ""),
+        ('password = "hunt********"', 'password = "hunt'),
+        ("a[redacted]b", ""),
+        ("x = [redacted] + other_value", "+ other_value"),
+        ("first(part) ... the_rest", "first(part)"),
+        ("y" * 500, "y" * 120),
+        ("caf\ufffd = broken", ""),
+    ],
+)
+def test_of_the_code_a_piece_is_kept_that_shows_no_secret(evidence: str, kept: str) -> None:
+    assert entry_for(finding(evidence=evidence), TERMS).evidence == kept
+
+
+def test_a_finding_is_named_by_fingerprint_or_place_and_its_entry_can_be_written_without_a_secret() -> None:
+    found = chosen(REVIEWED, ["222222", TWO.upper(), "11111111a"])
+    assert [each.fingerprint for each in found] == [TWO, ONE]
+    assert [each.fingerprint for each in chosen(REVIEWED, ["b.py:9", "a.py:4"])] == [TWO, NEAR]
+    with pytest.raises(UsageError) as caught:
+        chosen(ReviewedFindings("it", ()), ["abcdef"])
+    assert caught.value.hint == "that review has no finding that counts"
+    token = "ghp_" + "a1B2" * 9
+    kept = entry_for(finding(evidence=f"connect({token})", file="caf\udce9.py"), TERMS)
+    assert token not in kept.evidence
+    assert kept.file == "caf\\xe9.py"
+
+
+ASIDE = Suppression(kind=SuppressionKind.BASELINE, reason="legacy")
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(render_json(review(finding(fingerprint="aa11"), complete=False)))
+    return {**loaded, **changes}
+
+
+def written(tmp_path: Path, content: str) -> Path:
+    path = tmp_path / "report.json"
+    path.write_text(content)
+    return path
+
+
+def test_a_report_gives_what_the_review_itself_gives(tmp_path: Path) -> None:
+    made = review(
+        finding(fingerprint="aa11", file="caf\udce9.py"),
+        finding(fingerprint="bb22", suppression=ASIDE),
+        finding(fingerprint="cc33", status=FindingStatus.REFUTED),
+        errors=(ReviewError("baseline_unused", "old"),),
+    )
+    told = read_report(written(tmp_path, render_json(made)))
+    direct = findings_of(made, name=told.name)
+    assert [each.fingerprint for each in told.findings] == ["aa11", "bb22", "cc33"]
+    assert [(each.file, each.is_open, each.evidence, each.title) for each in told.findings] == [
+        (each.file, each.is_open, each.evidence, each.title) for each in direct.findings
+    ]
+    assert (told.errors, told.complete) == (direct.errors, True)
+    assert told.findings[1].suppression is not None
+    assert told.findings[1].suppression.kind is SuppressionKind.BASELINE
+
+
+def test_a_report_of_an_earlier_or_later_version_or_from_standard_input_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, later = document(), document()
+    del old["findings"][0]["suppression"]
+    found = read_report(written(tmp_path, json.dumps(old)))
+    assert found.findings[0].is_open
+    assert not found.complete
+    later["findings"][0]["status"] = "postponed"
+    with pytest.raises(UsageError, match="of version 1 .*'postponed'"):
+        read_report(written(tmp_path, json.dumps(later)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(document()).encode())))
+    assert len(read_report(Path("-")).findings) == 1
+
+
+@each(
+    ("content", "message"),
+    [
+        ("not json", "is not a JSON report"),
+        ("[" * 100_000, "is not a JSON report"),
+        ("[]", "is not a JSON report of version 1"),
+        ("{}", "is not a JSON report of version 1"),
+        (json.dumps(document(schema_version=2)), "is not a JSON report of version 1"),
+        (json.dumps(document(findings=[{}])), "is not a JSON report of version 1"),
+        (json.dumps(document(errors=["x"])), "is not a JSON report of version 1"),
+        (json.dumps(document(findings=[{**document()["findings"][0], "severity": "huge"}])), "of version 1"),
+        (json.dumps(document(findings=[{**document()["findings"][0], "line_start": "x"}])), "of version 1"),
+    ],
+)
+def test_what_is_no_report_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read_report(written(tmp_path, content))
+    assert "--format json" in caught.value.hint
+
+
+INLINE = Suppression(kind=SuppressionKind.INLINE, reason="x")
+
+
+def states(*entries: BaselineEntry, reviewed: ReviewedFindings | None = None) -> list[EntryState]:
+    return [each.state for each in standings(Baseline(entries), reviewed, today=TODAY)]
+
+
+def test_without_a_review_only_what_has_expired_is_known() -> None:
+    entries = entry(expires=date(2030, 6, 14)), entry(TWO, expires=TODAY), entry(THREE)
+    assert states(*entries) == [EntryState.EXPIRED, EntryState.UNSEEN, EntryState.UNSEEN]
+
+
+def test_a_review_tells_what_is_used_and_what_is_not() -> None:
+    unused = ReviewError(
+        "baseline_unused", f"x: 1 entry fits nothing in a.py any more: {entry(TWO, line=7).in_short()}; y"
+    )
+    reviewed = ReviewedFindings("it", (finding(ONE, suppression=ASIDE), finding(THREE, suppression=INLINE)), (unused,))
+    found = states(entry(ONE), entry(TWO), entry(THREE), reviewed=reviewed)
+    assert found == [EntryState.USED, EntryState.UNUSED, EntryState.UNSEEN]
+
+
+def test_an_entry_is_used_only_by_a_finding_and_unused_only_by_the_word_for_that() -> None:
+    # One that was added after the review is used if its finding is still there.
+    reviewed = ReviewedFindings("it", (finding(ONE), replace(finding(TWO), status=FindingStatus.FIXED)))
+    assert states(entry(ONE), entry(TWO), reviewed=reviewed) == [EntryState.USED, EntryState.UNSEEN]
+    for kind in ("baseline_expired", "not_reviewed"):
+        told = ReviewError(kind, f"x: {entry(TWO, line=7).in_short()}")
+        assert states(entry(TWO), reviewed=ReviewedFindings("it", (), (told,))) == [EntryState.UNSEEN]

@@ -7,9 +7,6 @@ import pwd
 import random
 import sqlite3
 import stat
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,12 +19,11 @@ from codeloupe.store.database import (
     Database,
     database_path,
     may_be_shared,
-    migrate,
     state_directory,
 )
 from codeloupe.store.ledger import SqliteLedger
-from tests.children import open_files
 from tests.rows import each
+from tests.stage_workspaces import run_bound
 from tests.unit.store.samples import result
 
 
@@ -61,11 +57,6 @@ def claims(database: Database) -> list[str]:
         return [key for (key,) in connection.execute("SELECT key FROM claims ORDER BY key")]
 
 
-def test_nothing_is_touched_before_the_first_use(path: Path) -> None:
-    Database(path).close()
-    assert not path.parent.exists()
-
-
 def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path: Path) -> None:
     previous = os.umask(0)
     try:
@@ -87,31 +78,6 @@ def test_it_is_durable_and_waits_for_others(database: Database) -> None:
     assert [setting(database, name) for name in names] == ["wal", 3, 1, 2, 15_000]
 
 
-def test_closing_leaves_one_file_and_no_descriptor(path: Path) -> None:
-    before = open_files()
-    with Database(path) as database:
-        add_claim(database, "k")
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-    # What an earlier test left may be closed meanwhile.
-    assert open_files() <= before
-
-
-def test_a_block_that_raises_leaves_nothing(database: Database) -> None:
-    add_claim(database, "a")
-    with pytest.raises(StoreError, match="UNIQUE"), database.writing() as connection:
-        connection.executemany("INSERT INTO claims VALUES (?, 'o', 1, 1)", [("b",), ("a",)])
-    assert claims(database) == ["a"]
-    add_claim(database, "c")
-    assert claims(database) == ["a", "c"]
-
-
-def test_what_sqlite_says_about_a_statement_is_an_error_of_ours(database: Database, path: Path) -> None:
-    with pytest.raises(StoreError, match="no such table: nowhere") as caught, database.writing() as connection:
-        connection.execute("INSERT INTO nowhere VALUES (1)")
-    assert str(path) in caught.value.message
-    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-
-
 def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Database, path: Path) -> None:
     add_claim(database, "a")
     with Database(path, busy_timeout_seconds=0.1) as other, database.writing():
@@ -119,78 +85,6 @@ def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Datab
         with pytest.raises(StoreError, match="held by another process") as caught:
             add_claim(other, "b")
         assert "try again" in caught.value.hint
-
-
-def test_opening_waits_for_one_who_has_the_file_for_himself(path: Path) -> None:
-    with Database(path) as database:
-        add_claim(database, "a")
-    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
-    holder.execute("BEGIN EXCLUSIVE")
-    with Database(path, busy_timeout_seconds=0.1) as impatient, pytest.raises(StoreError, match="held by another"):
-        claims(impatient)
-    timer = threading.Timer(0.2, holder.close)
-    timer.start()
-    with Database(path) as patient:
-        assert claims(patient) == ["a"]
-    timer.join()
-
-
-@each("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
-def test_any_name_of_a_directory_will_do(tmp_path: Path, name: str) -> None:
-    with Database(tmp_path / name / "x.sqlite3") as database:
-        add_claim(database, "k")
-    assert (tmp_path / name / "x.sqlite3").stat().st_size > 0
-
-
-def test_on_a_shared_file_system_no_log_is_used_and_one_who_still_uses_it_is_waited_for(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Database(path) as before:
-        add_claim(before, "k")
-    holder = sqlite3.connect(path, check_same_thread=False)
-    holder.execute("SELECT count(*) FROM claims").fetchall()
-    timer = threading.Timer(0.2, holder.close)
-    # A network file system cannot be had in a test.
-    monkeypatch.setattr("codeloupe.store.database.may_be_shared", lambda _: True)
-    timer.start()
-    with Database(path) as database:
-        assert claims(database) == ["k"]
-        assert (setting(database, "journal_mode"), setting(database, "synchronous")) == ("delete", 3)
-    timer.join()
-
-
-_FORKS = """
-import os, sys
-from pathlib import Path
-from codeloupe.errors import StoreError
-from codeloupe.store.database import Database
-database = Database(Path(sys.argv[1]))
-with database.writing() as connection:
-    connection.execute("INSERT INTO claims VALUES ('k', 'o', 1, 1)")
-child = os.fork()
-if child == 0:
-    try:
-        with database.reading():
-            print("used", flush=True)
-    except StoreError as error:
-        print(error.message, flush=True)
-    database.close()
-    os._exit(0)
-os.waitpid(child, 0)
-with database.reading() as connection:
-    print(connection.execute("SELECT key FROM claims").fetchall())
-database.close()
-"""
-
-
-@pytest.mark.program
-def test_a_child_made_by_a_fork_is_refused_and_does_no_harm(path: Path) -> None:
-    ended = subprocess.run((sys.executable, "-c", _FORKS, str(path)), capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines() == [
-        f"the database {path} was opened before this process was forked",
-        "[('k',)]",
-    ]
 
 
 def trouble(path: Path) -> StoreError:
@@ -293,15 +187,6 @@ def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(path: Pa
         assert found.output == "again"
 
 
-_BIND = """
-import ctypes, os, sys
-if os.geteuid() == 0:
-    library = ctypes.CDLL(None, use_errno=True)
-    for capability in (1, 2):
-        if library.prctl(24, capability, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "cannot give up root's right to overlook permissions")
-os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
-"""
 _USE = """
 import sys
 from pathlib import Path
@@ -340,13 +225,8 @@ def test_what_permissions_forbid_is_told(
     filled(home / "x.sqlite3")
     (home / "x.sqlite3").chmod(modes[1])
     home.chmod(modes[0])
-    # In a process that permissions bind, even when this one is root.
-    ended = subprocess.run(
-        (sys.executable, "-c", _BIND, _USE, str(home / file)), capture_output=True, text=True, check=False
-    )
+    told, state = run_bound(_USE, home / file).splitlines()
     home.chmod(0o700)
-    assert ended.returncode == 0, ended.stderr
-    told, state = ended.stdout.splitlines()
     assert words in told
     assert "CODELOUPE_HOME" in told
     assert state == readable
@@ -370,48 +250,6 @@ def test_whatever_is_in_its_place_is_told(tmp_path: Path) -> None:
     assert "cannot make the directory" in trouble(file / "x.sqlite3").message
     assert "cannot make the directory" in trouble(file / "deeper" / "x.sqlite3").message
     assert "is damaged" in trouble(cut).message
-
-
-STEPS = (
-    ("CREATE TABLE first (x)", "INSERT INTO first VALUES (1)"),
-    ("ALTER TABLE first ADD COLUMN y DEFAULT 7",),
-    ("CREATE TABLE second AS SELECT x, y FROM first",),
-)
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(tmp_path / "x.sqlite3", isolation_level=None)) as opened:
-        yield opened
-
-
-def version_of(connection: sqlite3.Connection) -> int:
-    number: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return number
-
-
-def schema(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-
-
-@pytest.mark.parametrize("version", range(len(STEPS) + 1))
-def test_every_earlier_version_is_brought_to_the_present_one(connection: sqlite3.Connection, version: int) -> None:
-    migrate(connection, STEPS[:version])
-    assert version_of(connection) == version
-    migrate(connection, STEPS)
-    assert version_of(connection) == len(STEPS)
-    assert connection.execute("SELECT x, y FROM second").fetchall() == [(1, 7)]
-
-
-def test_a_step_that_fails_leaves_no_trace_and_those_before_it_stay(connection: sqlite3.Connection) -> None:
-    broken = (STEPS[0], ("CREATE TABLE half (x)", "INSERT INTO nowhere VALUES (1)"), STEPS[2])
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        migrate(connection, broken)
-    assert not connection.in_transaction
-    assert version_of(connection) == 1
-    assert [name for name, _ in schema(connection)] == ["first"]
-    migrate(connection, STEPS)
-    assert version_of(connection) == len(STEPS)
 
 
 @each(

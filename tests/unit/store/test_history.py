@@ -17,10 +17,9 @@ from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
 from codeloupe.store.database import MIGRATIONS, Database, migrate
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import Limits, SqliteLedger
+from codeloupe.store.ledger import SqliteLedger
 from tests.rows import each
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
-from tests.unit.store.samples import result
 
 HERE = HistoryQuery(repositories=(REPOSITORY,))
 
@@ -58,20 +57,6 @@ class TestDamage:
         assert [entry.entry_id for entry in found.entries] == [identifier(3), identifier(1)]
         (problem,) = found.problems
         assert problem.startswith(f"the entry {identifier(2)} cannot be read: ")
-
-    def test_a_text_that_is_not_utf8_does_not_end_the_list(self, history: SqliteHistory, database: Database) -> None:
-        for number in (1, 2):
-            history.save(record(number, named("f")))
-        change(
-            database,
-            "UPDATE reviews SET reviewer = CAST(? AS TEXT), scope = CAST(? AS TEXT) WHERE review_id = ?",
-            *(b"\xff\xfe", b"\xff", identifier(2)),
-        )
-        change(database, "UPDATE findings SET expert = CAST(? AS TEXT), file = CAST(? AS TEXT)", b"\xff", b"\xff")
-        assert len(history.list(HERE).entries) == 2
-        assert len(history.findings_of(["f"])) == 2
-        (told,) = history.trends([TrendKey.REVIEWER])
-        assert [row.key for row in told.rows] == ["offline", r"\xff\xfe"]
 
     def test_numbers_that_are_none_do_not_end_the_counting(self, history: SqliteHistory, database: Database) -> None:
         history.save(record(1, named("f")))
@@ -124,17 +109,6 @@ class TestDamage:
             assert len(its.problems) == 3
         assert [commit.reviewed for commit in found.sweep.commits] == [False, False, True]
         assert [entry is not None for entry in outline.reviews] == [False, False, True]
-
-    def test_a_sweep_goes_on_with_an_entry_that_cannot_be_read(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.add_commit(sweep_record(9), commit_review(1))
-        change(database, "UPDATE sweeps SET entry = x'00'")
-        history.add_commit(sweep_record(9), commit_review(2))
-        assert history.list(HERE).problems == ()
-        found = history.get_sweep(identifier(9))
-        assert found is not None
-        assert len(found.sweep.commits) == 2
 
     def test_what_cannot_be_read_of_the_small_tables_is_logged_and_left_out(
         self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
@@ -231,19 +205,6 @@ class TestWriting:
         with database.reading() as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-
-    def test_history_and_ledger_live_in_one_file_and_do_not_meet(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        ledger = SqliteLedger(database)
-        ledger.put("k", result())
-        history.save(record(1))
-        history.prune(PruneRule(keep_last=0))
-        assert ledger.get("k") is not None
-        history.save(record(2))
-        SqliteLedger(database, limits=Limits(max_bytes=0)).put("l", result())
-        assert ledger.get("k") is None
-        assert history.get(identifier(2)) is not None
 
     def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
         assert history.known_root(b"/a\xff") is None

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from hypothesis import given
+from msgspec.structs import fields, replace
 
-from codeloupe.errors import StoreError
-from codeloupe.model.agent import TokenUsage
+from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.store.database import Database
-from codeloupe.store.ledger import Limits, Owner, SqliteLedger
+from codeloupe.store.ledger import Asked, Limits, Owner, SqliteLedger, content_key, is_repeatable
 from tests.rows import each
-from tests.unit.store.samples import SetClock, result
+from tests.unit.store.samples import SetClock, request, request_fields, requests, result
 
 DAY = 86_400.0
 ELSEWHERE = Owner("another machine", 1, "token")
@@ -85,18 +84,6 @@ class TestOwners:
         clock.now += 61
         assert not ledger.is_claimed("k")
 
-    def test_a_late_result_is_kept_although_the_claim_is_lost(
-        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
-    ) -> None:
-        assert ledger.claim("k", lease_seconds=60)
-        clock.now += 61
-        assert other.claim("k", lease_seconds=60)
-        ledger.put("k", result("late"))
-        assert other.get("k") == result("late", from_ledger=True)
-        other.put("k", result("later"))
-        assert ledger.get("k") == result("later", from_ledger=True)
-        assert not ledger.is_claimed("k")
-
     @pytest.mark.program
     def test_a_claim_of_a_process_that_is_gone_is_had_at_once(self, database: Database, ledger: SqliteLedger) -> None:
         child = subprocess.Popen((sys.executable, "-S", "-c", ""))
@@ -104,31 +91,6 @@ class TestOwners:
         gone = SqliteLedger(database, owner=replace(Owner.here(), process_id=child.pid))
         assert gone.claim("k", lease_seconds=10**6)
         assert ledger.claim("k", lease_seconds=60) is bool(Owner.here().machine)
-
-
-class TestWhatIsKept:
-    def test_the_columns_tell_about_a_result(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
-        ledger.put("k", result("x" * 10_000, agent="codex\udcff", model="m", total_cost_usd=0.25))
-        with database.reading() as connection:
-            row = connection.execute(
-                "SELECT created_at, agent, model, cost_usd, size_bytes, length(payload) FROM results"
-            ).fetchone()
-        assert row[:4] == (clock.now, "codex\\udcff", "m", 0.25)
-        assert row[4] == row[5] < 500
-
-    def test_a_result_is_in_the_file_before_put_returns(self, ledger: SqliteLedger, path: Path) -> None:
-        assert ledger.claim("k", lease_seconds=60)
-        ledger.put("k", result())
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reader:
-            assert reader.execute("SELECT key FROM results").fetchall() == [("k",)]
-            assert reader.execute("SELECT key FROM claims").fetchall() == []
-
-    def test_a_value_that_is_no_json_is_refused_and_not_changed_into_something_else(self, ledger: SqliteLedger) -> None:
-        circle: list[Any] = []
-        circle.append(circle)
-        for value in ({1, 2}, object(), b"bytes", TokenUsage(), circle):
-            with pytest.raises(StoreError, match="a value in it is no JSON"):
-                ledger.put("k", result(structured=value))
 
 
 def pruned(database: Database, clock: SetClock, **limits: float) -> None:
@@ -155,21 +117,6 @@ class TestLimits:
             (size_bytes,) = connection.execute("SELECT sum(size_bytes) FROM results").fetchone()
         pruned(database, clock, max_bytes=size_bytes // 2 + 500)
         assert keys(database) == ["0", "1", "~last"]
-
-    def test_more_than_a_batch_goes_and_the_file_gets_smaller(
-        self, database: Database, path: Path, clock: SetClock
-    ) -> None:
-        with database.writing() as connection:
-            connection.executemany(
-                "INSERT INTO results VALUES (?, ?, 4000, 'a', NULL, NULL, ?)",
-                ((f"{number:04}", number, b"x" * 4000) for number in range(2500)),
-            )
-        database.close()
-        before = path.stat().st_size
-        pruned(database, clock, max_age_days=10**6, max_bytes=40_500)
-        assert keys(database) == [*(f"{number:04}" for number in range(2490, 2500)), "~last"]
-        database.close()
-        assert path.stat().st_size < before / 20
 
     def test_old_claims_go_too(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
         assert ledger.claim("old", lease_seconds=60)
@@ -235,3 +182,108 @@ def test_a_clock_that_was_set_back_does_not_keep_a_claim_for_ever(
         clock.now += seconds
         held.append(ledger.is_claimed("k"))
     assert held == [True, True, False]
+
+
+NOT_SHAPING: dict[str, Any] = {
+    "working_dir": Path("elsewhere"),
+    "timeout_seconds": 1.5,
+    "idle_timeout_seconds": 2.5,
+    "max_attempts": 2,
+    "max_budget_usd": 0.25,
+    "labels": {"unit": "3"},
+    # A call that resumes has no key, and without a session there is nothing to fork.
+    "fork_session": True,
+}
+
+
+def key(of: AgentRequest, **changes: Any) -> str:
+    asked = {"agent": "scripted", "model": "m", "service": None, "trust": "trusted"}
+    who = Asked(**{name: changes.pop(name, value) for name, value in asked.items()})
+    return content_key(of, who, **changes)
+
+
+def shape(of: AgentRequest) -> list[str]:
+    """What must be equal for two keys to be equal; the order of names inside mappings counts."""
+    return [repr(getattr(of, name)) for name in request_fields]
+
+
+def test_every_field_of_a_request_is_decided_upon() -> None:
+    assert {field.name for field in fields(AgentRequest)} == request_fields.keys() | NOT_SHAPING.keys()
+
+
+@given(before=requests, other=requests)
+def test_a_change_of_one_field_that_shapes_the_answer_changes_the_key(
+    before: AgentRequest, other: AgentRequest
+) -> None:
+    for name in request_fields:
+        after = replace(before, **{name: getattr(other, name)})
+        assert (key(before) == key(after)) == (shape(before) == shape(after)), name
+
+
+@given(before=requests)
+def test_a_change_of_what_does_not_shape_the_answer_keeps_the_key(before: AgentRequest) -> None:
+    for name, value in NOT_SHAPING.items():
+        assert key(before) == key(replace(before, **{name: value})), name
+
+
+def test_the_parts_around_the_request_do_not_run_into_each_other() -> None:
+    variants: list[dict[str, Any]] = [
+        {"agent": "ab", "model": "c"},
+        {"agent": "a", "model": "bc"},
+        {"agent": "a", "model": None},
+        {"agent": "a", "model": "null"},
+        {"extra": {"a": "b", "c": "d"}},
+        {"extra": {"a": 'b"],["c","d'}},
+        {"tree": "x"},
+        {"extra": {"tree": "x"}},
+        {"version": "x"},
+        {"service": "http://127.0.0.1:1"},
+        {"trust": "untrusted"},
+        {},
+    ]
+    assert len({key(request(), **variant) for variant in variants}) == len(variants)
+
+
+def test_the_order_of_a_schema_and_of_the_context_counts_since_the_model_sees_it() -> None:
+    properties = {"why": {"type": "string"}, "verdict": {"type": "string"}}
+    turned = dict(reversed(properties.items()))
+    assert key(request(output_schema={"properties": properties})) != key(request(output_schema={"properties": turned}))
+    assert key(request(context={"a": "1", "b": "2"})) != key(request(context={"b": "2", "a": "1"}))
+    assert key(request(), extra={"a": "1", "b": "2"}) == key(request(), extra={"b": "2", "a": "1"})
+
+
+def test_half_a_character_is_not_the_whole_one() -> None:
+    texts = ["\ud83d", "\ude00", "\ud83d\ude00", "\N{GRINNING FACE}", "\\ud83d"]
+    assert len({key(request(prompt=text)) for text in texts}) == len(texts)
+
+
+def test_a_frozen_schema_has_the_key_of_a_plain_one_and_what_is_no_json_none() -> None:
+    frozen = MappingProxyType({"properties": MappingProxyType({"a": MappingProxyType({"type": "string"})})})
+    plain = {"properties": {"a": {"type": "string"}}}
+    assert key(request(output_schema=frozen)) == key(request(output_schema=plain))
+    with pytest.raises(TypeError, match="dictionary"):
+        key(request(output_schema={"enum": {1, 2}}))
+
+
+def test_the_key_is_the_same_in_every_run_of_every_version() -> None:
+    """A change here means that nothing stored before is found again: then it is meant, and the format is raised."""
+    asked = request(prompt="p\ud800", context={"t": "x"}, output_schema={"type": "object"}, tools=("Read",))
+    assert key(asked, tree="t") == "40caea1d823bc2c5ce726d9a9a251ff4cc19e704c709f9276358a6b2680c3312"
+
+
+@each(
+    ("mode", "session", "expected"),
+    [
+        (PermissionMode.PLAN, None, True),
+        (PermissionMode.DEFAULT, None, True),
+        (PermissionMode.DONT_ASK, None, True),
+        (PermissionMode.ACCEPT_EDITS, None, False),
+        (PermissionMode.BYPASS, None, False),
+        (PermissionMode.DONT_ASK, "session", False),
+        (PermissionMode.DONT_ASK, "", False),
+    ],
+)
+def test_only_a_call_that_changes_nothing_and_resumes_nothing_is_repeatable(
+    mode: PermissionMode, session: str | None, expected: bool
+) -> None:
+    assert is_repeatable(request(permission_mode=mode, resume_session=session)) is expected

@@ -5,15 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
+import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,9 +24,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
-from codeloupe.store import runs as module
 from codeloupe.store.records import Unreadable, from_json, read_json
-from codeloupe.store.runs import VERSION, DirectoryRunStore, Holder, _line, _run_of
+from codeloupe.store.runs import VERSION, DirectoryRunStore, _line, _run_of
 from tests.rows import each
 from tests.unit.store.history_samples import any_of
 from tests.unit.store.run_samples import START, attempt, critique, event, failed_try, run, stage
@@ -432,20 +434,6 @@ class TestLock:
             finally:
                 os.kill(orphan, 9)
 
-    def test_a_holder_who_cannot_be_understood_is_another_process(
-        self, store: DirectoryRunStore, made: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0001)
-        odd = ("", "x", "[]", "{}", '{"pid": "7", "since": 3}', '{"pid": 1, "since": "now"}', "[" * 9_999, "\0" * 99)
-        with store.lock(NAME):
-            with pytest.raises(RunBusy, match=f"this process works on the run {NAME} already"), store.lock(NAME):
-                pass
-            for words in odd:
-                (made / "lock").write_text(words)
-                assert store.holder(NAME) == Holder(), words
-                with pytest.raises(RunBusy, match="another process is working on it"), store.lock(NAME):
-                    pass
-
     def test_those_who_only_look_never_make_a_run_busy(self, store: DirectoryRunStore, made: Path) -> None:
         with store.lock(NAME):
             pass
@@ -465,3 +453,107 @@ class TestLock:
             waiting.join()
         with pytest.raises(RunNotFound), store.lock(NAME):
             pass
+
+
+# Loads everything once; then each line of its input makes a process that works until it is killed.
+_WORKER = """
+import os, sys
+from pathlib import Path
+from codeloupe.model.pipeline import StageState
+from codeloupe.store.runs import DirectoryRunStore
+from tests.unit.store.run_samples import attempt, critique, event, run, stage
+
+store = DirectoryRunStore(Path(sys.argv[1]))
+
+def work(first):
+{work}
+
+for first in iter(sys.stdin.readline, ""):
+    child = os.fork()
+    if child == 0:
+        print("process", os.getpid(), flush=True)
+        work(int(first))
+    os.waitpid(child, 0)
+    print("killed", flush=True)
+"""
+_SAVE = """
+    with store.lock("00000001"):
+        for number in range(first, 10**9):
+            # Ever another size, so that an old state cannot pass for a new one.
+            attempts = (attempt(each, critique(summary="s" * 500)) for each in range(number % 7))
+            state = run(1, stage("write", StageState.RUNNING, *attempts), reason=str(number))
+            print(f"saves {number}", flush=True)
+            store.save(state, event(str(number), facts={"n": number}))
+            print(f"saved {number}", flush=True)
+"""
+ROUNDS = 12
+
+
+class Worker:
+    """A program that does something to a store of runs again and again, until it is killed, and then anew."""
+
+    def __init__(self, work: str, root: Path) -> None:
+        self._program = subprocess.Popen(
+            (sys.executable, "-c", _WORKER.format(work=work), str(root)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # At the end of its input it goes by itself.
+        self._program.communicate()
+
+    def line(self) -> str:
+        assert self._program.stdout is not None
+        line = self._program.stdout.readline()
+        assert line.endswith("\n"), "it ended by itself"
+        return line.rstrip("\n")
+
+    def killed_at_some_moment(self, first: int, chance: random.Random) -> list[str]:
+        """Let it work on from a number, and kill it some lines and an instant later; all that it had printed."""
+        assert self._program.stdin is not None
+        self._program.stdin.write(f"{first}\n")
+        self._program.stdin.flush()
+        process = int(self.line().removeprefix("process "))
+        printed = [self.line() for _ in range(chance.randrange(2, 12))]
+        time.sleep(chance.uniform(0, 0.005))
+        os.kill(process, signal.SIGKILL)
+        while (line := self.line()) != "killed":
+            printed.append(line)
+        return printed
+
+
+def last(printed: list[str], word: str, default: int) -> int:
+    numbers = [int(line.split()[1]) for line in printed if line.startswith(f"{word} ")]
+    return numbers[-1] if numbers else default
+
+
+@pytest.mark.program
+@pytest.mark.requirement("S9")
+def test_after_any_kill_the_last_state_that_was_saved_is_there_or_the_one_under_way(tmp_path: Path) -> None:
+    chance = random.Random(6)
+    store = DirectoryRunStore(tmp_path)
+    store.create(run(1, reason="0"))
+    told, interrupted = 0, set[int]()
+    with Worker(_SAVE, tmp_path) as worker:
+        for _ in range(ROUNDS):
+            printed = worker.killed_at_some_moment(told + 1, chance)
+            saved, begun = last(printed, "saved", told), last(printed, "saves", told)
+            loaded = store.load("00000001")
+            assert int(loaded.reason) in (saved, begun)
+            numbers = [int(each.message) for each in store.journal("00000001")]
+            # The state is written first: of what a kill cut off, at most the event may be missing.
+            assert numbers == sorted(set(numbers))
+            assert set(range(1, saved + 1)) - set(numbers) <= interrupted
+            assert not set(numbers) - set(range(1, begun + 1))
+            interrupted.add(begun)
+            told = begun
+            with store.lock("00000001"):
+                store.save(loaded)
+    assert told > ROUNDS  # it was killed at work, and not before it
+    assert [path.name for path in store.directory("00000001").iterdir() if path.name.startswith(".")] == []
