@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.forges.comments import Place, answer_body, finding_body
-from codeloupe.forges.marker import Marker, SigningKey, key_of
+from codeloupe.forges.threads import Marker, SigningKey, key_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import (
     AnswerKind,
@@ -37,6 +37,8 @@ def pull_request(*threads: Thread, comments: tuple[PostedComment, ...] = (), **c
         comments=comments,
         threads=threads,
         maintainers=frozenset({MAINTAINER}),
+        forge="GitHub",
+        merge_hint="review github.event.pull_request.head.sha",
     )
     return replace(whole, **changes)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
-from codeloupe.forges.marker import Marker, key_of, word_of
-from codeloupe.forges.threads import OwnThread, own_threads
+from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.publication import (
@@ -70,7 +69,7 @@ def _names(reviewer: str) -> frozenset[str]:
 def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> Plan:
     """What is to be posted, answered and changed. Raises as `check_current`."""
     check_current(review, pull_request)
-    places = DiffPlaces(pull_request.files)
+    places = DiffPlaces(pull_request.files, forge=pull_request.forge)
     threads = own_threads(pull_request.threads, marker, maintainers=pull_request.maintainers)
     # A thread on a finding that is hidden by its severity is not about something that is gone.
     pairs = _matched(threads, (*review.findings, *review.hidden), places)
@@ -78,40 +77,21 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     for at, finding in enumerate(review.findings):
         said = [own.dismissed for own in pairs[at] if own.dismissed is not None]
         if said and finding.is_open:
-            dismissed[at] = DismissedFinding(finding, said[-1].who, said[-1].reason)
+            dismissed[at] = DismissedFinding(finding, *said[-1])
     judged = _judged_without(review, dismissed)
     seen = _seen(judged, pull_request)
     # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
     if _is_one_of_many(judged, pull_request) or 2 * judged.coverage.files_total < pull_request.changed_files:
         judged = _judged_as_a_part(judged)
-    every = (*judged.findings, *judged.hidden)
     subjects = [
         _Subject(one, about, at < len(judged.findings))
-        for at, (one, about) in enumerate(zip(every, pairs, strict=True))
+        for at, (one, about) in enumerate(zip((*judged.findings, *judged.hidden), pairs, strict=True))
     ]
-    shown = sorted((each for each in subjects if each.is_shown and each.finding.is_open), key=_worst_first)
-    open_threads = sum(
-        each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
-        for each in subjects
-    )
-    comments, without = _new_comments(
-        [each.finding for each in shown if not each.threads],
-        judged,
-        places=places,
-        limit=options.max_comments,
-        already=open_threads,
-        marker=marker,
-    )
     about = {own.thread.thread_id: each for each in subjects for own in each.threads}
-    left = [
-        own
-        for own in threads
-        if own.thread.thread_id not in about
-        and not own.thread.is_resolved
-        and own.dismissed is None
-        and not own.is_said_closed
-        and not seen.can_tell(own)
-    ]
+    left = [own for own in threads if own.thread.thread_id not in about and _is_left_open(own, seen)]
+    shown = [each for each in subjects if each.is_shown and each.finding.is_open]
+    shown.sort(key=lambda each: (each.finding.severity.priority, not each.finding.anchored, *_place(each.finding)))
+    comments, without = _new_comments(shown, subjects, judged, places=places, limit=options.max_comments, marker=marker)
     conclusion = Conclusion.SUCCESS if judged.complete else Conclusion.NEUTRAL
     if judged.exit_code == 1:
         conclusion = Conclusion.FAILURE
@@ -126,7 +106,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         conclusion=conclusion,
         opinion=_opinion(conclusion, pull_request, options, is_whole=is_whole),
         comments=comments,
-        answers=tuple(_answers(threads, about, seen=seen, head=pull_request.head, marker=marker, options=options)),
+        answers=tuple(_answers(threads, about, seen, pull_request.head, marker=marker, options=options)),
         withdrawn=tuple(each for each in pull_request.opinions if each.opinion is wrong and is_known),
         known=tuple(each.finding for each in shown if each.threads),
         without_comment=without,
@@ -140,22 +120,17 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
 
     UsageError for a review of no commit, HeadMoved for one of another commit, ForgeError for a closed pull request.
     """
-    reviewed, name = review.scope.head, pull_request.name
+    reviewed, name, head = review.scope.head, pull_request.name, pull_request.head
     if reviewed is None:
         raise UsageError(
             "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request",
             hint="review the commits, such as codeloupe review origin/main...HEAD",
         )
-    if reviewed != pull_request.head:
-        hint = "review the newest commit; a run for it may be under way"
-        if reviewed == pull_request.merge_commit:
-            hint = (
-                "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
-                " actions/checkout the ref github.event.pull_request.head.sha"
-            )
-        raise HeadMoved(
-            f"{name} is at {pull_request.head[:12]}, the review is for {reviewed[:12]}; nothing was posted", hint=hint
-        )
+    if reviewed != head:
+        is_merge = reviewed == pull_request.merge_commit
+        hint = pull_request.merge_hint if is_merge else "review the newest commit; a run for it may be under way"
+        at = f"{name} is at {head[:12]}, the review is for {reviewed[:12]}"
+        raise HeadMoved(f"{at}; nothing was posted", hint=hint)
     if not pull_request.is_open:
         raise ForgeError(f"{name} is closed; nothing was posted", hint="reopen it, or leave it")
 
@@ -179,7 +154,7 @@ def _matched(
     return found
 
 
-def _judged_without(review: Review, dismissed: dict[int, DismissedFinding]) -> Review:
+def _judged_without(review: Review, dismissed: Mapping[int, DismissedFinding]) -> Review:
     """The review with these findings of it as dismissed, its verdict and exit code from what is left.
 
     A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
@@ -232,18 +207,33 @@ def _seen(review: Review, pull_request: PullRequest) -> _Seen:
     return _Seen(why_not, frozenset(unseen), _names(word_of(review.reviewer.type)))
 
 
-def _worst_first(subject: _Subject) -> tuple[int, bool, str, int, str]:
-    finding = subject.finding
-    return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
+def _is_left_open(own: OwnThread, seen: _Seen) -> bool:
+    """Whether a thread about no finding of the review stays open, since nobody knows of its finding."""
+    is_closed = own.thread.is_resolved or own.dismissed is not None or own.is_said_closed
+    return not is_closed and not seen.can_tell(own)
+
+
+def _place(finding: Finding) -> tuple[str, int, str]:
+    return finding.file, finding.first_line, finding.title
 
 
 def _new_comments(
-    findings: Sequence[Finding], review: Review, *, places: DiffPlaces, limit: int, already: int, marker: Marker
+    shown: Sequence[_Subject],
+    subjects: Sequence[_Subject],
+    review: Review,
+    *,
+    places: DiffPlaces,
+    limit: int,
+    marker: Marker,
 ) -> tuple[tuple[InlineComment, ...], tuple[WithoutComment, ...]]:
-    """Comments for new findings, and those without. `already` threads of ours are open and count towards `limit`."""
+    """Comments for new findings, and those without. Threads of ours that are open count towards `limit`."""
+    already = sum(
+        each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
+        for each in subjects
+    )
     comments: dict[tuple[str, str], InlineComment] = {}
     without: list[WithoutComment] = []
-    for finding in findings:
+    for finding in [each.finding for each in shown if not each.threads]:
         place, key = places.find(finding), key_of(finding)
         if isinstance(place, str):
             without.append(WithoutComment(finding, place))
@@ -277,10 +267,10 @@ def _opinion(conclusion: Conclusion, pull_request: PullRequest, options: Publish
 
 def _answers(
     threads: Sequence[OwnThread],
-    about: dict[str, _Subject],
-    *,
+    about: Mapping[str, _Subject],
     seen: _Seen,
     head: str,
+    *,
     marker: Marker,
     options: PublishOptions,
 ) -> Iterator[ThreadAnswer]:
@@ -338,4 +328,4 @@ def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThrea
         yield f"{counted(pull_request.unasked, 'person', 'people')} may have dismissed findings, too many to ask about"
     if len(pull_request.files) < pull_request.changed_files:
         which = f"{len(pull_request.files):,} of {counted(pull_request.changed_files, 'file', 'files')}"
-        yield f"GitHub shows the diff of {which}; findings in the others have no comment of their own"
+        yield f"{pull_request.forge} shows the diff of {which}; findings in the others have no comment of their own"

@@ -74,8 +74,9 @@ class StandingOpinion(Struct, frozen=True, kw_only=True):
 
 
 class PullRequest(Struct, frozen=True, kw_only=True):
-    """A pull request as it stands. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
+    """A pull request as it is on a forge. `head` is its newest commit; `merge_commit` the trial merge, if there is one.
 
+    `merge_hint` says what to do about a review of that.
     `maintainers` are the people of `threads` who are known to have the right to write to the repository; `unasked`
     counts those whose rights were not asked for, since there are too many of them.
     """
@@ -93,6 +94,8 @@ class PullRequest(Struct, frozen=True, kw_only=True):
     opinions: tuple[StandingOpinion, ...] = ()
     maintainers: frozenset[str] = frozenset()
     unasked: int = 0
+    forge: str = "the forge"
+    merge_hint: str = ""
 
 
 class StatusKind(StrEnum):

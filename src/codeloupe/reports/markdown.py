@@ -12,8 +12,6 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from msgspec import Struct
-
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports.replacement import fenced, fix_of
@@ -37,6 +35,8 @@ from codeloupe.reports.wording import (
 from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
 _Item = TypeVar("_Item")
+# So many items at most, of so many bytes together.
+Room = tuple[int, int]
 SEVERITY_SIGNS = dict(zip(Severity, "🟥🟧🟨🟦", strict=True))
 _VERDICT_SIGNS = {Tone.GOOD: "✅", Tone.CAUTION: "⚠️", Tone.BAD: "❌"}
 TABLE_HEAD = "| severity | finding | where |\n|---|---|---|\n"
@@ -51,13 +51,6 @@ _LANGUAGES = dict(
         ".sh=bash .sql=sql .swift=swift .toml=toml .ts=typescript .tsx=tsx .yaml=yaml .yml=yaml",
     )
 )
-
-
-class Room(Struct, frozen=True, kw_only=True):
-    """So many items at most, of so many bytes together."""
-
-    items: int
-    size_bytes: int
 
 
 def finding_row(finding: Finding) -> str:
@@ -158,28 +151,22 @@ def not_reviewed(review: Review, room: Room) -> str:
 
 
 def section(
-    head: str,
-    items: Sequence[_Item],
-    show: Callable[[_Item], str],
-    *,
-    room: Room,
-    between: str = "\n",
-    whole: str = "the JSON report",
+    head: str, items: Sequence[_Item], show: Callable[[_Item], str], room: Room, *, between: str, whole: str = ""
 ) -> str:
     """Items under a head, as many as there is room for, and who has all of them; nothing without any."""
     if not items:
         return ""
     shown = _fitted(map(show, items), room)
     rest = len(items) - len(shown)
-    body = head + between.join(shown)
-    return f"{body}\n\nand {rest:,} more; {whole} has them all" if rest else body
+    more = f"\n\nand {rest:,} more; {whole or 'the JSON report'} has them all" if rest else ""
+    return f"{head}{between.join(shown)}{more}"
 
 
 def _fitted(items: Iterable[str], room: Room) -> list[str]:
     """The first of some items, as many as there is room for. None is cut: the first that does not fit ends the list."""
     shown: list[str] = []
-    left = room.size_bytes
-    for item in islice(items, room.items):
+    most, left = room
+    for item in islice(items, most):
         left -= len(item.encode("utf-8")) + 2
         if left < 0:
             break
@@ -199,14 +186,13 @@ def render_markdown(review: Review) -> str:
     opened, unplaced, refuted, closed = (standing_so(review.findings, standing) for standing in Standing)
     nowhere = "## Without a place\n\nThese could not be placed in the code, so no line is known.\n\n"
     not_counted = "\n\nThese do not count.\n\n"
-    room = Room(items=100, size_bytes=40_000)
     parts = [
         summary_block(review),
-        section(TABLE_HEAD, opened, finding_row, room=Room(items=200, size_bytes=80_000)),
-        not_reviewed(review, Room(items=50, size_bytes=30_000)),
-        section("## Findings\n\n", opened, finding_block, room=Room(items=200, size_bytes=500_000), between="\n\n"),
-        section(nowhere, unplaced, finding_block, room=Room(items=50, size_bytes=80_000), between="\n\n"),
-        section(f"## Refuted{not_counted}", refuted, _closed_item, room=room),
-        section(f"## Set aside{not_counted}", closed, _closed_item, room=room),
+        section(TABLE_HEAD, opened, finding_row, (200, 80_000), between="\n"),
+        not_reviewed(review, (50, 30_000)),
+        section("## Findings\n\n", opened, finding_block, (200, 500_000), between="\n\n"),
+        section(nowhere, unplaced, finding_block, (50, 80_000), between="\n\n"),
+        section(f"## Refuted{not_counted}", refuted, _closed_item, (100, 40_000), between="\n"),
+        section(f"## Set aside{not_counted}", closed, _closed_item, (100, 40_000), between="\n"),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"

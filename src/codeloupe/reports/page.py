@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from codeloupe.reports import Layout
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
@@ -179,6 +180,12 @@ class Page(Struct, frozen=True, kw_only=True):
     def badge(self, word: str, style: str) -> Text:
         """A word on a coloured ground; without colour, the word."""
         return Text(f" {word} " if self.color else word, style=style)
+
+
+def page_of(layout: Layout) -> Page:
+    """The page that a layout asks for."""
+    width = max(layout.width, NARROWEST)
+    return Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
 
 
 def prose(text: str) -> Text:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import unescape
 
 from rich.cells import cell_len
 
-from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
+from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
-from codeloupe.reports import asset
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, console_for, print_lines, prose
+from codeloupe.reports import Layout, asset
+from codeloupe.reports.page import BOLD, DIM, Page, Text, console_for, page_of, print_lines, prose
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     NOTHING,
+    Standing,
     Tone,
     by_file,
     counted,
     dedented,
     duration,
+    errors_beside_gaps,
     is_piece,
     origin_of,
     outcome_of,
@@ -29,6 +31,9 @@ from codeloupe.reports.wording import (
     short_id,
     skipped_in_words,
     spent_in_words,
+    standing_of,
+    standing_so,
+    why_not_counted,
     why_set_aside,
     worst_first,
 )
@@ -81,9 +86,8 @@ def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
     word = f"{severity.label.upper()} P{severity.priority}"
     urgent = severity is Severity.CRITICAL
     badge = page.badge(word, "bold red reverse") if urgent else Text(word, style=_SEVERITY_STYLES[severity])
-    return page.wrap(
-        Text.assemble(badge, "  ", (page.clean(finding.title, longest=1_000), style)), indent=_INDENT, hang=2
-    )
+    title = Text.assemble(badge, "  ", (page.clean(finding.title, longest=1_000), style))
+    return page.wrap(title, indent=_INDENT, hang=2)
 
 
 def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
@@ -93,9 +97,9 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     place.append(f"{path}:{finding.line_start}" if finding.first_line > 0 else path, style="cyan")
     if finding.last_line > finding.first_line > 0:
         place.append(f" to {finding.line_end}", style=DIM)
-    identity = f"id {short_id(finding)}" if finding.fingerprint else ""
-    if page.verbose and identity:
-        identity = f"fingerprint {finding.fingerprint[:12]}"
+    identity = ""
+    if finding.fingerprint:
+        identity = f"fingerprint {finding.fingerprint[:12]}" if page.verbose else f"id {short_id(finding)}"
     shown = Text(page.clean(f" {page.sign('·')} ".join(filter(None, (note, identity)))), style=DIM)
     if place.cell_len + 2 + shown.cell_len <= page.measure:
         return [Text.assemble(place, "  ", shown)]
@@ -178,25 +182,16 @@ def _blocks(words: str) -> list[tuple[str, bool]]:
     return [block for block in blocks if block[0].strip()]
 
 
-def render_text(
-    review: Review,
-    *,
-    width: int,
-    color: bool,
-    verbose: bool = False,
-    ascii_only: bool = False,
-    saved_in: str | None = None,
-    untrusted: bool = False,
-) -> str:
-    """The report for a person, in lines of at most `width` cells (`path:line` and commands stay whole).
+def render_text(review: Review, layout: Layout) -> str:
+    """The report for a person, in lines of at most the layout's width (`path:line` and commands stay whole).
 
-    With `saved_in`, the repository in whose history it is, it ends with the next commands. Without `color` there is no
-    escape sequence in it; with `ascii_only` no character outside ASCII.
+    With `saved_in` it ends with the next commands. Without `color` there is no escape sequence in it; with `ascii_only`
+    no character outside ASCII.
     """
-    page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
+    page = page_of(layout)
     lines = _report(page, review)
-    if saved_in is not None:
-        lines += _next_steps(page, review, saved_in=saved_in, untrusted=untrusted)
+    if layout.saved_in is not None:
+        lines += _next_steps(page, review, saved_in=layout.saved_in, untrusted=layout.untrusted)
     return print_lines(page, lines)
 
 
@@ -205,21 +200,19 @@ def _report(page: Page, review: Review) -> list[Text]:
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
         took = duration(review.usage.duration_seconds)
         return [*opening, _BLANK, Text.assemble(("No changes to review", BOLD), (f" ({took})", DIM))]
-    findings, limit = review.findings, review.policy.fail_on
-    unplaced = [one for one in findings if one.is_open and not one.anchored and not one.is_unsettled(limit)]
-    refuted = [one for one in findings if one.status is FindingStatus.REFUTED]
-    closed = [one for one in findings if not one.is_open and one.status is not FindingStatus.REFUTED]
+    opened, nowhere, refuted, closed = (standing_so(review.findings, standing) for standing in Standing)
+    unplaced = [one for one in nowhere if not one.is_unsettled(review.policy.fail_on)]
     sections = [
         # Claims that would block are the first: the review cannot pass before a person has looked at them.
         _section(page, "Needs a person", "not placed in the code, not refuted", review.unsettled),
         *(
             _section(page, page.clean(path), counts_by_severity(found), worst_first(found))
-            for path, found in by_file(one for one in findings if one.can_block).items()
+            for path, found in by_file(opened).items()
         ),
-        _section(page, "Without a place", "could not be placed in the code; never block", worst_first(unplaced)),
-        _in_short(page, "Refuted", refuted, note_of=lambda one: one.verification or "refuted"),
+        _section(page, "Without a place", "could not be placed in the code; never block", unplaced),
+        _in_short(page, "Refuted", refuted, note_of=why_not_counted),
         _in_short(page, "Set aside", closed, note_of=why_set_aside),
-        _not_reviewed(page, review),
+        *_not_reviewed(page, review),
         _verdict(page, review),
     ]
     return [*opening, *(line for section in sections if section for line in (_BLANK, *section))]
@@ -248,8 +241,8 @@ def _section(page: Page, title: str, note: Text | str, findings: Sequence[Findin
 
 def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: Callable[[Finding], str]) -> list[Text]:
     """Findings that count for nothing: what, where, and why they do not."""
-    blocks = [finding_in_short(page, finding, note=note_of(finding)) for finding in worst_first(findings)]
-    return [*_heading(page, title, "not counted"), *(line for block in blocks for line in block)] if blocks else []
+    lines = [line for one in findings for line in finding_in_short(page, one, note=note_of(one))]
+    return [*_heading(page, title, "not counted"), *lines] if lines else []
 
 
 def _heading(page: Page, title: str, note: Text | str) -> list[Text]:
@@ -261,10 +254,9 @@ def _heading(page: Page, title: str, note: Text | str) -> list[Text]:
     return [Text.assemble((title, BOLD), " ", (page.sign("─") * room, DIM), " ", shown)]
 
 
-def _not_reviewed(page: Page, review: Review) -> list[Text]:
-    """What was not reviewed, and the errors that do not tell of that."""
+def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
+    """What was not reviewed, and the errors that say something else."""
     coverage = review.coverage
-    gaps = [skip for skip in coverage.skipped if skip.is_gap]
     # One entry for all pieces of the change that failed for one reason, and one for each reviewer and reason.
     pieces: dict[str, list[str]] = defaultdict(list)
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -276,21 +268,17 @@ def _not_reviewed(page: Page, review: Review) -> list[Text]:
     entries: list[tuple[str, str, Sequence[str]]] = [
         *((f"{len(each):,} units", why, each) if len(each) > 1 else (each[0], why, ()) for why, each in pieces.items()),
         *((name, why, files) for (name, why), files in others.items()),
-        *((skip.file, skip.in_words(), ()) for skip in gaps),
+        *((skip.file, skip.in_words(), ()) for skip in coverage.skipped if skip.is_gap),
     ]
     lines = [line for entry in entries for line in _gap(page, *entry)]
     lines += _left_out(page, [skip for skip in coverage.skipped if not skip.is_gap])
-    titled = [Text("Not reviewed", style=BOLD), *lines] if lines else []
-    # An error that ends with the reason of a gap tells nothing new.
-    reasons = {failed.reason for failed in coverage.units_failed} | {f"{one.file}: {one.in_words()}" for one in gaps}
-    known = tuple(filter(None, reasons))
-    errors = [error for error in review.errors if not error.message.endswith(known)]
+    yield [Text("Not reviewed", style=BOLD), *lines] if lines else []
+    errors = errors_beside_gaps(review)
     shown = errors if page.verbose else errors[:10]
     problems = [line for error in shown for line in _gap(page, error.kind, error.message)]
     if rest := len(errors) - len(shown):
         problems += page.wrap(Text(f"{page.sign('…')} {rest:,} more (-v shows them)", style=DIM), indent=_INDENT + 2)
-    titled_problems = [Text("Problems", style=BOLD), *problems] if problems else []
-    return [*titled, *([_BLANK] if titled and problems else []), *titled_problems]
+    yield [Text("Problems", style=BOLD), *problems] if problems else []
 
 
 def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:
@@ -345,19 +333,11 @@ def _verdict(page: Page, review: Review) -> list[Text]:
 
 
 def _counts(review: Review) -> Text:
-    findings = review.findings
-    counts = counts_by_severity(finding for finding in findings if finding.can_block)
-    unplaced = sum(finding.is_open and not finding.anchored for finding in findings)
-    refuted = sum(finding.status is FindingStatus.REFUTED for finding in findings)
-    closed = sum(not finding.is_open for finding in findings) - refuted
-    hidden = f"hidden below min_severity={review.policy.min_severity.label}"
-    notes = [
-        (unplaced, "without a place"),
-        (refuted, "refuted"),
-        (closed, "set aside"),
-        (review.hidden_findings, hidden),
-    ]
-    shown = [Text(f"{count:,} {note}") for count, note in notes if count]
+    standings = Counter(map(standing_of, review.findings))
+    counts = counts_by_severity(finding for finding in review.findings if finding.can_block)
+    notes = {standing.value: standings[standing] for standing in Standing if standing is not Standing.OPEN}
+    notes[f"hidden below min_severity={review.policy.min_severity.label}"] = review.hidden_findings
+    shown = [Text(f"{count:,} {note}") for note, count in notes.items() if count]
     return Text("; ").join([counts if counts.plain else Text("none"), *shown])
 
 
