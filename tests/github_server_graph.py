@@ -43,8 +43,14 @@ def answer(world: World, actor: Actor, request: Any, problems: list[str]) -> dic
     if wrong := validate(schema(), document):
         problems += [error.message for error in wrong]
         return {"errors": [_formatted(error) for error in wrong]}
-    root, variables = Graph(world, actor).root(), request.get("variables") or {}
-    result = execute_sync(schema(), document, root_value=root, variable_values=variables, field_resolver=_resolve)
+    result = execute_sync(
+        schema(),
+        document,
+        root_value=Graph(world, actor).root(),
+        variable_values=request.get("variables") or {},
+        operation_name=request.get("operationName"),
+        field_resolver=_resolve,
+    )
     errors = result.errors or []
     # Neither a variable nor a field was as the document, or this server, knows it.
     problems += [each.message for each in errors if "type" not in (each.extensions or {})]

@@ -197,7 +197,6 @@ def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
 
 
 def _seen(review: Review, pull_request: PullRequest) -> _Seen:
-    """What the review saw: all of the pull request or a part of it, which files not, through whose eyes."""
     gaps, why_not = gaps_of(review), ""
     if any(not gap.files for gap in gaps):
         why_not = "not everything could be reviewed"
@@ -274,7 +273,6 @@ def _answers(
     marker: Marker,
     options: PublishOptions,
 ) -> Iterator[ThreadAnswer]:
-    """What there is to say and do, in the order of the threads. What was said before is not said again."""
     for own in threads:
         thread = own.thread
         answer = _answer(own, about.get(thread.thread_id), seen)

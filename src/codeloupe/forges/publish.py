@@ -65,7 +65,6 @@ class _Run:
         return replace(self._done, problems=tuple(dict.fromkeys(self._done.problems)))
 
     def _add(self, **more: object) -> None:
-        """Note one more thing that was done, each in the list of its name."""
         self._done = replace(self._done, **{name: (*getattr(self._done, name), one) for name, one in more.items()})
 
     async def _step(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -225,7 +224,6 @@ class _Run:
         self._done = replace(self._done, summary=SummaryChange.CREATED, summary_url=found[0].url)
 
     async def _keep_oldest(self, summaries: Sequence[PostedComment]) -> None:
-        """Delete each summary but the oldest, which all runs take for the one."""
         for extra in summaries[1:]:
             await self._sending.breathe()
             await self._forge.delete_comment(extra.comment_id)

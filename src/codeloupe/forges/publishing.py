@@ -31,7 +31,7 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
-from codeloupe.forges.github.client import AppLogin, Login, TokenLogin, connected
+from codeloupe.forges.github.client import Login, connected
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publish import execute
 from codeloupe.forges.threads import Marker, SigningKey
@@ -82,9 +82,7 @@ async def publish_github(
     endpoints = endpoints_of(environment)
     target = await _target(request, endpoints, environment)
     login = _login(request, environment)
-    secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip()
-    if not secret and isinstance(login, AppLogin):
-        secret = login.private_key
+    secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip() or login.private_key
     key = SigningKey.from_secret(secret) if secret else SigningKey.public()
     review = await _review(request, opened)
     # What a job of a fork leaves may claim anything: it must be about the commit that GitHub says it ran on.
@@ -133,7 +131,8 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
     if bool(app_id) != (key_file is not None):
         raise UsageError("a GitHub App needs both its id and its private key", hint="give --app-id and --app-key FILE")
     if key_file is not None:
-        return AppLogin(app_id, _content(key_file, 64 * 1024, "the App's private key").decode("utf-8", "replace"))
+        key = _content(key_file, 64 * 1024, "the App's private key").decode("utf-8", "replace")
+        return Login(app_id=app_id, private_key=key)
     token = environment.get("GITHUB_TOKEN", "").strip() or environment.get("GH_TOKEN", "").strip()
     if not token:
         raise ForgeRefused(
@@ -141,7 +140,7 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
         )
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ForgeRefused("the token for GitHub holds characters that no token has", hint="set GITHUB_TOKEN again")
-    return TokenLogin(token)
+    return Login(token=token)
 
 
 async def _review(request: PublishRequest, opened: OpenedHistory) -> Review:

@@ -176,7 +176,6 @@ def _hash(*parts: str) -> str:
 
 
 def _rdjson(review: Review, _layout: Layout) -> str:
-    """The review as one DiagnosticResult of the Reviewdog Diagnostic Format."""
     diagnostics = _diagnostics(review)
     severities = [diagnostic["severity"] for diagnostic in diagnostics]
     worst = next((word for word in ("ERROR", "WARNING", "INFO") if word in severities), "INFO")
@@ -184,7 +183,6 @@ def _rdjson(review: Review, _layout: Layout) -> str:
 
 
 def _rdjsonl(review: Review, _layout: Layout) -> str:
-    """The review as Diagnostics, one a line; empty when there is nothing to report."""
     return "".join(json_text({**each, "source": _SOURCE}, indent=None) for each in _diagnostics(review))
 
 

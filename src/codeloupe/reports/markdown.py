@@ -6,7 +6,7 @@ and a page stays below what GitHub takes: a megabyte for a job summary, 65,536 c
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
+from codeloupe.reports import asset
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     Standing,
@@ -43,14 +44,6 @@ TABLE_HEAD = "| severity | finding | where |\n|---|---|---|\n"
 _LONGEST_PATH = 1_000
 _LONGEST_PROSE = 6_000
 _LONGEST_NOTE = 600
-_LANGUAGES = dict(
-    re.findall(
-        r"(\S+)=(\S+)",
-        ".bash=bash .c=c .cc=cpp .cpp=cpp .cs=csharp .css=css .go=go .h=c .hpp=cpp .html=html .java=java "
-        ".js=javascript .json=json .jsx=jsx .kt=kotlin .lua=lua .php=php .py=python .rb=ruby .rs=rust .scala=scala "
-        ".sh=bash .sql=sql .swift=swift .toml=toml .ts=typescript .tsx=tsx .yaml=yaml .yml=yaml",
-    )
-)
 
 
 def finding_row(finding: Finding) -> str:
@@ -110,7 +103,8 @@ def _code_block(code: str, path: str, *, most: int) -> str:
     rows = code.rstrip("\n").split("\n")
     shown = [row if len(row) <= 500 else f"{row[:500]}…" for row in rows[:most]]
     more = [f"… {len(rows) - most:,} more lines"] if len(rows) > most else []
-    return markdown_code("\n".join([*shown, *more]), language=_LANGUAGES.get(PurePosixPath(path).suffix.lower(), ""))
+    languages = json.loads(asset("languages.json"))
+    return markdown_code("\n".join([*shown, *more]), language=languages.get(PurePosixPath(path).suffix.lower(), ""))
 
 
 def summary_block(review: Review) -> str:
@@ -175,7 +169,6 @@ def _fitted(items: Iterable[str], room: Room) -> list[str]:
 
 
 def _closed_item(finding: Finding) -> str:
-    """One item of a list: what, where, and why it does not count."""
     place = code_span(place_in_words(finding)[:_LONGEST_PATH])
     why = markdown_line(why_not_counted(finding), longest=_LONGEST_NOTE)
     return f"- {_severity(finding)}: {title_line(finding)} — {place} — {why}"

@@ -107,7 +107,6 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
 
 
 def _quote(page: Page, finding: Finding) -> list[Text]:
-    """The quote line by line, cut to the page, a marker at the first line; what is left out is counted."""
     rows = finding.evidence.rstrip("\n").split("\n") if finding.evidence.strip() else []
     shown = rows[: _MOST_LINES if page.verbose else 6]
     first, style = finding.first_line, _SEVERITY_STYLES[finding.severity]
@@ -148,7 +147,6 @@ def _cut_note(page: Page) -> list[Text]:
 
 
 def _fix(page: Page, finding: Finding) -> list[Text]:
-    """Advice after the label, its code as code; then the new code for the quoted lines, each line after a `+`."""
     fix = fix_of(finding)
     lines: list[Text] = []
     for block, is_code in _blocks(fenced(fix.words[:_LONGEST_PROSE])):
@@ -166,7 +164,6 @@ def _fix(page: Page, finding: Finding) -> list[Text]:
 
 
 def _blocks(words: str) -> list[tuple[str, bool]]:
-    """The text in pieces, each with whether it is code."""
     blocks: list[tuple[str, bool]] = []
     rows: list[str] = []
     fence = ""
@@ -240,7 +237,6 @@ def _section(page: Page, title: str, note: Text | str, findings: Sequence[Findin
 
 
 def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: Callable[[Finding], str]) -> list[Text]:
-    """Findings that count for nothing: what, where, and why they do not."""
     lines = [line for one in findings for line in finding_in_short(page, one, note=note_of(one))]
     return [*_heading(page, title, "not counted"), *lines] if lines else []
 
@@ -255,7 +251,6 @@ def _heading(page: Page, title: str, note: Text | str) -> list[Text]:
 
 
 def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
-    """What was not reviewed, and the errors that say something else."""
     coverage = review.coverage
     # One entry for all pieces of the change that failed for one reason, and one for each reviewer and reason.
     pieces: dict[str, list[str]] = defaultdict(list)
@@ -291,7 +286,6 @@ def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[
 
 
 def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
-    """What the settings leave out: counted, and named when asked."""
     if not skipped:
         return []
     hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
@@ -307,7 +301,6 @@ def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
 
 
 def _verdict(page: Page, review: Review) -> list[Text]:
-    """The verdict with its reason, then findings, coverage, cost and time."""
     outcome = outcome_of(review)
     style, why = _TONE_STYLES[outcome.tone], Text(outcome.why)
     word = f"PASS {page.sign('✔')}" if outcome.word == "PASS" else outcome.word
@@ -356,7 +349,6 @@ def _coverage(page: Page, review: Review) -> str:
 
 
 def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -> list[Text]:
-    """What to do about the worst open finding: the commands, each whole on its line."""
     opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
     if not opened:
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -40,8 +41,6 @@ _CHECKS = "checks: write"
 _STATUSES = "statuses: write"
 _READING = "pull-requests: read"
 _EXTERNAL_ID = "codeloupe publish"
-_RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
-_UNRESOLVE = "mutation($thread: ID!) { unresolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 _Item = TypeVar("_Item")
 _MERGE_HINT = (
     "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
@@ -50,42 +49,6 @@ _MERGE_HINT = (
 _MOST_PAGES = 60
 _MOST_PEOPLE = 50
 _OPINIONS = {"APPROVED": Opinion.APPROVE, "CHANGES_REQUESTED": Opinion.REQUEST_CHANGES}
-_PAGE = "pageInfo { hasNextPage endCursor }"
-_AUTHOR = "viewerDidAuthor author { __typename login }"
-_COMMENT_FIELDS = f"""
-  fullDatabaseId body authorAssociation {_AUTHOR}
-  reactions(first: 100, content: THUMBS_DOWN) {{ nodes {{ user {{ login }} }} }}
-"""
-_OF_PULL_REQUEST = """
-query($owner: String!, $name: String!, $number: Int!, $after: String) {
-  viewer { login }
-  repository(owner: $owner, name: $name) { pullRequest(number: $number) { %s } }
-}"""
-_COMMENTS = (
-    _OF_PULL_REQUEST
-    % f"comments(first: 100, after: $after) {{ {_PAGE} nodes {{ fullDatabaseId body url {_AUTHOR} }} }}"
-)
-_THREADS = (
-    _OF_PULL_REQUEST
-    % f"""
-  reviewThreads(first: 30, after: $after) {{ {_PAGE} nodes {{
-    id path isResolved comments(first: 30) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
-  }} }}"""
-)
-_REVIEWS = (
-    _OF_PULL_REQUEST
-    % f"""
-  reviews(first: 100, after: $after, states: [APPROVED, CHANGES_REQUESTED]) {{
-    {_PAGE} nodes {{ fullDatabaseId state {_AUTHOR} commit {{ oid }} }}
-  }}"""
-)
-_MORE_OF_THREAD = f"""
-query($thread: ID!, $after: String) {{
-  viewer {{ login }}
-  node(id: $thread) {{ ... on PullRequestReviewThread {{
-    comments(first: 100, after: $after) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
-  }} }}
-}}"""
 
 
 class _GitHub:
@@ -149,35 +112,35 @@ class _GitHub:
         return str(permission) in ("admin", "maintain", "write")
 
     async def read_comments(self) -> tuple[PostedComment, ...]:
-        return await self._all(_COMMENTS, "comments", _posted)
+        return await self._all("Comments", "comments", _posted)
 
     async def read_opinions(self) -> tuple[StandingOpinion, ...]:
-        found = await self._all(_REVIEWS, "reviews", _opinion)
+        found = await self._all("Reviews", "reviews", _opinion)
         return tuple(each for each in found if each is not None)
 
     async def read_threads(self) -> tuple[Thread, ...]:
         threads: list[Thread] = []
-        for thread, after in await self._all(_THREADS, "reviewThreads", _thread):
+        for thread, after in await self._all("Threads", "reviewThreads", _thread):
             more: tuple[ThreadComment, ...] = ()
             if after:
                 variables = {"thread": thread.thread_id, "after": after}
-                more = await self._pages(_MORE_OF_THREAD, ("node", "comments"), _thread_comment, variables)
+                more = await self._pages("MoreOfThread", ("node", "comments"), _thread_comment, variables)
             threads.append(replace(thread, comments=(*thread.comments, *more)))
         return tuple(threads)
 
-    async def _all(self, text: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
+    async def _all(self, query: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
         name = self._name
         variables = {"owner": name.owner, "name": name.repository, "number": name.number, "after": None}
-        return await self._pages(text, ("repository", "pullRequest", field), read, variables)
+        return await self._pages(query, ("repository", "pullRequest", field), read, variables)
 
     async def _pages(
-        self, text: str, path: Sequence[str], read: Callable[[Any, str], _Item], variables: dict[str, Any]
+        self, query: str, path: Sequence[str], read: Callable[[Any, str], _Item], variables: dict[str, Any]
     ) -> tuple[_Item, ...]:
         what = f"read what was said on {self._name}"
         found: list[_Item] = []
         with doing(what, _READING):
             for _ in range(_MOST_PAGES):
-                page = answer = await self._graphql(text, variables)
+                page = answer = await self._graphql(query, variables)
                 for key in path:
                     page = page[key]
                 found += [read(node, str(answer["viewer"]["login"])) for node in page["nodes"] if node is not None]
@@ -237,7 +200,7 @@ class _GitHub:
     async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
         what = "resolve a thread" if resolved else "open a thread again"
         with doing(what, f"contents: write and {_PULL_REQUESTS}, or say --no-resolve"):
-            await self._graphql(_RESOLVE if resolved else _UNRESOLVE, {"thread": thread_id})
+            await self._graphql("Resolve" if resolved else "Unresolve", {"thread": thread_id})
 
     async def set_status(self, plan: Plan, sending: Sending) -> None:
         await (self._set_check if plan.options.status is StatusKind.CHECK else self._set_commit_status)(plan, sending)
@@ -304,8 +267,9 @@ class _GitHub:
                 break
         return found
 
-    async def _graphql(self, text: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        data = {"query": text, "variables": dict(variables)}
+    async def _graphql(self, name: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+        text = Path(__file__).with_name("queries.graphql").read_text(encoding="utf-8")
+        data = {"query": text, "operationName": name, "variables": dict(variables)}
         answer = _document(await self._transport.post(self._graphql_url, data=data))
         if (failure := query_failure(answer.get("errors"))) is not None:
             raise failure
@@ -330,24 +294,18 @@ def _is_ours(node: Mapping[str, Any], viewer: str) -> bool:
 
 
 def _posted(node: Mapping[str, Any], viewer: str) -> PostedComment:
-    return PostedComment(
-        comment_id=int(node["fullDatabaseId"]),
-        body=str(node["body"]),
-        is_ours=_is_ours(node, viewer),
-        url=str(node["url"]),
-    )
+    comment_id, body, url = int(node["fullDatabaseId"]), str(node["body"]), str(node["url"])
+    return PostedComment(comment_id=comment_id, body=body, is_ours=_is_ours(node, viewer), url=url)
 
 
 def _opinion(node: Mapping[str, Any], viewer: str) -> StandingOpinion | None:
-    opinion = _OPINIONS.get(node["state"])
+    opinion, commit = _OPINIONS.get(node["state"]), node["commit"] or {}
     if opinion is None or not _is_ours(node, viewer):
         return None
-    commit = node["commit"] or {}
     return StandingOpinion(review_id=int(node["fullDatabaseId"]), opinion=opinion, head=str(commit.get("oid", "")))
 
 
 def _thread(node: Mapping[str, Any], viewer: str) -> tuple[Thread, str | None]:
-    """A thread with its first comments, and where the next ones begin."""
     page = node["comments"]
     thread = Thread(
         thread_id=str(node["id"]),
@@ -373,27 +331,17 @@ def _thread_comment(node: Mapping[str, Any], viewer: str) -> ThreadComment:
     )
 
 
-class TokenLogin(Confidential, frozen=True):
-    """A token of a person, of GitHub Actions, or one that an App was given elsewhere."""
+class Login(Confidential, frozen=True, kw_only=True):
+    """A token of a person, of GitHub Actions or of an App; or a GitHub App, by its id and its private key."""
 
-    token: str
+    token: str = ""
+    app_id: str = ""
+    private_key: str = ""
 
     @property
     def is_installation(self) -> bool:
         """Whether it is that of an App or of Actions, which may make check runs."""
-        return self.token.startswith("ghs_")
-
-
-class AppLogin(Confidential, frozen=True):
-    """A GitHub App, by its id and its private key."""
-
-    app_id: str
-    private_key: str
-
-    is_installation = True
-
-
-Login = TokenLogin | AppLogin
+        return bool(self.app_id) or self.token.startswith("ghs_")
 
 
 @asynccontextmanager
@@ -403,8 +351,8 @@ async def connected(endpoints: Endpoints, login: Login, *, target: Target, patie
     `target` must have been checked; one without a number is looked up by its branch.
     """
     transport = _load()
-    token = login.token if isinstance(login, TokenLogin) else None
-    if isinstance(login, AppLogin):
+    token = login.token
+    if login.app_id:
         async with transport.opened(endpoints, None, patience=patience) as api:
             token = await _installation_token(api, transport.app_proof(login.app_id, login.private_key), target)
     async with transport.opened(endpoints, token, patience=patience) as api:
@@ -427,7 +375,6 @@ def _load() -> Any:
 
 
 async def _number(api: GitHubTransport, target: Target) -> int:
-    """The open pull request of a branch that is at a commit."""
     with doing(f"look for the pull request of {target.branch}", _READING):
         path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
         found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
@@ -440,7 +387,6 @@ async def _number(api: GitHubTransport, target: Target) -> int:
 
 
 async def _installation_token(api: GitHubTransport, proof: str, target: Target) -> str:
-    """A token for this repository alone."""
     repository = f"{target.owner}/{target.repository}"
     with doing(f"log in as the GitHub App on {repository}", "an installation of the App there"):
         installation = await api.getitem(f"/repos/{repository}/installation", jwt=proof)
