@@ -17,18 +17,21 @@ from msgspec.structs import replace
 import codeloupe
 from codeloupe.forges.comments import check_summary, summary_body
 from codeloupe.forges.plan import make_plan
+from codeloupe.model.agent import Usage
 from codeloupe.model.baseline import BaselineEntry, EntryStanding, EntryState
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.history import Comparison, Listing, Removed, SweepOutline, TrendKey, TrendRow, Trends
 from codeloupe.model.publication import AnswerKind, PublishOptions, WithoutComment
 from codeloupe.model.review import (
+    NOT_INCLUDED,
     Coverage,
     FailedUnit,
     Policy,
     Preview,
     PreviewFile,
     Review,
+    ReviewerInfo,
     ReviewError,
     SkippedFile,
     SkipReason,
@@ -76,6 +79,8 @@ REVIEWS = {
             status=FindingStatus.REFUTED, suppression=Suppression(kind=SuppressionKind.INLINE, reason="refuted, too")
         ),
         policy=Policy(fail_on=Severity.MEDIUM),
+        reviewer=ReviewerInfo("agent_sdk+codex+offline", "as requested"),
+        usage=Usage(requests=9, cached=2, input_tokens=41_000, output_tokens=234, cost_usd=0.314, unknown_costs=1),
     ),
     "gaps": review(
         complete=False,
@@ -97,8 +102,31 @@ REVIEWS = {
             ReviewError("analyser_failed", "ruff could not review: timed out"),
             *(ReviewError("not_verified", f"number {number}") for number in range(12)),
         ),
+        reviewer=ReviewerInfo("agent_sdk", "found", "some-model"),
+        usage=Usage(requests=2, unknown_costs=2, duration_seconds=83.4),
     ),
-    "unnamed-gap": review(complete=False, exit_code=0, policy=Policy(pass_when_incomplete=True)),
+    "unnamed-gap": review(
+        complete=False,
+        exit_code=0,
+        policy=Policy(pass_when_incomplete=True),
+        reviewer=ReviewerInfo("new-thing", "as requested"),
+        usage=Usage(cached=1),
+    ),
+    "left-out": review(
+        coverage=Coverage(files_total=1, skipped=(SkippedFile("a.py", SkipReason.EXCLUDED, NOT_INCLUDED),)),
+        reviewer=ReviewerInfo("offline", "ruff (lint, security and hygiene; not an AI review)"),
+        usage=Usage(requests=1, input_tokens=7, output_tokens=1, cost_usd=0.0012),
+    ),
+    # Quotes with tabs, wide characters, endless rows, and what hides.
+    "quotes": review(
+        finding(evidence="    if a:\n        b()\n", line_start=9),
+        finding(evidence="\tif a {\r\n\t\tb()\r", line_start=9),
+        finding(evidence=" \n "),
+        finding(evidence="x" * 500),
+        finding(evidence="日" * 500, title="Größe — “zu groß”…", file="日本.py"),
+        finding(evidence="a\x1b[0m\u202eb"),
+        finding(evidence="a\n" * 7, line_start=1, line_end=7, file="very/" * 30 + "deep.js"),
+    ),
     "very-many": review(
         *(finding(severity=Severity.LOW, title=f"nit {number}", file="a.py") for number in range(30)),
         *(finding(title=f"bad {number:02}", file="a.py", evidence="") for number in range(15)),
