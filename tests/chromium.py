@@ -145,9 +145,9 @@ class Browser:
         self._call("Input.dispatchMouseEvent", type="mousePressed", **at)
         self._call("Input.dispatchMouseEvent", type="mouseReleased", **at)
 
-    def picture(self, *, whole: bool = False) -> bytes:
-        """What is seen, as PNG; or the whole page."""
-        return base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+    def picture(self) -> bytes:
+        """What is seen, as PNG."""
+        return base64.b64decode(self._call("Page.captureScreenshot")["data"])
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._last += 1

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
 import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.github_server_world import Comment, PullRequest, Repository, Review, User, World
+from tests.github_server_world import Comment, PullRequest, Repository, User, World
 
 Identity = Literal["user", "actions"]
+_Thing = TypeVar("_Thing")
 NOT_ACCESSIBLE = "Resource not accessible by integration"
 # Resolving a thread takes `contents: write` as well.
 PERMISSIONS = {
@@ -29,7 +30,7 @@ PERMISSIONS = {
     "checks": "write",
     "statuses": "write",
 }
-_APP_ID, _INSTALLATION_ID, _BOT = 4242, 777, "loupe-app[bot]"
+_APP_ID, _BOT = 4242, "loupe-app[bot]"
 _LONGEST_BODY = 65536
 _STATES = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 
@@ -133,6 +134,13 @@ def _check_jwt(credential: str) -> None:
         raise Refused(401, "'Expiration time' claim ('exp') is too far in the future, or this is no App")
 
 
+def found(thing: _Thing | None) -> _Thing:
+    """Raises Refused for what is not there."""
+    if thing is None:
+        raise Refused(404, "Not Found")
+    return thing
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """A request to one of the routes below."""
@@ -149,25 +157,17 @@ class Call:
     @property
     def repository(self) -> Repository:
         """The repository of the path. Raises Refused."""
-        found = self.world.repositories.get(f"{self.parameters['owner']}/{self.parameters['repo']}".lower())
-        if found is None:
-            raise Refused(404, "Not Found")
-        return found
+        return found(self.world.repositories.get(f"{self.parameters['owner']}/{self.parameters['repo']}".lower()))
 
     @property
     def pull(self) -> PullRequest:
         """The pull request of the path. Raises Refused."""
-        found = self.repository.pulls.get(int(self.parameters.get("pull_number") or self.parameters["issue_number"]))
-        if found is None:
-            raise Refused(404, "Not Found")
-        return found
+        number = self.parameters.get("pull_number") or self.parameters["issue_number"]
+        return found(self.repository.pulls.get(int(number)))
 
     def find(self, name: str, things: Sequence[Any]) -> Any:
         """The thing whose id is in the path. Raises Refused."""
-        found = next((each for each in things if str(each.id) == self.parameters[name]), None)
-        if found is None:
-            raise Refused(404, "Not Found")
-        return found
+        return found(next((each for each in things if str(each.id) == self.parameters[name]), None))
 
     def need(self, *permissions: str) -> None:
         """Raises Refused when the token may write things of none of these kinds; GitHub names them in a header."""
@@ -203,10 +203,10 @@ def get_pull(call: Call) -> Answer:
 
 
 def list_pulls(call: Call) -> Answer:
-    found, head = list(call.repository.pulls.values()), call.query.get("head", "")
+    listed, head = list(call.repository.pulls.values()), call.query.get("head", "")
     if ":" in head:  # GitHub passes over a branch without its owner
-        found = [pull for pull in found if head == f"{pull.head_repository.owner.login}:{pull.head_ref}"]
-    return call.page([_pull(pull) for pull in found[::-1]])
+        listed = [pull for pull in listed if head == f"{pull.head_repository.owner.login}:{pull.head_ref}"]
+    return call.page([_pull(pull) for pull in listed[::-1]])
 
 
 def _pull(pull: PullRequest) -> dict[str, Any]:
@@ -222,29 +222,24 @@ def list_files(call: Call) -> Answer:
 
 def get_permission(call: Call) -> Answer:
     """What somebody may do in a repository; `maintain` and `triage` show only in the role."""
-    user = call.world.users.get(call.parameters["username"].lower())
-    if user is None:
-        raise Refused(404, f"{call.parameters['username']} is not a user")
+    user = found(call.world.users.get(call.parameters["username"].lower()))
     role = call.repository.permission_of(user.login)
     return Answer(200, {"permission": {"maintain": "write", "triage": "read"}.get(role, role), "role_name": role})
 
 
-def _said(call: Call) -> str:
+def _checked(body: str) -> str:
     """The text of a comment. Raises Refused."""
-    body = str(call.body["body"])
-    _check_body(body)
-    return body
-
-
-def _check_body(body: str) -> None:
     if not body.strip() or len(body) > _LONGEST_BODY:
         raise Refused(422, "Validation Failed", f"body is blank or too long (maximum is {_LONGEST_BODY} characters)")
+    return body
 
 
 def create_issue_comment(call: Call) -> Answer:
     call.need("issues", "pull_requests")
     call.need_unlocked()
-    return Answer(201, _comment(call.pull.add_issue_comment(call.actor.user, call.actor.association, _said(call))))
+    return Answer(
+        201, _comment(call.pull.add_issue_comment(call.actor.user, call.actor.association, _checked(call.body["body"])))
+    )
 
 
 def _comment(comment: Comment) -> dict[str, Any]:
@@ -262,7 +257,7 @@ def _own_issue_comment(call: Call) -> tuple[PullRequest, Any]:
 
 def update_issue_comment(call: Call) -> Answer:
     _, comment = _own_issue_comment(call)
-    comment.body = _said(call)
+    comment.body = _checked(call.body["body"])
     return Answer(200, _comment(comment))
 
 
@@ -293,7 +288,7 @@ def create_review(call: Call) -> Answer:
     review = pull.add_review(actor.user, actor.association, body=body["body"], state=_STATES[event], commit=commit)
     for entry in entries:
         pull.add_thread(review, entry["path"], entry["line"], entry.get("start_line"), entry["body"])
-    return Answer(200, _review(review))
+    return Answer(200, {"id": review.id, "state": review.state})
 
 
 def _unprocessable(message: str) -> Refused:
@@ -302,7 +297,7 @@ def _unprocessable(message: str) -> Refused:
 
 def _check_place(pull: PullRequest, entry: Mapping[str, Any], commit: str) -> None:
     """Raises Refused for lines that the diff at a commit has not, without a word on which comment it is."""
-    _check_body(entry["body"])
+    _checked(entry["body"])
     file = next((each for each in pull.diffs[commit] if each.path == entry["path"]), None)
     if file is None:
         raise _unprocessable("Path could not be resolved")
@@ -313,24 +308,22 @@ def _check_place(pull: PullRequest, entry: Mapping[str, Any], commit: str) -> No
         raise _unprocessable("Start line could not be resolved")
 
 
-def _review(review: Review) -> dict[str, Any]:
-    return {"id": review.id, "body": review.body, "state": review.state, "commit_id": review.commit}
-
-
 def dismiss_review(call: Call) -> Answer:
     call.need("pull_requests")
     found = call.find("review_id", call.pull.reviews)
     if found.state not in ("APPROVED", "CHANGES_REQUESTED"):
         raise _unprocessable("Can not dismiss a commented pull request review")
     found.state = "DISMISSED"
-    return Answer(200, _review(found))
+    return Answer(200, {"id": found.id, "state": found.state})
 
 
 def reply(call: Call) -> Answer:
     call.need("pull_requests")
     call.need_unlocked()
     parent = call.find("comment_id", call.pull.review_comments)
-    return Answer(201, _comment(call.pull.reply(parent, call.actor.user, call.actor.association, _said(call))))
+    return Answer(
+        201, _comment(call.pull.reply(parent, call.actor.user, call.actor.association, _checked(call.body["body"])))
+    )
 
 
 def delete_comment(call: Call) -> Answer:
@@ -347,9 +340,9 @@ def delete_comment(call: Call) -> Answer:
 def create_check_run(call: Call) -> Answer:
     _need_app(call)
     _need_commit(call, call.body["head_sha"])
-    run = SimpleNamespace(id=call.world.new_id(), app=call.actor.user.login)
+    run = SimpleNamespace(id=call.world.new_id(), app=call.actor.user.login, **call.body)
     call.repository.check_runs.append(run)
-    return Answer(201, _filled(run, call.body))
+    return Answer(201, _check_run(run))
 
 
 def update_check_run(call: Call) -> Answer:
@@ -357,7 +350,8 @@ def update_check_run(call: Call) -> Answer:
     run = call.find("check_run_id", call.repository.check_runs)
     if run.app != call.actor.user.login:
         raise Refused(403, "Invalid app_id - check run can only be modified by the GitHub App that made it.")
-    return Answer(200, _filled(run, call.body))
+    vars(run).update(call.body)
+    return Answer(200, _check_run(run))
 
 
 def _need_app(call: Call) -> None:
@@ -370,11 +364,6 @@ def _need_app(call: Call) -> None:
 def _need_commit(call: Call, sha: str) -> None:
     if sha not in call.repository.commits:
         raise Refused(422, f"No commit found for SHA: {sha}")
-
-
-def _filled(run: SimpleNamespace, body: Mapping[str, Any]) -> dict[str, Any]:
-    vars(run).update(body)
-    return _check_run(run)
 
 
 def _check_run(run: SimpleNamespace) -> dict[str, Any]:
@@ -408,13 +397,11 @@ def list_statuses(call: Call) -> Answer:
 
 def get_installation(call: Call) -> Answer:
     _need_jwt(call)
-    return Answer(200, {"id": _INSTALLATION_ID, "app_id": _APP_ID})
+    return Answer(200, {"id": 777, "app_id": _APP_ID})
 
 
 def create_token(call: Call) -> Answer:
     _need_jwt(call)
-    if call.parameters["installation_id"] != str(_INSTALLATION_ID):
-        raise Refused(404, "Not Found")
     return Answer(201, {"token": call.identities.install(), "permissions": dict(PERMISSIONS)})
 
 

@@ -261,54 +261,56 @@ class TestDismissedFindings:
 GAPS = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
 
 
-class TestTheConclusion:
-    @each(
-        ("reviewed", "changes", "conclusion"),
-        [
-            (review(), {}, Conclusion.SUCCESS),
-            # What does not block is success.
-            (review(finding(4, severity=Severity.LOW)), {}, Conclusion.SUCCESS),
-            # What could not be reviewed is neutral, also when that may pass.
-            (review(complete=False, exit_code=3), {}, Conclusion.NEUTRAL),
-            (review(complete=False, policy=Policy(pass_when_incomplete=True)), {}, Conclusion.NEUTRAL),
-            # A report that claims to have passed is not believed.
-            (review(finding(4), verdict=Verdict.PASS, exit_code=0), {}, Conclusion.FAILURE),
-            (review(coverage=GAPS), {}, Conclusion.NEUTRAL),
-            # What was blocked by a hidden finding stays blocked.
-            (review(exit_code=1, hidden_findings=1), {}, Conclusion.FAILURE),
-            # Files that the forge shows twice for a rename are no part.
-            (review(), {"changed_files": 4}, Conclusion.SUCCESS),
-        ],
-    )
-    def test_it_follows_from_what_was_found_and_what_was_seen(
-        self, reviewed: Review, changes: dict[str, Any], conclusion: Conclusion
-    ) -> None:
-        made = plan(reviewed, pull_request(**changes))
-        assert made.conclusion is conclusion
-        is_grave = any(one.severity is Severity.HIGH for one in reviewed.findings)
-        assert (made.review.verdict is Verdict.FAIL) is is_grave
-
-    @each(
-        "changes",
-        [
-            {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
-            {"coverage": Coverage(files_total=2, files_reviewed=2)},
-        ],
-    )
-    def test_a_part_of_the_pull_request_can_block_and_cannot_pass(self, changes: dict[str, Any]) -> None:
-        pull = pull_request(commits=2, changed_files=5)
-        made = plan(review(**changes), pull)
-        assert (made.conclusion, made.review.exit_code) == (Conclusion.NEUTRAL, 3)
-        body = summary_body(made, (), marker=MARKER)
-        assert "INCOMPLETE" in body
-        assert "only a part of it was reviewed" in body
-        assert plan(review(finding(4), **changes), pull).conclusion is Conclusion.FAILURE
-        allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
-        assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
-
-
+NEUTRAL, PASSES = {"complete": False, "exit_code": 3}, {"complete": False, "policy": Policy(pass_when_incomplete=True)}
+LOW = finding(4, severity=Severity.LOW)
 APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
 REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
+
+
+@each(
+    ("reviewed", "changes", "conclusion"),
+    [
+        (review(), {}, Conclusion.SUCCESS),
+        # What does not block is success.
+        (review(LOW), {}, Conclusion.SUCCESS),
+        # What could not be reviewed is neutral, also when that may pass.
+        (review(**NEUTRAL), {}, Conclusion.NEUTRAL),
+        (review(**PASSES), {}, Conclusion.NEUTRAL),
+        # A report that claims to have passed is not believed.
+        (review(finding(4), verdict=Verdict.PASS, exit_code=0), {}, Conclusion.FAILURE),
+        (review(coverage=GAPS), {}, Conclusion.NEUTRAL),
+        # What was blocked by a hidden finding stays blocked.
+        (review(exit_code=1, hidden_findings=1), {}, Conclusion.FAILURE),
+        # Files that the forge shows twice for a rename are no part.
+        (review(), {"changed_files": 4}, Conclusion.SUCCESS),
+    ],
+)
+def test_the_conclusion_follows_from_what_was_found_and_what_was_seen(
+    reviewed: Review, changes: dict[str, Any], conclusion: Conclusion
+) -> None:
+    made = plan(reviewed, pull_request(**changes))
+    assert made.conclusion is conclusion
+    is_grave = any(one.severity is Severity.HIGH for one in reviewed.findings)
+    assert (made.review.verdict is Verdict.FAIL) is is_grave
+
+
+@each(
+    "changes",
+    [
+        {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
+        {"coverage": Coverage(files_total=2, files_reviewed=2)},
+    ],
+)
+def test_a_part_of_the_pull_request_can_block_and_cannot_pass(changes: dict[str, Any]) -> None:
+    pull = pull_request(commits=2, changed_files=5)
+    made = plan(review(**changes), pull)
+    assert (made.conclusion, made.review.exit_code) == (Conclusion.NEUTRAL, 3)
+    body = summary_body(made, (), marker=MARKER)
+    assert "INCOMPLETE" in body
+    assert "only a part of it was reviewed" in body
+    assert plan(review(finding(4), **changes), pull).conclusion is Conclusion.FAILURE
+    allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
+    assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
 
 
 class TestOpinions:
@@ -320,10 +322,10 @@ class TestOpinions:
             (review(finding(4)), {}, Opinion.COMMENT),
             # It approves when asked to, and all was reviewed, and nothing blocks.
             (review(), {"approve": True}, Opinion.APPROVE),
-            (review(finding(4, severity=Severity.LOW)), {"approve": True}, Opinion.APPROVE),
+            (review(LOW), {"approve": True}, Opinion.APPROVE),
             (review(finding(4)), {"approve": True}, Opinion.COMMENT),
-            (review(complete=False, exit_code=3), {"approve": True}, Opinion.COMMENT),
-            (review(complete=False, policy=Policy(pass_when_incomplete=True)), {"approve": True}, Opinion.COMMENT),
+            (review(**NEUTRAL), {"approve": True}, Opinion.COMMENT),
+            (review(**PASSES), {"approve": True}, Opinion.COMMENT),
             # It requests changes when asked to and something blocks.
             (review(finding(4)), {"request_changes": True}, Opinion.REQUEST_CHANGES),
             (review(), {"request_changes": True}, Opinion.COMMENT),
@@ -339,21 +341,17 @@ class TestOpinions:
         made = plan(review(), replace(pull, opinions=(REQUESTED,)), approve=True)
         assert (made.opinion, made.withdrawn) == (Opinion.COMMENT, ())
 
-    def test_the_same_is_not_said_twice_of_one_commit(self) -> None:
+    def test_the_same_is_not_said_twice_of_one_commit_and_what_does_not_hold_any_more_is_withdrawn(self) -> None:
         assert plan(review(), pull_request(opinions=(APPROVED,)), approve=True).opinion is Opinion.COMMENT
         old = replace(APPROVED, head=SECOND)
         assert plan(review(), pull_request(opinions=(old,)), approve=True).opinion is Opinion.APPROVE
-
-    @each(
-        ("reviewed", "withdrawn"),
-        [
+        both = pull_request(opinions=(APPROVED, REQUESTED))
+        for reviewed, withdrawn in (
             (review(finding(4)), APPROVED),
-            (review(complete=False, exit_code=3), APPROVED),
+            (review(**NEUTRAL), APPROVED),
             (review(), REQUESTED),
-        ],
-    )
-    def test_what_does_not_hold_any_more_is_withdrawn(self, reviewed: Review, withdrawn: StandingOpinion) -> None:
-        assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (withdrawn,)
+        ):
+            assert plan(reviewed, both).withdrawn == (withdrawn,)
 
 
 def test_what_github_does_not_show_and_who_was_not_asked_is_noted_and_comments_of_others_are_not() -> None:

@@ -45,6 +45,7 @@ STATUSES = f"/repos/octo/demo/statuses/{FIRST}"
 CHECKS = "/repos/octo/demo/check-runs"
 WRONG_FORMS: list[Any] = ["no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}}]
 TWO = review(finding(4), finding(9))
+SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 WHEN = pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
 
 
@@ -300,14 +301,6 @@ class TestRights:
         assert_whole(actions.publish(review()))
         assert all(thread.is_resolved for thread in actions.pull.threads)
 
-    def test_a_missing_right_is_named(self, actions: Desk) -> None:
-        actions.server.permissions.update(pull_requests="read", issues="read", checks="read")
-        done = actions.publish(TWO)
-        hints = " ".join(problem.hint for problem in done.problems)
-        assert (done.exit_code, len(done.problems)) == (2, 3)
-        assert "pull-requests: write" in hints
-        assert "checks: write" in hints
-
     def test_a_check_run_with_the_token_of_a_person_is_refused_with_the_way_out(self, desk: Desk) -> None:
         done = desk.publish(TWO, status=StatusKind.CHECK)
         assert (done.exit_code, done.summary) == (2, SummaryChange.CREATED)
@@ -430,30 +423,19 @@ class TestWhich:
                 desk.publish(review(), review=word)
         assert len(desk.server.requests) == before
 
-    def test_a_dry_run_writes_nothing(self, desk: Desk) -> None:
-        done = desk.publish(review(finding(4)), dry_run=True)
-        assert (len(done.plan.comments), done.posted, written(desk)) == (1, (), 0)
-
 
 class TestFaults:
     """What GitHub may do in the middle: each time all is there once at the end, or it is said what is not."""
 
     @pytest.mark.parametrize(
-        ("path", "status"),
-        [(PULL, 403), (FILES_PATH, 429), ("/graphql", 403), (REVIEWS, 429), (COMMENTS, 403), (STATUSES, 429)],
-    )
-    def test_a_secondary_limit_is_waited_for_as_asked(self, desk: Desk, path: str, status: int) -> None:
-        sleeper = Sleeper()
-        desk.server.secondary_rate_limit("*", path, status=status, retry_after=17)
-        assert_whole(desk.publish(TWO, sleeper=sleeper))
-        assert sleeper == [17.0]
-        assert_all_is_there_once(desk)
-
-    @pytest.mark.parametrize(
         ("path", "fault", "waits"),
         [
+            *(
+                (path, {"status": status, "headers": {"retry-after": "17"}, "body": {"message": SECONDARY}}, [17.0])
+                for path, status in [(PULL, 403), (FILES_PATH, 429), ("/graphql", 403), (REVIEWS, 429), (STATUSES, 429)]
+            ),
             # Without a time it is a minute, and then longer.
-            (REVIEWS, {"status": 403, "body": {"message": "a secondary rate limit"}, "times": 2}, [60.0, 120.0]),
+            (REVIEWS, {"status": 403, "body": {"message": SECONDARY}, "times": 2}, [60.0, 120.0]),
             (
                 "/graphql",
                 {"status": 200, "headers": {"retry-after": "3"}, "body": {"errors": [{"type": "RATE_LIMITED"}]}},
@@ -463,11 +445,11 @@ class TestFaults:
             (REVIEWS, {"status": 422, "body": {"errors": [{"message": "was submitted too quickly"}]}}, [60.0]),
         ],
     )
-    def test_other_limits_are_waited_for(
+    def test_a_limit_is_waited_for_as_asked(
         self, desk: Desk, path: str, fault: dict[str, Any], waits: list[float]
     ) -> None:
         sleeper = Sleeper()
-        desk.server.fail("POST", path, **fault)
+        desk.server.fail("*", path, **fault)
         assert_whole(desk.publish(TWO, sleeper=sleeper))
         assert sleeper == waits
         assert_all_is_there_once(desk)

@@ -32,9 +32,11 @@ from tests.unit.reports.examples import finding, review
 LEFT_OUT = (SkippedFile("logo.png", SkipReason.MEDIA), SkippedFile("bun.lockb", SkipReason.LOCK_FILE))
 UNNAMED = SkippedFile("a.py", SkipReason.EXCLUDED, NOT_INCLUDED)
 EXCLUDED = SkippedFile("b.py", SkipReason.EXCLUDED, "by the pattern **")
-ACCEPTED = Policy(pass_when_incomplete=True)
 LOW = finding(severity=Severity.LOW)
-NOTHING, WORK, ALL_BUT = "Nothing to review", "NEEDS WORK", "could not review everything; nothing blocking found"
+GOOD, CAUTION, BAD = Tone
+NOTHING, ALL_BUT = "Nothing to review", "INCOMPLETE: could not review everything; nothing blocking found"
+TO_LOOK_AT = "findings to look at, none at or above fail_on="
+WORK = {"verdict": Verdict.NEEDS_WORK}
 
 
 def nothing(*skipped: SkippedFile) -> Review:
@@ -43,88 +45,65 @@ def nothing(*skipped: SkippedFile) -> Review:
 
 
 @each(
-    ("tone", "whole", "word", "why"),
+    ("tone", "whole", "words"),
     [
-        (Tone.GOOD, passed_review(), "PASS", "nothing found"),
-        (Tone.GOOD, empty_review(), NOTHING, "no changes"),
-        (Tone.CAUTION, nothing(*LEFT_OUT), NOTHING, "every changed file is left out (1 media, 1 lock file)"),
+        (GOOD, passed_review(), "PASS: nothing found"),
+        (GOOD, empty_review(), f"{NOTHING}: no changes"),
+        (CAUTION, nothing(*LEFT_OUT), f"{NOTHING}: every changed file is left out (1 media, 1 lock file)"),
+        (CAUTION, nothing(UNNAMED), f"{NOTHING}: no include pattern or path matches a changed file (1 file changed)"),
         (
-            Tone.CAUTION,
-            nothing(UNNAMED),
-            NOTHING,
-            "no include pattern or path matches a changed file (1 file changed)",
-        ),
-        (
-            Tone.CAUTION,
+            CAUTION,
             nothing(UNNAMED, EXCLUDED),
-            NOTHING,
-            "the exclude patterns leave out every changed file (2 files, by the pattern **)",
+            f"{NOTHING}: the exclude patterns leave out every changed file (2 files, by the pattern **)",
         ),
-        (Tone.GOOD, review(hidden_findings=1), "PASS", "nothing found at or above min_severity=low"),
-        (Tone.BAD, review(finding()), "FAIL", "1 finding at or above fail_on=high"),
+        (GOOD, review(hidden_findings=1), "PASS: nothing found at or above min_severity=low"),
+        (BAD, review(finding()), "FAIL: 1 finding at or above fail_on=high"),
         (
-            Tone.BAD,
+            BAD,
             review(finding(), complete=False),
-            "FAIL",
-            "1 finding at or above fail_on=high; and not everything could be reviewed",
+            "FAIL: 1 finding at or above fail_on=high; and not everything could be reviewed",
         ),
+        (CAUTION, review(LOW, **WORK, exit_code=0), f"NEEDS WORK: {TO_LOOK_AT}high, so nothing is blocked"),
         (
-            Tone.CAUTION,
-            review(LOW, verdict=Verdict.NEEDS_WORK, exit_code=0),
-            WORK,
-            "findings to look at, none at or above fail_on=high, so nothing is blocked",
+            BAD,
+            review(exit_code=1, **WORK),
+            "NEEDS WORK: findings at or above fail_on=high are hidden by min_severity=low",
         ),
+        (CAUTION, incomplete_review(), ALL_BUT),
         (
-            Tone.BAD,
-            review(exit_code=1, verdict=Verdict.NEEDS_WORK),
-            WORK,
-            "findings at or above fail_on=high are hidden by min_severity=low",
-        ),
-        (Tone.CAUTION, incomplete_review(), "INCOMPLETE", ALL_BUT),
-        (
-            Tone.CAUTION,
-            review(complete=False, exit_code=0, policy=ACCEPTED),
-            "INCOMPLETE",
+            CAUTION,
+            review(complete=False, exit_code=0, policy=Policy(pass_when_incomplete=True)),
             f"{ALL_BUT}; accepted, since on_incomplete is pass",
         ),
         (
-            Tone.GOOD,
+            GOOD,
             review(*closed_findings(), verdict=Verdict.PASS, exit_code=0),
-            "PASS",
-            "nothing found that counts against the change",
+            "PASS: nothing found that counts against the change",
         ),
         (
-            Tone.BAD,
+            BAD,
             review(finding(), finding(severity=Severity.CRITICAL), LOW, finding(anchored=False)),
-            "FAIL",
-            "2 findings at or above fail_on=high",
+            "FAIL: 2 findings at or above fail_on=high",
+        ),
+        (CAUTION, review(LOW, **WORK, complete=False, exit_code=3), ALL_BUT),
+        (
+            BAD,
+            review(LOW, **WORK, policy=Policy(fail_on=Severity.LOW)),
+            "NEEDS WORK: 1 finding at or above fail_on=low",
         ),
         (
-            Tone.CAUTION,
-            review(LOW, verdict=Verdict.NEEDS_WORK, complete=False, exit_code=3),
-            "INCOMPLETE",
-            ALL_BUT,
-        ),
-        (
-            Tone.BAD,
-            review(LOW, verdict=Verdict.NEEDS_WORK, policy=Policy(fail_on=Severity.LOW)),
-            WORK,
-            "1 finding at or above fail_on=low",
-        ),
-        (
-            Tone.CAUTION,
+            CAUTION,
             review(finding(), exit_code=0, policy=Policy(fail_on=Severity.CRITICAL)),
-            "FAIL",
-            "findings to look at, none at or above fail_on=critical, so nothing is blocked",
+            f"FAIL: {TO_LOOK_AT}critical, so nothing is blocked",
         ),
     ],
 )
-def test_the_outcome_is_one_word_and_one_sentence(tone: Tone, whole: Review, word: str, why: str) -> None:
+def test_the_outcome_is_one_word_and_one_sentence(tone: Tone, whole: Review, words: str) -> None:
     outcome = outcome_of(whole)
-    assert (outcome.word, outcome.tone, outcome.why) == (word, tone, why)
+    assert (outcome.tone, f"{outcome.word}: {outcome.why}") == (tone, words)
     # The text report says the same word.
     shown = render(whole, "text", Layout())
-    assert f"\n{word}" in shown or (whole == empty_review() and "\nNo changes to review" in shown)
+    assert f"\n{outcome.word}" in shown or (whole == empty_review() and "\nNo changes to review" in shown)
 
 
 def test_each_finding_counts_in_one_way_and_those_of_a_kind_come_worst_first() -> None:
