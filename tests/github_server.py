@@ -53,7 +53,6 @@ class Fault:
     delay_seconds: float = 0.0
 
     def fits(self, method: str, path: str) -> bool:
-        """Whether a request meets it now."""
         return self.times > 0 and self.method in ("*", method) and bool(self.pattern.fullmatch(path))
 
 
@@ -107,7 +106,6 @@ class GitHubServer:
         self.fail(method, path, action=action, after=True)
 
     def bad_gateway(self, method: str, path: str, *, times: int = 1, after: bool = False) -> None:
-        """A 502 with a page, not a document."""
         page, headers = "<html><body><h1>502 Bad Gateway</h1></body></html>", {"content-type": "text/html"}
         self.fail(method, path, status=502, headers=headers, body=page, times=times, after=after)
 
@@ -119,17 +117,14 @@ class GitHubServer:
         self.fail(method, path, status=status, headers=headers, body={"message": _SECONDARY}, times=times)
 
     def primary_rate_limit(self, method: str, path: str, *, reset_in_seconds: float) -> None:
-        """Nothing left until the reset."""
         reset = str(int(time.time() + reset_in_seconds + 0.999))
         headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
         self.fail(method, path, status=403, headers=headers, body={"message": "API rate limit exceeded for user."})
 
     def cut_connection(self, method: str, path: str, *, times: int = 1, after: bool = False) -> None:
-        """The line goes dead without an answer."""
         self.fail(method, path, cut=True, times=times, after=after)
 
     def slow_answer(self, method: str, path: str, seconds: float, *, times: int = 1) -> None:
-        """The right answer, late."""
         self.fail(method, path, delay_seconds=seconds, times=times, after=True)
 
     def stop(self) -> None:

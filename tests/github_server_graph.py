@@ -28,12 +28,10 @@ def schema() -> GraphQLSchema:
 
 
 def _node_id(thread: Thread) -> str:
-    """A node's name: opaque, as GitHub's are."""
     return base64.urlsafe_b64encode(f"Thread{thread.id}".encode()).decode().rstrip("=")
 
 
 def _failed(kind: str, message: str) -> GraphQLError:
-    """An error with GitHub's type for it."""
     return GraphQLError(message, extensions={"type": kind})
 
 
@@ -65,7 +63,6 @@ def _resolve(source: Any, info: Any, **arguments: Any) -> Any:
 
 
 def _formatted(error: GraphQLError) -> dict[str, Any]:
-    """An error as GitHub gives it: its type is beside the message."""
     formatted: dict[str, Any] = dict(error.formatted)
     return {**formatted.pop("extensions", {}), **formatted}
 
@@ -94,7 +91,6 @@ class Graph:
         self.actor = actor
 
     def root(self) -> dict[str, Any]:
-        """Where queries and mutations begin."""
         return {
             "viewer": {"login": self.actor.user.login},
             "repository": self._repository,
@@ -126,7 +122,6 @@ class Graph:
         return user == self.actor.user
 
     def _author(self, user: User) -> dict[str, Any]:
-        """Somebody, of whom a bot is named without `[bot]` here."""
         author = {"__typename": "Bot" if user.is_bot else "User", "login": user.login.removesuffix("[bot]")}
         return {"author": author, "viewerDidAuthor": self._is_own(user)}
 

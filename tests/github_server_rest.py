@@ -59,11 +59,9 @@ class Actor:
         return self.kind in ("actions", "app")
 
     def may_write(self, permission: str) -> bool:
-        """Whether the token may change things of a kind."""
         return not self.is_integration or self.permissions.get(permission) == "write"
 
     def may_resolve(self, pull: PullRequest) -> bool:
-        """Whether the token may resolve threads."""
         if self.is_integration:
             return self.may_write("contents") and self.may_write("pull_requests")
         return self.user == pull.author or pull.repository.may_write(self.user.login)
@@ -100,13 +98,11 @@ class Identities:
 
     @property
     def app_private_key(self) -> str:
-        """The App's key as GitHub hands it out: PEM."""
         form = serialization.PrivateFormat.TraditionalOpenSSL
         made = _private_key().private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
         return made.decode()
 
     def of(self, headers: Mapping[str, str]) -> Actor:
-        """Who asks. Raises Refused with GitHub's 401."""
         scheme, _, credential = headers.get("authorization", "").partition(" ")
         if scheme.lower() not in ("token", "bearer"):
             raise Refused(401, "Requires authentication")
@@ -118,7 +114,6 @@ class Identities:
         return self._actors[credential]
 
     def install(self) -> str:
-        """A new token of the App's installation."""
         token = f"ghs_{secrets.token_hex(18)}"
         self._actors[token] = Actor("app", self.world.user(_BOT), "NONE", self.permissions)
         return token
@@ -135,7 +130,6 @@ def _check_jwt(credential: str) -> None:
 
 
 def found(thing: _Thing | None) -> _Thing:
-    """Raises Refused for what is not there."""
     if thing is None:
         raise Refused(404, "Not Found")
     return thing
@@ -156,17 +150,14 @@ class Call:
 
     @property
     def repository(self) -> Repository:
-        """The repository of the path. Raises Refused."""
         return found(self.world.repositories.get(f"{self.parameters['owner']}/{self.parameters['repo']}".lower()))
 
     @property
     def pull(self) -> PullRequest:
-        """The pull request of the path. Raises Refused."""
         number = self.parameters.get("pull_number") or self.parameters["issue_number"]
         return found(self.repository.pulls.get(int(number)))
 
     def find(self, name: str, things: Sequence[Any]) -> Any:
-        """The thing whose id is in the path. Raises Refused."""
         return found(next((each for each in things if str(each.id) == self.parameters[name]), None))
 
     def need(self, *permissions: str) -> None:
@@ -228,7 +219,6 @@ def get_permission(call: Call) -> Answer:
 
 
 def _checked(body: str) -> str:
-    """The text of a comment. Raises Refused."""
     if not body.strip() or len(body) > _LONGEST_BODY:
         raise Refused(422, "Validation Failed", f"body is blank or too long (maximum is {_LONGEST_BODY} characters)")
     return body
@@ -268,7 +258,6 @@ def delete_issue_comment(call: Call) -> Answer:
 
 
 def create_review(call: Call) -> Answer:
-    """Make a review with all of its comments, or nothing at all."""
     call.need("pull_requests")
     call.need_unlocked()
     pull, body, actor = call.pull, call.body, call.actor

@@ -28,7 +28,6 @@ Files = Mapping[str, str | None]
 
 
 def changed_file(path: str, patch: str | None) -> ChangedFile:
-    """A file as GitHub lists it: what is no UTF-8 is replaced."""
     path, text = (each.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for each in (path, patch or ""))
     if not text:
         return ChangedFile(path)
@@ -114,12 +113,10 @@ class World:
             return self.users.setdefault(login.lower(), User(login, self.new_id()))
 
     def repository(self, full_name: str) -> Repository:
-        """A repository, made when it is not there."""
         with self.lock:
             return self.repositories.get(full_name.lower()) or Repository(self, full_name)
 
     def pulls(self) -> Iterator[PullRequest]:
-        """Every pull request of every repository."""
         for repository in self.repositories.values():
             yield from repository.pulls.values()
 
@@ -181,11 +178,9 @@ class PullRequest:
 
     @property
     def review_comments(self) -> list[Comment]:
-        """Every comment on a line, the oldest first."""
         return sorted((each for thread in self.threads for each in thread.comments), key=lambda comment: comment.id)
 
     def push(self, head: str, files: Files) -> None:
-        """Move the head."""
         with self.world.lock:
             assert re.fullmatch("[0-9a-f]{40}", head), f"{head!r} is no full commit name"
             self.repository.commits |= {self.base, head}
@@ -213,24 +208,20 @@ class PullRequest:
                 self.add_issue_comment(user, association, body)
 
     def react_by(self, login: str, comment: Comment, content: str) -> None:
-        """Somebody reacts."""
         with self.world.lock:
             comment.reactions.append((self.world.user(login).login, content))
 
     def add_issue_comment(self, user: User, association: str, body: str) -> Comment:
-        """Comment on the whole."""
         self.issue_comments.append(Comment(id=self.world.new_id(), user=user, body=body, association=association))
         return self.issue_comments[-1]
 
     def add_review(self, user: User, association: str, *, body: str, state: str, commit: str) -> Review:
-        """A review without comments yet."""
         about = {"body": body, "state": state, "commit": commit}
         review = Review(id=self.world.new_id(), user=user, association=association, **about)  # type: ignore[arg-type]
         self.reviews.append(review)
         return review
 
     def add_thread(self, review: Review, path: str, line: int, start_line: int | None, body: str) -> None:
-        """Begin a thread with a comment."""
         thread = Thread(id=self.world.new_id(), path=path, line=line, start_line=start_line, commit=review.commit)
         self.threads.append(thread)
         self._say(thread, review, body)

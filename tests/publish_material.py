@@ -37,7 +37,6 @@ FILES = {"app.py": patch(), "other.py": patch()}
 
 
 def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
-    """A finding of high severity about one line of `ROWS`."""
     ordinary = Finding(
         file=file,
         line_start=line,
@@ -54,7 +53,6 @@ def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
 
 
 def review(*findings: Finding, head: str | None = FIRST, **changes: Any) -> Review:
-    """A whole review of a range that ends at `head`."""
     blocking = any(each.can_block and each.severity.at_least(Severity.HIGH) for each in findings)
     whole = Review(
         review_id="abcdef0123456789",
@@ -96,7 +94,6 @@ class Desk:
 
     @property
     def first(self) -> Comment:
-        """The first comment on a line."""
         return self.pull.review_comments[0]
 
     def publish(
@@ -127,6 +124,5 @@ def write_report(path: Path, reviewed: Review) -> Path:
 
 
 def event_file(path: Path, **event: Any) -> Path:
-    """An event file of GitHub Actions."""
     path.write_text(json.dumps(event), encoding="utf-8")
     return path

@@ -140,7 +140,6 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def documents() -> Iterator[tuple[str, str]]:
-    """Every kept file with what it holds now."""
     for name, whole in REVIEWS.items():
         for form in FORMATS if name != "very-many" else ["github"]:
             text = render(whole, form, Layout(diff=telling_reviews.shown_diff()))
@@ -239,7 +238,6 @@ _PREVIEW = Preview(
 
 
 def _comments() -> Iterator[tuple[str, str]]:
-    """The comments of a plan in which everything happens at once."""
     new, states = publish_material.finding, publish_states
     found = (
         new(4, suggestion="Check it.", replacement="value_4 = compute(4, checked=True)", verification="confirmed: yes"),
@@ -264,7 +262,6 @@ def _comments() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Write what is kept."""
     GOLDEN.mkdir(exist_ok=True)
     for file in GOLDEN.iterdir():
         file.unlink()

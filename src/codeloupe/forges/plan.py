@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,8 @@ from codeloupe.model.publication import (
 from codeloupe.model.review import FailedUnit, Review, Verdict, unsettled_claims
 from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
 
+_CanTell = Callable[[OwnThread], bool]
+
 
 class _Subject(Struct, frozen=True):
     """A finding of the review, as it counts now, and the threads about it, the oldest first.
@@ -49,17 +51,8 @@ class _Subject(Struct, frozen=True):
         return newest.is_said_closed or (regressed and newest.last_word is None)
 
 
-class _Seen(Struct, frozen=True):
-    """What a review saw of a pull request. `why_not` says why it can tell of nothing, or is empty."""
-
-    why_not: str
-    unseen_files: frozenset[str]
-    reviewers: frozenset[str]
-
-    def can_tell(self, own: OwnThread) -> bool:
-        """Whether the finding of a thread would have been found again, had it still been there."""
-        same_eyes = _names(own.reviewer) <= self.reviewers
-        return not self.why_not and own.thread.path not in self.unseen_files and same_eyes
+def _order(finding: Finding) -> tuple[int, bool, str, int, str]:
+    return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
 
 
 def _names(reviewer: str) -> frozenset[str]:
@@ -79,7 +72,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         if said and finding.is_open:
             dismissed[at] = DismissedFinding(finding, *said[-1])
     judged = _judged_without(review, dismissed)
-    seen = _seen(judged, pull_request)
+    why_not, can_tell = _seen(judged, pull_request)
     # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
     if _is_one_of_many(judged, pull_request) or 2 * judged.coverage.files_total < pull_request.changed_files:
         judged = _judged_as_a_part(judged)
@@ -88,14 +81,20 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         for at, (one, about) in enumerate(zip((*judged.findings, *judged.hidden), pairs, strict=True))
     ]
     about = {own.thread.thread_id: each for each in subjects for own in each.threads}
-    left = [own for own in threads if own.thread.thread_id not in about and _is_left_open(own, seen)]
+    # They stay open, since nobody knows of their findings.
+    left = [
+        own
+        for own in threads
+        if own.thread.thread_id not in about
+        and not (own.thread.is_resolved or own.dismissed is not None or own.is_said_closed or can_tell(own))
+    ]
     shown = [each for each in subjects if each.is_shown and each.finding.is_open]
-    shown.sort(key=lambda each: (each.finding.severity.priority, not each.finding.anchored, *_place(each.finding)))
+    shown.sort(key=lambda each: _order(each.finding))
     comments, without = _new_comments(shown, subjects, judged, places=places, limit=options.max_comments, marker=marker)
     conclusion = Conclusion.SUCCESS if judged.complete else Conclusion.NEUTRAL
     if judged.exit_code == 1:
         conclusion = Conclusion.FAILURE
-    is_whole = not seen.why_not and not left
+    is_whole = not why_not and not left
     # An approval holds as long as it passes, a request until all does; of what was not seen nothing is known.
     wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
     is_known = is_whole or conclusion is not Conclusion.SUCCESS
@@ -106,12 +105,12 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         conclusion=conclusion,
         opinion=_opinion(conclusion, pull_request, options, is_whole=is_whole),
         comments=comments,
-        answers=tuple(_answers(threads, about, seen, pull_request.head, marker=marker, options=options)),
+        answers=tuple(_answers(threads, about, can_tell, pull_request.head, marker=marker, options=options)),
         withdrawn=tuple(each for each in pull_request.opinions if each.opinion is wrong and is_known),
         known=tuple(each.finding for each in shown if each.threads),
         without_comment=without,
         dismissed=tuple(dismissed.values()),
-        notes=tuple(_notes(pull_request, marker, left=left, seen=seen)),
+        notes=tuple(_notes(pull_request, marker, left=left, why_not=why_not)),
     )
 
 
@@ -196,24 +195,20 @@ def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
     return review.scope.kind is ScopeKind.COMMIT and pull_request.commits > 1
 
 
-def _seen(review: Review, pull_request: PullRequest) -> _Seen:
+def _seen(review: Review, pull_request: PullRequest) -> tuple[str, _CanTell]:
+    """Why the review can tell of no thread, or nothing; and whether it would have found a thread's finding again."""
     gaps, why_not = gaps_of(review), ""
     if any(not gap.files for gap in gaps):
         why_not = "not everything could be reviewed"
     elif _is_one_of_many(review, pull_request) or review.coverage.files_total < pull_request.changed_files:
         why_not = "only a part of the pull request was reviewed"
     unseen = {skip.file for skip in review.coverage.skipped}.union(*(gap.files for gap in gaps))
-    return _Seen(why_not, frozenset(unseen), _names(word_of(review.reviewer.type)))
+    eyes = _names(word_of(review.reviewer.type))
 
+    def can_tell(own: OwnThread) -> bool:
+        return not why_not and own.thread.path not in unseen and _names(own.reviewer) <= eyes
 
-def _is_left_open(own: OwnThread, seen: _Seen) -> bool:
-    """Whether a thread about no finding of the review stays open, since nobody knows of its finding."""
-    is_closed = own.thread.is_resolved or own.dismissed is not None or own.is_said_closed
-    return not is_closed and not seen.can_tell(own)
-
-
-def _place(finding: Finding) -> tuple[str, int, str]:
-    return finding.file, finding.first_line, finding.title
+    return why_not, can_tell
 
 
 def _new_comments(
@@ -267,7 +262,7 @@ def _opinion(conclusion: Conclusion, pull_request: PullRequest, options: Publish
 def _answers(
     threads: Sequence[OwnThread],
     about: Mapping[str, _Subject],
-    seen: _Seen,
+    can_tell: _CanTell,
     head: str,
     *,
     marker: Marker,
@@ -275,7 +270,7 @@ def _answers(
 ) -> Iterator[ThreadAnswer]:
     for own in threads:
         thread = own.thread
-        answer = _answer(own, about.get(thread.thread_id), seen)
+        answer = _answer(own, about.get(thread.thread_id), can_tell)
         if answer is None:
             continue
         kind, why = answer
@@ -293,7 +288,7 @@ def _answers(
             )
 
 
-def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[AnswerKind, str | None] | None:
+def _answer(own: OwnThread, subject: _Subject | None, can_tell: _CanTell) -> tuple[AnswerKind, str | None] | None:
     """What became of the finding of a thread, and why, which is None when it needs no word; None for no answer."""
     if own.dismissed is not None:
         # The maintainer's word is there already.
@@ -301,7 +296,7 @@ def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[Answ
     if subject is not None and subject.finding.is_open:
         return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else None
     kind, why = AnswerKind.GONE, ""
-    if subject is None and not seen.can_tell(own) and not own.is_said_closed:
+    if subject is None and not can_tell(own) and not own.is_said_closed:
         return None
     if subject and (subject.finding.status is not FindingStatus.FIXED or subject.finding.suppression is not None):
         kind, why = AnswerKind.ASIDE, why_not_counted(subject.finding)
@@ -311,9 +306,9 @@ def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[Answ
     return kind, None if own.is_said_closed or own.thread.is_resolved else why
 
 
-def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], seen: _Seen) -> Iterator[str]:
+def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], why_not: str) -> Iterator[str]:
     if left:
-        why = seen.why_not or "the file was not reviewed, or not by the reviewer that found it"
+        why = why_not or "the file was not reviewed, or not by the reviewer that found it"
         yield f"{counted(len(left), 'earlier finding stays', 'earlier findings stay')} open: {why}"
     firsts = [
         (thread.comments[0].is_ours, thread.comments[0].body) for thread in pull_request.threads if thread.comments

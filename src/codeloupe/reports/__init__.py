@@ -1,7 +1,8 @@
-"""From a review to text: one file a format, pure. Nothing untrusted passes without its sink's sanitiser.
+"""From a review to text: one file a format, lists for other tools in one, pure.
 
-A format loads when it is asked for: the library that lays out text takes longer to load than most take to render. A new
-format is one more file, one more name and one more case here, and every verb that renders has it.
+Nothing untrusted passes without its sink's sanitiser. A format loads when it is asked for: the library that lays out
+text takes longer to load than most take to render. A new format is one more file, one more name and one more case
+here, and every verb that renders has it.
 """
 
 from __future__ import annotations

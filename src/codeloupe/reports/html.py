@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -51,20 +50,19 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     counting = [finding for finding in shown.findings if wording.standing_of(finding) is wording.Standing.OPEN]
-    parts = {
-        "policy": joined([policy]),
-        "title": joined([f"{wording.outcome_of(review).word}: {review.scope.description[:200]} | codeloupe"]),
-        "icon": joined([_ICON]),
-        "hidden": Html("" if shown.findings else " hidden"),
-        "shown": joined([f"{len(counting)} of {len(counting)}"]),
-        "filters": _filters(shown.findings, counting),
-        "report": _report(shown, diff, left_out=len(ordered) - len(shown.findings)),
-        "style": Html(style),
-        "script": Html(script),
-    }
-    page = "".join(map(str.strip, asset("report.html").split("\n")))
-    # In one pass, so that nothing in a part can name another.
-    return f"<!doctype html>\n{re.sub(r'{{([a-z]+)}}', lambda place: parts[place[1]].text, page)}\n"
+    page = fill(
+        "page",
+        policy=policy,
+        title=f"{wording.outcome_of(review).word}: {review.scope.description[:200]} | codeloupe",
+        icon=_ICON,
+        hidden=Html("" if shown.findings else " hidden"),
+        shown=f"{len(counting)} of {len(counting)}",
+        filters=_filters(shown.findings, counting),
+        report=_report(shown, diff, left_out=len(ordered) - len(shown.findings)),
+        style=Html(style),
+        script=Html(script),
+    )
+    return f"<!doctype html>\n{page.text}\n"
 
 
 def _digest(content: str) -> str:

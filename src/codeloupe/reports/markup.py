@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
+from itertools import groupby
 from textwrap import dedent
 
 from msgspec import Struct
 
 from codeloupe.reports import asset
+from codeloupe.reports.replacement import blocks_of
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 
@@ -44,7 +46,7 @@ def _shown(child: Child, *, in_attribute: bool = False) -> str:
 
 @cache
 def _parts() -> dict[str, str]:
-    named = (part.split("\n") for part in asset("parts.html").split("== ")[1:])
+    named = (part.split("\n") for part in f"{asset('parts.html')}== page\n{asset('report.html')}".split("== ")[1:])
     return {name: "".join(map(str.strip, lines)) for name, *lines in named}
 
 
@@ -64,7 +66,13 @@ def prose(words: str) -> Html | None:
     rows = words[:_LONGEST].replace("\r\n", "\n").expandtabs(4).strip("\n").rstrip().split("\n")
     if not any(row.strip() for row in rows):
         return None
-    blocks = list(_blocks(rows[:_MOST_ROWS]))
+    blocks: list[Html] = []
+    for part, is_code in blocks_of(rows[:_MOST_ROWS]):
+        if is_code:
+            blocks.append(fill("pre", text=dedent("\n".join(part))))
+        else:
+            groups = groupby(part, key=lambda row: bool(row.strip()))
+            blocks += [block for is_text, group in groups if is_text for block in _paragraphs(list(group))]
     if len(words) > _LONGEST or len(rows) > _MOST_ROWS:
         blocks.append(fill("cut"))
     return joined(blocks)
@@ -82,19 +90,6 @@ def inline(words: str) -> Html:
     return joined([*pieces, words[at:]])
 
 
-def _blocks(rows: list[str]) -> Iterator[Html]:
-    index = 0
-    while index < len(rows):
-        if fence := _fence(rows[index]):
-            end = next((at for at in range(index + 1, len(rows)) if rows[at].strip() == fence), len(rows))
-            yield fill("pre", text=dedent("\n".join(rows[index + 1 : end])))
-            index = end + 1
-            continue
-        end = next((at for at in range(index, len(rows)) if not rows[at].strip() or _fence(rows[at])), len(rows))
-        yield from _paragraphs(rows[index:end])
-        index = end + (end < len(rows) and not _fence(rows[end]))
-
-
 def _paragraphs(rows: list[str]) -> Iterator[Html]:
     """Rows without a blank one among them: items become a list, with the rows that continue them."""
     first = next((at for at, row in enumerate(rows) if _ITEM.match(row)), len(rows))
@@ -108,12 +103,3 @@ def _paragraphs(rows: list[str]) -> Iterator[Html]:
             items[-1] += f"\n{row.strip()}"
     if items:
         yield fill("ul", items=joined(fill("li", text=inline(item)) for item in items))
-
-
-def _fence(row: str) -> str:
-    mark = row.strip()
-    for character in "`~":
-        length = len(mark) - len(mark.lstrip(character))
-        if length >= 3 and character not in mark[length:]:
-            return mark[:length]
-    return ""

@@ -14,7 +14,7 @@ from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
 from codeloupe.reports import Layout, asset
 from codeloupe.reports.page import BOLD, DIM, Page, Text, console_for, page_of, print_lines, prose
-from codeloupe.reports.replacement import fenced, fix_of
+from codeloupe.reports.replacement import blocks_of, fenced, fix_of
 from codeloupe.reports.wording import (
     NOTHING,
     Standing,
@@ -92,11 +92,11 @@ def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
 
 def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     """`path:line`, never wrapped or cut, so that a terminal can open it; the note beside it, or below if too long."""
-    place = Text(" " * _INDENT)
-    path = page.clean(finding.file)
-    place.append(f"{path}:{finding.line_start}" if finding.first_line > 0 else path, style="cyan")
+    path, more = page.clean(finding.file), ""
     if finding.last_line > finding.first_line > 0:
-        place.append(f" to {finding.line_end}", style=DIM)
+        more = f" to {finding.line_end}"
+    named = f"{path}:{finding.line_start}" if finding.first_line > 0 else path
+    place = Text.assemble(" " * _INDENT, (named, "cyan"), (more, DIM))
     identity = ""
     if finding.fingerprint:
         identity = f"fingerprint {finding.fingerprint[:12]}" if page.verbose else f"id {short_id(finding)}"
@@ -149,10 +149,11 @@ def _cut_note(page: Page) -> list[Text]:
 def _fix(page: Page, finding: Finding) -> list[Text]:
     fix = fix_of(finding)
     lines: list[Text] = []
-    for block, is_code in _blocks(fenced(fix.words[:_LONGEST_PROSE])):
-        if is_code:
+    for rows, is_code in blocks_of(fenced(fix.words[:_LONGEST_PROSE]).split("\n")):
+        block = "\n".join(rows)
+        if is_code and block.strip():
             lines += code_lines(page, block, sign=" ", style="", indent=_INDENT + _LABEL_CELLS)
-        else:
+        elif block.strip():
             lines += _labelled(page, "" if lines else "Fix", block, style="bold green")
     if len(fix.words) > _LONGEST_PROSE:
         lines += _cut_note(page)
@@ -161,22 +162,6 @@ def _fix(page: Page, finding: Finding) -> list[Text]:
     if lines and not lines[0].plain.startswith(f"{' ' * _INDENT}Fix"):
         return [Text.assemble(" " * _INDENT, ("Fix", "bold green")), *lines]
     return lines
-
-
-def _blocks(words: str) -> list[tuple[str, bool]]:
-    blocks: list[tuple[str, bool]] = []
-    rows: list[str] = []
-    fence = ""
-    for row in words.split("\n"):
-        mark = row.strip()
-        opening = mark[: len(mark) - len(mark.lstrip(mark[0]))] if mark[:1] in ("`", "~") else ""
-        if (fence and mark == fence) or (not fence and len(opening) >= 3):
-            blocks.append(("\n".join(rows), bool(fence)))
-            rows, fence = [], "" if fence else opening
-        else:
-            rows.append(row)
-    blocks.append(("\n".join(rows), bool(fence)))
-    return [block for block in blocks if block[0].strip()]
 
 
 def render_text(review: Review, layout: Layout) -> str:
@@ -281,7 +266,7 @@ def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[
     if files:
         named = files if page.verbose else files[:3]
         more = f" and {len(files) - len(named):,} more" if len(files) > len(named) else ""
-        shown.append(f"  {', '.join(map(page.clean, named))}{more}", style=DIM)
+        shown = Text.assemble(shown, (f"  {', '.join(map(page.clean, named))}{more}", DIM))
     return page.item(page.sign("✖"), "bold yellow", shown)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ from codeloupe.model.review import (
     Verdict,
     claim_in_words,
 )
+from codeloupe.reports import asset
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
@@ -30,24 +32,6 @@ _REVIEWER_NAMES = {
     **{name: f"{facts.label} review" for name, facts in AGENTS.items()},
     "cerberus": "Cerberus review",
     "command": "Review by a command",
-}
-_SKIPPED_NOUNS = {
-    SkipReason.MEDIA: ("media file", "media files"),
-    SkipReason.FONT: ("font", "fonts"),
-    SkipReason.ARCHIVE: ("archive", "archives"),
-    SkipReason.PROGRAM: ("compiled program", "compiled programs"),
-    SkipReason.BINARY: ("unknown binary file", "unknown binary files"),
-    SkipReason.LFS_POINTER: ("LFS pointer", "LFS pointers"),
-    SkipReason.NOT_SHOWN: ("file that the diff does not show", "files that the diff does not show"),
-    SkipReason.GENERATED: ("generated file", "generated files"),
-    SkipReason.VENDORED: ("vendored file", "vendored files"),
-    SkipReason.MINIFIED: ("minified file", "minified files"),
-    SkipReason.LOCK_FILE: ("lock file", "lock files"),
-    SkipReason.EXCLUDED: ("excluded file", "excluded files"),
-    SkipReason.SUBMODULE: ("submodule", "submodules"),
-    SkipReason.TOO_LARGE: ("file too large", "files too large"),
-    SkipReason.UNREADABLE: ("unreadable file", "unreadable files"),
-    SkipReason.NOTHING_TO_READ: ("file without changed lines", "files without changed lines"),
 }
 _SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 _HISTORY = {
@@ -103,9 +87,10 @@ def reviewer_in_words(reviewer: ReviewerInfo) -> str:
 
 def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     """`2 lock files, 1 binary file`: the most common reason first."""
-    counts = Counter(skip.reason for skip in skipped)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
-    return ", ".join(counted(count, *_SKIPPED_NOUNS[reason]) for reason, count in ordered)
+    nouns = json.loads(asset("skipped.json"))
+    counts = Counter(skip.reason.value for skip in skipped)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(counted(count, *nouns[reason]) for reason, count in ordered)
 
 
 def is_piece(failed: FailedUnit) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.errors import ForgeError, ForgeRefused, UsageError
+from codeloupe.engine.keeping import keep
+from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.forge import MOST_LIMITED, Patience
 from codeloupe.forges.github.address import (
     Endpoints,
@@ -20,7 +21,7 @@ from codeloupe.forges.github.address import (
     repository_at,
 )
 from codeloupe.forges.github.answers import Reply, bad_answer, explained, is_limited, limit_seconds, query_failure
-from tests.publish_material import Sleeper
+from tests.publish_material import FILES, FIRST, SECOND, Desk, Sleeper, event_file, finding, review, write_report
 from tests.rows import each
 
 PUBLIC = endpoints_of({})
@@ -314,3 +315,64 @@ def test_pauses_after_failures_double() -> None:
     for attempt in (1, 2, 3):
         asyncio.run(Patience(sleep=sleeper).after_failure(attempt))
     assert all(0.5 * base <= slept <= 1.5 * base for base, slept in zip((1, 2, 4), sleeper, strict=True))
+
+
+FORK = {
+    "event": "pull_request",
+    "head_branch": "change-1",
+    "head_sha": FIRST,
+    "head_repository": {"owner": {"login": "author"}},
+    "pull_requests": [],
+}
+
+
+def named_by(desk: Desk, *, environment: dict[str, str] | None = None, event: Any = None, **words: str) -> str:
+    """The pull request that a review is posted on."""
+    variables = dict(environment or {})
+    if event is not None:
+        whole = {**event, "repository": {"full_name": "octo/demo"}}
+        variables["GITHUB_EVENT_PATH"] = str(event_file(desk.directory / "event", **whole))
+    request: dict[str, Any] = {"pull_request": "", **words}
+    return str(desk.publish(review(finding(4)), environment=variables, **request).plan.pull_request.name)
+
+
+@pytest.mark.program
+class TestWhich:
+    def test_the_pull_request_is_named_by_words_variables_or_the_event(self, desk: Desk) -> None:
+        demo, other = {"GITHUB_REPOSITORY": "octo/demo"}, {"GITHUB_REPOSITORY": "octo/other"}
+        assert named_by(desk, event={"pull_request": {"number": 1}}) == "octo/demo#1"
+        assert named_by(desk, pull_request="1", environment=demo) == "octo/demo#1"
+        assert named_by(desk, pull_request="1", repository="octo/demo", environment=other) == "octo/demo#1"
+        assert named_by(desk, pull_request="Octo/Demo#1", repository="octo/demo") == "octo/demo#1"
+        nothing = {"GITHUB_EVENT_PATH": str(desk.directory / "nothing")}
+        wrong: list[tuple[str, dict[str, Any]]] = [
+            ("two repositories", {"pull_request": "octo/other#1", "repository": "octo/demo"}),
+            ("which pull request", {}),
+            ("which repository", {"pull_request": "1"}),
+            ("event file", {"environment": nothing}),
+        ]
+        for words, request in wrong:
+            with pytest.raises(UsageError, match=words):
+                named_by(desk, **request)
+
+    def test_a_workflow_that_follows_one_of_a_fork_finds_it_by_its_branch(self, desk: Desk) -> None:
+        desk.repo.pull_request(FILES, head=FIRST, number=7, head_repository="author/demo")
+        assert named_by(desk, event={"workflow_run": {**FORK, "head_branch": "change-7"}}) == "octo/demo#7"
+        before = len(desk.server.requests)
+        with pytest.raises(UsageError, match="a commit other than 222222222222"):
+            named_by(desk, pull_request="1", event={"workflow_run": {**FORK, "head_sha": SECOND}})
+        assert len(desk.server.requests) == before
+        with pytest.raises(HeadMoved, match="no open pull request of author:change-1 is at 111111111111"):
+            named_by(desk, event={"workflow_run": FORK})
+
+    def test_the_review_is_the_last_one_one_by_its_id_or_one_in_a_file(self, desk: Desk) -> None:
+        for review_id in ("aaaa1111", "bbbb2222"):
+            asyncio.run(keep(review(finding(4), review_id=review_id), repo=desk.directory))
+        report = write_report(desk.directory / "report", review(finding(4), review_id="from-a-file"))
+        for word, review_id in {"last": "bbbb2222", "aaaa": "aaaa1111", str(report): "from-a-file"}.items():
+            assert desk.publish(review(), review=word).plan.review.review_id == review_id
+        before = len(desk.server.requests)
+        for word in ("nothing.json", "dead", "no-such-thing"):
+            with pytest.raises(UsageError):
+                desk.publish(review(), review=word)
+        assert len(desk.server.requests) == before

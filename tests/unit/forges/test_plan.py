@@ -261,7 +261,8 @@ class TestDismissedFindings:
 GAPS = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
 
 
-NEUTRAL, PASSES = {"complete": False, "exit_code": 3}, {"complete": False, "policy": Policy(pass_when_incomplete=True)}
+NEUTRAL: dict[str, Any] = {"complete": False, "exit_code": 3}
+PASSES: dict[str, Any] = {"complete": False, "policy": Policy(pass_when_incomplete=True)}
 LOW = finding(4, severity=Severity.LOW)
 APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
 REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)

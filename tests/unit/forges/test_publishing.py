@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.keeping import keep
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved, UsageError
 from codeloupe.model.finding import Severity
 from codeloupe.model.publication import Conclusion, Opinion, Publication, StatusKind, SummaryChange
@@ -26,11 +23,9 @@ from tests.publish_material import (
     THIRD,
     Desk,
     Sleeper,
-    event_file,
     finding,
     patch,
     review,
-    write_report,
 )
 from tests.unit.cli.test_start import loaded_by
 
@@ -364,66 +359,6 @@ class TestRights:
         assert any("unlock it" in problem.hint for problem in actions.publish(TWO).problems)
 
 
-RUN = {
-    "event": "pull_request",
-    "head_branch": "change-1",
-    "head_sha": FIRST,
-    "head_repository": {"owner": {"login": "author"}},
-    "pull_requests": [],
-}
-
-
-def named_by(desk: Desk, *, environment: dict[str, str] | None = None, event: Any = None, **words: str) -> str:
-    """The pull request that a review is posted on."""
-    variables = dict(environment or {})
-    if event is not None:
-        whole = {**event, "repository": {"full_name": "octo/demo"}}
-        variables["GITHUB_EVENT_PATH"] = str(event_file(desk.directory / "event", **whole))
-    request: dict[str, Any] = {"pull_request": "", **words}
-    return str(desk.publish(review(finding(4)), environment=variables, **request).plan.pull_request.name)
-
-
-class TestWhich:
-    def test_the_pull_request_is_named_by_words_variables_or_the_event(self, desk: Desk) -> None:
-        demo, other = {"GITHUB_REPOSITORY": "octo/demo"}, {"GITHUB_REPOSITORY": "octo/other"}
-        assert named_by(desk, event={"pull_request": {"number": 1}}) == "octo/demo#1"
-        assert named_by(desk, pull_request="1", environment=demo) == "octo/demo#1"
-        assert named_by(desk, pull_request="1", repository="octo/demo", environment=other) == "octo/demo#1"
-        assert named_by(desk, pull_request="Octo/Demo#1", repository="octo/demo") == "octo/demo#1"
-        nothing = {"GITHUB_EVENT_PATH": str(desk.directory / "nothing")}
-        wrong: list[tuple[str, dict[str, Any]]] = [
-            ("two repositories", {"pull_request": "octo/other#1", "repository": "octo/demo"}),
-            ("which pull request", {}),
-            ("which repository", {"pull_request": "1"}),
-            ("event file", {"environment": nothing}),
-        ]
-        for words, request in wrong:
-            with pytest.raises(UsageError, match=words):
-                named_by(desk, **request)
-
-    def test_a_workflow_that_follows_one_of_a_fork_finds_it_by_its_branch(self, desk: Desk) -> None:
-        desk.repo.pull_request(FILES, head=FIRST, number=7, head_repository="author/demo")
-        assert named_by(desk, event={"workflow_run": {**RUN, "head_branch": "change-7"}}) == "octo/demo#7"
-        before = len(desk.server.requests)
-        with pytest.raises(UsageError, match="a commit other than 222222222222"):
-            named_by(desk, pull_request="1", event={"workflow_run": {**RUN, "head_sha": SECOND}})
-        assert len(desk.server.requests) == before
-        with pytest.raises(HeadMoved, match="no open pull request of author:change-1 is at 111111111111"):
-            named_by(desk, event={"workflow_run": RUN})
-
-    def test_the_review_is_the_last_one_one_by_its_id_or_one_in_a_file(self, desk: Desk) -> None:
-        for review_id in ("aaaa1111", "bbbb2222"):
-            asyncio.run(keep(review(finding(4), review_id=review_id), repo=desk.directory))
-        report = write_report(desk.directory / "report", review(finding(4), review_id="from-a-file"))
-        for word, review_id in {"last": "bbbb2222", "aaaa": "aaaa1111", str(report): "from-a-file"}.items():
-            assert desk.publish(review(), review=word).plan.review.review_id == review_id
-        before = len(desk.server.requests)
-        for word in ("nothing.json", "dead", "no-such-thing"):
-            with pytest.raises(UsageError):
-                desk.publish(review(), review=word)
-        assert len(desk.server.requests) == before
-
-
 class TestFaults:
     """What GitHub may do in the middle: each time all is there once at the end, or it is said what is not."""
 
@@ -566,37 +501,20 @@ class TestFaults:
             desk.publish(TWO, sleeper=sleeper, environment={"GITHUB_API_URL": "http://127.0.0.1:9"})
         assert (raised.value.exit_code, len(sleeper)) == (3, 3)
 
-    @pytest.mark.parametrize(
-        ("limit", "value", "disturb", "words"),
-        [
-            ("transport._MOST_BYTES", 200, lambda desk: desk.publish(TWO), "larger than"),
-            (
-                "transport._MOST_SECONDS",
-                0.05,
-                lambda desk: desk.server.slow_answer("GET", PULL, 30, times=4),
-                r"cannot be reached \(TimeoutError\)",
-            ),
-            (
-                "client._MOST_PAGES",
-                1,
-                lambda desk: [desk.pull.comment_by("somebody", f"{number}") for number in range(101)],
-                "there is too much of it",
-            ),
-        ],
-    )
-    def test_an_answer_without_an_end_is_given_up(
-        self,
-        desk: Desk,
-        monkeypatch: pytest.MonkeyPatch,
-        limit: str,
-        value: float,
-        disturb: Callable[[Desk], object],
-        words: str,
-    ) -> None:
-        disturb(desk)
-        monkeypatch.setattr(f"codeloupe.forges.github.{limit}", value)
-        with pytest.raises(ForgeError, match=words):
-            desk.publish(TWO)
+    def test_an_answer_without_an_end_is_given_up(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        for limit, value, words in (
+            ("transport._MOST_BYTES", 50, "larger than"),
+            ("transport._MOST_SECONDS", 0.05, r"cannot be reached \(TimeoutError\)"),
+            ("client._MOST_PAGES", 1, "there is too much of it"),
+        ):
+            if limit == "transport._MOST_SECONDS":
+                desk.server.slow_answer("GET", PULL, 30, times=4)
+            for number in range(101 if limit == "client._MOST_PAGES" else 0):
+                desk.pull.comment_by("somebody", f"{number}")
+            with monkeypatch.context() as patched:
+                patched.setattr(f"codeloupe.forges.github.{limit}", value)
+                with pytest.raises(ForgeError, match=words):
+                    desk.publish(TWO)
 
     @pytest.mark.parametrize(
         ("method", "path", "answer", "words"),

@@ -113,21 +113,6 @@ def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Revi
     assert "hidden" in page.one("aside").attributes
 
 
-def test_each_filter_has_its_values_with_counts() -> None:
-    page = page_of(telling_review())
-    choices = [
-        (button.attributes["data-kind"], button.attributes["data-value"], button.text)
-        for button in page.all("button", name="choice")
-    ]
-    assert ("severity", "critical", "critical1") in choices
-    assert ("expert", "style", "style1") in choices
-    assert ("file", "app/api.py", "app/api.py2") in choices
-    values = {(kind, value) for kind, value, _ in choices}
-    for card in page.all("article"):
-        for kind in ("severity", "file", "expert"):
-            assert (kind, card.attributes[f"data-{kind}"]) in values
-
-
 def test_with_a_diff_the_finding_is_among_the_lines_around_it() -> None:
     assert code_of(card_of(finding(), shown_diff())) == [
         ("40", "context", "def find(name):"),

@@ -8,10 +8,8 @@ from codeloupe.reports.wording import (
     Standing,
     Tone,
     check_name,
-    counts_in_words,
     errors_beside_gaps,
     gaps_of,
-    origin_of,
     outcome_of,
     standing_of,
     standing_so,
@@ -134,38 +132,6 @@ def test_each_finding_counts_in_one_way_and_those_of_a_kind_come_worst_first() -
 )
 def test_why_a_finding_does_not_count_is_said(one: Finding, why: str) -> None:
     assert why_not_counted(one) == why
-
-
-def test_the_counts_leave_nothing_unsaid() -> None:
-    assert counts_in_words(telling_review()) == (
-        "1 critical, 2 high, 1 medium, 1 low; 1 without a place; 1 refuted; 4 set aside; "
-        "2 hidden below min_severity=low"
-    )
-    assert counts_in_words(passed_review()) == "none"
-
-
-def test_where_a_finding_comes_from_is_told_once() -> None:
-    told = origin_of(
-        finding(
-            expert="security",
-            agreement=6,
-            seen_by=tuple(f"look {number}" for number in range(6)),
-            outside_change=True,
-            status=FindingStatus.REGRESSED,
-            confidence=0.826,
-            commit_sha="c" * 40,
-        )
-    )
-    assert told == [
-        "security",
-        "S608",
-        "seen by look 0, look 1, look 2, look 3 and 2 more",
-        "outside the change",
-        "back after it was fixed",
-        "confidence 83%",
-        "commit cccccccccc",
-    ]
-    assert origin_of(finding(confidence=float("nan"), agreement=2)) == ["security", "S608", "ruff", "seen 2 times"]
 
 
 @each(

@@ -5,10 +5,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from msgspec.structs import replace
 from rich.cells import cell_len
 
-from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -16,7 +15,6 @@ from codeloupe.model.review import (
     ReviewError,
     SkippedFile,
     SkipReason,
-    Verdict,
 )
 from codeloupe.reports import Layout, render
 from codeloupe.reports.text import svg
@@ -50,29 +48,6 @@ class TestTheReport:
         assert sorted(order, key=text.index) == order
         assert "1 critical, 1 low" in text
 
-    def test_what_has_no_place_or_does_not_count_is_listed_apart_with_the_reason(self) -> None:
-        refuted = finding(title="Was wrong", status=FindingStatus.REFUTED)
-        known = Suppression(kind=SuppressionKind.BASELINE, reason="known since May")
-        text = shown(
-            review(
-                finding(anchored=False, title="Floating", severity=Severity.LOW),
-                refuted,
-                replace(refuted, verification="refuted: the caller checks it"),
-                finding(title="Was waived", status=FindingStatus.DISMISSED),
-                finding(title="Is known", suppression=known),
-                finding(title="Counts", severity=Severity.MEDIUM, status=FindingStatus.OPEN, evidence="x"),
-                verdict=Verdict.NEEDS_WORK,
-                exit_code=0,
-            )
-        )
-        order = ["Counts", "Without a place", "Floating", "Refuted ──", "Was wrong", "Set aside ──", "Is known"]
-        assert sorted(order, key=text.index) == order
-        notes = ("refuted", "refuted: the caller checks it", "dismissed", "suppressed by the baseline: known since May")
-        for note in notes:
-            assert f"app/db.py:42  {note}\n" in text
-        assert text.count("cursor.execute") == text.count("▸ ? │ cursor") == 1
-        assert "Findings  1 medium; 1 without a place; 2 refuted; 2 set aside" in text
-
 
 class TestAFinding:
     def test_its_severity_is_a_word_and_a_number_not_a_colour_alone(self) -> None:
@@ -91,7 +66,6 @@ class TestAFinding:
         assert len(one(evidence="e" + "\u0301" * 100_000)) < 2_000
 
 
-PIECES = tuple(FailedUnit(f"{name}.py:1-9", (f"{name}.py",), "timeout") for name in "abcde")
 RUFF = FailedUnit("ruff", ("a.py", "b.py", "c.py", "d.py", "e.py"), "timed out")
 
 
@@ -105,21 +79,6 @@ def test_an_error_that_a_gap_tells_is_not_told_again_and_many_are_cut_unless_ask
     whole = review(coverage=Coverage(2, 1, (huge,), 3, (RUFF,)), complete=False, exit_code=3, errors=errors)
     assert (shown(whole).count("✖"), shown(whole).count("… 15 more (-v shows them)")) == (12, 1)
     assert shown(whole, verbose=True).count("✖") == 27
-
-
-@each(
-    ("coverage", "words"),
-    [
-        (Coverage(3, 3, (), 3, (RUFF,)), "3 of 3 files reviewed; gaps: ruff"),
-        (
-            Coverage(1, 1, (), 9, tuple(FailedUnit(f"unit {number}", (), "timed out") for number in range(9))),
-            "1 of 1 file reviewed; gaps: 9 of 9 units",
-        ),
-        (Coverage(9, 6, (), 23, (*PIECES[:3], RUFF)), "6 of 9 files reviewed; gaps: 3 of 23 units, ruff"),
-    ],
-)
-def test_coverage_is_told_with_what_failed(coverage: Coverage, words: str) -> None:
-    assert f"Coverage  {words}\n" in shown(review(complete=False, exit_code=3, coverage=coverage))
 
 
 def test_each_reason_to_skip_a_file_has_its_words() -> None:
