@@ -6,7 +6,6 @@ and a page stays below what GitHub takes: a megabyte for a job summary, 65,536 c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
@@ -14,7 +13,6 @@ from typing import TypeVar
 
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.reports import asset
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     Standing,
@@ -32,6 +30,7 @@ from codeloupe.reports.wording import (
     spent_in_words,
     standing_so,
     why_not_counted,
+    word_table,
 )
 from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
@@ -103,8 +102,8 @@ def _code_block(code: str, path: str, *, most: int) -> str:
     rows = code.rstrip("\n").split("\n")
     shown = [row if len(row) <= 500 else f"{row[:500]}…" for row in rows[:most]]
     more = [f"… {len(rows) - most:,} more lines"] if len(rows) > most else []
-    languages = json.loads(asset("languages.json"))
-    return markdown_code("\n".join([*shown, *more]), language=languages.get(PurePosixPath(path).suffix.lower(), ""))
+    language = word_table("languages").get(PurePosixPath(path).suffix.lower(), "")
+    return markdown_code("\n".join([*shown, *more]), language=language)
 
 
 def summary_block(review: Review) -> str:

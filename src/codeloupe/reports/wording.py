@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from codeloupe.model.agent import AGENTS, Usage
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
@@ -23,7 +26,6 @@ from codeloupe.model.review import (
     Verdict,
     claim_in_words,
 )
-from codeloupe.reports import asset
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
@@ -38,6 +40,12 @@ _HISTORY = {
     FindingStatus.OPEN: "still open from an earlier review",
     FindingStatus.REGRESSED: "back after it was fixed",
 }
+
+
+@cache
+def word_table(name: str) -> dict[str, Any]:
+    """A table of words beside the reports."""
+    return decode(Path(__file__).with_name("assets").joinpath(f"{name}.json").read_bytes(), type=dict[str, Any])
 
 
 def counted(count: int, one: str, many: str) -> str:
@@ -87,7 +95,7 @@ def reviewer_in_words(reviewer: ReviewerInfo) -> str:
 
 def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     """`2 lock files, 1 binary file`: the most common reason first."""
-    nouns = json.loads(asset("skipped.json"))
+    nouns = word_table("skipped")
     counts = Counter(skip.reason.value for skip in skipped)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(counted(count, *nouns[reason]) for reason, count in ordered)
