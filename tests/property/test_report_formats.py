@@ -30,32 +30,10 @@ from codeloupe.model.review import (
 from codeloupe.reports import Layout, ShownDiff, render
 from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from codeloupe.reports.text import svg
-from codeloupe.system.untrusted import (
-    code_span,
-    command,
-    json_document,
-    log_line,
-    markdown_cell,
-    markdown_code,
-    markdown_line,
-    markdown_prose,
-    plain_code,
-    plain_line,
-    plain_text,
-    terminal,
-)
+from codeloupe.system import untrusted
+from tests import report_documents as documents
 from tests.kept import broken_by_kept_inputs
 from tests.markdown_page import code, kinds, shown_text, tokens
-from tests.report_documents import (
-    CHECKS,
-    check_github,
-    check_json,
-    check_markdown,
-    check_no_commands,
-    check_plain,
-    check_text,
-    check_xml,
-)
 from tests.telling_reviews import HOSTILE, hostile_review
 from tests.unit.commits.sweep_samples import commit, reviewed, sweep
 
@@ -115,7 +93,7 @@ REVIEWS = st.builds(
 
 @given(whole=REVIEWS)
 def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
-    for name, check in CHECKS.items():
+    for name, check in documents.CHECKS.items():
         text = render(whole, name, Layout())
         text.encode("utf-8")
         check(text)
@@ -130,10 +108,10 @@ def sweep_documents(whole: Review, layout: Layout) -> list[tuple[Callable[[str],
     made = reviewed(1, *whole.findings, commit=strange, review=whole, failure=whole.summary, experts=(subject,))
     swept = sweep(made, description=author, reviewer=whole.reviewer)
     return [
-        (check_xml, partial(render_sweep_xml, swept)),
-        (check_json, partial(render_sweep_json, swept)),
-        (check_markdown, partial(render_sweep_markdown, swept)),
-        (check_text, partial(render_sweep_text, swept, layout)),
+        (documents.check_xml, partial(render_sweep_xml, swept)),
+        (documents.check_json, partial(render_sweep_json, swept)),
+        (documents.check_markdown, partial(render_sweep_markdown, swept)),
+        (documents.check_text, partial(render_sweep_text, swept, layout)),
     ]
 
 
@@ -154,9 +132,9 @@ def test_every_title_is_in_the_text_however_it_is_wrapped_and_what_is_incomplete
 ) -> None:
     text = render(whole, "text", Layout(width=width))
     for each in whole.findings:
-        assert "".join(terminal(each.title).split()) in "".join(text.split())
+        assert "".join(untrusted.terminal(each.title).split()) in "".join(text.split())
     assert whole.complete or "\nPASS ✔" not in text
-    check_text(render(whole, "text", Layout(width=width // 8, color=True, verbose=True)))
+    documents.check_text(render(whole, "text", Layout(width=width // 8, color=True, verbose=True)))
     assert render(whole, "text", Layout(width=60, ascii_only=True, verbose=True)).isascii()
 
 
@@ -197,13 +175,13 @@ def check_kept_review(data: bytes) -> None:
     paths = {each.file for each in whole.findings}
     diff = ShownDiff({path: FileChange(path, path, FileStatus.MODIFIED, hunks=(hunk,)) for path in paths})
     layout = Layout(width=20 + len(data) % 100, color=len(data) % 2 == 1, ascii_only=len(data) % 3 == 1, diff=diff)
-    documents: list[tuple[Callable[[str], object], Callable[[], str]]] = [
-        *((check, partial(render, whole, name, layout)) for name, check in CHECKS.items()),
-        (check_xml, partial(svg, whole, title=whole.summary)),
+    made: list[tuple[Callable[[str], object], Callable[[], str]]] = [
+        *((check, partial(render, whole, name, layout)) for name, check in documents.CHECKS.items()),
+        (documents.check_xml, partial(svg, whole, title=whole.summary)),
         *sweep_documents(whole, layout),
     ]
     # The first byte of an input chose the format it was found with; some others come along.
-    for check, make in documents[(data[0] if data else 0) % 4 :: 4]:
+    for check, make in made[(data[0] if data else 0) % 4 :: 4]:
         text = make()
         text.encode("utf-8")
         check(text)
@@ -215,32 +193,32 @@ def test_every_kept_text_is_a_text_and_nothing_else_in_every_format() -> None:
 
 def check_sanitisers(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
-    line = terminal(text)
+    line = untrusted.terminal(text)
     assert "\n" not in line
-    assert terminal(line) == line
-    check_plain(line)
-    check_plain(terminal(text, keep_newlines=True))
-    check_no_commands(log_line(text))
-    document = json_document(json.dumps({"x": text}, ensure_ascii=False))
+    assert untrusted.terminal(line) == line
+    documents.check_plain(line)
+    documents.check_plain(untrusted.terminal(text, keep_newlines=True))
+    documents.check_no_commands(untrusted.log_line(text))
+    document = untrusted.json_document(json.dumps({"x": text}, ensure_ascii=False))
     assert json.loads(document) == json.loads(json.dumps({"x": text}))
-    check_plain(document)
+    documents.check_plain(document)
     longest = 20_000
-    check_github(command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
-    for plain in (plain_line, plain_text, plain_code):
-        check_plain(plain(text, longest=longest))
-    prose = markdown_prose(text, longest=longest)
+    documents.check_github(untrusted.command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
+    for plain in (untrusted.plain_line, untrusted.plain_text, untrusted.plain_code):
+        documents.check_plain(plain(text, longest=longest))
+    prose = untrusted.markdown_prose(text, longest=longest)
     assert not kinds(prose) & {"heading_open", "table_open", "s_open"}
-    check_markdown(f"before\n\n{prose}\n\nafter\n")
-    one = markdown_line(text, longest=longest)
+    documents.check_markdown(f"before\n\n{prose}\n\nafter\n")
+    one = untrusted.markdown_line(text, longest=longest)
     assert "\n" not in one
-    check_markdown(f"- **x** {one}\n")
-    table = f"| a | b |\n|---|---|\n| {markdown_cell(text, longest=longest)} | END |\n"
-    check_markdown(table)
+    documents.check_markdown(f"- **x** {one}\n")
+    table = f"| a | b |\n|---|---|\n| {untrusted.markdown_cell(text, longest=longest)} | END |\n"
+    documents.check_markdown(table)
     assert "END" in shown_text(table)
-    block = f"{markdown_code(text)}\n\nEND\n"
-    check_markdown(block)
+    block = f"{untrusted.markdown_code(text)}\n\nEND\n"
+    documents.check_markdown(block)
     assert shown_text(block) == "END"
-    span = code_span(text)
+    span = untrusted.code_span(text)
     assert not span or len(code(f"x {span} y")) == 1
 
 

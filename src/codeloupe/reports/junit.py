@@ -15,22 +15,8 @@ from typing import NamedTuple
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
+from codeloupe.reports import wording
 from codeloupe.reports.replacement import fix_of
-from codeloupe.reports.wording import (
-    Standing,
-    blocks,
-    check_name,
-    counts_in_words,
-    errors_beside_gaps,
-    gaps_of,
-    origin_of,
-    outcome_of,
-    place_in_words,
-    reviewer_in_words,
-    standing_of,
-    why_not_counted,
-    worst_first,
-)
 from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
 
 _LONGEST_LINE = 500
@@ -58,7 +44,10 @@ def render_junit(review: Review) -> str:
     body, totals = "", Counter[str]()
     for name, cases in (
         *suites.items(),
-        *((path, [_finding_case(review, one) for one in worst_first(by_file[path])]) for path in sorted(by_file)),
+        *(
+            (path, [_finding_case(review, one) for one in wording.worst_first(by_file[path])])
+            for path in sorted(by_file)
+        ),
     ):
         counts = Counter(case.result for case in cases)
         totals += counts
@@ -72,18 +61,18 @@ def render_junit(review: Review) -> str:
 
 def _review_cases(review: Review) -> Iterator[_Case]:
     """The verdict, the gaps and what was left out. Findings and gaps fail for themselves; what is hidden fails here."""
-    outcome = outcome_of(review)
-    hidden = review.exit_code == 1 and not any(blocks(review, finding) for finding in review.findings)
+    outcome = wording.outcome_of(review)
+    hidden = review.exit_code == 1 and not any(wording.blocks(review, finding) for finding in review.findings)
     lines = [
-        reviewer_in_words(review.reviewer),
+        wording.reviewer_in_words(review.reviewer),
         review.scope.description,
         f"{outcome.word}: {outcome.why}",
-        f"Findings: {counts_in_words(review)}",
-        *(f"{error.kind}: {error.message}" for error in errors_beside_gaps(review)),
+        f"Findings: {wording.counts_in_words(review)}",
+        *(f"{error.kind}: {error.message}" for error in wording.errors_beside_gaps(review)),
     ]
     text = "\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in lines)
     yield _Case("verdict", "failure" if hidden else "passed", outcome.word, outcome.why, text)
-    for gap in gaps_of(review):
+    for gap in wording.gaps_of(review):
         name = plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE)
         why = plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed"
         text = "\n".join([plain_text(gap.in_words(), longest=_LONGEST_TEXT), *map(plain_path, gap.files)])
@@ -95,27 +84,27 @@ def _review_cases(review: Review) -> Iterator[_Case]:
 
 
 def _finding_case(review: Review, finding: Finding) -> _Case:
-    title = plain_line(finding.title, longest=_LONGEST_LINE) or check_name(finding)
+    title = plain_line(finding.title, longest=_LONGEST_LINE) or wording.check_name(finding)
     place = f" (line {finding.line_start})" if finding.first_line > 0 else ""
     label = finding.severity.label
-    unplaced = standing_of(finding) is Standing.UNPLACED
-    skipped = "could not be placed in the code" if unplaced else why_not_counted(finding)
+    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
+    skipped = "could not be placed in the code" if unplaced else wording.why_not_counted(finding)
     fix = fix_of(finding)
     words = plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT)
     code = plain_code(fix.code, longest=_LONGEST_TEXT)
     verification = plain_text(finding.verification, longest=_LONGEST_TEXT)
     parts = [
-        f"{plain_line(place_in_words(finding), longest=_LONGEST_TEXT)}: {title}",
+        f"{plain_line(wording.place_in_words(finding), longest=_LONGEST_TEXT)}: {title}",
         plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT),
         plain_text(finding.body, longest=_LONGEST_TEXT),
         f"Fix: {words}" if words else "Fix:" if code else "",
         code,
         f"Verification: {verification}" if verification else "",
-        plain_line(", ".join(origin_of(finding)), longest=_LONGEST_TEXT),
+        plain_line(", ".join(wording.origin_of(finding)), longest=_LONGEST_TEXT),
     ]
     return _Case(
-        name=f"{label} {check_name(finding)}: {title}{place}",
-        result="skipped" if skipped else "failure" if blocks(review, finding) else "passed",
+        name=f"{label} {wording.check_name(finding)}: {title}{place}",
+        result="skipped" if skipped else "failure" if wording.blocks(review, finding) else "passed",
         kind=f"{label} P{finding.severity.priority}",
         why=plain_line(skipped, longest=_LONGEST_TEXT) or title,
         text="\n\n".join(filter(None, parts)),

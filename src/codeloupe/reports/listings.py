@@ -14,24 +14,9 @@ from typing import Any
 
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.reports import Layout
+from codeloupe.reports import Layout, wording
 from codeloupe.reports.json_v1 import json_text
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import (
-    Standing,
-    blocks,
-    check_name,
-    counts_in_words,
-    errors_beside_gaps,
-    gaps_of,
-    gaps_without_claims,
-    outcome_of,
-    place_in_words,
-    short_id,
-    standing_of,
-    standing_so,
-    worst_first,
-)
 from codeloupe.system.untrusted import (
     command,
     in_ascii,
@@ -60,17 +45,17 @@ def _concise(review: Review, layout: Layout) -> str:
         return plain_line(text, longest=500)
 
     lines = []
-    for finding in worst_first(one for one in review.findings if one.is_open):
-        name = check_name(finding)
-        identity = f" ({short_id(finding)})" if finding.fingerprint else ""
+    for finding in wording.worst_first(one for one in review.findings if one.is_open):
+        name = wording.check_name(finding)
+        identity = f" ({wording.short_id(finding)})" if finding.fingerprint else ""
         what = f"{finding.severity.label}: {line(finding.title) or name} [{name}]{identity}"
-        lines.append(f"{plain_path(place_in_words(finding))}: {what}")
+        lines.append(f"{plain_path(wording.place_in_words(finding))}: {what}")
     lines += [
         f"{plain_path(gap.name) or '?'}: not reviewed: {line(gap.reason)}".removesuffix(": ")
-        for gap in gaps_without_claims(review)
+        for gap in wording.gaps_without_claims(review)
     ]
-    outcome = outcome_of(review)
-    lines += [line(f"codeloupe: {error.kind}: {error.message}") for error in errors_beside_gaps(review)]
+    outcome = wording.outcome_of(review)
+    lines += [line(f"codeloupe: {error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)]
     lines.append(line(f"{outcome.word}: {outcome.why}"))
     text = without_log_commands("".join(f"{line}\n" for line in lines))
     return in_ascii(text) if layout.ascii_only and not text.isascii() else text
@@ -88,8 +73,8 @@ def _github(review: Review, _layout: Layout) -> str:
         counts[level] += 1
         if counts[level] <= _ROOM[level]:
             lines.append(line)
-    outcome = outcome_of(review)
-    words = f"{outcome.why}. Findings: {counts_in_words(review)}."
+    outcome = wording.outcome_of(review)
+    words = f"{outcome.why}. Findings: {wording.counts_in_words(review)}."
     rest = [f"{counts[level] - room:,} more of level {level}" for level, room in _ROOM.items() if counts[level] > room]
     if rest:
         shown = f" GitHub shows {_MOST_ANNOTATIONS} of a level; not shown: {', '.join(rest)}."
@@ -99,20 +84,22 @@ def _github(review: Review, _layout: Layout) -> str:
 
 def _annotations(review: Review) -> Iterator[tuple[str, str]]:
     """The level and the line of each, the worst first: gaps, findings that block, other findings, problems."""
-    if gaps := gaps_of(review):
+    if gaps := wording.gaps_of(review):
         # All in one, so that they cannot push findings out.
         reasons = [gap.in_words() for gap in gaps[:20]]
         more = [f"and {len(gaps) - 20:,} more"] if len(gaps) > 20 else []
         level = "warning" if review.passed else "error"
         yield level, _annotation(level, "codeloupe could not review everything", "\n".join([*reasons, *more]))
-    opened = standing_so(review.findings, Standing.OPEN)
-    for finding in sorted(opened, key=lambda finding: not blocks(review, finding)):
-        level = "error" if blocks(review, finding) else "notice" if finding.severity is Severity.LOW else "warning"
+    opened = wording.standing_so(review.findings, wording.Standing.OPEN)
+    for finding in sorted(opened, key=lambda finding: not wording.blocks(review, finding)):
+        level = (
+            "error" if wording.blocks(review, finding) else "notice" if finding.severity is Severity.LOW else "warning"
+        )
         yield level, _annotated(finding, level)
-    for finding in standing_so(review.findings, Standing.UNPLACED):
+    for finding in wording.standing_so(review.findings, wording.Standing.UNPLACED):
         level = "warning" if finding.is_unsettled(review.policy.fail_on) else "notice"
         yield level, _annotated(finding, level)
-    for error in errors_beside_gaps(review):
+    for error in wording.errors_beside_gaps(review):
         yield "warning", _annotation("warning", f"codeloupe: {error.kind}", error.message)
 
 
@@ -120,7 +107,7 @@ def _annotated(finding: Finding, level: str) -> str:
     fix = fix_of(finding)
     parts = [part for part in (fix.words.strip("\n"), fix.code) if part.strip()]
     advice = "\n".join(["", f"Fix: {parts[0]}", *parts[1:]]) if fix.words.strip() else "\n".join(["", "Fix:", *parts])
-    title = " ".join(finding.title.split()) or check_name(finding)
+    title = " ".join(finding.title.split()) or wording.check_name(finding)
     place = {"file": finding.file if is_inside(finding.file) else ""}
     note = " This could not be placed in the code."
     if finding.first_line > 0:
@@ -145,7 +132,7 @@ def _gitlab(review: Review, _layout: Layout) -> str:
         return {**facts, "location": place}
 
     issues = []
-    for gap in gaps_without_claims(review):
+    for gap in wording.gaps_without_claims(review):
         words, kind = plain_line(f"Not reviewed: {gap.in_words()}", longest=2_000), gap.kind.value
         issues += [
             issue(words, f"codeloupe/{kind}", _hash(kind, gap.name, file), "critical", file, 1)
@@ -154,14 +141,14 @@ def _gitlab(review: Review, _layout: Layout) -> str:
     for finding in review.findings:
         if not finding.is_open:
             continue
-        words = title = plain_line(finding.title, longest=2_000) or check_name(finding)
+        words = title = plain_line(finding.title, longest=2_000) or wording.check_name(finding)
         severity, file = _GITLAB_SEVERITIES[finding.severity], finding.file
-        if standing_of(finding) is Standing.UNPLACED:
+        if wording.standing_of(finding) is wording.Standing.UNPLACED:
             named = f" in {plain_path(file[:2_000])}" if file else ""
             words, file = f"{title} (could not be placed in the code{named})", "."
             severity = severity if finding.is_unsettled(review.policy.fail_on) else "info"
         fingerprint = plain_line(finding.fingerprint, longest=200) or _hash(finding.file, finding.category, title)
-        issues.append(issue(words, check_name(finding), fingerprint, severity, file, finding.first_line))
+        issues.append(issue(words, wording.check_name(finding), fingerprint, severity, file, finding.first_line))
     # GitLab shows only one of several issues that share a fingerprint.
     seen: Counter[str] = Counter()
     for each in issues:
@@ -196,20 +183,23 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
             "severity": "WARNING" if review.policy.pass_when_incomplete else "ERROR",
             "code": {"value": f"codeloupe/{gap.kind.value}"},
         }
-        for gap in gaps_without_claims(review)
+        for gap in wording.gaps_without_claims(review)
         for file in gap.files[:20] or ("",)
     ]
-    return [*gaps, *(_diagnostic(review, finding) for finding in worst_first(review.findings) if finding.is_open)]
+    return [
+        *gaps,
+        *(_diagnostic(review, finding) for finding in wording.worst_first(review.findings) if finding.is_open),
+    ]
 
 
 def _diagnostic(review: Review, finding: Finding) -> dict[str, Any]:
     fix = fix_of(finding)
-    title = markdown_line(finding.title, longest=500) or check_name(finding)
+    title = markdown_line(finding.title, longest=500) or wording.check_name(finding)
     words = markdown_prose(fenced(fix.words), longest=_LONGEST)
     # An edit is a suggestion of its own.
     code = markdown_code(fix.code[:_LONGEST]) if fix.code.strip() and fix.edit is None else ""
     advice = "\n\n".join(filter(None, (words, code)))
-    unplaced = standing_of(finding) is Standing.UNPLACED
+    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
     parts = [
         f"{title} ({finding.severity.label})",
         markdown_prose(finding.body, longest=_LONGEST),
@@ -224,7 +214,7 @@ def _diagnostic(review: Review, finding: Finding) -> dict[str, Any]:
         "message": "\n\n".join(filter(None, parts)),
         "location": location,
         "severity": "INFO" if lesser else _REVIEWDOG_SEVERITIES[finding.severity],
-        "code": {"value": check_name(finding)},
+        "code": {"value": wording.check_name(finding)},
     }
     if fix.edit is not None:
         lines = _range(fix.edit.line_start, fix.edit.line_end)

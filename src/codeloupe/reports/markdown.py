@@ -13,32 +13,15 @@ from typing import TypeVar
 
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
+from codeloupe.reports import wording
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import (
-    Standing,
-    Tone,
-    check_name,
-    counted,
-    counts_in_words,
-    duration,
-    errors_beside_gaps,
-    gaps_of,
-    origin_of,
-    outcome_of,
-    place_in_words,
-    reviewer_in_words,
-    spent_in_words,
-    standing_so,
-    why_not_counted,
-    word_table,
-)
 from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
 _Item = TypeVar("_Item")
 # So many items at most, of so many bytes together.
 Room = tuple[int, int]
 SEVERITY_SIGNS = dict(zip(Severity, "🟥🟧🟨🟦", strict=True))
-_VERDICT_SIGNS = {Tone.GOOD: "✅", Tone.CAUTION: "⚠️", Tone.BAD: "❌"}
+_VERDICT_SIGNS = {wording.Tone.GOOD: "✅", wording.Tone.CAUTION: "⚠️", wording.Tone.BAD: "❌"}
 TABLE_HEAD = "| severity | finding | where |\n|---|---|---|\n"
 _LONGEST_PATH = 1_000
 _LONGEST_PROSE = 6_000
@@ -47,7 +30,7 @@ _LONGEST_NOTE = 600
 
 def finding_row(finding: Finding) -> str:
     """`| severity | title | place |`."""
-    place = code_span(place_in_words(finding)[:_LONGEST_PATH]).replace("|", "\\|")
+    place = code_span(wording.place_in_words(finding)[:_LONGEST_PATH]).replace("|", "\\|")
     return f"| {_severity(finding)} | {title_line(finding, in_cell=True)} | {place} |"
 
 
@@ -56,7 +39,7 @@ def finding_block(finding: Finding) -> str:
     lines = f" to {finding.last_line}" if finding.anchored and finding.last_line > finding.first_line > 0 else ""
     parts = [
         f"### {_severity(finding)}: {title_line(finding)}",
-        f"{code_span(place_in_words(finding)[:_LONGEST_PATH])}{lines}",
+        f"{code_span(wording.place_in_words(finding)[:_LONGEST_PATH])}{lines}",
         _code_block(finding.evidence, finding.file, most=20) if finding.evidence.strip() else "",
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
         fix_block(finding),
@@ -68,13 +51,13 @@ def finding_block(finding: Finding) -> str:
 
 def origin_line(finding: Finding) -> str:
     """Where a finding comes from, as one line of Markdown."""
-    return " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding))
+    return " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in wording.origin_of(finding))
 
 
 def title_line(finding: Finding, *, in_cell: bool = False) -> str:
     """The title as one line of Markdown, or the name of the check."""
     show = markdown_cell if in_cell else markdown_line
-    return show(finding.title, longest=300) or check_name(finding)
+    return show(finding.title, longest=300) or wording.check_name(finding)
 
 
 def labelled(label: str, text: str) -> str:
@@ -102,21 +85,24 @@ def _code_block(code: str, path: str, *, most: int) -> str:
     rows = code.rstrip("\n").split("\n")
     shown = [row if len(row) <= 500 else f"{row[:500]}…" for row in rows[:most]]
     more = [f"… {len(rows) - most:,} more lines"] if len(rows) > most else []
-    language = word_table("languages").get(PurePosixPath(path).suffix.lower(), "")
+    language = wording.word_table("languages").get(PurePosixPath(path).suffix.lower(), "")
     return markdown_code("\n".join([*shown, *more]), language=language)
 
 
 def summary_block(review: Review) -> str:
     """The verdict and why, then findings, coverage, reviewer, cost and time, each on its line."""
-    outcome = outcome_of(review)
+    outcome = wording.outcome_of(review)
     coverage = review.coverage
     rows = [
-        ("Findings", counts_in_words(review)),
-        ("Coverage", f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"),
+        ("Findings", wording.counts_in_words(review)),
+        (
+            "Coverage",
+            f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')} reviewed",
+        ),
         ("Reviewed", markdown_line(review.scope.description, longest=_LONGEST_NOTE)),
-        ("Reviewer", markdown_line(reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE)),
-        ("Spent", spent_in_words(review.usage)),
-        ("Time", duration(review.usage.duration_seconds)),
+        ("Reviewer", markdown_line(wording.reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE)),
+        ("Spent", wording.spent_in_words(review.usage)),
+        ("Time", wording.duration(review.usage.duration_seconds)),
     ]
     listed = "\n".join(f"- {label}: {value}" for label, value in rows if value)
     why = f"{outcome.why[:1].upper()}{outcome.why[1:]}."
@@ -125,9 +111,10 @@ def summary_block(review: Review) -> str:
 
 def not_reviewed(review: Review, room: Room) -> str:
     """The gaps of an incomplete review, what else went wrong, and the files left out on purpose."""
-    gaps = [markdown_line(gap.in_words(), longest=_LONGEST_NOTE) for gap in gaps_of(review)]
+    gaps = [markdown_line(gap.in_words(), longest=_LONGEST_NOTE) for gap in wording.gaps_of(review)]
     problems = [
-        markdown_line(f"{error.kind}: {error.message}", longest=_LONGEST_NOTE) for error in errors_beside_gaps(review)
+        markdown_line(f"{error.kind}: {error.message}", longest=_LONGEST_NOTE)
+        for error in wording.errors_beside_gaps(review)
     ]
     left_out = [
         f"{code_span(skip.file[:_LONGEST_PATH])}: {markdown_line(skip.in_words(), longest=_LONGEST_NOTE)}"
@@ -168,14 +155,16 @@ def _fitted(items: Iterable[str], room: Room) -> list[str]:
 
 
 def _closed_item(finding: Finding) -> str:
-    place = code_span(place_in_words(finding)[:_LONGEST_PATH])
-    why = markdown_line(why_not_counted(finding), longest=_LONGEST_NOTE)
+    place = code_span(wording.place_in_words(finding)[:_LONGEST_PATH])
+    why = markdown_line(wording.why_not_counted(finding), longest=_LONGEST_NOTE)
     return f"- {_severity(finding)}: {title_line(finding)} — {place} — {why}"
 
 
 def render_markdown(review: Review) -> str:
     """The whole report. What is more than a page can hold is counted, and said to be left out."""
-    opened, unplaced, refuted, closed = (standing_so(review.findings, standing) for standing in Standing)
+    opened, unplaced, refuted, closed = (
+        wording.standing_so(review.findings, standing) for standing in wording.Standing
+    )
     nowhere = "## Without a place\n\nThese could not be placed in the code, so no line is known.\n\n"
     not_counted = "\n\nThese do not count.\n\n"
     parts = [

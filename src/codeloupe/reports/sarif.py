@@ -12,19 +12,9 @@ from urllib.parse import quote
 
 from codeloupe.model.finding import Finding, Severity, SuppressionKind
 from codeloupe.model.review import Review
+from codeloupe.reports import wording
 from codeloupe.reports.json_v1 import TOOL, json_text
 from codeloupe.reports.replacement import fix_of
-from codeloupe.reports.wording import (
-    GapKind,
-    Standing,
-    check_name,
-    errors_beside_gaps,
-    gaps_of,
-    outcome_of,
-    reviewer_in_words,
-    standing_of,
-    why_not_counted,
-)
 from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
 
 _SOURCE_ROOT = "%SRCROOT%"
@@ -34,10 +24,10 @@ _LONGEST_TEXT = 8_000
 _RANKS = (("error", 95.0, "9.5"), ("error", 75.0, "8.0"), ("warning", 50.0, "5.5"), ("note", 25.0, "2.0"))
 _STEPS = dict(zip(Severity, _RANKS, strict=True))
 _NOTIFICATIONS = {
-    GapKind.CLAIM.value: "A critical or high claim could be neither placed in the code nor refuted.",
-    GapKind.UNIT.value: "A piece of the change could not be reviewed.",
-    GapKind.FILE.value: "A file of the change could not be reviewed.",
-    GapKind.UNKNOWN.value: "Not everything could be reviewed.",
+    wording.GapKind.CLAIM.value: "A critical or high claim could be neither placed in the code nor refuted.",
+    wording.GapKind.UNIT.value: "A piece of the change could not be reviewed.",
+    wording.GapKind.FILE.value: "A file of the change could not be reviewed.",
+    wording.GapKind.UNKNOWN.value: "Not everything could be reviewed.",
     "problem": "Something went wrong and did not stop the review.",
     "finding-without-file": "A finding names no file of the repository.",
     "file-left-out": "A file was left out on purpose.",
@@ -49,7 +39,7 @@ def render_sarif(review: Review) -> str:
     placed = [finding for finding in review.findings if is_inside(finding.file)]
     groups: dict[str, list[Finding]] = {}
     for finding in placed:
-        groups.setdefault(check_name(finding), []).append(finding)
+        groups.setdefault(wording.check_name(finding), []).append(finding)
     names = sorted(groups)
     # Only a review that was compared with an earlier one knows the states; then those of all results are known.
     with_history = any(finding.status.value in ("open", "fixed", "regressed") for finding in placed)
@@ -57,7 +47,7 @@ def render_sarif(review: Review) -> str:
     invocation = {
         "executionSuccessful": review.complete,
         "exitCode": review.exit_code,
-        "exitCodeDescription": outcome_of(review).why,
+        "exitCodeDescription": wording.outcome_of(review).why,
         "toolExecutionNotifications": _notifications(review),
     }
     run = {
@@ -67,7 +57,8 @@ def render_sarif(review: Review) -> str:
         "columnKind": "unicodeCodePoints",
         "invocations": [invocation],
         "results": [
-            _result(finding, index=names.index(check_name(finding)), with_history=with_history) for finding in placed
+            _result(finding, index=names.index(wording.check_name(finding)), with_history=with_history)
+            for finding in placed
         ],
         "properties": {
             "verdict": review.verdict.value,
@@ -75,7 +66,7 @@ def render_sarif(review: Review) -> str:
             "complete": review.complete,
             "summary": plain_line(review.summary, longest=500),
             "scope": plain_line(review.scope.description, longest=500),
-            "reviewer": plain_line(reviewer_in_words(review.reviewer), longest=500),
+            "reviewer": plain_line(wording.reviewer_in_words(review.reviewer), longest=500),
             "filesTotal": review.coverage.files_total,
             "filesReviewed": review.coverage.files_reviewed,
             "hiddenFindings": review.hidden_findings,
@@ -107,8 +98,11 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
     A finding that names no file of the repository is here too: readers refuse a result without one.
     """
     return [
-        *(_notification(gap.kind.value, "error", gap.in_words(), files=gap.files) for gap in gaps_of(review)),
-        *(_notification("problem", "warning", f"{each.kind}: {each.message}") for each in errors_beside_gaps(review)),
+        *(_notification(gap.kind.value, "error", gap.in_words(), files=gap.files) for gap in wording.gaps_of(review)),
+        *(
+            _notification("problem", "warning", f"{each.kind}: {each.message}")
+            for each in wording.errors_beside_gaps(review)
+        ),
         *(
             _notification(
                 "finding-without-file", "note", f"{one.severity.label} {plain_path(one.file)}: {_message(one)}"
@@ -136,7 +130,7 @@ def _notification(kind: str, level: str, words: str, *, files: tuple[str, ...] =
 
 
 def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, Any]:
-    unplaced = standing_of(finding) is Standing.UNPLACED
+    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
     place: dict[str, Any] = {"artifactLocation": _artifact(finding.file)}
     if 0 < (start := finding.first_line) <= _LARGEST_LINE:
         place["region"] = {"startLine": start, "endLine": min(max(start, finding.last_line), _LARGEST_LINE)}
@@ -144,7 +138,7 @@ def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, An
             text = plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT)
             place["region"]["snippet"] = {"text": text}
     whole: dict[str, Any] = {
-        "ruleId": check_name(finding),
+        "ruleId": wording.check_name(finding),
         "ruleIndex": index,
         "level": "note" if unplaced else _STEPS[finding.severity][0],
         "rank": _STEPS[finding.severity][1] + min(max(finding.agreement - 1, 0), 4),
@@ -153,7 +147,7 @@ def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, An
     }
     if finding.fingerprint:
         whole["partialFingerprints"] = {"codeloupeFingerprint/v1": plain_line(finding.fingerprint, longest=200)}
-    if why := why_not_counted(finding):
+    if why := wording.why_not_counted(finding):
         by = finding.suppression
         kind = "inSource" if by is not None and by.kind is SuppressionKind.INLINE else "external"
         reason = plain_text(why, longest=_LONGEST_TEXT)
@@ -188,10 +182,10 @@ def _message(finding: Finding) -> str:
     code = plain_code(fix.code, longest=_LONGEST_TEXT) if fix.edit is None else ""
     advice = "\n\n".join(filter(None, (words, code)))
     parts = [
-        plain_line(finding.title, longest=500) or check_name(finding),
+        plain_line(finding.title, longest=500) or wording.check_name(finding),
         plain_text(finding.body, longest=_LONGEST_TEXT),
         f"Fix: {advice}" if advice else "",
-        "This could not be placed in the code." if standing_of(finding) is Standing.UNPLACED else "",
+        "This could not be placed in the code." if wording.standing_of(finding) is wording.Standing.UNPLACED else "",
     ]
     # Viewers make a link of `[words](address)`.
     return "\n\n".join(filter(None, parts)).replace("](", "] (")

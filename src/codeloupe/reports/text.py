@@ -12,36 +12,14 @@ from rich.cells import cell_len
 
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
-from codeloupe.reports import Layout, asset
+from codeloupe.reports import Layout, asset, wording
 from codeloupe.reports.page import BOLD, DIM, Page, Text, console_for, page_of, print_lines, prose
 from codeloupe.reports.replacement import blocks_of, fenced, fix_of
-from codeloupe.reports.wording import (
-    NOTHING,
-    Standing,
-    Tone,
-    by_file,
-    counted,
-    dedented,
-    duration,
-    errors_beside_gaps,
-    is_piece,
-    origin_of,
-    outcome_of,
-    reviewer_in_words,
-    short_id,
-    skipped_in_words,
-    spent_in_words,
-    standing_of,
-    standing_so,
-    why_not_counted,
-    why_set_aside,
-    worst_first,
-)
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 
 _SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
-_TONE_STYLES = {Tone.GOOD: "green", Tone.CAUTION: "yellow", Tone.BAD: "red"}
+_TONE_STYLES = {wording.Tone.GOOD: "green", wording.Tone.CAUTION: "yellow", wording.Tone.BAD: "red"}
 _INDENT = 2
 _LABEL_CELLS = 5
 _LONGEST_PROSE = 6_000
@@ -55,7 +33,7 @@ def code_lines(page: Page, code: str, *, sign: str, style: str, indent: int) -> 
     room = max(page.width - indent - len(sign) - 1, 8)
     lines = [
         Text.assemble(" " * indent, (f"{sign} {page.cut(page.clean(row), room)}".rstrip(), style))
-        for row in dedented(rows[:_MOST_LINES])
+        for row in wording.dedented(rows[:_MOST_LINES])
     ]
     if len(rows) > _MOST_LINES:
         lines.append(Text(f"{' ' * indent}{page.sign('…')} {len(rows) - _MOST_LINES:,} more lines", style=DIM))
@@ -68,7 +46,7 @@ def finding_lines(page: Page, finding: Finding) -> list[Text]:
     sign, style = (page.sign("✔"), "bold green") if confirmed else ("?", "bold yellow")
     return [
         *_headline(page, finding, style=BOLD),
-        *_place(page, finding, note=f" {page.sign('·')} ".join(origin_of(finding, with_id=False))),
+        *_place(page, finding, note=f" {page.sign('·')} ".join(wording.origin_of(finding, with_id=False))),
         *_quote(page, finding),
         *_labelled(page, "Why", finding.body, style=BOLD),
         *_fix(page, finding),
@@ -99,7 +77,7 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     place = Text.assemble(" " * _INDENT, (named, "cyan"), (more, DIM))
     identity = ""
     if finding.fingerprint:
-        identity = f"fingerprint {finding.fingerprint[:12]}" if page.verbose else f"id {short_id(finding)}"
+        identity = f"fingerprint {finding.fingerprint[:12]}" if page.verbose else f"id {wording.short_id(finding)}"
     shown = Text(page.clean(f" {page.sign('·')} ".join(filter(None, (note, identity)))), style=DIM)
     if place.cell_len + 2 + shown.cell_len <= page.measure:
         return [Text.assemble(place, "  ", shown)]
@@ -121,10 +99,10 @@ def _quote(page: Page, finding: Finding) -> list[Text]:
             (f"{page.sign('│')} ", style),
             page.cut(page.clean(row), room),
         )
-        for at, row in enumerate(dedented(shown))
+        for at, row in enumerate(wording.dedented(shown))
     ]
     if rest := len(rows) - len(shown):
-        more = f"{page.sign('…')} {counted(rest, 'more line', 'more lines')}"
+        more = f"{page.sign('…')} {wording.counted(rest, 'more line', 'more lines')}"
         lines.append(Text(" " * (_INDENT + digits + 3) + more, style=DIM))
     return lines
 
@@ -178,22 +156,22 @@ def render_text(review: Review, layout: Layout) -> str:
 
 
 def _report(page: Page, review: Review) -> list[Text]:
-    opening = opening_lines(page, reviewer_in_words(review.reviewer), review.scope.description)
+    opening = opening_lines(page, wording.reviewer_in_words(review.reviewer), review.scope.description)
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
-        took = duration(review.usage.duration_seconds)
+        took = wording.duration(review.usage.duration_seconds)
         return [*opening, _BLANK, Text.assemble(("No changes to review", BOLD), (f" ({took})", DIM))]
-    opened, nowhere, refuted, closed = (standing_so(review.findings, standing) for standing in Standing)
+    opened, nowhere, refuted, closed = (wording.standing_so(review.findings, standing) for standing in wording.Standing)
     unplaced = [one for one in nowhere if not one.is_unsettled(review.policy.fail_on)]
     sections = [
         # Claims that would block are the first: the review cannot pass before a person has looked at them.
         _section(page, "Needs a person", "not placed in the code, not refuted", review.unsettled),
         *(
-            _section(page, page.clean(path), counts_by_severity(found), worst_first(found))
-            for path, found in by_file(opened).items()
+            _section(page, page.clean(path), counts_by_severity(found), wording.worst_first(found))
+            for path, found in wording.by_file(opened).items()
         ),
         _section(page, "Without a place", "could not be placed in the code; never block", unplaced),
-        _in_short(page, "Refuted", refuted, note_of=why_not_counted),
-        _in_short(page, "Set aside", closed, note_of=why_set_aside),
+        _in_short(page, "Refuted", refuted, note_of=wording.why_not_counted),
+        _in_short(page, "Set aside", closed, note_of=wording.why_set_aside),
         *_not_reviewed(page, review),
         _verdict(page, review),
     ]
@@ -241,7 +219,7 @@ def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
     pieces: dict[str, list[str]] = defaultdict(list)
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
     for failed in coverage.units_failed:
-        if is_piece(failed):
+        if wording.is_piece(failed):
             pieces[failed.reason].append(failed.unit)
         else:
             others[failed.unit, failed.reason] += failed.files
@@ -253,7 +231,7 @@ def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
     lines = [line for entry in entries for line in _gap(page, *entry)]
     lines += _left_out(page, [skip for skip in coverage.skipped if not skip.is_gap])
     yield [Text("Not reviewed", style=BOLD), *lines] if lines else []
-    errors = errors_beside_gaps(review)
+    errors = wording.errors_beside_gaps(review)
     shown = errors if page.verbose else errors[:10]
     problems = [line for error in shown for line in _gap(page, error.kind, error.message)]
     if rest := len(errors) - len(shown):
@@ -274,7 +252,7 @@ def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
     if not skipped:
         return []
     hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
-    words = skipped_in_words(skipped)
+    words = wording.skipped_in_words(skipped)
     is_one_kind = len({skip.reason for skip in skipped}) == 1
     summary = Text.assemble(f"{words} skipped" if is_one_kind else f"{len(skipped):,} skipped: {words}", (hint, DIM))
     sign = Text(f"{' ' * _INDENT}{page.sign('·')} ", style=DIM)
@@ -286,13 +264,13 @@ def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
 
 
 def _verdict(page: Page, review: Review) -> list[Text]:
-    outcome = outcome_of(review)
+    outcome = wording.outcome_of(review)
     style, why = _TONE_STYLES[outcome.tone], Text(outcome.why)
     word = f"PASS {page.sign('✔')}" if outcome.word == "PASS" else outcome.word
     badge = page.badge(word, f"bold {style} reverse")
     first = Text.assemble(badge, "  ")
-    if outcome.word == NOTHING:
-        headline = page.wrap(Text.assemble((f"{NOTHING}: ", "bold"), outcome.why))
+    if outcome.word == wording.NOTHING:
+        headline = page.wrap(Text.assemble((f"{wording.NOTHING}: ", "bold"), outcome.why))
     elif first.cell_len > page.measure // 2:
         headline = [badge, *page.wrap(why, indent=2)]
     else:
@@ -300,8 +278,8 @@ def _verdict(page: Page, review: Review) -> list[Text]:
     rows = [
         ("Findings", _counts(review)),
         ("Coverage", Text(_coverage(page, review))),
-        ("Spent", Text(spent_in_words(review.usage))),
-        ("Time", Text(duration(review.usage.duration_seconds))),
+        ("Spent", Text(wording.spent_in_words(review.usage))),
+        ("Time", Text(wording.duration(review.usage.duration_seconds))),
     ]
     return [
         Text(page.sign("━") * page.measure, style=style),
@@ -311,9 +289,11 @@ def _verdict(page: Page, review: Review) -> list[Text]:
 
 
 def _counts(review: Review) -> Text:
-    standings = Counter(map(standing_of, review.findings))
+    standings = Counter(map(wording.standing_of, review.findings))
     counts = counts_by_severity(finding for finding in review.findings if finding.can_block)
-    notes = {standing.value: standings[standing] for standing in Standing if standing is not Standing.OPEN}
+    notes = {
+        standing.value: standings[standing] for standing in wording.Standing if standing is not wording.Standing.OPEN
+    }
     notes[f"hidden below min_severity={review.policy.min_severity.label}"] = review.hidden_findings
     shown = [Text(f"{count:,} {note}") for note, count in notes.items() if count]
     return Text("; ").join([counts if counts.plain else Text("none"), *shown])
@@ -322,26 +302,26 @@ def _counts(review: Review) -> Text:
 def _coverage(page: Page, review: Review) -> str:
     """How many files, and the gaps: pieces of the change by their number, reviewers such as an analyser by name."""
     coverage = review.coverage
-    failed = sum(map(is_piece, coverage.units_failed))
-    names = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not is_piece(failed)))
+    failed = sum(map(wording.is_piece, coverage.units_failed))
+    names = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not wording.is_piece(failed)))
     if len(names) > 4:
         failed, names = failed + len(names), []
-    units = f"{failed:,} of {counted(max(coverage.units_total, failed), 'unit', 'units')}" if failed else ""
-    unread = skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
+    units = f"{failed:,} of {wording.counted(max(coverage.units_total, failed), 'unit', 'units')}" if failed else ""
+    unread = wording.skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
     gaps = ", ".join(filter(None, (units, *map(page.clean, names), unread)))
-    files = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"
+    files = f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')} reviewed"
     return f"{files}; gaps: {gaps}" if gaps else files
 
 
 def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -> list[Text]:
-    opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
+    opened = wording.worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
     if not opened:
         return []
     finding = next((one for one in opened if one.can_block), opened[0])
     repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
     commands = [
-        ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
-        ("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY"),
+        ("dismiss", f"codeloupe history dismiss {wording.short_id(finding)}{repo} --reason WHY"),
+        ("accept", f"codeloupe baseline add {wording.short_id(finding)}{repo} --reason WHY"),
         ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
     ]
     if untrusted:
