@@ -14,19 +14,7 @@ from codeloupe.forges.threads import Mark, Marker, MarkKind, key_of, word_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
 from codeloupe.model.review import FailedUnit, Review, ReviewError
-from codeloupe.reports.markdown import (
-    SEVERITY_SIGNS,
-    TABLE_HEAD,
-    finding_block,
-    finding_row,
-    fix_block,
-    labelled,
-    not_reviewed,
-    origin_line,
-    section,
-    summary_block,
-    title_line,
-)
+from codeloupe.reports import markdown
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
@@ -162,20 +150,20 @@ def _line(text: str) -> str:
 def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker) -> str:
     """A finding as a comment on its lines, without secrets, with its fix as an edit where it is one."""
     finding = _redacted(found)
-    severity = finding.severity
+    severity, sign = finding.severity, markdown.SEVERITY_SIGNS[finding.severity]
     fix = fix_of(finding)
-    advice = fix_block(finding)
+    advice = markdown.fix_block(finding)
     if (edit := fix.edit) and place.takes_edit and (edit.line_start, edit.line_end) == (place.first, place.last):
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", edit.text)), default=0))
-        words = labelled("Fix", fenced(fix.words))
+        words = markdown.labelled("Fix", fenced(fix.words))
         advice = "\n\n".join(filter(None, (words, f"{fence}suggestion\n{edit.text}\n{fence}")))
     parts = [
         marker.line(Mark(MarkKind.FINDING, key_of(found), word_of(review.reviewer.type))),
-        f"{SEVERITY_SIGNS[severity]} **{severity.label} P{severity.priority}** · {title_line(finding)}",
+        f"{sign} **{severity.label} P{severity.priority}** · {markdown.title_line(finding)}",
         markdown_prose(finding.body, longest=6_000),
         advice,
-        labelled("Verification", finding.verification.strip(": \n")),
-        origin_line(finding),
+        markdown.labelled("Verification", finding.verification.strip(": \n")),
+        markdown.origin_line(finding),
         _HOW_TO_DISMISS,
     ]
     return fitted_body("\n\n".join(filter(None, parts)))
@@ -210,19 +198,19 @@ def fitted_body(body: str) -> str:
 def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marker) -> str:
     """The whole comment: verdict, coverage, cost, findings, what has no comment, what could not be reviewed."""
     review, head = _redacted_review(plan.review), plan.pull_request.head
-    listed = partial(section, between="\n", whole="the saved review")
+    listed = partial(markdown.section, between="\n", whole="the saved review")
     opened, items = standing_so(review.findings, Standing.OPEN), (*plan.without_comment, *refused)
     summary = f"<details><summary>{counted(len(items), 'finding', 'findings')}</summary>"
     own = f"## Without a comment of their own\n\n{summary}\n\n"
     without = listed(own, items, _without_comment, (50, 20_000), between="\n\n")
     parts = [
-        summary_block(review),
+        markdown.summary_block(review),
         f"Commit: {code_span(head)}",
-        listed(TABLE_HEAD, opened, lambda finding: finding_row(_redacted(finding)), (100, 16_000)),
+        listed(markdown.TABLE_HEAD, opened, lambda finding: markdown.finding_row(_redacted(finding)), (100, 16_000)),
         f"{without}\n\n</details>" if items else "",
         listed("## Dismissed on this pull request\n\n", plan.dismissed, _dismissed, (30, 5_000)),
         listed("## Notes\n\n", plan.notes, lambda note: f"- {_note(note)}", (15, 4_000)),
-        not_reviewed(review, _LISTS),
+        markdown.not_reviewed(review, _LISTS),
     ]
     text = "\n\n".join(filter(None, parts))
     return fitted_body(f"{marker.line(Mark(MarkKind.SUMMARY, head))}\n{text}\n")
@@ -233,13 +221,13 @@ def _note(text: str) -> str:
 
 
 def _without_comment(item: WithoutComment) -> str:
-    return f"{finding_block(_redacted(item.finding))}\n\nNo comment: {_note(item.reason)}."
+    return f"{markdown.finding_block(_redacted(item.finding))}\n\nNo comment: {_note(item.reason)}."
 
 
 def _dismissed(item: DismissedFinding) -> str:
     place, reason = code_span(place_in_words(item.finding)[:300]), _note(redact(item.reason))
     by = f"by {code_span(item.who)}{f': {reason}' if reason else ''}"
-    return f"- {title_line(_redacted(item.finding))} — {place} — {by}"
+    return f"- {markdown.title_line(_redacted(item.finding))} — {place} — {by}"
 
 
 def verdict_line(review: Review, longest: int) -> str:
@@ -252,4 +240,6 @@ def verdict_line(review: Review, longest: int) -> str:
 def check_summary(review: Review) -> str:
     """Verdict, coverage and cost, and what could not be reviewed, as Markdown."""
     clean = _redacted_review(review)
-    return "\n\n".join(filter(None, (summary_block(clean), not_reviewed(clean, _LISTS))))[: LONGEST_BODY - 1]
+    return "\n\n".join(filter(None, (markdown.summary_block(clean), markdown.not_reviewed(clean, _LISTS))))[
+        : LONGEST_BODY - 1
+    ]
