@@ -125,13 +125,11 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """One key, as a person would press it."""
         text = {"text": key} if len(key) == 1 else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def type(self, words: str) -> None:
-        """Words into what has the focus."""
         self._call("Input.insertText", text=words)
 
     def click(self, selector: str) -> None:
@@ -145,9 +143,8 @@ class Browser:
         self._call("Input.dispatchMouseEvent", type="mousePressed", **at)
         self._call("Input.dispatchMouseEvent", type="mouseReleased", **at)
 
-    def picture(self, *, whole: bool = False) -> bytes:
-        """What is seen, as PNG; or the whole page."""
-        return base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+    def picture(self) -> bytes:
+        return base64.b64decode(self._call("Page.captureScreenshot")["data"])
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._last += 1

@@ -29,28 +29,15 @@ from urllib.parse import parse_qsl, unquote
 
 from codeloupe.testing.http import Connections, HttpRequest, send_whole
 from tests import github_server_graph as graphql
-from tests.github_server_description import operation
-from tests.github_server_rest import HANDLERS, Actor, Answer, Call, Identities, Identity, Refused, find
+from tests.github_server_description import answer_problems, request_problems
+from tests.github_server_rest import HANDLERS, Answer, Call, Identities, Identity, Refused, find
 from tests.github_server_world import Repository, World
 
-_VERSIONS = ("2022-11-28", "2026-03-10")
-_ACCEPTED = ("application/vnd.github+json", "application/vnd.github.v3+json", "application/json")
+_VERSION = "2022-11-28"
 _SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCall:
-    """One request and the status of its answer: None when the line was cut instead."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: Any
-    status: int | None
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Fault:
     """What happens at a request: an action, and an answer in place of the right one, or none at all with `cut`."""
 
@@ -66,7 +53,6 @@ class Fault:
     delay_seconds: float = 0.0
 
     def fits(self, method: str, path: str) -> bool:
-        """Whether a request meets it now."""
         return self.times > 0 and self.method in ("*", method) and bool(self.pattern.fullmatch(path))
 
 
@@ -78,7 +64,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 class GitHubServer:
     """The server; see the module. `github_server` starts and ends one."""
 
-    def __init__(self, identity: Identity = "user", *, check_answers: bool = False) -> None:
+    def __init__(self, identity: Identity = "user") -> None:
         self.world = World()
         self.identities = Identities(self.world, identity)
         self.permissions = self.identities.permissions
@@ -86,9 +72,9 @@ class GitHubServer:
         self.app_id = self.identities.app_id
         self.problems: list[str] = []
         self.max_concurrent = 0
-        self._check_answers = check_answers
-        self._requests: list[RecordedCall] = []
-        self._faults: list[Fault] = []
+        # The method and the path of every request.
+        self.requests: list[tuple[str, str]] = []
+        self.faults: list[Fault] = []
         self._open = 0
         listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -97,12 +83,6 @@ class GitHubServer:
     @property
     def app_private_key(self) -> str:
         return self.identities.app_private_key
-
-    @property
-    def requests(self) -> tuple[RecordedCall, ...]:
-        """Every request so far."""
-        with self.world.lock:
-            return tuple(self._requests)
 
     def repository(self, full_name: str) -> Repository:
         """A repository, made when it is not there; the token's user may write to it."""
@@ -114,19 +94,18 @@ class GitHubServer:
     def count(self, method: str, path: str) -> int:
         """How many requests came with a method to a path; `*` is one part and `**` any number."""
         pattern = _pattern(path)
-        return sum(method in ("*", each.method) and bool(pattern.fullmatch(each.path)) for each in self.requests)
+        return sum(method in ("*", named) and bool(pattern.fullmatch(where)) for named, where in self.requests)
 
     def fail(self, method: str, path: str, **what: Any) -> None:
         """Let the next requests go wrong as a `Fault` says; with `after` their work is done all the same."""
         with self.world.lock:
-            self._faults.append(Fault(method=method, pattern=_pattern(path), **what))
+            self.faults.append(Fault(method=method, pattern=_pattern(path), **what))
 
     def before(self, method: str, path: str, action: Callable[[], object]) -> None:
         """Run an action once, before the next request that fits is looked at."""
         self.fail(method, path, action=action, after=True)
 
     def bad_gateway(self, method: str, path: str, *, times: int = 1, after: bool = False) -> None:
-        """A 502 with a page, not a document."""
         page, headers = "<html><body><h1>502 Bad Gateway</h1></body></html>", {"content-type": "text/html"}
         self.fail(method, path, status=502, headers=headers, body=page, times=times, after=after)
 
@@ -138,17 +117,14 @@ class GitHubServer:
         self.fail(method, path, status=status, headers=headers, body={"message": _SECONDARY}, times=times)
 
     def primary_rate_limit(self, method: str, path: str, *, reset_in_seconds: float) -> None:
-        """Nothing left until the reset."""
         reset = str(int(time.time() + reset_in_seconds + 0.999))
         headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
         self.fail(method, path, status=403, headers=headers, body={"message": "API rate limit exceeded for user."})
 
     def cut_connection(self, method: str, path: str, *, times: int = 1, after: bool = False) -> None:
-        """The line goes dead without an answer."""
         self.fail(method, path, cut=True, times=times, after=after)
 
     def slow_answer(self, method: str, path: str, seconds: float, *, times: int = 1) -> None:
-        """The right answer, late."""
         self.fail(method, path, delay_seconds=seconds, times=times, after=True)
 
     def stop(self) -> None:
@@ -161,33 +137,22 @@ class GitHubServer:
         self._open += 1
         self.max_concurrent = max(self.max_concurrent, self._open)
         try:
-            path, _, query = request.target.partition("?")
+            path = unquote(request.target.partition("?")[0])
             with self.world.lock:
-                fault = self._next_fault(request.method, unquote(path))
-                answer = self._answer_to(request, path, query, fault)
-                told = dict(parse_qsl(query, keep_blank_values=True))
-                self._requests.append(
-                    RecordedCall(
-                        method=request.method,
-                        path=unquote(path),
-                        query=told,
-                        headers=request.headers,
-                        body=_document(request.body),
-                        status=None if answer is None else answer.status,
-                    )
-                )
+                self.requests.append((request.method, path))
+                fault = self._next_fault(request.method, path)
+                answer = self._answer_to(request, fault)
             if fault is not None and fault.delay_seconds:
                 await asyncio.sleep(fault.delay_seconds)
-            if answer is None:
-                return False
-            _send(writer, answer)
-            await writer.drain()
-            return True
+            if answer is not None:
+                _send(writer, answer)
+                await writer.drain()
+            return answer is not None
         finally:
             self._open -= 1
 
     def _next_fault(self, method: str, path: str) -> Fault | None:
-        found = [fault for fault in self._faults if fault.fits(method, path)]
+        found = [fault for fault in self.faults if fault.fits(method, path)]
         actions = [fault for fault in found if fault.action is not None]
         for fault in (*actions, *[fault for fault in found if fault.action is None][:1]):
             fault.times -= 1
@@ -195,19 +160,19 @@ class GitHubServer:
                 fault.action()
         return next((fault for fault in found if fault.action is None), None)
 
-    def _answer_to(self, request: HttpRequest, path: str, query: str, fault: Fault | None) -> Answer | None:
+    def _answer_to(self, request: HttpRequest, fault: Fault | None) -> Answer | None:
         replaced = fault is not None and (fault.cut or fault.status is not None)
-        answer = self._right_answer(request, path, query) if fault is None or fault.after or not replaced else None
+        answer = self._right_answer(request) if fault is None or fault.after or not replaced else None
         if fault is None or not replaced:
             return answer
         if fault.cut:
             return None
-        headers = {name.lower(): value for name, value in fault.headers.items()}
+        headers = dict(fault.headers)
         media_type = headers.pop("content-type", "application/json")
-        body = {"message": "Server Error"} if fault.body is None else fault.body
-        return Answer(fault.status or 0, body, headers, media_type)
+        return Answer(fault.status or 0, {} if fault.body is None else fault.body, headers, media_type)
 
-    def _right_answer(self, request: HttpRequest, path: str, query: str) -> Answer:
+    def _right_answer(self, request: HttpRequest) -> Answer:
+        path, _, query = request.target.partition("?")
         found: list[str] = []
         try:
             return self._routed(request, path, dict(parse_qsl(query, keep_blank_values=True)), found)
@@ -217,16 +182,12 @@ class GitHubServer:
             self.problems += [f"{request.method} {unquote(path)}: {problem}" for problem in found]
 
     def _routed(self, request: HttpRequest, path: str, query: Mapping[str, str], found: list[str]) -> Answer:
-        if not request.headers.get("user-agent"):
-            found.append("no User-Agent")
-        if request.headers.get("x-github-api-version", _VERSIONS[0]) not in _VERSIONS:
+        accepted = request.headers.get("accept", "").partition(";")[0]
+        if not request.headers.get("user-agent") or not accepted.startswith("application/"):
+            found.append("no User-Agent, or Accept is not application/vnd.github+json")
+        if request.headers.get("x-github-api-version", _VERSION) != _VERSION:
             found.append(f"{request.headers['x-github-api-version']!r} is no known X-GitHub-Api-Version")
-        if request.headers.get("accept", "").partition(";")[0] not in _ACCEPTED:
-            found.append(f"Accept is {request.headers.get('accept')!r}, not application/vnd.github+json")
-        body = _document(request.body)
-        if isinstance(body, str):
-            found.append("the body is no JSON")
-            raise Refused(400, "Problems parsing JSON")
+        body = json.loads(request.body) if request.body else None
         actor = self.identities.of(request.headers)
         if path == "/graphql":
             return Answer(200, graphql.answer(self.world, actor, body, found))
@@ -234,23 +195,9 @@ class GitHubServer:
         if route is None:
             found.append("GitHub has no such path or method, or the server in the tests does not: add a handler")
             raise Refused(404, "Not Found")
-        return self._handled(request.method, path, route, query, body, actor, found)
-
-    def _handled(
-        self,
-        method: str,
-        path: str,
-        route: tuple[str, dict[str, str]],
-        query: Mapping[str, str],
-        body: Any,
-        actor: Actor,
-        found: list[str],
-    ) -> Answer:
-        told = operation(method, route[0])
-        found += told.query_problems(query)
-        wrong = list(told.body_problems(body))
-        found += wrong
-        if wrong:
+        template, parameters = route
+        if wrong := list(request_problems(request.method, template, query, body)):
+            found += wrong
             raise Refused(422, "Invalid request.\n\n" + "\n".join(wrong))
         call = Call(
             world=self.world,
@@ -258,25 +205,13 @@ class GitHubServer:
             actor=actor,
             url=self.url,
             path=path,
-            parameters={name: unquote(value) for name, value in route[1].items()},
+            parameters={name: unquote(value) for name, value in parameters.items()},
             query=query,
             body=body,
         )
-        answer = HANDLERS[method, route[0]](call)
-        answer = Answer(answer.status, told.answer(answer.status, answer.document), answer.headers)
-        if self._check_answers:
-            found += told.answer_problems(answer.status, answer.document)
+        answer = HANDLERS[request.method, template](call)
+        found += answer_problems(request.method, template, answer.status, answer.document)
         return answer
-
-
-def _document(body: bytes) -> Any:
-    """A body as JSON that everybody can read, as text when it is none, None when there is no body."""
-    try:
-        document = json.loads(body.decode("utf-8")) if body else None
-        json.dumps(document, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace")
-    return document
 
 
 def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
@@ -288,9 +223,9 @@ def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
 
 
 @contextmanager
-def github_server(*, identity: Identity = "user", check_answers: bool = False) -> Iterator[GitHubServer]:
+def github_server(*, identity: Identity = "user") -> Iterator[GitHubServer]:
     """A running server. Raises AssertionError at the end when requests were wrong."""
-    server = GitHubServer(identity, check_answers=check_answers)
+    server = GitHubServer(identity)
     try:
         yield server
     except BaseException as error:

@@ -19,18 +19,15 @@ class Node:
     texts: list[str | Node] = field(default_factory=list)
 
     def all(self, tag: str = "", *, name: str = "") -> list[Node]:
-        """Every element below it with this tag and this class."""
         found = [node for node in self._below() if not tag or node.tag == tag]
         return [node for node in found if not name or name in (node.attributes.get("class") or "").split()]
 
     def one(self, tag: str = "", *, name: str = "") -> Node:
-        """The only such element."""
         (node,) = self.all(tag, name=name)
         return node
 
     @property
     def text(self) -> str:
-        """All text below it."""
         return "".join(part if isinstance(part, str) else part.text for part in self.texts)
 
     def _below(self) -> Iterator[Node]:
@@ -69,7 +66,6 @@ class _Reader(HTMLParser):
 
 
 def read_page(page: str) -> Node:
-    """The tree of a page whose elements all end as they should."""
     reader = _Reader()
     reader.feed(page)
     reader.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.reports.json_v1 import render_json
 from tests.github_server import GitHubServer
-from tests.github_server_world import PullRequest, Repository
+from tests.github_server_world import Comment, PullRequest, Repository
 
 BASE = "b" * 40
 FIRST, SECOND, THIRD = "1" * 40, "2" * 40, "3" * 40
@@ -37,7 +37,6 @@ FILES = {"app.py": patch(), "other.py": patch()}
 
 
 def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
-    """A finding of high severity about one line of `ROWS`."""
     ordinary = Finding(
         file=file,
         line_start=line,
@@ -54,7 +53,6 @@ def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
 
 
 def review(*findings: Finding, head: str | None = FIRST, **changes: Any) -> Review:
-    """A whole review of a range that ends at `head`."""
     blocking = any(each.can_block and each.severity.at_least(Severity.HIGH) for each in findings)
     whole = Review(
         review_id="abcdef0123456789",
@@ -72,46 +70,11 @@ def review(*findings: Finding, head: str | None = FIRST, **changes: Any) -> Revi
     return replace(whole, **changes)
 
 
-@dataclass
-class Sleeper:
+class Sleeper(list[float]):
     """Sleeps of no time, kept."""
 
-    seconds: list[float] = field(default_factory=list)
-
     async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-
-
-def publish(
-    server: GitHubServer,
-    reviewed: Review,
-    directory: Path,
-    *,
-    pull_request: str = "octo/demo#1",
-    sleeper: Sleeper | None = None,
-    status: StatusKind | None = None,
-    environment: dict[str, str] | None = None,
-    dry_run: bool = False,
-    app_id: str = "",
-    app_key_file: Path | None = None,
-    **options: Any,
-) -> Publication:
-    """Publish a review, from a report in a file, without waiting."""
-    report = directory / "review.json"
-    report.write_text(render_json(reviewed), encoding="utf-8")
-    request = PublishRequest(
-        repo=directory,
-        pull_request=pull_request,
-        review=str(report),
-        options=PublishOptions(**options),
-        status=status,
-        dry_run=dry_run,
-        app_id=app_id,
-        app_key_file=app_key_file,
-    )
-    variables = {"GITHUB_TOKEN": server.token, "GITHUB_API_URL": server.url, **(environment or {})}
-    patience = Patience(sleep=sleeper or Sleeper())
-    return asyncio.run(publish_github(request, environment=variables, patience=patience))
+        self.append(seconds)
 
 
 @dataclass(frozen=True)
@@ -129,8 +92,29 @@ class Desk:
     def pull(self) -> PullRequest:
         return self.repo.pulls[1]
 
-    def publish(self, reviewed: Review, **options: Any) -> Publication:
-        return publish(self.server, reviewed, self.directory, **options)
+    @property
+    def first(self) -> Comment:
+        return self.pull.review_comments[0]
+
+    def publish(
+        self,
+        reviewed: Review,
+        *,
+        sleeper: Sleeper | None = None,
+        environment: dict[str, str] | None = None,
+        status: StatusKind | None = None,
+        **options: Any,
+    ) -> Publication:
+        """Publish a review, from a report in a file, without waiting; options may be those of the request too."""
+        report = write_report(self.directory / "review.json", reviewed)
+        fields: dict[str, Any] = {"repo": self.directory, "pull_request": "octo/demo#1", "review": str(report)}
+        for name in PublishRequest.__struct_fields__:
+            if name in options:
+                fields[name] = options.pop(name)
+        request = PublishRequest(**fields, options=PublishOptions(**options), status=status)
+        variables = {"GITHUB_TOKEN": self.server.token, "GITHUB_API_URL": self.server.url, **(environment or {})}
+        patience = Patience(sleep=Sleeper() if sleeper is None else sleeper)
+        return asyncio.run(publish_github(request, environment=variables, patience=patience))
 
 
 def write_report(path: Path, reviewed: Review) -> Path:
@@ -140,6 +124,5 @@ def write_report(path: Path, reviewed: Review) -> Path:
 
 
 def event_file(path: Path, **event: Any) -> Path:
-    """An event file of GitHub Actions."""
     path.write_text(json.dumps(event), encoding="utf-8")
     return path

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.forges.comments import Place, answer_body, finding_body
-from codeloupe.forges.marker import Marker, SigningKey, key_of
+from codeloupe.forges.threads import Marker, SigningKey, key_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import (
     AnswerKind,
@@ -25,7 +25,6 @@ MAINTAINER = "maintainer"
 
 
 def pull_request(*threads: Thread, comments: tuple[PostedComment, ...] = (), **changes: Any) -> PullRequest:
-    """An open pull request with two files of forty new lines."""
     whole = PullRequest(
         name=PullRequestName("octo", "demo", 1),
         repository_id=77,
@@ -37,12 +36,13 @@ def pull_request(*threads: Thread, comments: tuple[PostedComment, ...] = (), **c
         comments=comments,
         threads=threads,
         maintainers=frozenset({MAINTAINER}),
+        forge="GitHub",
+        merge_hint="review github.event.pull_request.head.sha",
     )
     return replace(whole, **changes)
 
 
 def thread_about(finding: Finding, *replies: ThreadComment, reviewer: str = "scripted", **changes: Any) -> Thread:
-    """A thread that we began with a finding."""
     place = Place(finding.file, finding.first_line, finding.last_line, takes_edit=True)
     posted = review(finding)
     posted = replace(posted, reviewer=replace(posted.reviewer, type=reviewer))
@@ -54,17 +54,14 @@ def thread_about(finding: Finding, *replies: ThreadComment, reviewer: str = "scr
 
 
 def said(body: str, *, author: str = MAINTAINER, association: str = "MEMBER") -> ThreadComment:
-    """A reply of somebody."""
     return ThreadComment(comment_id=600, body=body, is_ours=False, author=author, association=association)
 
 
 def told(kind: AnswerKind, finding: Finding) -> ThreadComment:
-    """A reply of ours."""
     body = answer_body(kind, key_of(finding), head="9" * 40, why="", marker=MARKER)
     return ThreadComment(comment_id=601, body=body, is_ours=True, author="us")
 
 
 def disliked(thread: Thread, *people: str) -> Thread:
-    """The thread with thumbs down on its first comment."""
     first = replace(thread.comments[0], disliked_by=people)
     return replace(thread, comments=(first, *thread.comments[1:]))

@@ -40,7 +40,6 @@ def open_findings() -> tuple[Finding, ...]:
 
 
 def closed_findings() -> tuple[Finding, ...]:
-    """One of each kind that counts for nothing."""
     baseline = Suppression(
         kind=SuppressionKind.BASELINE, reason="known since spring", owner="the team", expires=date(2030, 1, 2)
     )
@@ -54,12 +53,10 @@ def closed_findings() -> tuple[Finding, ...]:
 
 
 def unplaced_finding(**changes: Any) -> Finding:
-    """A finding whose quote is not in the file."""
     return finding(title="Is nowhere", anchored=False, fingerprint="f-nowhere", **changes)
 
 
 def telling_review(**changes: Any) -> Review:
-    """An incomplete review with findings of every kind."""
     found = (*open_findings(), unplaced_finding(), *closed_findings())
     whole = review(
         *found,
@@ -76,12 +73,10 @@ passed_review = review
 
 
 def empty_review() -> Review:
-    """A review of no change at all."""
     return review(coverage=Coverage(), summary="No changes to review")
 
 
 def incomplete_review(**changes: Any) -> Review:
-    """Nothing found, and not everything looked at."""
     return review(complete=False, exit_code=3, coverage=GAPS, **changes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,34 +96,26 @@ def test_all_findings_are_seen_at_first(browser: Browser, page: Path) -> None:
     assert browser.run("document.querySelector('#shown').textContent") == "5 of 5"
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "left"),
-    [
+def test_a_filter_leaves_only_what_it_names(browser: Browser, page: Path) -> None:
+    everything = opened(browser, page)
+    for kind, value, left in (
         ("severity", "critical", ["Blocks"]),
         ("severity", "low", ["Is a nit"]),
         ("file", "app/api.py", ["Could be better", "Is a nit"]),
         ("file", "app/old.py", ["Is back"]),
         ("expert", "style", ["Is a nit"]),
         ("expert", "security", ["Blocks"]),
-    ],
-)
-def test_a_filter_leaves_only_what_it_names(
-    browser: Browser, page: Path, kind: str, value: str, left: list[str]
-) -> None:
-    everything = opened(browser, page)
-
-    browser.click(f'button[data-kind="{kind}"][data-value="{value}"]')
-    assert browser.run(VISIBLE) == left
-    assert browser.run("document.querySelector('#shown').textContent") == f"{len(left)} of 5"
-    assert browser.run("document.querySelectorAll('[data-group]:not([hidden])').length") == 1
-
-    browser.click("#clear")
-    assert browser.run(VISIBLE) == everything
+    ):
+        browser.click(f'button[data-kind="{kind}"][data-value="{value}"]')
+        assert browser.run(VISIBLE) == left
+        assert browser.run("document.querySelector('#shown').textContent") == f"{len(left)} of 5"
+        assert browser.run("document.querySelectorAll('[data-group]:not([hidden])').length") == 1
+        browser.click("#clear")
+        assert browser.run(VISIBLE) == everything
 
 
 def test_filters_of_one_kind_add_and_of_two_kinds_narrow(browser: Browser, page: Path) -> None:
     opened(browser, page)
-
     browser.click('button[data-value="low"]')
     browser.click('button[data-value="medium"]')
     assert browser.run(VISIBLE) == ["Could be better", "Is a nit"]
@@ -135,7 +128,6 @@ def test_filters_of_one_kind_add_and_of_two_kinds_narrow(browser: Browser, page:
 
 def test_the_slash_searches_in_all_that_a_finding_says(browser: Browser, page: Path) -> None:
     opened(browser, page)
-
     browser.press("/")
     browser.type("KNOWN since")
     assert browser.run(VISIBLE) == ["Is accepted"]
@@ -145,7 +137,6 @@ def test_the_slash_searches_in_all_that_a_finding_says(browser: Browser, page: P
 
 def test_keys_go_from_finding_to_finding(browser: Browser, page: Path) -> None:
     first, second, *_ = opened(browser, page)
-
     browser.press("j")
     assert browser.run(CURRENT) == first
     browser.press("j")
@@ -159,7 +150,6 @@ def test_keys_go_from_finding_to_finding(browser: Browser, page: Path) -> None:
 
 def test_keys_skip_what_the_filter_hides(browser: Browser, page: Path) -> None:
     opened(browser, page)
-
     browser.press("4")
     browser.press("j")
     assert browser.run(CURRENT) == "Is a nit"
@@ -169,7 +159,6 @@ def test_keys_skip_what_the_filter_hides(browser: Browser, page: Path) -> None:
 
 def test_the_question_mark_shows_the_keys(browser: Browser, page: Path) -> None:
     opened(browser, page)
-
     browser.press("?")
     assert browser.run("document.querySelector('#keys').open")
     browser.press("j")
@@ -193,26 +182,18 @@ def test_the_page_is_dark_or_light_as_the_reader_wishes_and_remembers_a_change(b
     assert browser.run(BACKGROUND) == dark
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_all_text_can_be_read_in_both_themes(browser: Browser, page: Path, dark: bool, phone: bool) -> None:
-    opened(browser, page, dark=dark, phone=phone)
-
-    contrast, where = browser.run(CONTRAST)
-    assert contrast >= 4.5, where
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_page_is_a_picture_with_more_than_its_background(browser: Browser, page: Path, dark: bool) -> None:
-    opened(browser, page, dark=dark)
-
-    assert len(browser.picture()) > 20_000
+def test_all_text_can_be_read_in_both_themes(browser: Browser, page: Path) -> None:
+    for dark, phone in itertools.product((False, True), repeat=2):
+        opened(browser, page, dark=dark, phone=phone)
+        contrast, where = browser.run(CONTRAST)
+        assert contrast >= 4.5, (dark, phone, where)
+        # It is a picture with more than its background.
+        assert len(browser.picture()) > 20_000
 
 
 def test_a_phone_shows_the_page_without_scrolling_sideways(browser: Browser, page: Path) -> None:
     page.write_text(render_html(hostile_review()), encoding="utf-8")
     opened(browser, page, phone=True)
-
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     assert browser.run("document.querySelector('#filters').offsetParent") is None
     browser.click("#open-filters")
@@ -221,7 +202,6 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(browser: Browser, pag
 
 def test_a_phone_filters_too(browser: Browser, page: Path) -> None:
     opened(browser, page, phone=True)
-
     browser.click("#open-filters")
     browser.click('button[data-value="critical"]')
     assert browser.run(VISIBLE) == ["Blocks"]
@@ -254,22 +234,17 @@ def test_a_page_full_of_attacks_works_as_any_other(browser: Browser, page: Path)
     assert browser.run("document.body.dataset.owned") is None
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
+def test_even_code_on_the_page_could_not(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+    for attempt in (
         "await fetch('https://evil.test/');",
         "const one = new Image(); one.src = 'https://evil.test/x.png'; await one.decode();",
         "document.body.innerHTML = '<p>';",
         "document.body.setAttribute('onclick', 'window.owned = 1');",
         "eval('1');",
-    ],
-    ids=["request", "image", "markup", "handler", "eval"],
-)
-def test_even_code_on_the_page_could_not(browser: Browser, page: Path, attempt: str) -> None:
-    opened(browser, page)
-
-    tried = f"(async () => {{ try {{ {attempt} return 'done'; }} catch {{ return 'refused'; }} }})()"
-    assert browser.run(tried) == "refused"
+    ):
+        tried = f"(async () => {{ try {{ {attempt} return 'done'; }} catch {{ return 'refused'; }} }})()"
+        assert browser.run(tried) == "refused", attempt
     # The browser tells on its console what it refused.
     browser.run(A_MOMENT_LATER)
     assert all("Content Security Policy" in line or "Trusted" in line for line in browser.console)
@@ -323,13 +298,7 @@ def test_a_range_is_named_once() -> None:
 @pytest.mark.defect("U6")
 def test_many_findings_are_folded_by_file_and_every_way_to_one_opens_it(browser: Browser, tmp_path: Path) -> None:
     found = tuple(
-        finding(
-            file=f"src/part{n % 12}.py",
-            line_start=n + 1,
-            line_end=n + 1,
-            title=f"Case-{n}-end",
-            fingerprint=f"{n:032x}",
-        )
+        finding(file=f"src/part{n % 12}.py", line_start=n + 1, title=f"Case-{n}-end", fingerprint=f"{n:032x}")
         for n in range(360)
     )
     path = tmp_path / "many.html"

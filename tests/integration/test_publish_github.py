@@ -183,7 +183,7 @@ def test_runs_at_once_leave_everything_there_once(server: GitHubServer, pull: Pu
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(publish, server, tmp_path, "--pr", "octo/demo#1", "--review", "r.json") for _ in range(3)]
         assert [run.result().exit_code for run in runs] == [0, 0, 0]
-    assert {thread.original.line for thread in pull.threads} == {4, 9}
+    assert {thread.line for thread in pull.threads} == {4, 9}
     assert len(pull.threads) == 2
     assert len(pull.issue_comments) == 1
     assert "codeloupe: FAIL" in pull.issue_comments[0].body

@@ -30,32 +30,10 @@ from codeloupe.model.review import (
 from codeloupe.reports import Layout, ShownDiff, render
 from codeloupe.reports.sweep import render_sweep_json, render_sweep_markdown, render_sweep_text, render_sweep_xml
 from codeloupe.reports.text import svg
-from codeloupe.system.untrusted import (
-    code_span,
-    command,
-    json_document,
-    log_line,
-    markdown_cell,
-    markdown_code,
-    markdown_line,
-    markdown_prose,
-    plain_code,
-    plain_line,
-    plain_text,
-    terminal,
-)
+from codeloupe.system import untrusted
+from tests import report_documents as documents
 from tests.kept import broken_by_kept_inputs
 from tests.markdown_page import code, kinds, shown_text, tokens
-from tests.report_documents import (
-    CHECKS,
-    check_github,
-    check_json,
-    check_markdown,
-    check_no_commands,
-    check_plain,
-    check_text,
-    check_xml,
-)
 from tests.telling_reviews import HOSTILE, hostile_review
 from tests.unit.commits.sweep_samples import commit, reviewed, sweep
 
@@ -63,46 +41,11 @@ TEXT = st.text(st.characters(exclude_categories=()), max_size=30) | st.sampled_f
     ["", " ", "\n", HOSTILE, "`", "```\nx\n```", "a/b.py", "../x", "/", "<b>", "]]>", "::", "-->"]
 )
 PIECES = (
-    *(
-        "<img src=x onerror=1>",
-        "</script>",
-        "<!--",
-        "-->",
-        "]]>",
-        "&lt;",
-        '" onload="x',
-        "![a](http://x.test)",
-        "[a][b]",
-    ),
-    *(
-        "[a]: http://x.test",
-        "<http://x>",
-        "@team",
-        "#12",
-        "GH-1",
-        "\n# x",
-        "\n---\n",
-        "```",
-        "~~~",
-        "``",
-        "`",
-        "\n    x",
-    ),
-    *(
-        "\n\t",
-        "|",
-        "::error::",
-        "\n::",
-        "##[",
-        "##vso[",
-        "%0A",
-        "\n/close",
-        "\x1b[31m",
-        "\x1b]8;;x\x07",
-        "\x9b",
-        "\n- ",
-    ),
-    *("\n> ", "**", "__", "$x$", "\\", "\\`", "[^1]: x", "<details>", "://", "www.x.test", "\u2028", "\u202e", " "),
+    *("<img src=x onerror=1>", "</script>", "<!--", "-->", "]]>", "&lt;", '" onload="x'),
+    *("![a](http://x.test)", "[a][b]", "[a]: http://x.test", "<http://x>", "@team", "#12", "GH-1"),
+    *("\n# x", "\n---\n", "```", "~~~", "``", "`", "\n    x", "\n\t", "|", "::error::", "\n::", "##["),
+    *("##vso[", "%0A", "\n/close", "\x1b[31m", "\x1b]8;;x\x07", "\x9b", "\n- ", "\n> ", "**", "__"),
+    *("$x$", "\\", "\\`", "[^1]: x", "<details>", "://", "www.x.test", "\u2028", "\u202e", " "),
 )
 LINE = st.integers(-1, 60) | st.sampled_from([2**31, 2**63])
 SUPPRESSIONS = st.builds(
@@ -110,38 +53,25 @@ SUPPRESSIONS = st.builds(
 )
 FINDINGS = st.builds(
     Finding,
-    file=TEXT,
-    line_start=LINE,
-    line_end=LINE,
+    **dict.fromkeys(("file", "category", "title", "body", "evidence", "reviewer", "fingerprint", "verification"), TEXT),
+    **dict.fromkeys(("rule", "suggestion", "expert", "commit_sha"), st.none() | TEXT),
+    **dict.fromkeys(("line_start", "line_end"), LINE),
+    **dict.fromkeys(("anchored", "outside_change"), st.booleans()),
     severity=st.sampled_from(Severity),
-    category=TEXT,
-    title=TEXT,
-    body=TEXT,
-    evidence=TEXT,
-    reviewer=TEXT,
-    rule=st.none() | TEXT,
-    suggestion=st.none() | TEXT,
     confidence=st.none() | st.floats(),
-    expert=st.none() | TEXT,
-    commit_sha=st.none() | TEXT,
-    fingerprint=TEXT,
-    anchored=st.booleans(),
-    outside_change=st.booleans(),
     status=st.sampled_from(FindingStatus),
     agreement=st.integers(-1, 9),
     seen_by=st.lists(TEXT, max_size=2).map(tuple),
-    verification=TEXT,
     suppression=st.none() | SUPPRESSIONS,
 )
+FAILED = st.builds(FailedUnit, TEXT, st.lists(TEXT, max_size=2).map(tuple), TEXT)
 COVERAGES = st.builds(
     Coverage,
     files_total=st.integers(0, 9),
     files_reviewed=st.integers(0, 9),
     skipped=st.lists(st.builds(SkippedFile, TEXT, st.sampled_from(SkipReason), TEXT), max_size=2).map(tuple),
     units_total=st.integers(0, 9),
-    units_failed=st.lists(st.builds(FailedUnit, TEXT, st.lists(TEXT, max_size=2).map(tuple), TEXT), max_size=2).map(
-        tuple
-    ),
+    units_failed=st.lists(FAILED, max_size=2).map(tuple),
 )
 REVIEWS = st.builds(
     Review,
@@ -161,18 +91,13 @@ REVIEWS = st.builds(
 )
 
 
-def rendered(name: str, whole: Review) -> str:
-    text = render(whole, name, Layout())
-    text.encode("utf-8")
-    return text
-
-
 @given(whole=REVIEWS)
 def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
-    for name, check in CHECKS.items():
-        text = rendered(name, whole)
+    for name, check in documents.CHECKS.items():
+        text = render(whole, name, Layout())
+        text.encode("utf-8")
         check(text)
-        assert rendered(name, whole) == text
+        assert render(whole, name, Layout()) == text
 
 
 def sweep_documents(whole: Review, layout: Layout) -> list[tuple[Callable[[str], object], Callable[[], str]]]:
@@ -183,10 +108,10 @@ def sweep_documents(whole: Review, layout: Layout) -> list[tuple[Callable[[str],
     made = reviewed(1, *whole.findings, commit=strange, review=whole, failure=whole.summary, experts=(subject,))
     swept = sweep(made, description=author, reviewer=whole.reviewer)
     return [
-        (check_xml, partial(render_sweep_xml, swept)),
-        (check_json, partial(render_sweep_json, swept)),
-        (check_markdown, partial(render_sweep_markdown, swept)),
-        (check_text, partial(render_sweep_text, swept, layout)),
+        (documents.check_xml, partial(render_sweep_xml, swept)),
+        (documents.check_json, partial(render_sweep_json, swept)),
+        (documents.check_markdown, partial(render_sweep_markdown, swept)),
+        (documents.check_text, partial(render_sweep_text, swept, layout)),
     ]
 
 
@@ -207,9 +132,9 @@ def test_every_title_is_in_the_text_however_it_is_wrapped_and_what_is_incomplete
 ) -> None:
     text = render(whole, "text", Layout(width=width))
     for each in whole.findings:
-        assert "".join(terminal(each.title).split()) in "".join(text.split())
+        assert "".join(untrusted.terminal(each.title).split()) in "".join(text.split())
     assert whole.complete or "\nPASS ✔" not in text
-    check_text(render(whole, "text", Layout(width=width // 8, color=True, verbose=True)))
+    documents.check_text(render(whole, "text", Layout(width=width // 8, color=True, verbose=True)))
     assert render(whole, "text", Layout(width=60, ascii_only=True, verbose=True)).isascii()
 
 
@@ -250,13 +175,13 @@ def check_kept_review(data: bytes) -> None:
     paths = {each.file for each in whole.findings}
     diff = ShownDiff({path: FileChange(path, path, FileStatus.MODIFIED, hunks=(hunk,)) for path in paths})
     layout = Layout(width=20 + len(data) % 100, color=len(data) % 2 == 1, ascii_only=len(data) % 3 == 1, diff=diff)
-    documents: list[tuple[Callable[[str], object], Callable[[], str]]] = [
-        *((check, partial(render, whole, name, layout)) for name, check in CHECKS.items()),
-        (check_xml, partial(svg, whole, title=whole.summary)),
+    made: list[tuple[Callable[[str], object], Callable[[], str]]] = [
+        *((check, partial(render, whole, name, layout)) for name, check in documents.CHECKS.items()),
+        (documents.check_xml, partial(svg, whole, title=whole.summary)),
         *sweep_documents(whole, layout),
     ]
     # The first byte of an input chose the format it was found with; some others come along.
-    for check, make in documents[(data[0] if data else 0) % 4 :: 4]:
+    for check, make in made[(data[0] if data else 0) % 4 :: 4]:
         text = make()
         text.encode("utf-8")
         check(text)
@@ -268,32 +193,32 @@ def test_every_kept_text_is_a_text_and_nothing_else_in_every_format() -> None:
 
 def check_sanitisers(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
-    line = terminal(text)
+    line = untrusted.terminal(text)
     assert "\n" not in line
-    assert terminal(line) == line
-    check_plain(line)
-    check_plain(terminal(text, keep_newlines=True))
-    check_no_commands(log_line(text))
-    document = json_document(json.dumps({"x": text}, ensure_ascii=False))
+    assert untrusted.terminal(line) == line
+    documents.check_plain(line)
+    documents.check_plain(untrusted.terminal(text, keep_newlines=True))
+    documents.check_no_commands(untrusted.log_line(text))
+    document = untrusted.json_document(json.dumps({"x": text}, ensure_ascii=False))
     assert json.loads(document) == json.loads(json.dumps({"x": text}))
-    check_plain(document)
+    documents.check_plain(document)
     longest = 20_000
-    check_github(command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
-    for plain in (plain_line, plain_text, plain_code):
-        check_plain(plain(text, longest=longest))
-    prose = markdown_prose(text, longest=longest)
+    documents.check_github(untrusted.command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
+    for plain in (untrusted.plain_line, untrusted.plain_text, untrusted.plain_code):
+        documents.check_plain(plain(text, longest=longest))
+    prose = untrusted.markdown_prose(text, longest=longest)
     assert not kinds(prose) & {"heading_open", "table_open", "s_open"}
-    check_markdown(f"before\n\n{prose}\n\nafter\n")
-    one = markdown_line(text, longest=longest)
+    documents.check_markdown(f"before\n\n{prose}\n\nafter\n")
+    one = untrusted.markdown_line(text, longest=longest)
     assert "\n" not in one
-    check_markdown(f"- **x** {one}\n")
-    table = f"| a | b |\n|---|---|\n| {markdown_cell(text, longest=longest)} | END |\n"
-    check_markdown(table)
+    documents.check_markdown(f"- **x** {one}\n")
+    table = f"| a | b |\n|---|---|\n| {untrusted.markdown_cell(text, longest=longest)} | END |\n"
+    documents.check_markdown(table)
     assert "END" in shown_text(table)
-    block = f"{markdown_code(text)}\n\nEND\n"
-    check_markdown(block)
+    block = f"{untrusted.markdown_code(text)}\n\nEND\n"
+    documents.check_markdown(block)
     assert shown_text(block) == "END"
-    span = code_span(text)
+    span = untrusted.code_span(text)
     assert not span or len(code(f"x {span} y")) == 1
 
 

@@ -14,6 +14,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.git.command import Place, git
 from codeloupe.git.repository import private_directory
 from codeloupe.model.scope import DefaultScope
+from codeloupe.reports import Layout
 from codeloupe.reports.text import render_text, svg
 from codeloupe.runtime import review
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 0 if reviewed.complete else reviewed.exit_code
         if arguments.svg is not None:
             return exit_code, lambda _output: svg(reviewed, title="codeloupe demo")
-        return exit_code, lambda _output: render_text(reviewed, **options.look_of(arguments.color)) + _NEXT
+        return exit_code, lambda _output: render_text(reviewed, Layout(**options.look_of(arguments.color))) + _NEXT
 
     return deliver((Output("text", arguments.svg),), make, quiet=True)
 

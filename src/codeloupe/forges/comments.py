@@ -5,43 +5,28 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.forges.marker import Mark, Marker, MarkKind, key_of, word_of
+from codeloupe.forges.threads import Mark, Marker, MarkKind, key_of, word_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
 from codeloupe.model.review import FailedUnit, Review, ReviewError
-from codeloupe.reports.markdown import (
-    SEVERITY_SIGNS,
-    TABLE_HEAD,
-    Room,
-    finding_block,
-    finding_row,
-    fix_block,
-    labelled,
-    not_reviewed,
-    origin_line,
-    section,
-    summary_block,
-    title_line,
-)
+from codeloupe.reports import markdown
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
-# GitHub counts characters. It cuts a status at 140, and refuses a longer one.
+# What GitHub takes, in characters; no other forge takes less.
 LONGEST_BODY = 65_536
-LONGEST_STATUS = 140
-_CUT = "\n\n… cut here: GitHub takes no more than 65,536 characters; the saved review has the rest."
-_LONGEST_NOTE = 600
+_CUT = "\n\n… cut here: a comment has no more than 65,536 characters; the saved review has the rest."
 _HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or react with 👎.</sub>"
 # Together with the head the sections stay below what a comment may hold.
-_LISTS = Room(items=20, size_bytes=4_000)
-_SAVED = "the saved review"
+_LISTS = (20, 4_000)
 _HUNK = regex(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 _ANSWERS = {
     AnswerKind.GONE: "No longer found",
@@ -58,8 +43,8 @@ _OPINIONS = {
 class Place(Struct, frozen=True):
     """Lines `first` to `last` of a file.
 
-    `takes_edit` tells that these are all lines of the finding, and that no deleted line is between them: GitHub shows
-    an edit there, and then refuses to apply it.
+    `takes_edit`: these are all lines of the finding, and no deleted line is between them, where an edit is shown and
+    then cannot be applied.
     """
 
     path: str
@@ -79,8 +64,9 @@ class Hunk(Struct, frozen=True):
 class DiffPlaces:
     """The lines that the diff of a pull request shows on its new side."""
 
-    def __init__(self, files: Sequence[ChangedFile]) -> None:
+    def __init__(self, files: Sequence[ChangedFile], *, forge: str) -> None:
         self._hunks = {file.path: None if file.patch is None else hunks_of(file.patch) for file in files}
+        self._forge = forge
 
     def __contains__(self, path: object) -> bool:
         return path in self._hunks
@@ -93,7 +79,7 @@ class DiffPlaces:
             return "its file is not in the pull request's diff"
         hunks = self._hunks[finding.file]
         if hunks is None:
-            return "GitHub shows no diff of its file"
+            return f"{self._forge} shows no diff of its file"
         last_line = max(finding.last_line, finding.first_line)
         at = bisect_left(hunks, finding.first_line, key=lambda hunk: hunk.last)
         if at == len(hunks) or hunks[at].first > last_line:
@@ -137,10 +123,8 @@ def _redacted(finding: Finding) -> Finding:
     names = ("title", "body", "evidence", "suggestion", "replacement", "verification")
     # More than any page shows of a text, and more than an edit may have.
     texts = {name: redact(text[:50_000]) for name in names if (text := getattr(finding, name)) is not None}
-    if finding.suppression is not None:
-        reason = _line(finding.suppression.reason)
-        return replace(finding, **texts, suppression=replace(finding.suppression, reason=reason))
-    return replace(finding, **texts)
+    by = finding.suppression and replace(finding.suppression, reason=_line(finding.suppression.reason))
+    return replace(finding, **texts, suppression=by)
 
 
 def _redacted_review(review: Review) -> Review:
@@ -150,7 +134,6 @@ def _redacted_review(review: Review) -> Review:
         review,
         scope=replace(review.scope, description=_line(review.scope.description)),
         reviewer=replace(review.reviewer, why=_line(review.reviewer.why)),
-        summary=_line(review.summary),
         errors=tuple(ReviewError(error.kind, _line(error.message)) for error in review.errors),
         coverage=replace(
             review.coverage,
@@ -167,20 +150,20 @@ def _line(text: str) -> str:
 def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker) -> str:
     """A finding as a comment on its lines, without secrets, with its fix as an edit where it is one."""
     finding = _redacted(found)
-    severity = finding.severity
+    severity, sign = finding.severity, markdown.SEVERITY_SIGNS[finding.severity]
     fix = fix_of(finding)
-    advice = fix_block(finding)
+    advice = markdown.fix_block(finding)
     if (edit := fix.edit) and place.takes_edit and (edit.line_start, edit.line_end) == (place.first, place.last):
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", edit.text)), default=0))
-        words = labelled("Fix", fenced(fix.words))
+        words = markdown.labelled("Fix", fenced(fix.words))
         advice = "\n\n".join(filter(None, (words, f"{fence}suggestion\n{edit.text}\n{fence}")))
     parts = [
         marker.line(Mark(MarkKind.FINDING, key_of(found), word_of(review.reviewer.type))),
-        f"{SEVERITY_SIGNS[severity]} **{severity.label} P{severity.priority}** · {title_line(finding)}",
+        f"{sign} **{severity.label} P{severity.priority}** · {markdown.title_line(finding)}",
         markdown_prose(finding.body, longest=6_000),
         advice,
-        labelled("Verification", finding.verification.strip(": \n")),
-        origin_line(finding),
+        markdown.labelled("Verification", finding.verification.strip(": \n")),
+        markdown.origin_line(finding),
         _HOW_TO_DISMISS,
     ]
     return fitted_body("\n\n".join(filter(None, parts)))
@@ -188,7 +171,7 @@ def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker
 
 def answer_body(kind: AnswerKind, key: str, *, head: str, why: str, marker: Marker) -> str:
     """What is said in a thread of ours; `why` is plain text."""
-    reason = f": {markdown_line(redact(why), longest=_LONGEST_NOTE)}" if why else "."
+    reason = f": {_note(redact(why))}" if why else "."
     return f"{marker.line(Mark(MarkKind(kind.value), key))}\n{_ANSWERS[kind]} at {code_span(head[:12])}{reason}"
 
 
@@ -202,7 +185,7 @@ def review_body(opinion: Opinion, comments: int, *, head: str, marker: Marker) -
 
 
 def fitted_body(body: str) -> str:
-    """The body, cut to what GitHub takes, with words about it."""
+    """The body, cut to what a comment may have, with words about it."""
     if len(body) <= LONGEST_BODY:
         return body
     kept = body[: LONGEST_BODY - len(_CUT) - 10]
@@ -215,78 +198,48 @@ def fitted_body(body: str) -> str:
 def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marker) -> str:
     """The whole comment: verdict, coverage, cost, findings, what has no comment, what could not be reviewed."""
     review, head = _redacted_review(plan.review), plan.pull_request.head
-    table, blocks = Room(items=100, size_bytes=16_000), Room(items=50, size_bytes=20_000)
-    items = (*plan.without_comment, *refused)
+    listed = partial(markdown.section, between="\n", whole="the saved review")
+    opened, items = standing_so(review.findings, Standing.OPEN), (*plan.without_comment, *refused)
     summary = f"<details><summary>{counted(len(items), 'finding', 'findings')}</summary>"
-    without = section(
-        f"## Without a comment of their own\n\n{summary}\n\n",
-        items,
-        _without_comment,
-        room=blocks,
-        between="\n\n",
-        whole=_SAVED,
-    )
+    own = f"## Without a comment of their own\n\n{summary}\n\n"
+    without = listed(own, items, _without_comment, (50, 20_000), between="\n\n")
     parts = [
-        summary_block(review),
+        markdown.summary_block(review),
         f"Commit: {code_span(head)}",
-        section(
-            TABLE_HEAD,
-            standing_so(review.findings, Standing.OPEN),
-            lambda finding: finding_row(_redacted(finding)),
-            room=table,
-            whole=_SAVED,
-        ),
+        listed(markdown.TABLE_HEAD, opened, lambda finding: markdown.finding_row(_redacted(finding)), (100, 16_000)),
         f"{without}\n\n</details>" if items else "",
-        section(
-            "## Dismissed on this pull request\n\n",
-            plan.dismissed,
-            _dismissed,
-            room=Room(items=30, size_bytes=5_000),
-            whole=_SAVED,
-        ),
-        section(
-            "## Notes\n\n",
-            plan.notes,
-            lambda note: f"- {markdown_line(note, longest=_LONGEST_NOTE)}",
-            room=Room(items=15, size_bytes=4_000),
-            whole=_SAVED,
-        ),
-        not_reviewed(review, _LISTS),
+        listed("## Dismissed on this pull request\n\n", plan.dismissed, _dismissed, (30, 5_000)),
+        listed("## Notes\n\n", plan.notes, lambda note: f"- {_note(note)}", (15, 4_000)),
+        markdown.not_reviewed(review, _LISTS),
     ]
     text = "\n\n".join(filter(None, parts))
     return fitted_body(f"{marker.line(Mark(MarkKind.SUMMARY, head))}\n{text}\n")
 
 
+def _note(text: str) -> str:
+    return markdown_line(text, longest=600)
+
+
 def _without_comment(item: WithoutComment) -> str:
-    reason = markdown_line(item.reason, longest=_LONGEST_NOTE)
-    return f"{finding_block(_redacted(item.finding))}\n\nNo comment: {reason}."
+    return f"{markdown.finding_block(_redacted(item.finding))}\n\nNo comment: {_note(item.reason)}."
 
 
 def _dismissed(item: DismissedFinding) -> str:
-    place = code_span(place_in_words(item.finding)[:300])
-    reason = markdown_line(redact(item.reason), longest=_LONGEST_NOTE)
+    place, reason = code_span(place_in_words(item.finding)[:300]), _note(redact(item.reason))
     by = f"by {code_span(item.who)}{f': {reason}' if reason else ''}"
-    return f"- {title_line(_redacted(item.finding))} — {place} — {by}"
+    return f"- {markdown.title_line(_redacted(item.finding))} — {place} — {by}"
 
 
-def check_title(review: Review) -> str:
-    """The verdict in one line of plain text."""
-    return _verdict(review, 200)
+def verdict_line(review: Review, longest: int) -> str:
+    """The verdict in one line of plain text, of so many characters at most."""
+    outcome = outcome_of(review)
+    shown = terminal(redact(f"{outcome.word}: {outcome.why}"))
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def check_summary(review: Review) -> str:
     """Verdict, coverage and cost, and what could not be reviewed, as Markdown."""
     clean = _redacted_review(review)
-    parts = [summary_block(clean), not_reviewed(clean, _LISTS)]
-    return "\n\n".join(filter(None, parts))[: LONGEST_BODY - 1]
-
-
-def status_description(review: Review) -> str:
-    """The verdict in the few characters of a commit status."""
-    return _verdict(review, LONGEST_STATUS)
-
-
-def _verdict(review: Review, longest: int) -> str:
-    outcome = outcome_of(review)
-    shown = terminal(redact(f"{outcome.word}: {outcome.why}"))
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    return "\n\n".join(filter(None, (markdown.summary_block(clean), markdown.not_reviewed(clean, _LISTS))))[
+        : LONGEST_BODY - 1
+    ]

@@ -16,15 +16,14 @@ from typing import Protocol
 from msgspec import Struct
 
 from codeloupe.errors import ForgeError, ForgeUncertain
-from codeloupe.forges.marker import Marker, SigningKey
+from codeloupe.forges.threads import Marker, SigningKey
 from codeloupe.model.publication import (
-    Conclusion,
     InlineComment,
     Opinion,
+    Plan,
     PostedComment,
     PullRequest,
     StandingOpinion,
-    StatusKind,
     Thread,
 )
 from codeloupe.reports.wording import duration
@@ -35,7 +34,7 @@ MOST_LIMITED = 6
 _MOST_ATTEMPTS = 3
 # Forges ask for a second between requests that make something; a few at once do no harm.
 _AT_ONCE = 10
-_AGAIN = "run it again; what was posted is known then and not posted twice"
+AGAIN = "run it again; what was posted is known then and not posted twice"
 
 
 class Patience(Struct):
@@ -50,7 +49,7 @@ class Patience(Struct):
         """Wait as a forge asks. Raises ForgeError when that is too long, or too often."""
         if times >= MOST_LIMITED or self.waited_seconds + seconds > self.most_seconds:
             raise ForgeError(
-                f"{whose}'s rate limit is reached; it asks to wait {duration(seconds)} more", status=status, hint=_AGAIN
+                f"{whose}'s rate limit is reached; it asks to wait {duration(seconds)} more", status=status, hint=AGAIN
             )
         await self.pause(seconds)
 
@@ -92,23 +91,13 @@ class Sending(Struct):
                 if await is_done():
                     return
                 if attempt == _MOST_ATTEMPTS:
-                    raise ForgeError(f"{cut.message}, {attempt} times", status=cut.status, hint=_AGAIN) from cut
-
-
-class Status(Struct, frozen=True, kw_only=True):
-    """The outcome as it is shown beside the commit. `passed` decides where a forge knows no neutral conclusion."""
-
-    kind: StatusKind
-    head: str
-    conclusion: Conclusion
-    passed: bool
-    title: str
-    summary: str
-    description: str
+                    raise ForgeError(f"{cut.message}, {attempt} times", status=cut.status, hint=AGAIN) from cut
 
 
 class Forge(Protocol):
-    """One pull request on a forge."""
+    """One pull request on a forge. `forge` is its name, for messages."""
+
+    forge: str
 
     async def read(self, key: SigningKey) -> PullRequest:
         """All that a plan needs."""
@@ -152,5 +141,5 @@ class Forge(Protocol):
     async def delete_comment(self, comment_id: int) -> None:
         """Delete a comment of ours on the whole; one that is gone already is no error."""
 
-    async def set_status(self, status: Status, sending: Sending) -> None:
-        """Show the outcome beside the commit, once for each commit and outcome."""
+    async def set_status(self, plan: Plan, sending: Sending) -> None:
+        """Show the outcome beside the commit, as the plan's options say, once for each commit and outcome."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
-from codeloupe.forges.marker import Marker, key_of, word_of
-from codeloupe.forges.threads import OwnThread, own_threads
+from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.publication import (
@@ -28,6 +27,8 @@ from codeloupe.model.publication import (
 )
 from codeloupe.model.review import FailedUnit, Review, Verdict, unsettled_claims
 from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
+
+_CanTell = Callable[[OwnThread], bool]
 
 
 class _Subject(Struct, frozen=True):
@@ -50,17 +51,8 @@ class _Subject(Struct, frozen=True):
         return newest.is_said_closed or (regressed and newest.last_word is None)
 
 
-class _Seen(Struct, frozen=True):
-    """What a review saw of a pull request. `why_not` says why it can tell of nothing, or is empty."""
-
-    why_not: str
-    unseen_files: frozenset[str]
-    reviewers: frozenset[str]
-
-    def can_tell(self, own: OwnThread) -> bool:
-        """Whether the finding of a thread would have been found again, had it still been there."""
-        same_eyes = _names(own.reviewer) <= self.reviewers
-        return not self.why_not and own.thread.path not in self.unseen_files and same_eyes
+def _order(finding: Finding) -> tuple[int, bool, str, int, str]:
+    return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
 
 
 def _names(reviewer: str) -> frozenset[str]:
@@ -70,7 +62,7 @@ def _names(reviewer: str) -> frozenset[str]:
 def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> Plan:
     """What is to be posted, answered and changed. Raises as `check_current`."""
     check_current(review, pull_request)
-    places = DiffPlaces(pull_request.files)
+    places = DiffPlaces(pull_request.files, forge=pull_request.forge)
     threads = own_threads(pull_request.threads, marker, maintainers=pull_request.maintainers)
     # A thread on a finding that is hidden by its severity is not about something that is gone.
     pairs = _matched(threads, (*review.findings, *review.hidden), places)
@@ -78,44 +70,31 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     for at, finding in enumerate(review.findings):
         said = [own.dismissed for own in pairs[at] if own.dismissed is not None]
         if said and finding.is_open:
-            dismissed[at] = DismissedFinding(finding, said[-1].who, said[-1].reason)
+            dismissed[at] = DismissedFinding(finding, *said[-1])
     judged = _judged_without(review, dismissed)
-    seen = _seen(judged, pull_request)
+    why_not, can_tell = _seen(judged, pull_request)
     # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
     if _is_one_of_many(judged, pull_request) or 2 * judged.coverage.files_total < pull_request.changed_files:
         judged = _judged_as_a_part(judged)
-    every = (*judged.findings, *judged.hidden)
     subjects = [
         _Subject(one, about, at < len(judged.findings))
-        for at, (one, about) in enumerate(zip(every, pairs, strict=True))
+        for at, (one, about) in enumerate(zip((*judged.findings, *judged.hidden), pairs, strict=True))
     ]
-    shown = sorted((each for each in subjects if each.is_shown and each.finding.is_open), key=_worst_first)
-    open_threads = sum(
-        each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
-        for each in subjects
-    )
-    comments, without = _new_comments(
-        [each.finding for each in shown if not each.threads],
-        judged,
-        places=places,
-        limit=options.max_comments,
-        already=open_threads,
-        marker=marker,
-    )
     about = {own.thread.thread_id: each for each in subjects for own in each.threads}
+    # They stay open, since nobody knows of their findings.
     left = [
         own
         for own in threads
         if own.thread.thread_id not in about
-        and not own.thread.is_resolved
-        and own.dismissed is None
-        and not own.is_said_closed
-        and not seen.can_tell(own)
+        and not (own.thread.is_resolved or own.dismissed is not None or own.is_said_closed or can_tell(own))
     ]
+    shown = [each for each in subjects if each.is_shown and each.finding.is_open]
+    shown.sort(key=lambda each: _order(each.finding))
+    comments, without = _new_comments(shown, subjects, judged, places=places, limit=options.max_comments, marker=marker)
     conclusion = Conclusion.SUCCESS if judged.complete else Conclusion.NEUTRAL
     if judged.exit_code == 1:
         conclusion = Conclusion.FAILURE
-    is_whole = not seen.why_not and not left
+    is_whole = not why_not and not left
     # An approval holds as long as it passes, a request until all does; of what was not seen nothing is known.
     wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
     is_known = is_whole or conclusion is not Conclusion.SUCCESS
@@ -126,12 +105,12 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         conclusion=conclusion,
         opinion=_opinion(conclusion, pull_request, options, is_whole=is_whole),
         comments=comments,
-        answers=tuple(_answers(threads, about, seen=seen, head=pull_request.head, marker=marker, options=options)),
+        answers=tuple(_answers(threads, about, can_tell, pull_request.head, marker=marker, options=options)),
         withdrawn=tuple(each for each in pull_request.opinions if each.opinion is wrong and is_known),
         known=tuple(each.finding for each in shown if each.threads),
         without_comment=without,
         dismissed=tuple(dismissed.values()),
-        notes=tuple(_notes(pull_request, marker, left=left, seen=seen)),
+        notes=tuple(_notes(pull_request, marker, left=left, why_not=why_not)),
     )
 
 
@@ -140,22 +119,17 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
 
     UsageError for a review of no commit, HeadMoved for one of another commit, ForgeError for a closed pull request.
     """
-    reviewed, name = review.scope.head, pull_request.name
+    reviewed, name, head = review.scope.head, pull_request.name, pull_request.head
     if reviewed is None:
         raise UsageError(
             "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request",
             hint="review the commits, such as codeloupe review origin/main...HEAD",
         )
-    if reviewed != pull_request.head:
-        hint = "review the newest commit; a run for it may be under way"
-        if reviewed == pull_request.merge_commit:
-            hint = (
-                "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
-                " actions/checkout the ref github.event.pull_request.head.sha"
-            )
-        raise HeadMoved(
-            f"{name} is at {pull_request.head[:12]}, the review is for {reviewed[:12]}; nothing was posted", hint=hint
-        )
+    if reviewed != head:
+        is_merge = reviewed == pull_request.merge_commit
+        hint = pull_request.merge_hint if is_merge else "review the newest commit; a run for it may be under way"
+        at = f"{name} is at {head[:12]}, the review is for {reviewed[:12]}"
+        raise HeadMoved(f"{at}; nothing was posted", hint=hint)
     if not pull_request.is_open:
         raise ForgeError(f"{name} is closed; nothing was posted", hint="reopen it, or leave it")
 
@@ -179,7 +153,7 @@ def _matched(
     return found
 
 
-def _judged_without(review: Review, dismissed: dict[int, DismissedFinding]) -> Review:
+def _judged_without(review: Review, dismissed: Mapping[int, DismissedFinding]) -> Review:
     """The review with these findings of it as dismissed, its verdict and exit code from what is left.
 
     A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
@@ -221,29 +195,39 @@ def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
     return review.scope.kind is ScopeKind.COMMIT and pull_request.commits > 1
 
 
-def _seen(review: Review, pull_request: PullRequest) -> _Seen:
-    """What the review saw: all of the pull request or a part of it, which files not, through whose eyes."""
+def _seen(review: Review, pull_request: PullRequest) -> tuple[str, _CanTell]:
+    """Why the review can tell of no thread, or nothing; and whether it would have found a thread's finding again."""
     gaps, why_not = gaps_of(review), ""
     if any(not gap.files for gap in gaps):
         why_not = "not everything could be reviewed"
     elif _is_one_of_many(review, pull_request) or review.coverage.files_total < pull_request.changed_files:
         why_not = "only a part of the pull request was reviewed"
     unseen = {skip.file for skip in review.coverage.skipped}.union(*(gap.files for gap in gaps))
-    return _Seen(why_not, frozenset(unseen), _names(word_of(review.reviewer.type)))
+    eyes = _names(word_of(review.reviewer.type))
 
+    def can_tell(own: OwnThread) -> bool:
+        return not why_not and own.thread.path not in unseen and _names(own.reviewer) <= eyes
 
-def _worst_first(subject: _Subject) -> tuple[int, bool, str, int, str]:
-    finding = subject.finding
-    return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
+    return why_not, can_tell
 
 
 def _new_comments(
-    findings: Sequence[Finding], review: Review, *, places: DiffPlaces, limit: int, already: int, marker: Marker
+    shown: Sequence[_Subject],
+    subjects: Sequence[_Subject],
+    review: Review,
+    *,
+    places: DiffPlaces,
+    limit: int,
+    marker: Marker,
 ) -> tuple[tuple[InlineComment, ...], tuple[WithoutComment, ...]]:
-    """Comments for new findings, and those without. `already` threads of ours are open and count towards `limit`."""
+    """Comments for new findings, and those without. Threads of ours that are open count towards `limit`."""
+    already = sum(
+        each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
+        for each in subjects
+    )
     comments: dict[tuple[str, str], InlineComment] = {}
     without: list[WithoutComment] = []
-    for finding in findings:
+    for finding in [each.finding for each in shown if not each.threads]:
         place, key = places.find(finding), key_of(finding)
         if isinstance(place, str):
             without.append(WithoutComment(finding, place))
@@ -277,17 +261,16 @@ def _opinion(conclusion: Conclusion, pull_request: PullRequest, options: Publish
 
 def _answers(
     threads: Sequence[OwnThread],
-    about: dict[str, _Subject],
-    *,
-    seen: _Seen,
+    about: Mapping[str, _Subject],
+    can_tell: _CanTell,
     head: str,
+    *,
     marker: Marker,
     options: PublishOptions,
 ) -> Iterator[ThreadAnswer]:
-    """What there is to say and do, in the order of the threads. What was said before is not said again."""
     for own in threads:
         thread = own.thread
-        answer = _answer(own, about.get(thread.thread_id), seen)
+        answer = _answer(own, about.get(thread.thread_id), can_tell)
         if answer is None:
             continue
         kind, why = answer
@@ -305,7 +288,7 @@ def _answers(
             )
 
 
-def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[AnswerKind, str | None] | None:
+def _answer(own: OwnThread, subject: _Subject | None, can_tell: _CanTell) -> tuple[AnswerKind, str | None] | None:
     """What became of the finding of a thread, and why, which is None when it needs no word; None for no answer."""
     if own.dismissed is not None:
         # The maintainer's word is there already.
@@ -313,7 +296,7 @@ def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[Answ
     if subject is not None and subject.finding.is_open:
         return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else None
     kind, why = AnswerKind.GONE, ""
-    if subject is None and not seen.can_tell(own) and not own.is_said_closed:
+    if subject is None and not can_tell(own) and not own.is_said_closed:
         return None
     if subject and (subject.finding.status is not FindingStatus.FIXED or subject.finding.suppression is not None):
         kind, why = AnswerKind.ASIDE, why_not_counted(subject.finding)
@@ -323,9 +306,9 @@ def _answer(own: OwnThread, subject: _Subject | None, seen: _Seen) -> tuple[Answ
     return kind, None if own.is_said_closed or own.thread.is_resolved else why
 
 
-def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], seen: _Seen) -> Iterator[str]:
+def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], why_not: str) -> Iterator[str]:
     if left:
-        why = seen.why_not or "the file was not reviewed, or not by the reviewer that found it"
+        why = why_not or "the file was not reviewed, or not by the reviewer that found it"
         yield f"{counted(len(left), 'earlier finding stays', 'earlier findings stay')} open: {why}"
     firsts = [
         (thread.comments[0].is_ours, thread.comments[0].body) for thread in pull_request.threads if thread.comments
@@ -338,4 +321,4 @@ def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThrea
         yield f"{counted(pull_request.unasked, 'person', 'people')} may have dismissed findings, too many to ask about"
     if len(pull_request.files) < pull_request.changed_files:
         which = f"{len(pull_request.files):,} of {counted(pull_request.changed_files, 'file', 'files')}"
-        yield f"GitHub shows the diff of {which}; findings in the others have no comment of their own"
+        yield f"{pull_request.forge} shows the diff of {which}; findings in the others have no comment of their own"

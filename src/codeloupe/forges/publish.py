@@ -12,11 +12,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
-from codeloupe.forges.comments import check_summary, check_title, review_body, status_description, summary_body
-from codeloupe.forges.forge import GONE, Sending, Status
-from codeloupe.forges.marker import MarkKind
+from codeloupe.forges.comments import review_body, summary_body
+from codeloupe.forges.forge import GONE, Sending
 from codeloupe.forges.plan import check_current
-from codeloupe.forges.threads import OwnThread, double_comments, own_threads
+from codeloupe.forges.threads import MarkKind, OwnThread, double_comments, own_threads
 from codeloupe.model.publication import (
     InlineComment,
     Opinion,
@@ -40,20 +39,12 @@ async def execute(plan: Plan, sending: Sending) -> Publication:
 
 
 class _Run:
-    """One run and what was done in it so far. Without a review that was posted, its `opinion` is None."""
+    """One run, and what was done in it so far."""
 
     def __init__(self, plan: Plan, sending: Sending) -> None:
-        self._plan, self._review, self._head = plan, plan.review, plan.pull_request.head
+        self._plan, self._head = plan, plan.pull_request.head
         self._sending, self._forge, self._marker = sending, sending.forge, sending.marker
-        self._posted: list[InlineComment] = []
-        self._refused: list[WithoutComment] = []
-        self._opinion: Opinion | None = None
-        self._answered: list[ThreadAnswer] = []
-        self._withdrawn: list[StandingOpinion] = []
-        self._summary = SummaryChange.NOT_WRITTEN
-        self._summary_url = ""
-        self._status = StatusKind.NONE
-        self._problems: list[PublishProblem] = []
+        self._done = Publication(plan=plan)
         self._may_resolve = True
         self._is_over = False
 
@@ -61,28 +52,20 @@ class _Run:
         plan = self._plan
         if plan.posts_review:
             await self._step(partial(self._post, plan.comments, plan.opinion))
-        if self._posted:
+        if self._done.posted:
             await self._step(self._take_back_doubles)
         for answer in plan.answers:
             await self._step(partial(self._answer, answer))
         for opinion in plan.withdrawn:
             await self._step(partial(self._withdraw, opinion))
         await self._step(self._write_summary)
-        if self._summary is SummaryChange.CREATED:
+        if self._done.summary is SummaryChange.CREATED:
             await self._step(self._settle_summaries)
         await self._step(self._set_status)
-        return Publication(
-            plan=plan,
-            posted=tuple(self._posted),
-            refused=tuple(self._refused),
-            opinion=self._opinion,
-            answered=tuple(self._answered),
-            withdrawn=tuple(self._withdrawn),
-            summary=self._summary,
-            summary_url=self._summary_url,
-            status=self._status,
-            problems=tuple(dict.fromkeys(self._problems)),
-        )
+        return replace(self._done, problems=tuple(dict.fromkeys(self._done.problems)))
+
+    def _add(self, **more: object) -> None:
+        self._done = replace(self._done, **{name: (*getattr(self._done, name), one) for name, one in more.items()})
 
     async def _step(self, act: Callable[[], Awaitable[None]]) -> None:
         if self._is_over:
@@ -90,7 +73,7 @@ class _Run:
         try:
             await act()
         except ForgeError as error:
-            self._problems.append(PublishProblem(error.message, error.hint, is_refusal=isinstance(error, ForgeRefused)))
+            self._add(problems=PublishProblem(error.message, error.hint, is_refusal=isinstance(error, ForgeRefused)))
             # With a token that is not accepted any more, nothing else will go better.
             if error.status == 401:
                 self._is_over = True
@@ -107,14 +90,16 @@ class _Run:
                 await self._post(comments, Opinion.COMMENT)
                 await self._post((), opinion)
             elif len(comments) == 1:
-                self._refused.append(WithoutComment(comments[0].finding, "GitHub took no comment on its lines"))
+                why = f"{self._forge.forge} took no comment on its lines"
+                self._add(refused=WithoutComment(comments[0].finding, why))
             else:
                 half = len(comments) // 2
                 await self._post(comments[:half], opinion)
                 await self._post(comments[half:], opinion)
         else:
-            self._posted.extend(comments)
-            self._opinion = opinion if self._opinion in (None, Opinion.COMMENT) else self._opinion
+            said = self._done.opinion
+            opinion = opinion if said in (None, Opinion.COMMENT) else said
+            self._done = replace(self._done, posted=(*self._done.posted, *comments), opinion=opinion)
 
     async def _send(self, comments: Sequence[InlineComment], opinion: Opinion) -> None:
         left = list(comments)
@@ -161,10 +146,10 @@ class _Run:
             ours = [own for own in await self._own_threads() if own.thread.thread_id == answer.thread_id]
             return any(own.last_word is answer.kind for own in ours)
 
-        body = answer.body
+        before, body = self._done.answered, answer.body
         if body is not None:
             await self._sending.once(lambda: self._forge.reply(answer.comment_id, body), is_done)
-            self._answered.append(replace(answer, resolved=None))
+            self._add(answered=replace(answer, resolved=None))
         if answer.resolved is None or not self._may_resolve:
             return
         try:
@@ -175,53 +160,50 @@ class _Run:
                 raise
             # To resolve takes more rights than to post, which many a job is not given, and rightly so.
             self._may_resolve = False
-            self._problems.append(PublishProblem(error.message, error.hint, is_refusal=True, is_minor=True))
-            return
-        if body is not None:
-            self._answered.pop()
-        self._answered.append(answer)
+            self._add(problems=PublishProblem(error.message, error.hint, is_refusal=True, is_minor=True))
+        else:
+            self._done = replace(self._done, answered=(*before, answer))
 
     async def _withdraw(self, opinion: StandingOpinion) -> None:
         await self._sending.breathe()
         await self._forge.withdraw_review(opinion.review_id, f"It does not hold any more at {self._head[:12]}.")
-        self._withdrawn.append(opinion)
+        self._add(withdrawn=opinion)
 
     async def _write_summary(self) -> None:
         """Post or change it. A second one, which two runs at once may have left, is deleted."""
         # A push in the middle has a run of its own: its summary must not be written over by this one.
         try:
-            check_current(self._review, await self._forge.read_head())
+            check_current(self._plan.review, await self._forge.read_head())
         except HeadMoved as error:
             self._is_over = True
             raise HeadMoved(f"{self._posted_so_far()}, since new commits arrived", hint=error.hint) from error
-        body = summary_body(self._plan, self._refused, marker=self._marker)
+        body = summary_body(self._plan, self._done.refused, marker=self._marker)
         known = self._summaries(self._plan.pull_request.comments)
-        if not known:
-            await self._post_summary(body)
-            return
         change = SummaryChange.UNCHANGED
-        if known[0].body.strip() != body.strip():
+        if known and known[0].body.strip() != body.strip():
             await self._sending.breathe()
+            change = SummaryChange.UPDATED
             try:
                 await self._forge.edit_comment(known[0].comment_id, body)
             except ForgeRefused as error:
                 if error.status not in GONE:
                     raise
                 # Somebody has deleted it since it was read.
-                await self._post_summary(body)
-                return
-            change = SummaryChange.UPDATED
-        await self._keep_oldest(known)
-        self._summary, self._summary_url = change, known[0].url
+                known = []
+        if known:
+            await self._keep_oldest(known)
+            self._done = replace(self._done, summary=change, summary_url=known[0].url)
+        else:
+            await self._post_summary(body)
 
     def _posted_so_far(self) -> str:
+        done = self._done
         parts = [
-            f"posted {counted(len(self._posted), 'comment', 'comments')}",
-            f"answered {counted(len(self._answered), 'thread', 'threads')}" if self._answered else "",
-            f"withdrew {counted(len(self._withdrawn), 'opinion', 'opinions')}" if self._withdrawn else "",
+            f"posted {counted(len(done.posted), 'comment', 'comments')}",
+            f"answered {counted(len(done.answered), 'thread', 'threads')}" if done.answered else "",
+            f"withdrew {counted(len(done.withdrawn), 'opinion', 'opinions')}" if done.withdrawn else "",
         ]
-        done = " and ".join(filter(None, (", ".join(filter(None, parts[:-1])), parts[-1])))
-        return f"{done} for {self._head[:12]}, but neither summary nor status"
+        return f"{', '.join(filter(None, parts))} for {self._head[:12]}, but neither summary nor status"
 
     def _summaries(self, comments: Sequence[PostedComment]) -> list[PostedComment]:
         """The comments that are by us and bear the mark of a summary, the oldest first."""
@@ -239,10 +221,9 @@ class _Run:
             return bool(found)
 
         await self._sending.once(send, is_done)
-        self._summary, self._summary_url = SummaryChange.CREATED, found[0].url
+        self._done = replace(self._done, summary=SummaryChange.CREATED, summary_url=found[0].url)
 
     async def _keep_oldest(self, summaries: Sequence[PostedComment]) -> None:
-        """Delete each summary but the oldest, which all runs take for the one."""
         for extra in summaries[1:]:
             await self._sending.breathe()
             await self._forge.delete_comment(extra.comment_id)
@@ -252,16 +233,7 @@ class _Run:
         await self._keep_oldest(self._summaries(await self._forge.read_comments()))
 
     async def _set_status(self) -> None:
-        plan, review = self._plan, self._review
-        if plan.options.status is not StatusKind.NONE:
-            status = Status(
-                kind=plan.options.status,
-                head=self._head,
-                conclusion=plan.conclusion,
-                passed=review.passed,
-                title=check_title(review),
-                summary=check_summary(review),
-                description=status_description(review),
-            )
-            await self._forge.set_status(status, self._sending)
-        self._status = plan.options.status
+        status = self._plan.options.status
+        if status is not StatusKind.NONE:
+            await self._forge.set_status(self._plan, self._sending)
+        self._done = replace(self._done, status=status)

@@ -5,14 +5,18 @@ Nothing here asks a model, or loads what could: whoever posts holds a token, and
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import string
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
@@ -27,20 +31,22 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
-from codeloupe.forges.github.client import AppLogin, Login, TokenLogin, connected
-from codeloupe.forges.marker import Marker, SigningKey
+from codeloupe.forges.github.client import Login, connected
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publish import execute
-from codeloupe.forges.review_file import read_review
+from codeloupe.forges.threads import Marker, SigningKey
 from codeloupe.git.command import try_git
 from codeloupe.git.identity import find_identity, same_address
 from codeloupe.git.repository import open_repository
+from codeloupe.model.change import ScopeKind
+from codeloupe.model.finding import FindingStatus, Severity, Source
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
-from codeloupe.model.review import Review
+from codeloupe.model.review import Review, SkipReason
 
 _STANDARD_INPUT = "-"
 # JSON that a stranger wrote may take thirty times as much in memory.
 _MOST_JSON_BYTES = 32 * 1024**2
+_HOW = "give a file that `codeloupe review --format json -o FILE` wrote"
 
 
 class PublishRequest(Struct, frozen=True, kw_only=True):
@@ -76,9 +82,7 @@ async def publish_github(
     endpoints = endpoints_of(environment)
     target = await _target(request, endpoints, environment)
     login = _login(request, environment)
-    secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip()
-    if not secret and isinstance(login, AppLogin):
-        secret = login.private_key
+    secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip() or login.private_key
     key = SigningKey.from_secret(secret) if secret else SigningKey.public()
     review = await _review(request, opened)
     # What a job of a fork leaves may claim anything: it must be about the commit that GitHub says it ran on.
@@ -127,7 +131,8 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
     if bool(app_id) != (key_file is not None):
         raise UsageError("a GitHub App needs both its id and its private key", hint="give --app-id and --app-key FILE")
     if key_file is not None:
-        return AppLogin(app_id, _content(key_file, 64 * 1024, "the App's private key").decode("utf-8", "replace"))
+        key = _content(key_file, 64 * 1024, "the App's private key").decode("utf-8", "replace")
+        return Login(app_id=app_id, private_key=key)
     token = environment.get("GITHUB_TOKEN", "").strip() or environment.get("GH_TOKEN", "").strip()
     if not token:
         raise ForgeRefused(
@@ -135,7 +140,7 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
         )
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ForgeRefused("the token for GitHub holds characters that no token has", hint="set GITHUB_TOKEN again")
-    return TokenLogin(token)
+    return Login(token=token)
 
 
 async def _review(request: PublishRequest, opened: OpenedHistory) -> Review:
@@ -161,3 +166,79 @@ def _content(path: Path, most_bytes: int, what: str) -> bytes:
     if len(data) > most_bytes:
         raise UsageError(f"{what} {path} is larger than {most_bytes:,} bytes", hint="give the right file")
     return data
+
+
+def read_review(text: bytes, *, name: str) -> Review:
+    """The review in a report, which may come from a job that nobody trusts.
+
+    Raises UsageError for what is none of version 1; fields that are not known yet are passed over.
+    """
+    try:
+        document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not a JSON report", hint=_HOW) from error
+    try:
+        return convert(_in_our_words(document), Review)
+    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+        # What the interpreter says of a wrong kind is about its own affairs.
+        why = "a value in it has the wrong type" if isinstance(error, (TypeError, AttributeError)) else str(error)[:200]
+        why = f"{error} is missing" if isinstance(error, KeyError) else why
+        raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW) from error
+
+
+def _whole(digits: str) -> int | None:
+    return int(digits) if len(digits) < 20 and -1 <= int(digits) <= 10**12 else None
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else 0.0
+
+
+def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
+    """The document in the words of this version: severities as numbers, and unknown words as the safest known one.
+
+    What a review must say, however it was made, has to be there; only that is asked for by `[...]`.
+    """
+    if document["schema_version"] != 1:
+        raise ValueError("its version is another")
+    policy, usage, coverage, scope = (
+        document.get("policy") or {},
+        *(document[k] for k in ("usage", "coverage", "scope")),
+    )
+    limits = {key: Severity.parse(policy[key]).value for key in ("fail_on", "min_severity") if key in policy}
+    skipped = []
+    for skip in coverage["skipped"]:
+        # A reason that a later version has is a gap: nobody here knows that it is none.
+        reason = _known(SkipReason.UNREADABLE, skip["reason"])
+        skipped.append(
+            {**skip, "reason": reason, "accepted": skip.get("accepted") if reason == skip["reason"] else None}
+        )
+    return {
+        **document,
+        "errors": document["errors"],
+        "scope": {**scope, "kind": _known(ScopeKind.RANGE, scope["kind"])},
+        "policy": {**policy, **limits},
+        "usage": {**usage, "cost_usd": usage["cost_usd"] or 0.0, "duration_seconds": usage["duration_seconds"] or 0.0},
+        "findings": [_finding(each) for each in document["findings"]],
+        "coverage": {**coverage, "skipped": skipped},
+    }
+
+
+def _finding(document: dict[str, Any]) -> dict[str, Any]:
+    by = document.get("suppression")
+    if by is not None:
+        by = {**by, "owner": by.get("owner") or "", "expires": by.get("expires") and by["expires"][:10]}
+    return {
+        **document,
+        "severity": Severity.parse(document["severity"]).value,
+        "source": _known(Source.AGENT, document.get("source")),
+        # A status that a later version has counts as open: what is not known is not set aside.
+        "status": _known(FindingStatus.OPEN, document["status"]),
+        "suppression": by,
+        **{key: document[key] for key in ("fingerprint", "anchored", "outside_change", "agreement")},
+    }
+
+
+def _known(otherwise: StrEnum, word: object) -> str:
+    return next((each for each in type(otherwise) if each == word), otherwise).value

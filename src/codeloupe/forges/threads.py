@@ -1,34 +1,124 @@
-"""The threads of ours on a pull request: which finding each is about, what was said in it, and who dismissed it."""
+"""Marks in comments that only we can have made, the threads that begin with one, and who dismissed what they say."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 
 from msgspec import Struct
 
-from codeloupe.forges.marker import Marker, MarkKind
-from codeloupe.model.publication import AnswerKind, Thread, ThreadComment
+from codeloupe.errors import UsageError
+from codeloupe.model import Confidential
+from codeloupe.model.finding import Finding
+from codeloupe.model.publication import AnswerKind, Thread
 from codeloupe.system.regex import regex
 
 # Who may have the right to write. It is asked for before it is believed.
 _CLOSE = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _COMMAND = regex(r"/codeloupe[ \t]{1,8}dismiss(?:[ \t:,.–—-]{1,8}(?P<reason>.*))?", re.IGNORECASE)
 _WORD = regex(r"dismiss(?:[.!]?|[ \t]{0,8}[:–—-][ \t]{0,8}(?P<reason>.*))", re.IGNORECASE)
-_ANSWERS = {MarkKind.GONE: AnswerKind.GONE, MarkKind.ASIDE: AnswerKind.ASIDE, MarkKind.BACK: AnswerKind.BACK}
+_PREFIX = "<!-- codeloupe:1 "
+_DIGITS = 32
+_LETTERS = "0-9A-Za-z._+-"
+_MARK = regex(rf"{_PREFIX}([a-z]{{1,16}}) ([{_LETTERS}]{{1,128}}) ([{_LETTERS}]{{1,128}}) ([0-9a-f]{{{_DIGITS}}}) -->")
+_FINGERPRINT = regex(rf"[{_LETTERS}]{{8,128}}")
 
 
-class Dismissed(Struct, frozen=True):
-    """Who dismissed, and why; the reason may be empty."""
+class MarkKind(StrEnum):
+    """What a mark is on."""
 
-    who: str
-    reason: str
+    SUMMARY = "summary"
+    REVIEW = "review"
+    FINDING = "finding"
+    GONE = "gone"
+    ASIDE = "aside"
+    BACK = "back"
+
+
+class Mark(Struct, frozen=True):
+    """What a comment is about: a finding's key, or a commit; `detail` says more, `-` is nothing."""
+
+    kind: MarkKind
+    key: str
+    detail: str = "-"
+
+
+class SigningKey(Confidential, frozen=True):
+    """What marks are signed with.
+
+    Made from a secret, nobody else can make a mark, also no other program that posts under the same account. Without
+    one it is made from public facts: then a mark tells only that a comment belongs to this pull request, and that it
+    is ours is known by its author alone.
+    """
+
+    material: bytes
+    is_secret: bool
+
+    @classmethod
+    def from_secret(cls, secret: str) -> SigningKey:
+        """Raises UsageError for a secret that is too short to be one."""
+        if len(secret.strip()) < 16:
+            raise UsageError(
+                "the signing key has fewer than 16 characters",
+                hint="give a long random text, such as that of `openssl rand -hex 32`",
+            )
+        return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest(), is_secret=True)
+
+    @classmethod
+    def public(cls) -> SigningKey:
+        """The one that anybody can make."""
+        return cls(hashlib.sha256(b"codeloupe publish, without a secret").digest(), is_secret=False)
+
+
+class Marker(Struct, frozen=True):
+    """Makes and reads the marks of one pull request. The repository goes by its number, which outlives its name."""
+
+    key: SigningKey
+    repository_id: int
+    number: int
+
+    def line(self, mark: Mark) -> str:
+        """The first line of a comment."""
+        return f"{_PREFIX}{mark.kind.value} {mark.key} {mark.detail} {self._signature(mark)} -->"
+
+    def read(self, body: str) -> Mark | None:
+        """The mark on a comment, or None when it has none of ours."""
+        found = _MARK.fullmatch(body[:400].split("\n", 1)[0].rstrip())
+        if found is None or found[1] not in MarkKind.__members__.values():
+            return None
+        mark = Mark(MarkKind(found[1]), found[2], found[3])
+        return mark if hmac.compare_digest(self._signature(mark), found[4]) else None
+
+    def looks_marked(self, body: str) -> bool:
+        """Whether there is a mark that another key may have signed."""
+        return body.startswith(_PREFIX) and self.read(body) is None
+
+    def _signature(self, mark: Mark) -> str:
+        parts = (str(self.repository_id), str(self.number), mark.kind.value, mark.key, mark.detail)
+        return hmac.new(self.key.material, "\0".join(parts).encode(), hashlib.sha256).hexdigest()[:_DIGITS]
+
+
+def key_of(finding: Finding) -> str:
+    """The name under which a finding is known on the pull request: its fingerprint, or a digest in place of one."""
+    if _FINGERPRINT.fullmatch(finding.fingerprint):
+        return finding.fingerprint
+    parts = (finding.fingerprint, finding.file, finding.category, finding.title, finding.evidence)
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return f"x{hashlib.sha256(text).hexdigest()[:_DIGITS]}"
+
+
+def word_of(text: str) -> str:
+    """A text as one word of a mark."""
+    return re.sub(rf"[^{_LETTERS}]", "_", text[:100]) or "-"
 
 
 class OwnThread(Struct, frozen=True, kw_only=True):
     """A thread that begins with a finding of ours. `reviewer` posted it; `last_word` is what we said in it last.
 
-    `was_contradicted` tells that somebody said something after that.
+    `was_contradicted` means that somebody said something after that. `dismissed` has who dismissed it, and why.
     """
 
     thread: Thread
@@ -36,7 +126,7 @@ class OwnThread(Struct, frozen=True, kw_only=True):
     reviewer: str
     last_word: AnswerKind | None
     was_contradicted: bool
-    dismissed: Dismissed | None
+    dismissed: tuple[str, str] | None
 
     @property
     def is_said_closed(self) -> bool:
@@ -50,15 +140,13 @@ def own_threads(
     """Those whose first comment is by us and bears a mark of ours; all others are nobody's business here."""
     found: list[OwnThread] = []
     for thread in threads:
-        first = thread.comments[0] if thread.comments else None
-        mark = marker.read(first.body) if first is not None and first.is_ours else None
-        if mark is None or mark.kind is not MarkKind.FINDING:
+        marks = [marker.read(comment.body) if comment.is_ours else None for comment in thread.comments]
+        if not marks or (mark := marks[0]) is None or mark.kind is not MarkKind.FINDING:
             continue
         last_word, was_contradicted = None, False
-        for after, comment in enumerate(reversed(thread.comments[1:])):
-            reply = marker.read(comment.body) if comment.is_ours else None
-            if reply is not None and reply.key == mark.key and reply.kind in _ANSWERS:
-                last_word, was_contradicted = _ANSWERS[reply.kind], after > 0
+        for after, reply in enumerate(reversed(marks[1:])):
+            if reply is not None and reply.key == mark.key and reply.kind.value in AnswerKind.__members__.values():
+                last_word, was_contradicted = AnswerKind(reply.kind.value), after > 0
                 break
         found.append(
             OwnThread(
@@ -97,25 +185,22 @@ def dismissal_in(body: str) -> str | None:
     return None if found is None else (found["reason"] or "").strip()
 
 
-def _dismissals(thread: Thread) -> list[tuple[ThreadComment, str]]:
-    """The replies that dismiss, of people who may have the right to, with their reasons."""
+def _replies(thread: Thread) -> list[tuple[str, str]]:
+    """Who replied to dismiss and may have the right to, with the reason, the oldest first."""
     # Also of a person under whose token we post: what we write ourselves begins with a mark, never with these words.
     close = [comment for comment in thread.comments[1:] if comment.association in _CLOSE]
-    return [(comment, reason) for comment in close if (reason := dismissal_in(comment.body)) is not None]
+    return [(each.author, reason) for each in close if (reason := dismissal_in(each.body)) is not None]
 
 
-def dismissed_by(thread: Thread, maintainers: frozenset[str]) -> Dismissed | None:
-    """What a maintainer said of our first comment in this thread, the last word first; None when nobody dismissed."""
-    for comment, reason in reversed(_dismissals(thread)):
-        if comment.author in maintainers:
-            return Dismissed(comment.author, reason)
-    disliked = thread.comments[0].disliked_by if thread.comments else ()
-    return next((Dismissed(who, "") for who in disliked if who in maintainers), None)
+def dismissed_by(thread: Thread, maintainers: frozenset[str]) -> tuple[str, str] | None:
+    """Which maintainer dismissed our first comment, and why; the last reply counts, then a thumb down."""
+    disliked = [(who, "") for first in thread.comments[:1] for who in first.disliked_by]
+    return next((each for each in [*reversed(_replies(thread)), *disliked] if each[0] in maintainers), None)
 
 
 def possible_maintainers(threads: Iterable[Thread]) -> tuple[str, ...]:
     """The people whose rights decide something in these threads, each once; those who replied come first."""
-    listed = [thread for thread in threads if thread.comments]
-    replied = [comment.author for thread in listed for comment, _ in _dismissals(thread)]
-    disliked = [who for thread in listed for who in thread.comments[0].disliked_by]
+    listed = list(threads)
+    replied = [who for thread in listed for who, _ in _replies(thread)]
+    disliked = [who for thread in listed for first in thread.comments[:1] for who in first.disliked_by]
     return tuple(dict.fromkeys(filter(None, (*replied, *disliked))))

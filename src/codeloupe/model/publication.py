@@ -76,6 +76,7 @@ class StandingOpinion(Struct, frozen=True, kw_only=True):
 class PullRequest(Struct, frozen=True, kw_only=True):
     """A pull request as it is now. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
 
+    `merge_hint` says what to do about a review of that merge.
     `maintainers` are the people of `threads` who may write to the repository; `unasked` counts those whose rights were
     not asked for, since there are too many of them.
     """
@@ -93,6 +94,8 @@ class PullRequest(Struct, frozen=True, kw_only=True):
     opinions: tuple[StandingOpinion, ...] = ()
     maintainers: frozenset[str] = frozenset()
     unasked: int = 0
+    forge: str = "the forge"
+    merge_hint: str = ""
 
 
 # How the outcome is shown beside the commit.

@@ -1,7 +1,8 @@
-"""From a review to text: one file a format, pure. Nothing untrusted passes without its sink's sanitiser.
+"""From a review to text: one file a format, lists for other tools in one, pure.
 
-A format loads when it is asked for: the library that lays out text takes longer to load than most take to render. A new
-format is one more file, one more name and one more case here, and every verb that renders has it.
+Nothing untrusted passes without its sink's sanitiser. A format loads when it is asked for: the library that lays out
+text takes longer to load than most take to render. A new format is one more file, one more name and one more case
+here, and every verb that renders has it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,8 @@ from codeloupe.model.sweep import CommitSweep
 if TYPE_CHECKING:
     from codeloupe.model.review import Preview
 
-FORMATS = (
-    "text",
-    "concise",
-    "json",
-    "sarif",
-    "markdown",
-    "html",
-    "junit",
-    "gitlab-codequality",
-    "rdjson",
-    "rdjsonl",
-    "github",
+FORMATS = tuple(
+    "text concise json sarif markdown html junit gitlab-codequality rdjson rdjsonl github".split()  # noqa: SIM905
 )
 SWEEP_FORMATS = ("text", "json", "markdown", "xml")
 PREVIEW_FORMATS = ("text", "json")
@@ -71,25 +62,13 @@ def asset(name: str) -> str:
     return Path(__file__).with_name("assets").joinpath(name).read_text(encoding="utf-8")
 
 
-def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901 - one case a format
+def render(review: Review, name: str, layout: Layout) -> str:
     """The review in one of FORMATS."""
     match name:
         case "text":
             from codeloupe.reports.text import render_text
 
-            return render_text(
-                review,
-                width=layout.width,
-                color=layout.color,
-                verbose=layout.verbose,
-                ascii_only=layout.ascii_only,
-                saved_in=layout.saved_in,
-                untrusted=layout.untrusted,
-            )
-        case "concise":
-            from codeloupe.reports.concise import render_concise
-
-            return render_concise(review, ascii_only=layout.ascii_only)
+            return render_text(review, layout)
         case "html":
             from codeloupe.reports.html import render_html
 
@@ -102,16 +81,10 @@ def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901 - on
             from codeloupe.reports.markdown import render_markdown as show
         case "junit":
             from codeloupe.reports.junit import render_junit as show
-        case "gitlab-codequality":
-            from codeloupe.reports.gitlab import render_gitlab as show
-        case "rdjson":
-            from codeloupe.reports.rdjson import render_rdjson as show
-        case "rdjsonl":
-            from codeloupe.reports.rdjson import render_rdjsonl as show
-        case "github":
-            from codeloupe.reports.github import render_github as show
         case _:
-            raise ValueError(f"no format {name!r}")
+            from codeloupe.reports.listings import LISTINGS
+
+            return LISTINGS[name](review, layout)
     return show(review)
 
 

@@ -8,27 +8,14 @@ from typing import Any
 
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry, EntryStanding, EntryState
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.plain_table import Cell, Column, Sheet, finished
+from codeloupe.reports.plain_table import Cell, Sheet, columns, finished
 from codeloupe.reports.wording import counted
 
-_COLUMNS = (
-    Column("FINGERPRINT"),
-    Column("STATE"),
-    Column("EXPIRES"),
-    Column("OWNER", drops=True),
-    Column("FILE"),
-    Column("TITLE"),
-    Column("REASON", shrinks=True),
-)
+_COLUMNS = columns("FINGERPRINT STATE EXPIRES OWNER FILE TITLE REASON", shrinks="REASON", drops="OWNER")
 _SHORT = 12
 _WIDEST_TITLE = 40
 _MOST_NAMED = 50
-_STYLES = {
-    EntryState.EXPIRED: "yellow",
-    EntryState.UNUSED: "yellow",
-    EntryState.USED: "green",
-    EntryState.UNSEEN: "dim",
-}
+_STYLES = {"expired": "yellow", "unused": "yellow", "used": "green", "unseen": "dim"}
 
 
 def render_list(
@@ -41,7 +28,7 @@ def render_list(
     rows = [
         [
             Cell(each.entry.fingerprint[:_SHORT], "cyan"),
-            Cell(each.state.value, _STYLES[each.state]),
+            Cell(each.state.value, _STYLES[each.state.value]),
             Cell("-" if each.entry.expires is None else each.entry.expires.isoformat()),
             Cell(sheet.cut(sheet.clean(each.entry.owner), 20) or "-"),
             Cell(sheet.clean(each.entry.file) or "-"),

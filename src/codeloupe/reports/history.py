@@ -24,37 +24,14 @@ from codeloupe.model.history import (
     Trends,
 )
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
+from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, columns, finished
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words
 
 SHORT_ID = 8
 _MOST_COMPARED = 200
 _SEVERITY_STYLES = dict(zip(Severity, ("red", "red", "yellow", "blue"), strict=True))
-_VERDICT_STYLES = {
-    "PASS": "green",
-    "LEAVE": "green",
-    "NEEDS WORK": "yellow",
-    "INCOMPLETE": "yellow",
-    "FIX": "yellow",
-    "SWEEP": "",
-}
-_COLUMNS = (
-    Column("ID"),
-    Column("WHEN"),
-    Column("REPOSITORY"),
-    Column("SCOPE", shrinks=True),
-    Column("VERDICT"),
-    Column("FINDINGS"),
-    Column("COST", right=True, drops=True),
-)
-_COMMIT_COLUMNS = (
-    Column("COMMIT"),
-    Column("REVIEW"),
-    Column("VERDICT"),
-    Column("SCORE", right=True),
-    Column("FINDINGS"),
-    Column("SUBJECT", shrinks=True),
-)
+_CAUTION = dict.fromkeys(("NEEDS WORK", "INCOMPLETE", "FIX"), "yellow")
+_VERDICT_STYLES = {"PASS": "green", "LEAVE": "green", "SWEEP": "", **_CAUTION}
 _TREND_TITLES = {TrendKey.WEEK: "WEEK OF", TrendKey.EXPERT: "EXPERT", TrendKey.REVIEWER: "REVIEWER"}
 
 
@@ -114,8 +91,8 @@ def render_list(listing: Listing, *, width: int, color: bool, ascii_only: bool, 
             Cell(cost_in_words(entry.cost_usd, entry.unknown_costs)),
         ]
         rows.append(row if with_repository else row[:2] + row[3:])
-    columns = _COLUMNS if with_repository else _COLUMNS[:2] + _COLUMNS[3:]
-    lines = sheet.table(columns, rows) if rows else []
+    titles = f"ID WHEN {'REPOSITORY ' if with_repository else ''}SCOPE VERDICT FINDINGS COST"
+    lines = sheet.table(columns(titles, right="COST", shrinks="SCOPE", drops="COST"), rows) if rows else []
     return finished([*lines, *map(sheet.clean, listing.problems)])
 
 
@@ -138,6 +115,7 @@ def render_outline(outline: SweepOutline, *, width: int, color: bool, ascii_only
                 Cell(sheet.clean(commit.commit.subject)),
             ]
         )
+    titles = columns("COMMIT REVIEW VERDICT SCORE FINDINGS SUBJECT", right="SCORE", shrinks="SUBJECT")
     score = "" if sweep.score is None else f", score {sweep.score:.2f}"
     summary = sweep.summary if record.finished else f"not finished: {counted(len(rows), 'commit', 'commits')} so far"
     about = f"{sweep.sweep_id}, {moment(record.saved_at)}: {sweep.description}"
@@ -145,7 +123,7 @@ def render_outline(outline: SweepOutline, *, width: int, color: bool, ascii_only
         [
             f"{sheet.paint('Sweep', 'bold')} {sheet.clean(about)}",
             "",
-            *([*sheet.table(_COMMIT_COLUMNS, rows), ""] if rows else []),
+            *([*sheet.table(titles, rows), ""] if rows else []),
             f"{sheet.clean(summary)}{score}",
             *map(sheet.clean, record.problems),
         ]
@@ -153,13 +131,7 @@ def render_outline(outline: SweepOutline, *, width: int, color: bool, ascii_only
 
 
 def render_comparison(
-    comparison: Comparison,
-    earlier: ReviewRecord,
-    later: ReviewRecord,
-    *,
-    width: int,
-    color: bool,
-    ascii_only: bool,
+    comparison: Comparison, earlier: ReviewRecord, later: ReviewRecord, *, width: int, color: bool, ascii_only: bool
 ) -> str:
     """Both reviews, then the findings by what became of them, the worst first."""
     sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
@@ -201,30 +173,22 @@ def render_trends(trends: Sequence[Trends], *, width: int, color: bool, ascii_on
     lines: list[str] = []
     for each in trends:
         by_review = each.by is not TrendKey.EXPERT
-        columns = [
-            Column(_TREND_TITLES[each.by], shrinks=True),
-            *([Column("REVIEWS", right=True)] if by_review else []),
-            Column("FINDINGS", right=True),
-            Column("FIXED", right=True),
-            *([Column("COST", right=True), Column("TIME", right=True)] if by_review else []),
-        ]
-        rows = [_trend_row(sheet, row, by_review=by_review) for row in each.rows]
+        titles = "REVIEWS FINDINGS FIXED COST TIME" if by_review else "FINDINGS FIXED"
+        rows = []
+        for row in each.rows:
+            fixed = "-" if row.fixed_share is None else f"{row.fixed_share:.0%}"
+            texts = [f"{row.findings:,}", fixed]
+            if by_review:
+                cost = cost_in_words(row.cost_usd or 0.0, row.unknown_costs)
+                texts = [f"{row.reviews or 0:,}", *texts, cost, duration(row.duration_seconds or 0.0)]
+            rows.append([Cell(sheet.clean(row.key)), *map(Cell, texts)])
         lines += [""] if lines else []
-        lines += [*sheet.table(columns, rows), *_plot(sheet, each), *map(sheet.clean, each.problems)]
+        shape = [Column(_TREND_TITLES[each.by], shrinks=True), *columns(titles, right=titles)]
+        lines += [*sheet.table(shape, rows), *_plot(sheet, each), *map(sheet.clean, each.problems)]
     return finished(lines)
 
 
-def _trend_row(sheet: Sheet, row: TrendRow, *, by_review: bool) -> list[Cell]:
-    found = [Cell(f"{row.findings:,}"), Cell("-" if row.fixed_share is None else f"{row.fixed_share:.0%}")]
-    if not by_review:
-        return [Cell(sheet.clean(row.key)), *found]
-    cost = cost_in_words(row.cost_usd or 0.0, row.unknown_costs)
-    reviews, time = Cell(f"{row.reviews or 0:,}"), Cell(duration(row.duration_seconds or 0.0))
-    return [Cell(sheet.clean(row.key)), reviews, *found, Cell(cost), time]
-
-
 def _plot(sheet: Sheet, trends: Trends) -> Iterator[str]:
-    """Bars of what was found, the fixed part drawn lighter, and of what it cost where it did."""
     rows = trends.rows
     if any(row.findings for row in rows):
         solid, light = ("#", ".") if sheet.ascii_only else ("█", "░")

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from codeloupe.model.change import Hunk, LineKind
 from codeloupe.model.finding import Finding
-from codeloupe.reports import ShownDiff
-from codeloupe.reports.markup import Child, Html, element, joined
+from codeloupe.reports import ShownDiff, asset
+from codeloupe.reports.markup import Child, Html, fill, joined
 from codeloupe.reports.wording import counted, dedented
 
-_HASH_COMMENTS = frozenset(
-    {".py", ".sh", ".bash", ".rb", ".yml", ".yaml", ".toml", ".pl", ".r", ".tf", ".cfg", ".ini", ".mk", ".conf", ""}
-)
-_DASH_COMMENTS = frozenset({".sql", ".lua", ".hs"})
-_KEYWORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    and as assert async await begin bool boolean break case catch char class const constexpr continue crate def default
-    defer del delete do done double elif else elsif end enum esac except export extends false False fi final finally
-    float fn for foreach from func function global go goto if impl implements import in include instanceof int interface
-    is lambda let long loop match mod module mut namespace new nil None nonlocal not null nullptr of or override package
-    pass private protected pub public raise return self short signed sizeof static string struct super switch template
-    then this throw throws trait true True try type typedef typeof union unless unsafe unsigned until use using var
-    virtual void volatile when where while with yield
-    """,
-    )
-)
+_HASH_COMMENTS = ("", *".py .sh .bash .rb .yml .yaml .toml .pl .r .tf .cfg .ini .mk .conf".split())  # noqa: SIM905
 _TOKENS = r"""
     (?P<string>"(?:[^"\\]|\\.){0,300}"|'(?:[^'\\]|\\.){0,300}'|`[^`]{0,300}`)
     |(?P<number>\b(?:0[xXbBoO][0-9a-fA-F_]{1,40}|[0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\b)
@@ -45,20 +28,26 @@ _SIGNS: dict[LineKind, str] = {"context": "", "added": "+", "deleted": "-"}
 
 def highlighted(line: str, *, path: str) -> Html:
     """One line of code as markup."""
+    keywords = _keywords()
     pieces: list[Child] = []
     at = 0
     for match in _pattern(PurePosixPath(path).suffix.lower()).finditer(line):
         kind = match.lastgroup or "word"
-        if kind == "word" and match[0] not in _KEYWORDS:
+        if kind == "word" and match[0] not in keywords:
             continue
-        pieces += [line[at : match.start()], element("span", match[0], class_=_CLASSES[kind])]
+        pieces += [line[at : match.start()], fill("token", text=match[0], kind=_CLASSES[kind])]
         at = match.end()
     return joined([*pieces, line[at:]])
 
 
+@cache
+def _keywords() -> frozenset[str]:
+    return frozenset(asset("keywords.txt").split())
+
+
 @lru_cache(maxsize=100)
 def _pattern(suffix: str) -> re.Pattern[str]:
-    comment = r"--.*" if suffix in _DASH_COMMENTS else r"//.*|/\*.*"
+    comment = r"--.*" if suffix in (".sql", ".lua", ".hs") else r"//.*|/\*.*"
     if suffix in _HASH_COMMENTS:
         comment = r"(?<![^\s;])\#.*"
     return re.compile(f"{_TOKENS}|(?P<comment>{comment})", re.VERBOSE)
@@ -85,13 +74,25 @@ class Excerpts:
         rows = around or _quoted_rows(finding)
         if not rows:
             return None
-        texts = dedented([row.text for row in rows[:_MOST_ROWS]])
-        shown = [_row(row, text, finding.file, with_sign=bool(around)) for row, text in zip(rows, texts, strict=False)]
+        shown = []
+        for row, text in zip(rows, dedented([row.text for row in rows[:_MOST_ROWS]]), strict=False):
+            kinds = ((row.kind if around else ""), "hit" if row.is_hit else "")
+            # Numbers and signs are drawn from attributes, so that only code is copied.
+            shown.append(
+                fill(
+                    "row",
+                    kinds=" ".join(filter(None, kinds)),
+                    number=row.number,
+                    signed=bool(around) or None,
+                    sign=_SIGNS[row.kind],
+                    text=highlighted(text[:_LONGEST_ROW], path=finding.file),
+                    cut="…" if len(text) > _LONGEST_ROW else "",
+                )
+            )
         if len(rows) > _MOST_ROWS:
             rest = f"… {counted(len(rows) - _MOST_ROWS, 'more line', 'more lines')}"
-            shown.append(element("tr", element("td", colspan=3 if around else 2, class_="rest", data_note=rest)))
-        table = element("table", element("tbody", joined(shown)), class_="code diff" if around else "code")
-        return element("div", table, class_="excerpt", tabindex=0, role="group", aria_label="Code")
+            shown.append(fill("rest", columns=3 if around else 2, note=rest))
+        return fill("code", diff=" diff" if around else "", rows=joined(shown))
 
     def _around(self, finding: Finding) -> list[_Row]:
         """The lines of the finding, and a few on both sides; none when no hunk has it, or when a secret is near."""
@@ -124,19 +125,6 @@ class Excerpts:
             if self._mask(side) != side:
                 return []
         return rows
-
-
-def _row(row: _Row, text: str, path: str, *, with_sign: bool) -> Html:
-    cut = "…" if len(text) > _LONGEST_ROW else None
-    classes = " ".join(filter(None, (row.kind if with_sign else "", "hit" if row.is_hit else "")))
-    # Numbers and signs are drawn from attributes, so that only code is copied.
-    return element(
-        "tr",
-        element("td", class_="number", data_note="" if row.number is None else str(row.number)),
-        element("td", class_="sign", data_note=_SIGNS[row.kind]) if with_sign else None,
-        element("td", highlighted(text[:_LONGEST_ROW], path=path), cut, class_="line"),
-        class_=classes or None,
-    )
 
 
 def _quoted_rows(finding: Finding) -> list[_Row]:

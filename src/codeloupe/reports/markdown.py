@@ -6,63 +6,31 @@ and a page stays below what GitHub takes: a megabyte for a job summary, 65,536 c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from msgspec import Struct
-
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
+from codeloupe.reports import wording
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import (
-    Standing,
-    Tone,
-    check_name,
-    counted,
-    counts_in_words,
-    duration,
-    errors_beside_gaps,
-    gaps_of,
-    origin_of,
-    outcome_of,
-    place_in_words,
-    reviewer_in_words,
-    spent_in_words,
-    standing_so,
-    why_not_counted,
-)
 from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
 _Item = TypeVar("_Item")
+# So many items at most, of so many bytes together.
+Room = tuple[int, int]
 SEVERITY_SIGNS = dict(zip(Severity, "🟥🟧🟨🟦", strict=True))
-_VERDICT_SIGNS = {Tone.GOOD: "✅", Tone.CAUTION: "⚠️", Tone.BAD: "❌"}
+_VERDICT_SIGNS = {wording.Tone.GOOD: "✅", wording.Tone.CAUTION: "⚠️", wording.Tone.BAD: "❌"}
 TABLE_HEAD = "| severity | finding | where |\n|---|---|---|\n"
 _LONGEST_PATH = 1_000
 _LONGEST_PROSE = 6_000
 _LONGEST_NOTE = 600
-_LANGUAGES = dict(
-    re.findall(
-        r"(\S+)=(\S+)",
-        ".bash=bash .c=c .cc=cpp .cpp=cpp .cs=csharp .css=css .go=go .h=c .hpp=cpp .html=html .java=java "
-        ".js=javascript .json=json .jsx=jsx .kt=kotlin .lua=lua .php=php .py=python .rb=ruby .rs=rust .scala=scala "
-        ".sh=bash .sql=sql .swift=swift .toml=toml .ts=typescript .tsx=tsx .yaml=yaml .yml=yaml",
-    )
-)
-
-
-class Room(Struct, frozen=True, kw_only=True):
-    """So many items at most, of so many bytes together."""
-
-    items: int
-    size_bytes: int
 
 
 def finding_row(finding: Finding) -> str:
     """`| severity | title | place |`."""
-    place = code_span(place_in_words(finding)[:_LONGEST_PATH]).replace("|", "\\|")
+    place = code_span(wording.place_in_words(finding)[:_LONGEST_PATH]).replace("|", "\\|")
     return f"| {_severity(finding)} | {title_line(finding, in_cell=True)} | {place} |"
 
 
@@ -71,7 +39,7 @@ def finding_block(finding: Finding) -> str:
     lines = f" to {finding.last_line}" if finding.anchored and finding.last_line > finding.first_line > 0 else ""
     parts = [
         f"### {_severity(finding)}: {title_line(finding)}",
-        f"{code_span(place_in_words(finding)[:_LONGEST_PATH])}{lines}",
+        f"{code_span(wording.place_in_words(finding)[:_LONGEST_PATH])}{lines}",
         _code_block(finding.evidence, finding.file, most=20) if finding.evidence.strip() else "",
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
         fix_block(finding),
@@ -83,13 +51,13 @@ def finding_block(finding: Finding) -> str:
 
 def origin_line(finding: Finding) -> str:
     """Where a finding comes from, as one line of Markdown."""
-    return " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding))
+    return " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in wording.origin_of(finding))
 
 
 def title_line(finding: Finding, *, in_cell: bool = False) -> str:
     """The title as one line of Markdown, or the name of the check."""
     show = markdown_cell if in_cell else markdown_line
-    return show(finding.title, longest=300) or check_name(finding)
+    return show(finding.title, longest=300) or wording.check_name(finding)
 
 
 def labelled(label: str, text: str) -> str:
@@ -117,20 +85,24 @@ def _code_block(code: str, path: str, *, most: int) -> str:
     rows = code.rstrip("\n").split("\n")
     shown = [row if len(row) <= 500 else f"{row[:500]}…" for row in rows[:most]]
     more = [f"… {len(rows) - most:,} more lines"] if len(rows) > most else []
-    return markdown_code("\n".join([*shown, *more]), language=_LANGUAGES.get(PurePosixPath(path).suffix.lower(), ""))
+    language = wording.word_table("languages").get(PurePosixPath(path).suffix.lower(), "")
+    return markdown_code("\n".join([*shown, *more]), language=language)
 
 
 def summary_block(review: Review) -> str:
     """The verdict and why, then findings, coverage, reviewer, cost and time, each on its line."""
-    outcome = outcome_of(review)
+    outcome = wording.outcome_of(review)
     coverage = review.coverage
     rows = [
-        ("Findings", counts_in_words(review)),
-        ("Coverage", f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"),
+        ("Findings", wording.counts_in_words(review)),
+        (
+            "Coverage",
+            f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')} reviewed",
+        ),
         ("Reviewed", markdown_line(review.scope.description, longest=_LONGEST_NOTE)),
-        ("Reviewer", markdown_line(reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE)),
-        ("Spent", spent_in_words(review.usage)),
-        ("Time", duration(review.usage.duration_seconds)),
+        ("Reviewer", markdown_line(wording.reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE)),
+        ("Spent", wording.spent_in_words(review.usage)),
+        ("Time", wording.duration(review.usage.duration_seconds)),
     ]
     listed = "\n".join(f"- {label}: {value}" for label, value in rows if value)
     why = f"{outcome.why[:1].upper()}{outcome.why[1:]}."
@@ -139,9 +111,10 @@ def summary_block(review: Review) -> str:
 
 def not_reviewed(review: Review, room: Room) -> str:
     """The gaps of an incomplete review, what else went wrong, and the files left out on purpose."""
-    gaps = [markdown_line(gap.in_words(), longest=_LONGEST_NOTE) for gap in gaps_of(review)]
+    gaps = [markdown_line(gap.in_words(), longest=_LONGEST_NOTE) for gap in wording.gaps_of(review)]
     problems = [
-        markdown_line(f"{error.kind}: {error.message}", longest=_LONGEST_NOTE) for error in errors_beside_gaps(review)
+        markdown_line(f"{error.kind}: {error.message}", longest=_LONGEST_NOTE)
+        for error in wording.errors_beside_gaps(review)
     ]
     left_out = [
         f"{code_span(skip.file[:_LONGEST_PATH])}: {markdown_line(skip.in_words(), longest=_LONGEST_NOTE)}"
@@ -158,28 +131,22 @@ def not_reviewed(review: Review, room: Room) -> str:
 
 
 def section(
-    head: str,
-    items: Sequence[_Item],
-    show: Callable[[_Item], str],
-    *,
-    room: Room,
-    between: str = "\n",
-    whole: str = "the JSON report",
+    head: str, items: Sequence[_Item], show: Callable[[_Item], str], room: Room, *, between: str, whole: str = ""
 ) -> str:
     """Items under a head, as many as there is room for, and who has all of them; nothing without any."""
     if not items:
         return ""
     shown = _fitted(map(show, items), room)
     rest = len(items) - len(shown)
-    body = head + between.join(shown)
-    return f"{body}\n\nand {rest:,} more; {whole} has them all" if rest else body
+    more = f"\n\nand {rest:,} more; {whole or 'the JSON report'} has them all" if rest else ""
+    return f"{head}{between.join(shown)}{more}"
 
 
 def _fitted(items: Iterable[str], room: Room) -> list[str]:
     """The first of some items, as many as there is room for. None is cut: the first that does not fit ends the list."""
     shown: list[str] = []
-    left = room.size_bytes
-    for item in islice(items, room.items):
+    most, left = room
+    for item in islice(items, most):
         left -= len(item.encode("utf-8")) + 2
         if left < 0:
             break
@@ -188,25 +155,25 @@ def _fitted(items: Iterable[str], room: Room) -> list[str]:
 
 
 def _closed_item(finding: Finding) -> str:
-    """One item of a list: what, where, and why it does not count."""
-    place = code_span(place_in_words(finding)[:_LONGEST_PATH])
-    why = markdown_line(why_not_counted(finding), longest=_LONGEST_NOTE)
+    place = code_span(wording.place_in_words(finding)[:_LONGEST_PATH])
+    why = markdown_line(wording.why_not_counted(finding), longest=_LONGEST_NOTE)
     return f"- {_severity(finding)}: {title_line(finding)} — {place} — {why}"
 
 
 def render_markdown(review: Review) -> str:
     """The whole report. What is more than a page can hold is counted, and said to be left out."""
-    opened, unplaced, refuted, closed = (standing_so(review.findings, standing) for standing in Standing)
+    opened, unplaced, refuted, closed = (
+        wording.standing_so(review.findings, standing) for standing in wording.Standing
+    )
     nowhere = "## Without a place\n\nThese could not be placed in the code, so no line is known.\n\n"
     not_counted = "\n\nThese do not count.\n\n"
-    room = Room(items=100, size_bytes=40_000)
     parts = [
         summary_block(review),
-        section(TABLE_HEAD, opened, finding_row, room=Room(items=200, size_bytes=80_000)),
-        not_reviewed(review, Room(items=50, size_bytes=30_000)),
-        section("## Findings\n\n", opened, finding_block, room=Room(items=200, size_bytes=500_000), between="\n\n"),
-        section(nowhere, unplaced, finding_block, room=Room(items=50, size_bytes=80_000), between="\n\n"),
-        section(f"## Refuted{not_counted}", refuted, _closed_item, room=room),
-        section(f"## Set aside{not_counted}", closed, _closed_item, room=room),
+        section(TABLE_HEAD, opened, finding_row, (200, 80_000), between="\n"),
+        not_reviewed(review, (50, 30_000)),
+        section("## Findings\n\n", opened, finding_block, (200, 500_000), between="\n\n"),
+        section(nowhere, unplaced, finding_block, (50, 80_000), between="\n\n"),
+        section(f"## Refuted{not_counted}", refuted, _closed_item, (100, 40_000), between="\n"),
+        section(f"## Set aside{not_counted}", closed, _closed_item, (100, 40_000), between="\n"),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from codeloupe.reports import Layout
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
@@ -41,28 +42,16 @@ class Text:
         """The parts one after the other, each with its style."""
         made = cls()
         for part in parts:
-            made.append_text(part if isinstance(part, Text) else cls(part) if isinstance(part, str) else cls(*part))
+            text = part if isinstance(part, Text) else cls(part) if isinstance(part, str) else cls(*part)
+            before = len(made.plain)
+            made.plain += text.plain
+            made.spans += [(start + before, end + before, style) for start, end, style in text.spans]
         return made
 
     @property
     def cell_len(self) -> int:
         """How many cells of a terminal it takes."""
         return cell_len(self.plain)
-
-    def stylize(self, style: str, start: int, end: int) -> None:
-        """Give a part another style."""
-        self.spans.append((start, end, style))
-
-    def append(self, plain: str, style: str = "") -> Text:
-        """Add a text at the end, and give the whole back."""
-        return self.append_text(Text(plain, style))
-
-    def append_text(self, text: Text) -> Text:
-        """Add a text with its styles at the end, and give the whole back."""
-        before = len(self.plain)
-        self.plain += text.plain
-        self.spans += [(start + before, end + before, style) for start, end, style in text.spans]
-        return self
 
     def join(self, parts: Iterable[Text]) -> Text:
         """The parts with this text between them."""
@@ -181,11 +170,17 @@ class Page(Struct, frozen=True, kw_only=True):
         return Text(f" {word} " if self.color else word, style=style)
 
 
+def page_of(layout: Layout) -> Page:
+    """The page that a layout asks for."""
+    width = max(layout.width, NARROWEST)
+    return Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
+
+
 def prose(text: str) -> Text:
     """Cleaned prose; what is in backticks is set apart when there is colour."""
     shown = Text(text)
     for match in _INLINE_CODE.finditer(text):
-        shown.stylize("cyan", match.start(), match.end())
+        shown.spans.append((match.start(), match.end(), "cyan"))
     return shown
 
 

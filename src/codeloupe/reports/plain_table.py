@@ -33,6 +33,12 @@ class Column(NamedTuple):
     drops: bool = False
 
 
+def columns(titles: str, *, right: str = "", shrinks: str = "", drops: str = "") -> list[Column]:
+    """Columns by their titles between spaces; the other words name those with a property."""
+    marked = (right.split(), shrinks.split(), drops.split())
+    return [Column(title, *(title in names for names in marked)) for title in titles.split()]
+
+
 class Sheet(Struct, frozen=True, kw_only=True):
     """How to lay out: `width` in terminal cells; with `ascii_only` nothing outside ASCII."""
 

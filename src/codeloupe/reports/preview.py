@@ -8,17 +8,11 @@ from codeloupe.model.change import FileStatus
 from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
+from codeloupe.reports.page import BOLD, DIM, Page, Text, page_of, print_lines
 from codeloupe.reports.wording import counted
 
-_LETTERS = {
-    FileStatus.ADDED: ("A", "green"),
-    FileStatus.MODIFIED: ("M", "yellow"),
-    FileStatus.DELETED: ("D", "red"),
-    FileStatus.RENAMED: ("R", "cyan"),
-    FileStatus.COPIED: ("C", "cyan"),
-    FileStatus.TYPE_CHANGED: ("T", "yellow"),
-}
+_LETTERS = dict(zip(FileStatus, "AMDRCT", strict=True))
+_COLORS = dict(zip(FileStatus, ("green", "yellow", "red", "cyan", "cyan", "yellow"), strict=True))
 
 
 def render_preview_json(preview: Preview) -> str:
@@ -51,12 +45,12 @@ def _file_data(file: PreviewFile) -> dict[str, Any]:
 
 def render_preview_text(preview: Preview, layout: Layout) -> str:
     """The preview for a person: the files that would be reviewed, the others with the reason, the totals."""
-    page = Page(width=max(layout.width, NARROWEST), color=layout.color, ascii_only=layout.ascii_only)
+    page = page_of(layout)
     reviewed = [file for file in preview.files if file.reviewed]
     left_out = [_row(page, file) for file in preview.files if not file.reviewed]
-    for skip in preview.out_of_reach:
-        shown = Text(page.clean(skip.file)).append_text(_reason(page, skip))
-        left_out.append(page.item("?", "yellow", shown))
+    left_out += [
+        page.item("?", "yellow", _named(page, Text(page.clean(one.file)), one)) for one in preview.out_of_reach
+    ]
     lines = page.wrap(Text.assemble(("Preview", BOLD), f": {page.clean(preview.scope.description)}"))
     for title, files in (
         ("Would be reviewed", [_row(page, file) for file in reviewed]),
@@ -72,16 +66,16 @@ def _row(page: Page, file: PreviewFile) -> list[Text]:
     change = file.change
     shown = Text(page.clean(change.path))
     if change.status in (FileStatus.RENAMED, FileStatus.COPIED) and change.old_path:
-        shown.append(f" from {page.clean(change.old_path)}", style=DIM)
+        shown = Text.assemble(shown, (f" from {page.clean(change.old_path)}", DIM))
     if not change.binary:
         shown = Text.assemble(shown, "  ", (f"+{change.added:,}", "green"), " ", (f"-{change.deleted:,}", "red"))
     if file.skipped:
-        shown.append_text(_reason(page, file.skipped))
-    return page.item(*_LETTERS[change.status], shown)
+        shown = _named(page, shown, file.skipped)
+    return page.item(_LETTERS[change.status], _COLORS[change.status], shown)
 
 
-def _reason(page: Page, skip: SkippedFile) -> Text:
-    return Text(f"  {page.clean(skip.in_words())}", style="yellow" if skip.is_gap else DIM)
+def _named(page: Page, file: Text, skip: SkippedFile) -> Text:
+    return Text.assemble(file, (f"  {page.clean(skip.in_words())}", "yellow" if skip.is_gap else DIM))
 
 
 def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[Text]:

@@ -7,6 +7,7 @@ free text: most are advice, some are a sketch. When in doubt it is advice: a wro
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 
 from msgspec import Struct
@@ -143,9 +144,26 @@ def _code_of(suggestion: str) -> tuple[str, bool] | None:
 
 
 def _fence(row: str) -> str:
-    mark = row.lstrip()
-    runs = [mark[: len(mark) - len(mark.lstrip(character))] for character in "`~"]
-    return next((run for run in runs if len(run) >= 3), "")
+    """The marks that open a block of code; empty for any other row."""
+    mark = row.strip()
+    for character in "`~":
+        length = len(mark) - len(mark.lstrip(character))
+        if length >= 3 and character not in mark[length:]:
+            return mark[:length]
+    return ""
+
+
+def blocks_of(rows: Iterable[str]) -> list[tuple[list[str], bool]]:
+    """The rows of prose and of fenced code in turn, each with whether it is code; an open fence runs to the end."""
+    blocks: list[tuple[list[str], bool]] = [([], False)]
+    fence = ""
+    for row in rows:
+        if (fence and row.strip() == fence) or (not fence and _fence(row)):
+            fence = "" if fence else _fence(row)
+            blocks.append(([], bool(fence)))
+        else:
+            blocks[-1][0].append(row)
+    return blocks
 
 
 def _is_visible(text: str) -> bool:

@@ -10,49 +10,27 @@ import math
 from typing import Any
 from urllib.parse import quote
 
-from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
+from codeloupe.model.finding import Finding, Severity, SuppressionKind
 from codeloupe.model.review import Review
+from codeloupe.reports import wording
 from codeloupe.reports.json_v1 import TOOL, json_text
 from codeloupe.reports.replacement import fix_of
-from codeloupe.reports.wording import (
-    GapKind,
-    Standing,
-    check_name,
-    errors_beside_gaps,
-    gaps_of,
-    outcome_of,
-    reviewer_in_words,
-    standing_of,
-    why_not_counted,
-)
 from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
 
 _SOURCE_ROOT = "%SRCROOT%"
 _LARGEST_LINE = 2**31 - 1
 _LONGEST_TEXT = 8_000
-_LEVELS = dict(zip(Severity, ("error", "error", "warning", "note"), strict=True))
-_RANKS = dict(zip(Severity, (95.0, 75.0, 50.0, 25.0), strict=True))
-# The scale of CVSS, on which GitHub ranks what concerns security.
-_SECURITY_SEVERITY = dict(zip(Severity, ("9.5", "8.0", "5.5", "2.0"), strict=True))
-_BASELINE_STATES = {
-    FindingStatus.NEW: "new",
-    FindingStatus.REGRESSED: "new",
-    FindingStatus.REFUTED: "new",
-    FindingStatus.OPEN: "unchanged",
-    FindingStatus.DISMISSED: "unchanged",
-    FindingStatus.FIXED: "absent",
-}
-_ERROR = "problem"
-_PATHLESS = "finding-without-file"
-_SKIPPED = "file-left-out"
+# Level, rank, and the scale of CVSS, on which GitHub ranks what concerns security.
+_RANKS = (("error", 95.0, "9.5"), ("error", 75.0, "8.0"), ("warning", 50.0, "5.5"), ("note", 25.0, "2.0"))
+_STEPS = dict(zip(Severity, _RANKS, strict=True))
 _NOTIFICATIONS = {
-    GapKind.CLAIM.value: "A critical or high claim could be neither placed in the code nor refuted.",
-    GapKind.UNIT.value: "A piece of the change could not be reviewed.",
-    GapKind.FILE.value: "A file of the change could not be reviewed.",
-    GapKind.UNKNOWN.value: "Not everything could be reviewed.",
-    _ERROR: "Something went wrong and did not stop the review.",
-    _PATHLESS: "A finding names no file of the repository.",
-    _SKIPPED: "A file was left out on purpose.",
+    wording.GapKind.CLAIM.value: "A critical or high claim could be neither placed in the code nor refuted.",
+    wording.GapKind.UNIT.value: "A piece of the change could not be reviewed.",
+    wording.GapKind.FILE.value: "A file of the change could not be reviewed.",
+    wording.GapKind.UNKNOWN.value: "Not everything could be reviewed.",
+    "problem": "Something went wrong and did not stop the review.",
+    "finding-without-file": "A finding names no file of the repository.",
+    "file-left-out": "A file was left out on purpose.",
 }
 
 
@@ -61,28 +39,26 @@ def render_sarif(review: Review) -> str:
     placed = [finding for finding in review.findings if is_inside(finding.file)]
     groups: dict[str, list[Finding]] = {}
     for finding in placed:
-        groups.setdefault(check_name(finding), []).append(finding)
-    indices = {name: index for index, name in enumerate(sorted(groups))}
+        groups.setdefault(wording.check_name(finding), []).append(finding)
+    names = sorted(groups)
     # Only a review that was compared with an earlier one knows the states; then those of all results are known.
     with_history = any(finding.status.value in ("open", "fixed", "regressed") for finding in placed)
     kinds = [{"id": kind, "shortDescription": {"text": words}} for kind, words in _NOTIFICATIONS.items()]
+    invocation = {
+        "executionSuccessful": review.complete,
+        "exitCode": review.exit_code,
+        "exitCodeDescription": wording.outcome_of(review).why,
+        "toolExecutionNotifications": _notifications(review),
+    }
     run = {
-        "tool": {
-            "driver": {**TOOL, "rules": [_rule(name, groups[name]) for name in indices], "notifications": kinds},
-        },
+        "tool": {"driver": {**TOOL, "rules": [_rule(name, groups[name]) for name in names], "notifications": kinds}},
         "automationDetails": {"id": f"codeloupe/{plain_line(review.review_id, longest=100)}"},
         "originalUriBaseIds": {_SOURCE_ROOT: {"description": {"text": "The root of the reviewed repository."}}},
         "columnKind": "unicodeCodePoints",
-        "invocations": [
-            {
-                "executionSuccessful": review.complete,
-                "exitCode": review.exit_code,
-                "exitCodeDescription": outcome_of(review).why,
-                "toolExecutionNotifications": _notifications(review),
-            }
-        ],
+        "invocations": [invocation],
         "results": [
-            _result(finding, index=indices[check_name(finding)], with_history=with_history) for finding in placed
+            _result(finding, index=names.index(wording.check_name(finding)), with_history=with_history)
+            for finding in placed
         ],
         "properties": {
             "verdict": review.verdict.value,
@@ -90,7 +66,7 @@ def render_sarif(review: Review) -> str:
             "complete": review.complete,
             "summary": plain_line(review.summary, longest=500),
             "scope": plain_line(review.scope.description, longest=500),
-            "reviewer": plain_line(reviewer_in_words(review.reviewer), longest=500),
+            "reviewer": plain_line(wording.reviewer_in_words(review.reviewer), longest=500),
             "filesTotal": review.coverage.files_total,
             "filesReviewed": review.coverage.files_reviewed,
             "hiddenFindings": review.hidden_findings,
@@ -105,13 +81,13 @@ def _rule(name: str, findings: list[Finding]) -> dict[str, Any]:
     tags = list(dict.fromkeys(plain_line(finding.category, longest=80) for finding in findings))[:10]
     properties: dict[str, Any] = {"tags": [tag for tag in tags if tag]}
     if any(finding.category.strip().lower() == "security" for finding in findings):
-        properties["security-severity"] = _SECURITY_SEVERITY[worst]
+        properties["security-severity"] = _STEPS[worst][2]
     what = plain_line(first.category, longest=80) or "general"
     text = f"{what}: rule {name} of {plain_line(first.reviewer, longest=80)}" if first.rule else what
     return {
         "id": name,
         "shortDescription": {"text": text},
-        "defaultConfiguration": {"level": _LEVELS[worst]},
+        "defaultConfiguration": {"level": _STEPS[worst][0]},
         "properties": properties,
     }
 
@@ -122,15 +98,20 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
     A finding that names no file of the repository is here too: readers refuse a result without one.
     """
     return [
-        *(_notification(gap.kind.value, "error", gap.in_words(), files=gap.files) for gap in gaps_of(review)),
-        *(_notification(_ERROR, "warning", f"{each.kind}: {each.message}") for each in errors_beside_gaps(review)),
+        *(_notification(gap.kind.value, "error", gap.in_words(), files=gap.files) for gap in wording.gaps_of(review)),
         *(
-            _notification(_PATHLESS, "note", f"{one.severity.label} {plain_path(one.file)}: {_message(one)}")
+            _notification("problem", "warning", f"{each.kind}: {each.message}")
+            for each in wording.errors_beside_gaps(review)
+        ),
+        *(
+            _notification(
+                "finding-without-file", "note", f"{one.severity.label} {plain_path(one.file)}: {_message(one)}"
+            )
             for one in review.findings
             if not is_inside(one.file) and not one.is_unsettled(review.policy.fail_on)
         ),
         *(
-            _notification(_SKIPPED, "note", f"{skip.file}: {skip.in_words()}", files=(skip.file,))
+            _notification("file-left-out", "note", f"{skip.file}: {skip.in_words()}", files=(skip.file,))
             for skip in review.coverage.skipped
             if not skip.is_gap
         ),
@@ -149,8 +130,7 @@ def _notification(kind: str, level: str, words: str, *, files: tuple[str, ...] =
 
 
 def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, Any]:
-    """One result of a finding in a known file; `index` is that of its rule."""
-    unplaced = standing_of(finding) is Standing.UNPLACED
+    unplaced = wording.standing_of(finding) is wording.Standing.UNPLACED
     place: dict[str, Any] = {"artifactLocation": _artifact(finding.file)}
     if 0 < (start := finding.first_line) <= _LARGEST_LINE:
         place["region"] = {"startLine": start, "endLine": min(max(start, finding.last_line), _LARGEST_LINE)}
@@ -158,22 +138,23 @@ def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, An
             text = plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT)
             place["region"]["snippet"] = {"text": text}
     whole: dict[str, Any] = {
-        "ruleId": check_name(finding),
+        "ruleId": wording.check_name(finding),
         "ruleIndex": index,
-        "level": "note" if unplaced else _LEVELS[finding.severity],
-        "rank": _RANKS[finding.severity] + min(max(finding.agreement - 1, 0), 4),
+        "level": "note" if unplaced else _STEPS[finding.severity][0],
+        "rank": _STEPS[finding.severity][1] + min(max(finding.agreement - 1, 0), 4),
         "message": {"text": _message(finding)},
         "locations": [{"physicalLocation": place}],
     }
     if finding.fingerprint:
         whole["partialFingerprints"] = {"codeloupeFingerprint/v1": plain_line(finding.fingerprint, longest=200)}
-    if why := why_not_counted(finding):
+    if why := wording.why_not_counted(finding):
         by = finding.suppression
         kind = "inSource" if by is not None and by.kind is SuppressionKind.INLINE else "external"
         reason = plain_text(why, longest=_LONGEST_TEXT)
         whole["suppressions"] = [{"kind": kind, "status": "accepted", "justification": reason}]
     if with_history:
-        whole["baselineState"] = _BASELINE_STATES[finding.status]
+        states = {"open": "unchanged", "dismissed": "unchanged", "fixed": "absent"}
+        whole["baselineState"] = states.get(finding.status.value, "new")
     if (edit := fix_of(finding).edit) is not None:
         lines = {"startLine": edit.line_start, "endLine": edit.line_end}
         change = {
@@ -196,16 +177,15 @@ def _artifact(path: str) -> dict[str, str]:
 
 
 def _message(finding: Finding) -> str:
-    """What is wrong, why, and the fix as far as it is no edit."""
     fix = fix_of(finding)
     words = plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT)
     code = plain_code(fix.code, longest=_LONGEST_TEXT) if fix.edit is None else ""
     advice = "\n\n".join(filter(None, (words, code)))
     parts = [
-        plain_line(finding.title, longest=500) or check_name(finding),
+        plain_line(finding.title, longest=500) or wording.check_name(finding),
         plain_text(finding.body, longest=_LONGEST_TEXT),
         f"Fix: {advice}" if advice else "",
-        "This could not be placed in the code." if standing_of(finding) is Standing.UNPLACED else "",
+        "This could not be placed in the code." if wording.standing_of(finding) is wording.Standing.UNPLACED else "",
     ]
     # Viewers make a link of `[words](address)`.
     return "\n\n".join(filter(None, parts)).replace("](", "] (")

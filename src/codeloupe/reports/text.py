@@ -5,38 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import unescape
 
 from rich.cells import cell_len
 
-from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
+from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
-from codeloupe.reports import asset
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, console_for, print_lines, prose
-from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.wording import (
-    NOTHING,
-    Tone,
-    by_file,
-    counted,
-    dedented,
-    duration,
-    is_piece,
-    origin_of,
-    outcome_of,
-    reviewer_in_words,
-    short_id,
-    skipped_in_words,
-    spent_in_words,
-    why_set_aside,
-    worst_first,
-)
+from codeloupe.reports import Layout, asset, wording
+from codeloupe.reports.page import BOLD, DIM, Page, Text, console_for, page_of, print_lines, prose
+from codeloupe.reports.replacement import blocks_of, fenced, fix_of
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 
 _SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
-_TONE_STYLES = {Tone.GOOD: "green", Tone.CAUTION: "yellow", Tone.BAD: "red"}
+_TONE_STYLES = {wording.Tone.GOOD: "green", wording.Tone.CAUTION: "yellow", wording.Tone.BAD: "red"}
 _INDENT = 2
 _LABEL_CELLS = 5
 _LONGEST_PROSE = 6_000
@@ -50,7 +33,7 @@ def code_lines(page: Page, code: str, *, sign: str, style: str, indent: int) -> 
     room = max(page.width - indent - len(sign) - 1, 8)
     lines = [
         Text.assemble(" " * indent, (f"{sign} {page.cut(page.clean(row), room)}".rstrip(), style))
-        for row in dedented(rows[:_MOST_LINES])
+        for row in wording.dedented(rows[:_MOST_LINES])
     ]
     if len(rows) > _MOST_LINES:
         lines.append(Text(f"{' ' * indent}{page.sign('…')} {len(rows) - _MOST_LINES:,} more lines", style=DIM))
@@ -63,7 +46,7 @@ def finding_lines(page: Page, finding: Finding) -> list[Text]:
     sign, style = (page.sign("✔"), "bold green") if confirmed else ("?", "bold yellow")
     return [
         *_headline(page, finding, style=BOLD),
-        *_place(page, finding, note=f" {page.sign('·')} ".join(origin_of(finding, with_id=False))),
+        *_place(page, finding, note=f" {page.sign('·')} ".join(wording.origin_of(finding, with_id=False))),
         *_quote(page, finding),
         *_labelled(page, "Why", finding.body, style=BOLD),
         *_fix(page, finding),
@@ -81,21 +64,20 @@ def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
     word = f"{severity.label.upper()} P{severity.priority}"
     urgent = severity is Severity.CRITICAL
     badge = page.badge(word, "bold red reverse") if urgent else Text(word, style=_SEVERITY_STYLES[severity])
-    return page.wrap(
-        Text.assemble(badge, "  ", (page.clean(finding.title, longest=1_000), style)), indent=_INDENT, hang=2
-    )
+    title = Text.assemble(badge, "  ", (page.clean(finding.title, longest=1_000), style))
+    return page.wrap(title, indent=_INDENT, hang=2)
 
 
 def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     """`path:line`, never wrapped or cut, so that a terminal can open it; the note beside it, or below if too long."""
-    place = Text(" " * _INDENT)
-    path = page.clean(finding.file)
-    place.append(f"{path}:{finding.line_start}" if finding.first_line > 0 else path, style="cyan")
+    path, more = page.clean(finding.file), ""
     if finding.last_line > finding.first_line > 0:
-        place.append(f" to {finding.line_end}", style=DIM)
-    identity = f"id {short_id(finding)}" if finding.fingerprint else ""
-    if page.verbose and identity:
-        identity = f"fingerprint {finding.fingerprint[:12]}"
+        more = f" to {finding.line_end}"
+    named = f"{path}:{finding.line_start}" if finding.first_line > 0 else path
+    place = Text.assemble(" " * _INDENT, (named, "cyan"), (more, DIM))
+    identity = ""
+    if finding.fingerprint:
+        identity = f"fingerprint {finding.fingerprint[:12]}" if page.verbose else f"id {wording.short_id(finding)}"
     shown = Text(page.clean(f" {page.sign('·')} ".join(filter(None, (note, identity)))), style=DIM)
     if place.cell_len + 2 + shown.cell_len <= page.measure:
         return [Text.assemble(place, "  ", shown)]
@@ -103,7 +85,6 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
 
 
 def _quote(page: Page, finding: Finding) -> list[Text]:
-    """The quote line by line, cut to the page, a marker at the first line; what is left out is counted."""
     rows = finding.evidence.rstrip("\n").split("\n") if finding.evidence.strip() else []
     shown = rows[: _MOST_LINES if page.verbose else 6]
     first, style = finding.first_line, _SEVERITY_STYLES[finding.severity]
@@ -118,10 +99,10 @@ def _quote(page: Page, finding: Finding) -> list[Text]:
             (f"{page.sign('│')} ", style),
             page.cut(page.clean(row), room),
         )
-        for at, row in enumerate(dedented(shown))
+        for at, row in enumerate(wording.dedented(shown))
     ]
     if rest := len(rows) - len(shown):
-        more = f"{page.sign('…')} {counted(rest, 'more line', 'more lines')}"
+        more = f"{page.sign('…')} {wording.counted(rest, 'more line', 'more lines')}"
         lines.append(Text(" " * (_INDENT + digits + 3) + more, style=DIM))
     return lines
 
@@ -144,13 +125,13 @@ def _cut_note(page: Page) -> list[Text]:
 
 
 def _fix(page: Page, finding: Finding) -> list[Text]:
-    """Advice after the label, its code as code; then the new code for the quoted lines, each line after a `+`."""
     fix = fix_of(finding)
     lines: list[Text] = []
-    for block, is_code in _blocks(fenced(fix.words[:_LONGEST_PROSE])):
-        if is_code:
+    for rows, is_code in blocks_of(fenced(fix.words[:_LONGEST_PROSE]).split("\n")):
+        block = "\n".join(rows)
+        if is_code and block.strip():
             lines += code_lines(page, block, sign=" ", style="", indent=_INDENT + _LABEL_CELLS)
-        else:
+        elif block.strip():
             lines += _labelled(page, "" if lines else "Fix", block, style="bold green")
     if len(fix.words) > _LONGEST_PROSE:
         lines += _cut_note(page)
@@ -161,65 +142,37 @@ def _fix(page: Page, finding: Finding) -> list[Text]:
     return lines
 
 
-def _blocks(words: str) -> list[tuple[str, bool]]:
-    """The text in pieces, each with whether it is code."""
-    blocks: list[tuple[str, bool]] = []
-    rows: list[str] = []
-    fence = ""
-    for row in words.split("\n"):
-        mark = row.strip()
-        opening = mark[: len(mark) - len(mark.lstrip(mark[0]))] if mark[:1] in ("`", "~") else ""
-        if (fence and mark == fence) or (not fence and len(opening) >= 3):
-            blocks.append(("\n".join(rows), bool(fence)))
-            rows, fence = [], "" if fence else opening
-        else:
-            rows.append(row)
-    blocks.append(("\n".join(rows), bool(fence)))
-    return [block for block in blocks if block[0].strip()]
+def render_text(review: Review, layout: Layout) -> str:
+    """The report for a person, in lines of at most the layout's width (`path:line` and commands stay whole).
 
-
-def render_text(
-    review: Review,
-    *,
-    width: int,
-    color: bool,
-    verbose: bool = False,
-    ascii_only: bool = False,
-    saved_in: str | None = None,
-    untrusted: bool = False,
-) -> str:
-    """The report for a person, in lines of at most `width` cells (`path:line` and commands stay whole).
-
-    With `saved_in`, the repository in whose history it is, it ends with the next commands. Without `color` there is no
-    escape sequence in it; with `ascii_only` no character outside ASCII.
+    With `saved_in` it ends with the next commands. Without `color` there is no escape sequence in it; with `ascii_only`
+    no character outside ASCII.
     """
-    page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
+    page = page_of(layout)
     lines = _report(page, review)
-    if saved_in is not None:
-        lines += _next_steps(page, review, saved_in=saved_in, untrusted=untrusted)
+    if layout.saved_in is not None:
+        lines += _next_steps(page, review, saved_in=layout.saved_in, untrusted=layout.untrusted)
     return print_lines(page, lines)
 
 
 def _report(page: Page, review: Review) -> list[Text]:
-    opening = opening_lines(page, reviewer_in_words(review.reviewer), review.scope.description)
+    opening = opening_lines(page, wording.reviewer_in_words(review.reviewer), review.scope.description)
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
-        took = duration(review.usage.duration_seconds)
+        took = wording.duration(review.usage.duration_seconds)
         return [*opening, _BLANK, Text.assemble(("No changes to review", BOLD), (f" ({took})", DIM))]
-    findings, limit = review.findings, review.policy.fail_on
-    unplaced = [one for one in findings if one.is_open and not one.anchored and not one.is_unsettled(limit)]
-    refuted = [one for one in findings if one.status is FindingStatus.REFUTED]
-    closed = [one for one in findings if not one.is_open and one.status is not FindingStatus.REFUTED]
+    opened, nowhere, refuted, closed = (wording.standing_so(review.findings, standing) for standing in wording.Standing)
+    unplaced = [one for one in nowhere if not one.is_unsettled(review.policy.fail_on)]
     sections = [
         # Claims that would block are the first: the review cannot pass before a person has looked at them.
         _section(page, "Needs a person", "not placed in the code, not refuted", review.unsettled),
         *(
-            _section(page, page.clean(path), counts_by_severity(found), worst_first(found))
-            for path, found in by_file(one for one in findings if one.can_block).items()
+            _section(page, page.clean(path), counts_by_severity(found), wording.worst_first(found))
+            for path, found in wording.by_file(opened).items()
         ),
-        _section(page, "Without a place", "could not be placed in the code; never block", worst_first(unplaced)),
-        _in_short(page, "Refuted", refuted, note_of=lambda one: one.verification or "refuted"),
-        _in_short(page, "Set aside", closed, note_of=why_set_aside),
-        _not_reviewed(page, review),
+        _section(page, "Without a place", "could not be placed in the code; never block", unplaced),
+        _in_short(page, "Refuted", refuted, note_of=wording.why_not_counted),
+        _in_short(page, "Set aside", closed, note_of=wording.why_set_aside),
+        *_not_reviewed(page, review),
         _verdict(page, review),
     ]
     return [*opening, *(line for section in sections if section for line in (_BLANK, *section))]
@@ -247,9 +200,8 @@ def _section(page: Page, title: str, note: Text | str, findings: Sequence[Findin
 
 
 def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: Callable[[Finding], str]) -> list[Text]:
-    """Findings that count for nothing: what, where, and why they do not."""
-    blocks = [finding_in_short(page, finding, note=note_of(finding)) for finding in worst_first(findings)]
-    return [*_heading(page, title, "not counted"), *(line for block in blocks for line in block)] if blocks else []
+    lines = [line for one in findings for line in finding_in_short(page, one, note=note_of(one))]
+    return [*_heading(page, title, "not counted"), *lines] if lines else []
 
 
 def _heading(page: Page, title: str, note: Text | str) -> list[Text]:
@@ -261,36 +213,30 @@ def _heading(page: Page, title: str, note: Text | str) -> list[Text]:
     return [Text.assemble((title, BOLD), " ", (page.sign("─") * room, DIM), " ", shown)]
 
 
-def _not_reviewed(page: Page, review: Review) -> list[Text]:
-    """What was not reviewed, and the errors that do not tell of that."""
+def _not_reviewed(page: Page, review: Review) -> Iterator[list[Text]]:
     coverage = review.coverage
-    gaps = [skip for skip in coverage.skipped if skip.is_gap]
     # One entry for all pieces of the change that failed for one reason, and one for each reviewer and reason.
     pieces: dict[str, list[str]] = defaultdict(list)
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
     for failed in coverage.units_failed:
-        if is_piece(failed):
+        if wording.is_piece(failed):
             pieces[failed.reason].append(failed.unit)
         else:
             others[failed.unit, failed.reason] += failed.files
     entries: list[tuple[str, str, Sequence[str]]] = [
         *((f"{len(each):,} units", why, each) if len(each) > 1 else (each[0], why, ()) for why, each in pieces.items()),
         *((name, why, files) for (name, why), files in others.items()),
-        *((skip.file, skip.in_words(), ()) for skip in gaps),
+        *((skip.file, skip.in_words(), ()) for skip in coverage.skipped if skip.is_gap),
     ]
     lines = [line for entry in entries for line in _gap(page, *entry)]
     lines += _left_out(page, [skip for skip in coverage.skipped if not skip.is_gap])
-    titled = [Text("Not reviewed", style=BOLD), *lines] if lines else []
-    # An error that ends with the reason of a gap tells nothing new.
-    reasons = {failed.reason for failed in coverage.units_failed} | {f"{one.file}: {one.in_words()}" for one in gaps}
-    known = tuple(filter(None, reasons))
-    errors = [error for error in review.errors if not error.message.endswith(known)]
+    yield [Text("Not reviewed", style=BOLD), *lines] if lines else []
+    errors = wording.errors_beside_gaps(review)
     shown = errors if page.verbose else errors[:10]
     problems = [line for error in shown for line in _gap(page, error.kind, error.message)]
     if rest := len(errors) - len(shown):
         problems += page.wrap(Text(f"{page.sign('…')} {rest:,} more (-v shows them)", style=DIM), indent=_INDENT + 2)
-    titled_problems = [Text("Problems", style=BOLD), *problems] if problems else []
-    return [*titled, *([_BLANK] if titled and problems else []), *titled_problems]
+    yield [Text("Problems", style=BOLD), *problems] if problems else []
 
 
 def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:
@@ -298,16 +244,15 @@ def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[
     if files:
         named = files if page.verbose else files[:3]
         more = f" and {len(files) - len(named):,} more" if len(files) > len(named) else ""
-        shown.append(f"  {', '.join(map(page.clean, named))}{more}", style=DIM)
+        shown = Text.assemble(shown, (f"  {', '.join(map(page.clean, named))}{more}", DIM))
     return page.item(page.sign("✖"), "bold yellow", shown)
 
 
 def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
-    """What the settings leave out: counted, and named when asked."""
     if not skipped:
         return []
     hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
-    words = skipped_in_words(skipped)
+    words = wording.skipped_in_words(skipped)
     is_one_kind = len({skip.reason for skip in skipped}) == 1
     summary = Text.assemble(f"{words} skipped" if is_one_kind else f"{len(skipped):,} skipped: {words}", (hint, DIM))
     sign = Text(f"{' ' * _INDENT}{page.sign('·')} ", style=DIM)
@@ -319,14 +264,13 @@ def _left_out(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
 
 
 def _verdict(page: Page, review: Review) -> list[Text]:
-    """The verdict with its reason, then findings, coverage, cost and time."""
-    outcome = outcome_of(review)
+    outcome = wording.outcome_of(review)
     style, why = _TONE_STYLES[outcome.tone], Text(outcome.why)
     word = f"PASS {page.sign('✔')}" if outcome.word == "PASS" else outcome.word
     badge = page.badge(word, f"bold {style} reverse")
     first = Text.assemble(badge, "  ")
-    if outcome.word == NOTHING:
-        headline = page.wrap(Text.assemble((f"{NOTHING}: ", "bold"), outcome.why))
+    if outcome.word == wording.NOTHING:
+        headline = page.wrap(Text.assemble((f"{wording.NOTHING}: ", "bold"), outcome.why))
     elif first.cell_len > page.measure // 2:
         headline = [badge, *page.wrap(why, indent=2)]
     else:
@@ -334,8 +278,8 @@ def _verdict(page: Page, review: Review) -> list[Text]:
     rows = [
         ("Findings", _counts(review)),
         ("Coverage", Text(_coverage(page, review))),
-        ("Spent", Text(spent_in_words(review.usage))),
-        ("Time", Text(duration(review.usage.duration_seconds))),
+        ("Spent", Text(wording.spent_in_words(review.usage))),
+        ("Time", Text(wording.duration(review.usage.duration_seconds))),
     ]
     return [
         Text(page.sign("━") * page.measure, style=style),
@@ -345,46 +289,39 @@ def _verdict(page: Page, review: Review) -> list[Text]:
 
 
 def _counts(review: Review) -> Text:
-    findings = review.findings
-    counts = counts_by_severity(finding for finding in findings if finding.can_block)
-    unplaced = sum(finding.is_open and not finding.anchored for finding in findings)
-    refuted = sum(finding.status is FindingStatus.REFUTED for finding in findings)
-    closed = sum(not finding.is_open for finding in findings) - refuted
-    hidden = f"hidden below min_severity={review.policy.min_severity.label}"
-    notes = [
-        (unplaced, "without a place"),
-        (refuted, "refuted"),
-        (closed, "set aside"),
-        (review.hidden_findings, hidden),
-    ]
-    shown = [Text(f"{count:,} {note}") for count, note in notes if count]
+    standings = Counter(map(wording.standing_of, review.findings))
+    counts = counts_by_severity(finding for finding in review.findings if finding.can_block)
+    notes = {
+        standing.value: standings[standing] for standing in wording.Standing if standing is not wording.Standing.OPEN
+    }
+    notes[f"hidden below min_severity={review.policy.min_severity.label}"] = review.hidden_findings
+    shown = [Text(f"{count:,} {note}") for note, count in notes.items() if count]
     return Text("; ").join([counts if counts.plain else Text("none"), *shown])
 
 
 def _coverage(page: Page, review: Review) -> str:
     """How many files, and the gaps: pieces of the change by their number, reviewers such as an analyser by name."""
     coverage = review.coverage
-    failed = sum(map(is_piece, coverage.units_failed))
-    names = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not is_piece(failed)))
+    failed = sum(map(wording.is_piece, coverage.units_failed))
+    names = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not wording.is_piece(failed)))
     if len(names) > 4:
         failed, names = failed + len(names), []
-    units = f"{failed:,} of {counted(max(coverage.units_total, failed), 'unit', 'units')}" if failed else ""
-    unread = skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
+    units = f"{failed:,} of {wording.counted(max(coverage.units_total, failed), 'unit', 'units')}" if failed else ""
+    unread = wording.skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
     gaps = ", ".join(filter(None, (units, *map(page.clean, names), unread)))
-    files = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"
+    files = f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')} reviewed"
     return f"{files}; gaps: {gaps}" if gaps else files
 
 
 def _next_steps(page: Page, review: Review, *, saved_in: str, untrusted: bool) -> list[Text]:
-    """What to do about the worst open finding: the commands, each whole on its line."""
-    opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
+    opened = wording.worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
     if not opened:
         return []
     finding = next((one for one in opened if one.can_block), opened[0])
     repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
     commands = [
-        ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
-        ("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY"),
+        ("dismiss", f"codeloupe history dismiss {wording.short_id(finding)}{repo} --reason WHY"),
+        ("accept", f"codeloupe baseline add {wording.short_id(finding)}{repo} --reason WHY"),
         ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
     ]
     if untrusted:

@@ -6,8 +6,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from codeloupe.model.agent import AGENTS, Usage
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
@@ -31,29 +35,17 @@ _REVIEWER_NAMES = {
     "cerberus": "Cerberus review",
     "command": "Review by a command",
 }
-_SKIPPED_NOUNS = {
-    SkipReason.MEDIA: ("media file", "media files"),
-    SkipReason.FONT: ("font", "fonts"),
-    SkipReason.ARCHIVE: ("archive", "archives"),
-    SkipReason.PROGRAM: ("compiled program", "compiled programs"),
-    SkipReason.BINARY: ("unknown binary file", "unknown binary files"),
-    SkipReason.LFS_POINTER: ("LFS pointer", "LFS pointers"),
-    SkipReason.NOT_SHOWN: ("file that the diff does not show", "files that the diff does not show"),
-    SkipReason.GENERATED: ("generated file", "generated files"),
-    SkipReason.VENDORED: ("vendored file", "vendored files"),
-    SkipReason.MINIFIED: ("minified file", "minified files"),
-    SkipReason.LOCK_FILE: ("lock file", "lock files"),
-    SkipReason.EXCLUDED: ("excluded file", "excluded files"),
-    SkipReason.SUBMODULE: ("submodule", "submodules"),
-    SkipReason.TOO_LARGE: ("file too large", "files too large"),
-    SkipReason.UNREADABLE: ("unreadable file", "unreadable files"),
-    SkipReason.NOTHING_TO_READ: ("file without changed lines", "files without changed lines"),
-}
 _SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 _HISTORY = {
     FindingStatus.OPEN: "still open from an earlier review",
     FindingStatus.REGRESSED: "back after it was fixed",
 }
+
+
+@cache
+def word_table(name: str) -> dict[str, Any]:
+    """A table of words beside the reports."""
+    return decode(Path(__file__).with_name("assets").joinpath(f"{name}.json").read_bytes(), type=dict[str, Any])
 
 
 def counted(count: int, one: str, many: str) -> str:
@@ -103,9 +95,10 @@ def reviewer_in_words(reviewer: ReviewerInfo) -> str:
 
 def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     """`2 lock files, 1 binary file`: the most common reason first."""
-    counts = Counter(skip.reason for skip in skipped)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
-    return ", ".join(counted(count, *_SKIPPED_NOUNS[reason]) for reason, count in ordered)
+    nouns = word_table("skipped")
+    counts = Counter(skip.reason.value for skip in skipped)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(counted(count, *nouns[reason]) for reason, count in ordered)
 
 
 def is_piece(failed: FailedUnit) -> bool:

@@ -13,6 +13,7 @@ from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import BaseScope, StagedScope, UncommittedScope
+from codeloupe.reports import Layout
 from codeloupe.reports.text import render_text
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
@@ -201,7 +202,7 @@ def test_since_last_leaves_out_what_was_seen_and_says_what_is_open_there(reviewe
     told = "earlier reviews left 2 open findings of high or above, not in this review"
     assert [(error.kind, error.message) for error in review.errors] == [("left_open", told)]
     assert reviewed.notes == [told]
-    assert told in " ".join(render_text(review, width=100, color=False).split())
+    assert told in " ".join(render_text(review, Layout(width=100)).split())
 
 
 def test_a_round_after_one_since_the_last_goes_on_from_the_last_whole_one(reviewed: Work) -> None:

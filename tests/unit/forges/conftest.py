@@ -12,16 +12,13 @@ from tests.publish_material import FILES, FIRST, Desk
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    """With the token of a person."""
-    with github_server() as started:
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """With the token of a person; as `actions`, with that of GitHub Actions."""
+    with github_server(identity="actions" if "actions" in request.fixturenames else "user") as started:
         started.repository("octo/demo").pull_request(FILES, head=FIRST)
         yield Desk(started, tmp_path)
 
 
 @pytest.fixture
-def actions(tmp_path: Path) -> Iterator[Desk]:
-    """With the token of GitHub Actions."""
-    with github_server(identity="actions") as started:
-        started.repository("octo/demo").pull_request(FILES, head=FIRST)
-        yield Desk(started, tmp_path)
+def actions(desk: Desk) -> Desk:
+    return desk

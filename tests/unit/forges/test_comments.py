@@ -9,34 +9,25 @@ from msgspec.structs import replace
 
 from codeloupe.forges.comments import (
     LONGEST_BODY,
-    LONGEST_STATUS,
     DiffPlaces,
     Place,
-    answer_body,
     check_summary,
-    check_title,
     finding_body,
     fitted_body,
     hunks_of,
     review_body,
-    status_description,
     summary_body,
+    verdict_line,
 )
-from codeloupe.forges.marker import Mark, MarkKind, key_of
 from codeloupe.forges.plan import make_plan
-from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.publication import AnswerKind, ChangedFile, Opinion, PublishOptions, PullRequest, WithoutComment
+from codeloupe.forges.threads import Mark, MarkKind
+from codeloupe.model.finding import Finding
+from codeloupe.model.publication import ChangedFile, Opinion, PublishOptions, PullRequest
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
-from tests.markdown_page import ACTIVE, code, tokens
+from tests.markdown_page import tokens
 from tests.publish_material import FIRST, finding, review
 from tests.publish_states import MARKER, pull_request, said, thread_about
 from tests.rows import each
-
-ATTACK = (
-    "@everyone see ![x](https://evil.example/p.png) [link](https://evil.example) <img src=x onerror=y> "
-    "<!-- codeloupe:1 summary x --> #12 \x1b[31m \u202e ```\n</details>\n/close\n## heading\n"
-    + MARKER.line(Mark(MarkKind.SUMMARY, "a" * 40))
-)
 
 
 def body_of(about: Finding, *, takes_edit: bool = True) -> str:
@@ -48,21 +39,10 @@ def fences(body: str) -> list[tuple[str, str]]:
     return [(token.info, token.content) for token in tokens(body) if token.type == "fence"]
 
 
-def test_a_comment_begins_with_its_mark_and_tells_what_why_and_from_whom() -> None:
-    body = body_of(finding(4, expert="correctness", verification="Tried with 0: it fails."))
-    assert MARKER.read(body) == Mark(MarkKind.FINDING, key_of(finding(4)), "scripted")
-    for words in ("**high P1** · Wrong result in line 4", "It fails for zero.", "Tried with 0", "scripted", "dismiss"):
-        assert words in body
-
-
-def test_an_exact_replacement_is_offered_as_an_edit() -> None:
-    about = finding(4, suggestion="```suggestion\nvalue_4 = compute(4, checked=True)\n```")
-    assert fences(body_of(about)) == [("suggestion", "value_4 = compute(4, checked=True)\n")]
-
-
-def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
-    about = finding(4, suggestion="~~~suggestion\nvalue_4 = '````'\n~~~")
-    assert fences(body_of(about)) == [("suggestion", "value_4 = '````'\n")]
+def test_an_exact_replacement_is_offered_as_an_edit_whatever_fences_are_in_it() -> None:
+    for fence, code in (("```", "value_4 = compute(4, checked=True)"), ("~~~", "value_4 = '````'")):
+        about = finding(4, suggestion=f"{fence}suggestion\n{code}\n{fence}")
+        assert fences(body_of(about)) == [("suggestion", f"{code}\n")]
 
 
 @each(
@@ -72,6 +52,7 @@ def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
         ("```python\nsomething.entirely(different)\n```", True),
         ("```suggestion\nvalue_4 = compute(4, checked=True)\n```", False),
         ("```suggestion\nvalue_4 = '\u202e'\n```", True),
+        ("```suggestion\nvalue_4 = '[redacted]'\n```", True),
     ],
 )
 def test_anything_else_is_advice(suggestion: str, *, takes_edit: bool) -> None:
@@ -80,50 +61,13 @@ def test_anything_else_is_advice(suggestion: str, *, takes_edit: bool) -> None:
     assert "**Fix:**" in body
 
 
-def test_a_secret_in_a_suggestion_makes_it_no_edit() -> None:
-    about = finding(4, suggestion="```suggestion\nvalue_4 = '[redacted]'\n```")
-    assert "suggestion" not in {info for info, _ in fences(body_of(about))}
-
-
-def test_hostile_text_stays_text() -> None:
-    about = finding(4, title=ATTACK, body=ATTACK, suggestion=ATTACK, verification=ATTACK, category=ATTACK, rule=ATTACK)
-    body = body_of(about)
-    ours = [token for token in tokens(body) if token.type in ACTIVE]
-    # Our own mark and the small print at the end, and nothing of theirs.
-    assert all(
-        token.content.startswith(("<!-- codeloupe:1 finding ", "<sub>", "</sub>", "<code>", "</code>"))
-        for token in ours
-    )
-    assert "heading_open" not in {token.type for token in tokens(body)}
-    assert "\x1b" not in body
-    assert "\u202e" not in body
-    outside = "".join(token.content for token in tokens(body) if token.type == "text")
-    assert "@everyone" not in outside
-    assert any("@everyone" in span for span in code(body))
-    read = MARKER.read(body)
-    assert read is not None
-    assert read.kind is MarkKind.FINDING
-
-
-def test_a_comment_stays_below_what_github_takes() -> None:
+def test_what_is_too_long_is_cut_and_an_open_block_is_closed() -> None:
     long = "words and words " * 20_000
-    body = body_of(finding(4, title=long, body=long, suggestion=long, verification=long, category=long))
-    assert len(body) < LONGEST_BODY
-
-
-def test_what_is_too_long_is_cut_with_words_and_an_open_block_is_closed() -> None:
+    assert len(body_of(finding(4, title=long, body=long, suggestion=long, verification=long, category=long))) < 65_536
     body = fitted_body("```python\n" + "x = 1\n" * 20_000)
     assert len(body) <= LONGEST_BODY
     assert "65,536 characters" in "".join(token.content for token in tokens(body) if token.type == "text")
     assert fitted_body("x" * LONGEST_BODY) == "x" * LONGEST_BODY
-
-
-@each("kind", list(AnswerKind))
-def test_an_answer_has_its_mark_and_its_commit(kind: AnswerKind) -> None:
-    body = answer_body(kind, "abcdefgh", head=FIRST, why="@somebody said so", marker=MARKER)
-    assert MARKER.read(body) == Mark(MarkKind(kind.value), "abcdefgh")
-    assert "`111111111111`" in body
-    assert "`@somebody`" in body
 
 
 @each(
@@ -154,47 +98,21 @@ def test_new_code_of_any_length_is_one_edit_beside_its_advice() -> None:
     assert "suggestion" not in {info for info, _ in fences(masked)}
 
 
-def summary(reviewed: Review, pull: PullRequest | None = None, *refused: WithoutComment) -> str:
+def summary(reviewed: Review, pull: PullRequest | None = None) -> str:
     made = make_plan(reviewed, pull or pull_request(), marker=MARKER, options=PublishOptions())
-    return summary_body(made, refused, marker=MARKER)
+    return summary_body(made, (), marker=MARKER)
 
 
-def test_the_summary_tells_verdict_coverage_cost_findings_and_the_commit() -> None:
-    body = summary(review(finding(4)))
-    assert MARKER.read(body) == Mark(MarkKind.SUMMARY, FIRST)
-    for words in ("codeloupe: FAIL", "2 of 2 files reviewed", "$0.12", "Wrong result in line 4", "`app.py:4`", FIRST):
-        assert words in body
-
-
-def test_what_has_no_comment_stands_in_it_whole_with_the_reason() -> None:
-    body = summary(review(finding(4), finding(400)), None, WithoutComment(finding(4), "GitHub took no comment"))
-    assert "2 findings</summary>" in body
-    assert "No comment: its lines are not in the pull request's diff." in body
-    assert "No comment: GitHub took no comment." in body
-
-
-def test_what_could_not_be_reviewed_is_told() -> None:
+def test_what_could_not_be_reviewed_is_told_and_the_same_state_gives_the_same_summary() -> None:
     gaps = Coverage(
         files_total=3,
         files_reviewed=1,
         skipped=(SkippedFile("big.py", SkipReason.TOO_LARGE, "9 MB"), SkippedFile("x.lock", SkipReason.LOCK_FILE)),
         units_failed=(FailedUnit("app.py", ("app.py",), "timed out"),),
     )
-    errors = (ReviewError("odd", "something else went wrong"),)
-    body = summary(review(coverage=gaps, complete=False, exit_code=3, errors=errors))
-    for words in ("INCOMPLETE", "timed out", "big.py", "9 MB", "x.lock", "something else went wrong"):
+    body = summary(review(coverage=gaps, complete=False, exit_code=3))
+    for words in ("INCOMPLETE", "timed out", "big.py", "9 MB", "x.lock"):
         assert words in body
-
-
-def test_what_a_maintainer_dismissed_is_told_and_nobody_is_called() -> None:
-    pull = pull_request(thread_about(finding(4), said("dismiss: ask @boss about <b>it</b>")))
-    body = summary(review(finding(4)), pull)
-    assert "## Dismissed on this pull request" in body
-    assert "by `maintainer`: ask `@boss` about &lt;b&gt;it&lt;/b&gt;" in body
-    assert "codeloupe: PASS" in body
-
-
-def test_the_same_state_gives_the_same_summary() -> None:
     assert summary(review(finding(4))) == summary(review(finding(4)), pull_request(thread_about(finding(4))))
 
 
@@ -216,31 +134,14 @@ def test_a_huge_review_stays_below_what_github_takes_and_says_what_is_left_out()
     assert MARKER.read(body) is not None
 
 
-def test_hostile_text_in_a_summary_stays_text() -> None:
-    about = finding(400, title=ATTACK, body=ATTACK, evidence=ATTACK, file=f"{ATTACK}.py", category=ATTACK)
-    reviewed = review(about, errors=(ReviewError(ATTACK, ATTACK),))
-    reviewed = replace(
-        reviewed, scope=replace(reviewed.scope, description=ATTACK), reviewer=replace(reviewed.reviewer, why=ATTACK)
-    )
-    body = summary(reviewed)
-    active = {token.content.strip() for token in tokens(body) if token.type in ACTIVE}
-    mark, details = MARKER.line(Mark(MarkKind.SUMMARY, FIRST)), "<details><summary>1 finding</summary>"
-    assert active == {mark, details, "</details>"}
-    assert "@everyone" not in "".join(token.content for token in tokens(body) if token.type == "text")
-
-
 def test_the_words_beside_the_commit_fit_and_hold_no_secret() -> None:
     secret = "ghp_" + "Z9y8" * 9
     reviewed = review(finding(4), complete=False, errors=(ReviewError("x", secret),))
-    assert status_description(reviewed) == (
-        "FAIL: 1 finding at or above fail_on=high; and not everything could be reviewed"
-    )
-    assert len(status_description(reviewed)) <= LONGEST_STATUS
-    assert check_title(reviewed).startswith("FAIL: 1 finding")
+    line = "FAIL: 1 finding at or above fail_on=high; and not everything could be reviewed"
+    assert verdict_line(reviewed, 140) == line
+    assert verdict_line(reviewed, 20) == f"{line[:19]}…"
     assert "redacted" in check_summary(reviewed)
     assert secret[4:] not in check_summary(reviewed)
-    low = review(finding(4, severity=Severity.LOW))
-    assert check_title(low).startswith("NEEDS WORK")
 
 
 def test_no_secret_reaches_the_summary_from_wherever_it_is() -> None:
@@ -265,52 +166,48 @@ def test_no_secret_reaches_the_summary_from_wherever_it_is() -> None:
 TWO_HUNKS = "@@ -1,3 +1,4 @@\n a\n+b\n c\n d\n@@ -20,4 +21,3 @@ def f():\n x\n-y\n z\n w\n\\ No newline at end of file"
 
 
-def spans_of(patch: str) -> tuple[tuple[int, int], ...]:
-    return tuple((hunk.first, hunk.last) for hunk in hunks_of(patch))
-
-
-def test_the_lines_of_each_hunk_are_known() -> None:
-    assert spans_of(TWO_HUNKS) == ((1, 4), (21, 23))
-
-
 @each(
     ("patch", "spans"),
     [
-        ("@@ -0,0 +1 @@\n+only", ((1, 1),)),
-        ("@@ -1 +0,0 @@\n-gone", ()),
-        ("@@ -1,2 +1,2 @@\n-@@ -1,9 +1,900 @@\n+@@ -5,9 +5,900 @@\n x", ((1, 2),)),
-        ("", ()),
-        ("no patch at all", ()),
-        ("@@ nonsense @@", ()),
+        (TWO_HUNKS, [(1, 4), (21, 23)]),
+        ("@@ -0,0 +1 @@\n+only", [(1, 1)]),
+        ("@@ -1 +0,0 @@\n-gone", []),
+        ("@@ -1,2 +1,2 @@\n-@@ -1,9 +1,900 @@\n+@@ -5,9 +5,900 @@\n x", [(1, 2)]),
+        ("", []),
+        ("no patch at all", []),
+        ("@@ nonsense @@", []),
     ],
 )
-def test_only_the_header_of_a_hunk_counts(patch: str, spans: tuple[tuple[int, int], ...]) -> None:
-    assert spans_of(patch) == spans
+def test_only_the_header_of_a_hunk_counts(patch: str, spans: list[tuple[int, int]]) -> None:
+    assert [(hunk.first, hunk.last) for hunk in hunks_of(patch)] == spans
 
 
 PLACES = DiffPlaces(
-    [ChangedFile("app.py", TWO_HUNKS), ChangedFile("image.png", None), ChangedFile("gone.py", "@@ -1 +0,0 @@\n-gone")]
+    [ChangedFile("app.py", TWO_HUNKS), ChangedFile("image.png", None), ChangedFile("gone.py", "@@ -1 +0,0 @@\n-gone")],
+    forge="GitHub",
 )
 
 
 @each(
-    ("lines", "place"),
+    ("lines", "place", "takes_edit"),
     [
-        ((2, 2), Place("app.py", 2, 2, takes_edit=True)),
-        ((1, 4), Place("app.py", 1, 4, takes_edit=True)),
-        ((23, 23), Place("app.py", 23, 23, takes_edit=True)),
-        ((3, 9), Place("app.py", 3, 4, takes_edit=False)),
-        ((10, 22), Place("app.py", 21, 22, takes_edit=False)),
-        ((3, 22), Place("app.py", 3, 4, takes_edit=False)),
+        ((2, 2), (2, 2), True),
+        ((1, 4), (1, 4), True),
+        ((23, 23), (23, 23), True),
+        ((3, 9), (3, 4), False),
+        ((10, 22), (21, 22), False),
+        ((3, 22), (3, 4), False),
         # Between lines 21 and 22 one is deleted.
-        ((21, 22), Place("app.py", 21, 22, takes_edit=False)),
-        ((22, 23), Place("app.py", 22, 23, takes_edit=True)),
-        ((21, 21), Place("app.py", 21, 21, takes_edit=True)),
-        ((2, 1), Place("app.py", 2, 2, takes_edit=True)),
+        ((21, 22), (21, 22), False),
+        ((22, 23), (22, 23), True),
+        ((21, 21), (21, 21), True),
+        ((2, 1), (2, 2), True),
     ],
 )
-def test_a_finding_stands_on_its_lines_within_one_hunk(lines: tuple[int, int], place: Place) -> None:
-    assert PLACES.find(finding(lines[0], line_end=lines[1])) == place
+def test_a_comment_is_on_the_lines_of_its_finding_within_one_hunk(
+    lines: tuple[int, int], place: tuple[int, int], takes_edit: bool
+) -> None:
+    assert PLACES.find(finding(lines[0], line_end=lines[1])) == Place("app.py", *place, takes_edit=takes_edit)
 
 
 @each(
@@ -343,6 +240,4 @@ def test_the_lines_below_deleted_ones_are_known(rows: list[str], lines: tuple[in
     ],
 )
 def test_one_outside_of_the_diff_has_no_place_and_says_why(changes: dict[str, Any], words: str) -> None:
-    found = PLACES.find(finding(2, **changes))
-    assert isinstance(found, str)
-    assert words in found
+    assert words in str(PLACES.find(finding(2, **changes)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from codeloupe.errors import ForgeError, ForgeRefused, UsageError
+from codeloupe.engine.keeping import keep
+from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.forge import MOST_LIMITED, Patience
 from codeloupe.forges.github.address import (
     Endpoints,
@@ -20,65 +20,47 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
-from codeloupe.forges.github.answers import (
-    PULL_REQUESTS,
-    Doing,
-    Reply,
-    bad_answer,
-    explained,
-    is_failure,
-    is_limited,
-    limit_seconds,
-    query_failure,
-)
-from tests.publish_material import Sleeper
+from codeloupe.forges.github.answers import Reply, bad_answer, explained, is_limited, limit_seconds, query_failure
+from tests.publish_material import FILES, FIRST, SECOND, Desk, Sleeper, event_file, finding, review, write_report
 from tests.rows import each
 
 PUBLIC = endpoints_of({})
 
 
-@pytest.mark.parametrize(
-    ("environment", "endpoints"),
+PUBLIC_ENDPOINTS = ("https://api.github.com", "https://api.github.com/graphql", "github.com")
+
+
+@each(
+    ("api", "graphql", "endpoints"),
     [
-        ({}, Endpoints("https://api.github.com", "https://api.github.com/graphql", "github.com")),
+        ("", "", PUBLIC_ENDPOINTS),
         (
-            {"GITHUB_API_URL": "https://git.example/api/v3/"},
-            Endpoints("https://git.example/api/v3", "https://git.example/api/graphql", "git.example"),
+            "https://git.example/api/v3/",
+            "",
+            ("https://git.example/api/v3", "https://git.example/api/graphql", "git.example"),
         ),
         (
-            {"GITHUB_API_URL": "https://api.octo.ghe.com", "GITHUB_GRAPHQL_URL": "https://api.octo.ghe.com/graphql"},
-            Endpoints("https://api.octo.ghe.com", "https://api.octo.ghe.com/graphql", "octo.ghe.com"),
+            "https://api.octo.ghe.com",
+            "https://api.octo.ghe.com/graphql",
+            ("https://api.octo.ghe.com", "https://api.octo.ghe.com/graphql", "octo.ghe.com"),
         ),
-        (
-            {"GITHUB_API_URL": "http://127.0.0.1:8080"},
-            Endpoints("http://127.0.0.1:8080", "http://127.0.0.1:8080/graphql", "127.0.0.1"),
-        ),
-        (
-            {"GITHUB_API_URL": "http://[::1]:8080"},
-            Endpoints("http://[::1]:8080", "http://[::1]:8080/graphql", "::1"),
-        ),
+        ("http://127.0.0.1:80", "", ("http://127.0.0.1:80", "http://127.0.0.1:80/graphql", "127.0.0.1")),
+        ("http://[::1]:8080", "", ("http://[::1]:8080", "http://[::1]:8080/graphql", "::1")),
     ],
 )
-def test_where_github_answers(environment: dict[str, str], endpoints: Endpoints) -> None:
-    assert endpoints_of(environment) == endpoints
+def test_where_github_answers(api: str, graphql: str, endpoints: tuple[str, str, str]) -> None:
+    assert endpoints_of({"GITHUB_API_URL": api, "GITHUB_GRAPHQL_URL": graphql}) == Endpoints(*endpoints)
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
-        "http://api.github.com",
-        "http://localhost.evil.example",
-        "http://127.0.0.1.evil.example",
-        "ftp://api.github.com",
-        "api.github.com",
-        "https://user:password@api.github.com",
-        "https://api.github.com?x=1",
-        "https://api.github.com:99999",
-        "https://[broken",
-        "https://",
+        *("http://api.github.com", "http://localhost.evil.example", "http://127.0.0.1.evil.example"),
+        *("ftp://api.github.com", "api.github.com", "https://user:password@api.github.com", "https://"),
+        *("https://api.github.com?x=1", "https://api.github.com:99999", "https://api.github.com:0", "https://[broken"),
     ],
 )
-@pytest.mark.parametrize("variable", ["GITHUB_API_URL", "GITHUB_GRAPHQL_URL"])
+@each("variable", ["GITHUB_API_URL", "GITHUB_GRAPHQL_URL"])
 def test_an_address_that_is_not_safe_for_a_token_is_refused(variable: str, address: str) -> None:
     with pytest.raises(UsageError, match=variable):
         endpoints_of({variable: address})
@@ -88,11 +70,8 @@ def test_a_token_goes_to_this_github_alone() -> None:
     assert PUBLIC.knows("https://api.github.com/repositories/5/pulls?page=2")
     assert PUBLIC.knows("https://API.github.com:443/x")
     for other in (
-        "http://api.github.com/x",
-        "https://api.github.com.evil.example/x",
-        "https://evil.example/https://api.github.com",
-        "https://api.github.com@evil.example/",
-        "https://api.github.com:444/x",
+        *("http://api.github.com/x", "https://api.github.com.evil.example/x", "https://api.github.com:444/x"),
+        *("https://evil.example/https://api.github.com", "https://api.github.com@evil.example/"),
         "https://api.github.com:99999/x",
     ):
         assert not PUBLIC.knows(other)
@@ -112,51 +91,37 @@ def test_a_pull_request_as_people_name_it(text: str, target: Target) -> None:
     assert parse_pull_request(text, PUBLIC) == target
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
-        "",
-        "0",
-        "-3",
-        "twelve",
-        "١٢",
-        "octo/demo",
-        "octo/demo#",
-        "octo/..#12",
-        "https://github.com/octo/../pull/12",
-        "https://github.com/octo/./pull/12",
-        "https://github.com/octo/demo/issues/12",
-        "https://github.com/octo/demo/pull/",
-        "https://evil.example/octo/demo/pull/12",
-        "https://github.com.evil.example/octo/demo/pull/12",
+        *("", "0", "-3", "twelve", "١٢", "octo/demo", "octo/demo#", "octo/demo12", "octo/..#12", "9" * 400),
+        *("https://github.com/octo/../pull/12", "https://github.com/octo/./pull/12", "https://[broken/pull/1"),
+        *("https://github.com/octo/demo/issues/12", "https://github.com/octo/demo/pull/"),
+        *("https://evil.example/octo/demo/pull/12", "https://github.com.evil.example/octo/demo/pull/12"),
         "javascript://github.com/octo/demo/pull/1",
-        "https://[broken/pull/1",
-        "9" * 400,
     ],
 )
-def test_anything_else_is_a_mistake_in_words(text: str) -> None:
+def test_anything_else_is_a_mistake(text: str) -> None:
     with pytest.raises(UsageError):
         parse_pull_request(text, PUBLIC)
 
 
-@each("read", [lambda text: parse_pull_request(text, PUBLIC), parse_repository])
-def test_a_password_in_a_mistaken_address_is_not_repeated(read: Callable[[str], Target]) -> None:
-    with pytest.raises(UsageError) as raised:
-        read("https://somebody:hunter2@github.com/octo/demo/issues/1")
-    assert "hunter2" not in raised.value.message
-    assert "github.com/octo/demo/issues/1" in raised.value.message
-
-
 @each("text", ["demo", "octo/", "/demo", "a/b/c", "octo/..", "octo/de mo", "octo/%2e"])
-def test_a_name_that_no_repository_has_is_a_mistake(text: str) -> None:
+def test_a_name_that_no_repository_has_is_a_mistake_and_a_password_in_it_is_not_repeated(text: str) -> None:
     with pytest.raises(UsageError):
         parse_repository(text)
+    for read in (lambda text: parse_pull_request(text, PUBLIC), parse_repository):
+        with pytest.raises(UsageError) as raised:
+            read("https://somebody:hunter2@github.com/octo/demo/issues/1")
+        assert "hunter2" not in raised.value.message
+        assert "github.com/octo/demo/issues/1" in raised.value.message
 
 
 def test_the_origin_of_a_clone_names_the_repository_of_this_github_alone() -> None:
     assert repository_at("github.com/octo/demo", PUBLIC) == Target("octo", "demo")
-    assert repository_at("evil.example/octo/demo", PUBLIC) == Target()
-    assert repository_at("github.com/octo/demo/more", PUBLIC) == Target()
+    assert (
+        repository_at("evil.example/octo/demo", PUBLIC) == repository_at("github.com/octo/demo/x", PUBLIC) == Target()
+    )
 
 
 def test_what_was_said_first_counts_and_a_number_of_another_repository_is_not_taken() -> None:
@@ -165,12 +130,6 @@ def test_what_was_said_first_counts_and_a_number_of_another_repository_is_not_ta
     assert Target(number=3).completed(event) == Target("octo", "demo", 3, "fork:branch", "a" * 40)
     assert Target("OCTO", "Demo").completed(event).number == 7
     assert Target("octo", "other").completed(event) == Target("octo", "other")
-
-
-@each("target", [Target(), Target("octo", "demo"), Target(number=3)])
-def test_what_is_not_known_is_asked_for(target: Target) -> None:
-    with pytest.raises(UsageError, match="is not known"):
-        target.check()
 
 
 REPOSITORY = {"full_name": "octo/demo"}
@@ -213,13 +172,13 @@ def test_a_file_that_is_no_event_is_a_mistake_in_words(text: str) -> None:
         read_event(text)
 
 
-DOING = Doing("post comments", PULL_REQUESTS)
+def reply(status: int, body: Any = None, **headers: str) -> Reply:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, named, body if isinstance(body, bytes) else json.dumps(body or {}).encode())
 
 
 def error_of(status: int, body: Any = None, **headers: str) -> ForgeError:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    text = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
-    return explained(bad_answer(Reply(status, named, text)), DOING)
+    return explained(bad_answer(reply(status, body, **headers)), "post comments", "pull-requests: write")
 
 
 @each(
@@ -243,13 +202,10 @@ def test_each_status_has_its_words_and_exit_code(status: int, kind: type[ForgeEr
     assert error.status == status
 
 
-def test_a_missing_right_is_named_by_us_or_by_github() -> None:
+def test_a_missing_right_is_named_by_us_or_by_github_and_a_lock_and_a_sign_on_have_hints_of_their_own() -> None:
     assert "pull-requests: write" in error_of(403, {"message": "Resource not accessible by integration"}).hint
     named = error_of(403, x_accepted_github_permissions="issues=write; pull_requests=write")
     assert "issues: write or pull-requests: write" in named.hint
-
-
-def test_a_lock_and_a_sign_on_have_hints_of_their_own() -> None:
     assert "unlock" in error_of(403, {"message": "Issue is locked"}).hint
     assert "single sign-on" in error_of(403, x_github_sso="required; url=x").hint
 
@@ -273,35 +229,31 @@ def test_githubs_own_words_are_told_as_far_as_there_are_any(body: Any, words: st
     assert len(error_of(422, body).message) < 600
 
 
-def test_no_token_is_told() -> None:
+def test_no_token_is_repeated() -> None:
     token = "ghp_" + "A1b2" * 9
     assert token not in error_of(422, {"message": f"bad {token}"}).message
 
 
 @each(
-    ("errors", "kind"),
+    ("errors", "status"),
     [
-        ([{"type": "FORBIDDEN", "message": "no"}], ForgeRefused),
-        ([{"type": "INSUFFICIENT_SCOPES", "message": "no"}], ForgeRefused),
-        ([{"type": "NOT_FOUND", "message": "no"}], ForgeRefused),
-        ([{"message": "something"}], ForgeError),
-        ([], ForgeError),
-        ("nonsense", ForgeError),
-        ([5], ForgeError),
+        ([{"type": "FORBIDDEN", "message": "no"}], 403),
+        ([{"type": "INSUFFICIENT_SCOPES", "message": "no"}], 403),
+        ([{"type": "NOT_FOUND", "message": "no"}], 404),
+        ([{"message": "something"}], 200),
+        ("nonsense", 200),
+        ([5], 200),
+        (5, 200),
+        ([], None),
+        (None, None),
     ],
 )
-def test_errors_of_a_query_are_told(errors: Any, kind: type[ForgeError]) -> None:
-    assert type(query_failure(errors, DOING)) is kind
+def test_what_graphql_says_beside_data_is_a_failure(errors: Any, status: int | None) -> None:
+    failure = query_failure(errors)
+    assert (None if failure is None else failure.status) == status
 
 
 NOW = 1_000_000.0
-
-
-def reply(status: int, body: Any = None, **headers: str) -> Reply:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(status, named, json.dumps(body or {}).encode())
-
-
 SECONDARY = reply(403, {"message": "You have exceeded a secondary rate limit. Please wait."})
 
 
@@ -329,15 +281,6 @@ def test_a_limit_is_told_from_a_refusal(answer: Reply, *, limited: bool) -> None
     assert is_limited(answer) is limited
 
 
-def test_only_what_fails_on_their_side_is_a_failure() -> None:
-    assert [status for status in (200, 403, 429, 499, 500, 502, 503, 599) if is_failure(reply(status))] == [
-        500,
-        502,
-        503,
-        599,
-    ]
-
-
 @each(
     ("answer", "times", "seconds"),
     [
@@ -356,18 +299,13 @@ def test_how_long_to_wait(answer: Reply, times: int, seconds: float) -> None:
     assert limit_seconds(answer, times=times, now=NOW) == seconds
 
 
-def test_a_wait_that_is_too_long_is_told_instead() -> None:
+def test_a_wait_that_is_too_long_or_a_limit_that_never_ends_is_given_up() -> None:
     sleeper = Sleeper()
     patience = Patience(most_seconds=100.0, sleep=sleeper, clock=lambda: NOW)
     asyncio.run(patience.after_limit(60.0, times=1, whose="GitHub", status=429))
     with pytest.raises(ForgeError, match="asks to wait 1 min 0 s more") as raised:
         asyncio.run(patience.after_limit(60.0, times=2, whose="GitHub", status=429))
-    assert raised.value.exit_code == 3
-    assert sleeper.seconds == [60.0]
-
-
-def test_a_limit_that_never_ends_is_given_up() -> None:
-    patience = Patience(sleep=Sleeper(), clock=lambda: NOW)
+    assert (raised.value.exit_code, sleeper) == (3, [60.0])
     with pytest.raises(ForgeError, match="rate limit"):
         asyncio.run(patience.after_limit(0.0, times=MOST_LIMITED, whose="GitHub", status=429))
 
@@ -376,5 +314,65 @@ def test_pauses_after_failures_double() -> None:
     sleeper = Sleeper()
     for attempt in (1, 2, 3):
         asyncio.run(Patience(sleep=sleeper).after_failure(attempt))
-    for base, slept in zip((1, 2, 4), sleeper.seconds, strict=True):
-        assert 0.5 * base <= slept <= 1.5 * base
+    assert all(0.5 * base <= slept <= 1.5 * base for base, slept in zip((1, 2, 4), sleeper, strict=True))
+
+
+FORK = {
+    "event": "pull_request",
+    "head_branch": "change-1",
+    "head_sha": FIRST,
+    "head_repository": {"owner": {"login": "author"}},
+    "pull_requests": [],
+}
+
+
+def named_by(desk: Desk, *, environment: dict[str, str] | None = None, event: Any = None, **words: str) -> str:
+    """The pull request that a review is posted on."""
+    variables = dict(environment or {})
+    if event is not None:
+        whole = {**event, "repository": {"full_name": "octo/demo"}}
+        variables["GITHUB_EVENT_PATH"] = str(event_file(desk.directory / "event", **whole))
+    request: dict[str, Any] = {"pull_request": "", **words}
+    return str(desk.publish(review(finding(4)), environment=variables, **request).plan.pull_request.name)
+
+
+@pytest.mark.program
+class TestWhich:
+    def test_the_pull_request_is_named_by_words_variables_or_the_event(self, desk: Desk) -> None:
+        demo, other = {"GITHUB_REPOSITORY": "octo/demo"}, {"GITHUB_REPOSITORY": "octo/other"}
+        assert named_by(desk, event={"pull_request": {"number": 1}}) == "octo/demo#1"
+        assert named_by(desk, pull_request="1", environment=demo) == "octo/demo#1"
+        assert named_by(desk, pull_request="1", repository="octo/demo", environment=other) == "octo/demo#1"
+        assert named_by(desk, pull_request="Octo/Demo#1", repository="octo/demo") == "octo/demo#1"
+        nothing = {"GITHUB_EVENT_PATH": str(desk.directory / "nothing")}
+        wrong: list[tuple[str, dict[str, Any]]] = [
+            ("two repositories", {"pull_request": "octo/other#1", "repository": "octo/demo"}),
+            ("which pull request", {}),
+            ("which repository", {"pull_request": "1"}),
+            ("event file", {"environment": nothing}),
+        ]
+        for words, request in wrong:
+            with pytest.raises(UsageError, match=words):
+                named_by(desk, **request)
+
+    def test_a_workflow_that_follows_one_of_a_fork_finds_it_by_its_branch(self, desk: Desk) -> None:
+        desk.repo.pull_request(FILES, head=FIRST, number=7, head_repository="author/demo")
+        assert named_by(desk, event={"workflow_run": {**FORK, "head_branch": "change-7"}}) == "octo/demo#7"
+        before = len(desk.server.requests)
+        with pytest.raises(UsageError, match="a commit other than 222222222222"):
+            named_by(desk, pull_request="1", event={"workflow_run": {**FORK, "head_sha": SECOND}})
+        assert len(desk.server.requests) == before
+        with pytest.raises(HeadMoved, match="no open pull request of author:change-1 is at 111111111111"):
+            named_by(desk, event={"workflow_run": FORK})
+
+    def test_the_review_is_the_last_one_one_by_its_id_or_one_in_a_file(self, desk: Desk) -> None:
+        for review_id in ("aaaa1111", "bbbb2222"):
+            asyncio.run(keep(review(finding(4), review_id=review_id), repo=desk.directory))
+        report = write_report(desk.directory / "report", review(finding(4), review_id="from-a-file"))
+        for word, review_id in {"last": "bbbb2222", "aaaa": "aaaa1111", str(report): "from-a-file"}.items():
+            assert desk.publish(review(), review=word).plan.review.review_id == review_id
+        before = len(desk.server.requests)
+        for word in ("nothing.json", "dead", "no-such-thing"):
+            with pytest.raises(UsageError):
+                desk.publish(review(), review=word)
+        assert len(desk.server.requests) == before

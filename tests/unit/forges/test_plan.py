@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import summary_body
-from codeloupe.forges.marker import key_of
 from codeloupe.forges.plan import make_plan
+from codeloupe.forges.threads import key_of
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import (
@@ -66,140 +66,152 @@ def test_only_a_review_of_the_head_of_an_open_pull_request_is_posted(
     assert hint in raised.value.hint
 
 
+def kinds(made: Plan) -> list[AnswerKind]:
+    return [answer.kind for answer in made.answers]
+
+
 class TestNewFindings:
     def test_each_has_a_comment_on_its_lines_the_most_severe_first(self) -> None:
-        made = plan(
-            review(finding(2, severity=Severity.LOW), finding(9, line_end=12, severity=Severity.CRITICAL), finding(5)),
-            pull_request(),
-        )
+        found = (finding(2, severity=Severity.LOW), finding(9, line_end=12, severity=Severity.CRITICAL), finding(5))
+        made = plan(review(*found), pull_request())
         assert lines(made) == [("app.py", 9, 12), ("app.py", None, 5), ("app.py", None, 2)]
         assert made.without_comment == ()
 
-    def test_those_outside_of_the_diff_are_left_to_the_summary(self) -> None:
-        made = plan(review(finding(4), finding(400), finding(3, file="elsewhere.py")), pull_request())
+    def test_those_without_a_place_in_the_diff_are_left_to_the_summary(self) -> None:
+        files = (*pull_request().files, ChangedFile("big.py", None))
+        found = (finding(4), finding(400), finding(3, file="elsewhere.py"), finding(1, file="big.py"))
+        made = plan(review(*found), pull_request(files=files))
         assert lines(made) == [("app.py", None, 4)]
-        assert [one.finding.line_start for one in made.without_comment] == [400, 3]
+        assert [(one.finding.file, one.reason) for one in made.without_comment] == [
+            ("app.py", "its lines are not in the pull request's diff"),
+            ("big.py", "GitHub shows no diff of its file"),
+            ("elsewhere.py", "its file is not in the pull request's diff"),
+        ]
 
-    def test_only_so_many_get_a_comment_and_the_rest_says_why_not(self) -> None:
+    def test_only_so_many_get_a_comment_and_threads_that_are_open_count(self) -> None:
         made = plan(review(*(finding(line) for line in range(1, 6))), pull_request(), max_comments=2)
         assert len(made.comments) == 2
         assert {one.reason for one in made.without_comment} == {"no more than 2 comments are open at a time"}
-
-    def test_threads_that_are_open_count_towards_the_limit_and_closed_ones_do_not(self) -> None:
         known = [finding(1), finding(2), finding(3)]
         pull = pull_request(
             thread_about(known[0]), thread_about(known[1], is_resolved=True), thread_about(known[2], said("why?"))
         )
-        made = plan(review(*known, finding(7), finding(8)), pull, max_comments=3)
-        assert lines(made) == [("app.py", None, 7)]
+        assert lines(plan(review(*known, finding(7), finding(8)), pull, max_comments=3)) == [("app.py", None, 7)]
+        back = pull_request(thread_about(finding(4), told(AnswerKind.GONE, finding(4)), is_resolved=True))
+        assert plan(review(finding(4), finding(5)), back, max_comments=1).comments == ()
 
     def test_what_does_not_count_has_no_comment(self) -> None:
-        suppressed = Suppression(kind=SuppressionKind.BASELINE, reason="known")
-        made = plan(
-            review(
-                finding(1, status=FindingStatus.REFUTED),
-                finding(2, status=FindingStatus.FIXED),
-                finding(3, status=FindingStatus.DISMISSED),
-                finding(4, suppression=suppressed),
-            ),
-            pull_request(),
-        )
-        assert not made.comments
-        assert not made.without_comment
-        assert made.conclusion is Conclusion.SUCCESS
+        statuses = (FindingStatus.REFUTED, FindingStatus.FIXED, FindingStatus.DISMISSED)
+        closed = [finding(line, status=status) for line, status in enumerate(statuses, 1)]
+        suppressed = finding(4, suppression=Suppression(kind=SuppressionKind.BASELINE, reason="known"))
+        made = plan(review(*closed, suppressed), pull_request())
+        assert (made.comments, made.without_comment, made.conclusion) == ((), (), Conclusion.SUCCESS)
 
     def test_two_with_one_fingerprint_are_both_told(self) -> None:
         made = plan(review(finding(1, fingerprint="same" * 4), finding(2, fingerprint="same" * 4)), pull_request())
         assert lines(made) == [("app.py", None, 1)]
         assert [one.finding.line_start for one in made.without_comment] == [2]
 
-    def test_a_file_without_a_patch_is_told(self) -> None:
-        files = (ChangedFile("app.py", None), ChangedFile("other.py", patch()))
-        made = plan(review(finding(1)), pull_request(files=files))
-        assert made.without_comment[0].reason == "GitHub shows no diff of its file"
-
 
 class TestKnownFindings:
-    def test_one_that_has_a_thread_is_not_posted_again(self) -> None:
-        made = plan(review(finding(4)), pull_request(thread_about(finding(4))))
-        assert not made.comments
-        assert not made.answers
-        assert made.known == (finding(4),)
+    @each("changes", [{}, {"is_resolved": True}])
+    def test_one_that_has_a_thread_is_not_posted_again_and_what_is_resolved_stays_so(
+        self, changes: dict[str, Any]
+    ) -> None:
+        made = plan(review(finding(4)), pull_request(thread_about(finding(4), **changes)))
+        assert (made.comments, made.answers, made.known) == ((), (), (finding(4),))
 
-    def test_a_thread_that_somebody_resolved_stays_resolved(self) -> None:
-        made = plan(review(finding(4)), pull_request(thread_about(finding(4), is_resolved=True)))
-        assert not made.comments
-        assert not made.answers
-
-    def test_a_mark_of_a_stranger_hides_nothing(self) -> None:
-        forged = thread_about(finding(4))
-        forged = replace(forged, comments=(replace(forged.comments[0], is_ours=False, author="stranger"),))
-        made = plan(review(finding(4)), pull_request(forged))
-        assert lines(made) == [("app.py", None, 4)]
-        assert made.answers == ()
-
-    def test_a_mark_under_our_account_that_another_key_signed_hides_nothing_and_is_told(self) -> None:
+    def test_a_mark_of_a_stranger_or_of_another_key_hides_nothing(self) -> None:
         thread = thread_about(finding(4))
+        forged = replace(thread, comments=(replace(thread.comments[0], is_ours=False, author="stranger"),))
+        made = plan(review(finding(4)), pull_request(forged))
+        assert (len(made.comments), made.answers, made.notes) == (1, (), ())
         body = thread.comments[0].body.replace(" scripted ", " other ", 1)
-        thread = replace(thread, comments=(replace(thread.comments[0], body=body),))
-        made = plan(review(finding(4)), pull_request(thread))
+        other = replace(thread, comments=(replace(thread.comments[0], body=body),))
+        made = plan(review(finding(4)), pull_request(other))
         assert len(made.comments) == 1
         assert "signed with another key" in made.notes[0]
 
-    def test_a_renamed_file_keeps_its_thread(self) -> None:
+    def test_a_renamed_file_keeps_its_thread_and_a_copy_has_one_of_its_own(self) -> None:
         moved = finding(4, file="new.py", fingerprint=finding(4).fingerprint)
         files = (ChangedFile("new.py", patch()), ChangedFile("other.py", patch()))
         made = plan(review(moved), pull_request(thread_about(finding(4)), files=files))
-        assert made.known == (moved,)
-        assert made.answers == ()
-
-    def test_the_same_fingerprint_in_another_file_that_is_there_is_another_finding(self) -> None:
+        assert (made.known, made.answers) == ((moved,), ())
         copied = finding(4, file="other.py", fingerprint=finding(4).fingerprint)
         made = plan(review(copied), pull_request(thread_about(finding(4))))
-        assert lines(made) == [("other.py", None, 4)]
-        assert [answer.kind for answer in made.answers] == [AnswerKind.GONE]
+        assert (lines(made), kinds(made)) == ([("other.py", None, 4)], [AnswerKind.GONE])
+
+    def test_one_without_a_fingerprint_is_known_by_what_it_says(self) -> None:
+        odd = finding(4, fingerprint="")
+        assert plan(review(odd), pull_request(thread_about(odd))).known == (odd,)
 
 
-class TestFixedFindings:
-    def test_one_that_is_gone_is_answered_and_resolved(self) -> None:
-        made = plan(review(), pull_request(thread_about(finding(4))))
-        (answer,) = made.answers
-        assert answer.kind is AnswerKind.GONE
-        assert answer.resolved is True
-        assert answer.body is not None
-        assert "No longer found at `111111111111`." in answer.body
+def answered(reviewed: Review, *threads: Thread, **options: Any) -> list[tuple[AnswerKind, bool | None, str]]:
+    """What is said in the threads, how they are left, and the words after the mark."""
+    made = plan(reviewed, pull_request(*threads), **options)
+    return [(one.kind, one.resolved, (one.body or "").partition("\n")[2]) for one in made.answers]
 
-    def test_it_is_said_once_and_what_is_left_to_do_is_done(self) -> None:
-        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)))
-        (answer,) = plan(review(), pull_request(thread)).answers
-        assert answer.body is None
-        assert answer.resolved is True
-        assert plan(review(), pull_request(replace(thread, is_resolved=True))).answers == ()
 
-    def test_a_thread_that_was_opened_again_with_a_word_is_left(self) -> None:
-        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)), said("no, it is still there"))
-        assert plan(review(), pull_request(thread)).answers == ()
+GONE = told(AnswerKind.GONE, finding(4))
+NOT_FOUND = "No longer found at `111111111111`."
+IN_CODE = Suppression(kind=SuppressionKind.INLINE, reason="a test")
 
-    def test_without_the_right_to_resolve_it_is_only_answered(self) -> None:
-        (answer,) = plan(review(), pull_request(thread_about(finding(4))), resolve=False).answers
-        assert answer.body is not None
-        assert answer.resolved is None
 
-    def test_one_that_somebody_closed_needs_no_word(self) -> None:
-        assert plan(review(), pull_request(thread_about(finding(4), is_resolved=True))).answers == ()
-
+class TestThreads:
     @each(
-        ("changes", "words"),
+        ("found", "thread", "answers"),
         [
-            ({"status": FindingStatus.FIXED}, "No longer found"),
-            ({"status": FindingStatus.REFUTED, "verification": "It cannot be zero."}, "It cannot be zero."),
-            ({"suppression": Suppression(kind=SuppressionKind.INLINE, reason="a test")}, "a comment in the code"),
+            # One that is gone is answered and resolved; that is said once, and what is left to do is done.
+            ((), thread_about(finding(4)), [(AnswerKind.GONE, True, NOT_FOUND)]),
+            ((), thread_about(finding(4), GONE), [(AnswerKind.GONE, True, "")]),
+            ((), thread_about(finding(4), GONE, is_resolved=True), []),
+            # Somebody opened it again with a word, or closed it without one.
+            ((), thread_about(finding(4), GONE, said("no, it is still there")), []),
+            ((), thread_about(finding(4), is_resolved=True), []),
+            # One that does not count any more says why.
+            ((finding(4, status=FindingStatus.FIXED),), thread_about(finding(4)), [(AnswerKind.GONE, True, NOT_FOUND)]),
+            (
+                (finding(4, status=FindingStatus.REFUTED, verification="It cannot be zero."),),
+                thread_about(finding(4)),
+                [(AnswerKind.ASIDE, True, "No longer counts at `111111111111`: It cannot be zero.")],
+            ),
+            (
+                (finding(4, suppression=IN_CODE),),
+                thread_about(finding(4)),
+                [
+                    (
+                        AnswerKind.ASIDE,
+                        True,
+                        "No longer counts at `111111111111`: suppressed by a comment in the code: a test",
+                    )
+                ],
+            ),
+            # One that we called gone, or that the review knows as back, is opened again, and that is said once.
+            *(
+                (
+                    (finding(4),),
+                    thread_about(finding(4), told(kind, finding(4)), is_resolved=True),
+                    [(AnswerKind.BACK, False, "Found again at `111111111111`.")],
+                )
+                for kind in (AnswerKind.GONE, AnswerKind.ASIDE)
+            ),
+            ((finding(4),), thread_about(finding(4), GONE, told(AnswerKind.BACK, finding(4))), []),
+            (
+                (finding(4, status=FindingStatus.REGRESSED),),
+                thread_about(finding(4), is_resolved=True),
+                [(AnswerKind.BACK, False, "Found again at `111111111111`.")],
+            ),
+            # One that is dismissed is resolved without a word.
+            ((finding(4),), disliked(thread_about(finding(4)), MAINTAINER), [(AnswerKind.ASIDE, True, "")]),
         ],
     )
-    def test_one_that_does_not_count_any_more_says_why(self, changes: dict[str, Any], words: str) -> None:
-        (answer,) = plan(review(finding(4, **changes)), pull_request(thread_about(finding(4)))).answers
-        assert answer.resolved is True
-        assert words in (answer.body or "")
+    def test_what_became_of_a_finding_is_said_once_in_its_thread(
+        self, found: tuple[Finding, ...], thread: Thread, answers: list[tuple[AnswerKind, bool | None, str]]
+    ) -> None:
+        assert answered(review(*found), thread) == answers
+
+    def test_without_the_right_to_resolve_it_is_only_answered(self) -> None:
+        assert answered(review(), thread_about(finding(4)), resolve=False) == [(AnswerKind.GONE, None, NOT_FOUND)]
 
     @each(
         "changes",
@@ -219,64 +231,23 @@ class TestFixedFindings:
         assert made.answers == ()
         assert made.notes[0].startswith("1 earlier finding stays open")
 
-    def test_what_another_reviewer_found_stays_open(self) -> None:
+    def test_what_another_reviewer_found_or_is_hidden_stays_open(self) -> None:
         made = plan(review(), pull_request(thread_about(finding(4), reviewer="agent_sdk")))
         assert made.answers == ()
         assert "not by the reviewer that found it" in made.notes[0]
-
-    def test_a_reviewer_among_several_can_tell(self) -> None:
         several = replace(review().reviewer, type="offline+scripted")
-        assert len(plan(review(reviewer=several), pull_request(thread_about(finding(4)))).answers) == 1
-
-    def test_one_below_the_least_severity_is_not_gone(self) -> None:
-        made = plan(review(hidden=(finding(4),), hidden_findings=1), pull_request(thread_about(finding(4))))
-        assert made.answers == ()
-
-
-class TestFindingsThatAreBack:
-    @each("kind", [AnswerKind.GONE, AnswerKind.ASIDE])
-    def test_one_that_we_called_gone_is_opened_again(self, kind: AnswerKind) -> None:
-        thread = thread_about(finding(4), told(kind, finding(4)), is_resolved=True)
-        made = plan(review(finding(4)), pull_request(thread))
-        (answer,) = made.answers
-        assert answer.kind is AnswerKind.BACK
-        assert answer.resolved is False
-        assert "Found again at `111111111111`." in (answer.body or "")
-        assert made.comments == ()
-
-    def test_it_is_said_once(self) -> None:
-        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)), told(AnswerKind.BACK, finding(4)))
-        assert plan(review(finding(4)), pull_request(thread)).answers == ()
-
-    def test_one_that_the_review_knows_as_back_is_opened_again(self) -> None:
-        back = finding(4, status=FindingStatus.REGRESSED)
-        (answer,) = plan(review(back), pull_request(thread_about(finding(4), is_resolved=True))).answers
-        assert answer.kind is AnswerKind.BACK
-
-    def test_it_counts_towards_the_limit(self) -> None:
-        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)), is_resolved=True)
-        made = plan(review(finding(4), finding(5)), pull_request(thread), max_comments=1)
-        assert made.comments == ()
+        assert len(answered(review(reviewer=several), thread_about(finding(4)))) == 1
+        assert answered(review(hidden=(finding(4),), hidden_findings=1), thread_about(finding(4))) == []
 
 
 class TestDismissedFindings:
     def test_one_is_not_posted_again_does_not_count_and_is_told(self) -> None:
         thread = thread_about(finding(4), said("dismiss: it is a constant"))
         made = plan(review(finding(4)), pull_request(thread))
-        assert not made.comments
-        assert not made.known
+        assert (made.comments, made.known) == ((), ())
         assert [(one.who, one.reason) for one in made.dismissed] == [(MAINTAINER, "it is a constant")]
         assert made.conclusion is Conclusion.SUCCESS
-        assert made.review.verdict is Verdict.PASS
-        assert made.review.exit_code == 0
-
-    def test_its_thread_is_resolved_without_a_word(self) -> None:
-        (answer,) = plan(review(finding(4)), pull_request(disliked(thread_about(finding(4)), MAINTAINER))).answers
-        assert answer.body is None
-        assert answer.resolved is True
-
-    def test_the_others_count_as_before(self) -> None:
-        thread = thread_about(finding(4), said("dismiss"))
+        assert (made.review.verdict, made.review.exit_code) == (Verdict.PASS, 0)
         made = plan(review(finding(4), finding(5)), pull_request(thread))
         assert made.conclusion is Conclusion.FAILURE
         assert [one.finding.line_start for one in made.comments] == [5]
@@ -284,61 +255,63 @@ class TestDismissedFindings:
     def test_a_stranger_dismisses_nothing(self) -> None:
         thread = disliked(thread_about(finding(4), said("dismiss", author="somebody", association="NONE")), "stranger")
         made = plan(review(finding(4)), pull_request(thread))
-        assert made.dismissed == ()
-        assert made.conclusion is Conclusion.FAILURE
+        assert (made.dismissed, made.conclusion) == ((), Conclusion.FAILURE)
 
 
 GAPS = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
 
 
-class TestTheConclusion:
-    @each(
-        ("reviewed", "changes", "conclusion"),
-        [
-            (review(), {}, Conclusion.SUCCESS),
-            # What does not block is success.
-            (review(finding(4, severity=Severity.LOW)), {}, Conclusion.SUCCESS),
-            # What could not be reviewed is neutral, also when that may pass.
-            (review(complete=False, exit_code=3), {}, Conclusion.NEUTRAL),
-            (review(complete=False, policy=Policy(pass_when_incomplete=True)), {}, Conclusion.NEUTRAL),
-            # A report that claims to have passed is not believed.
-            (review(finding(4), verdict=Verdict.PASS, exit_code=0), {}, Conclusion.FAILURE),
-            (review(coverage=GAPS), {}, Conclusion.NEUTRAL),
-            # What was blocked by a hidden finding stays blocked.
-            (review(exit_code=1, hidden_findings=1), {}, Conclusion.FAILURE),
-            # Files that the forge shows twice for a rename are no part.
-            (review(), {"changed_files": 4}, Conclusion.SUCCESS),
-        ],
-    )
-    def test_it_follows_from_what_was_found_and_what_was_seen(
-        self, reviewed: Review, changes: dict[str, Any], conclusion: Conclusion
-    ) -> None:
-        made = plan(reviewed, pull_request(**changes))
-        assert made.conclusion is conclusion
-        is_grave = any(one.severity is Severity.HIGH for one in reviewed.findings)
-        assert (made.review.verdict is Verdict.FAIL) is is_grave
-
-    @each(
-        "changes",
-        [
-            {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
-            {"coverage": Coverage(files_total=2, files_reviewed=2)},
-        ],
-    )
-    def test_a_part_of_the_pull_request_can_block_and_cannot_pass(self, changes: dict[str, Any]) -> None:
-        pull = pull_request(commits=2, changed_files=5)
-        made = plan(review(**changes), pull)
-        assert (made.conclusion, made.review.exit_code) == (Conclusion.NEUTRAL, 3)
-        body = summary_body(made, (), marker=MARKER)
-        assert "INCOMPLETE" in body
-        assert "only a part of it was reviewed" in body
-        assert plan(review(finding(4), **changes), pull).conclusion is Conclusion.FAILURE
-        allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
-        assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
-
-
+NEUTRAL: dict[str, Any] = {"complete": False, "exit_code": 3}
+PASSES: dict[str, Any] = {"complete": False, "policy": Policy(pass_when_incomplete=True)}
+LOW = finding(4, severity=Severity.LOW)
 APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
 REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
+
+
+@each(
+    ("reviewed", "changes", "conclusion"),
+    [
+        (review(), {}, Conclusion.SUCCESS),
+        # What does not block is success.
+        (review(LOW), {}, Conclusion.SUCCESS),
+        # What could not be reviewed is neutral, also when that may pass.
+        (review(**NEUTRAL), {}, Conclusion.NEUTRAL),
+        (review(**PASSES), {}, Conclusion.NEUTRAL),
+        # A report that claims to have passed is not believed.
+        (review(finding(4), verdict=Verdict.PASS, exit_code=0), {}, Conclusion.FAILURE),
+        (review(coverage=GAPS), {}, Conclusion.NEUTRAL),
+        # What was blocked by a hidden finding stays blocked.
+        (review(exit_code=1, hidden_findings=1), {}, Conclusion.FAILURE),
+        # Files that the forge shows twice for a rename are no part.
+        (review(), {"changed_files": 4}, Conclusion.SUCCESS),
+    ],
+)
+def test_the_conclusion_follows_from_what_was_found_and_what_was_seen(
+    reviewed: Review, changes: dict[str, Any], conclusion: Conclusion
+) -> None:
+    made = plan(reviewed, pull_request(**changes))
+    assert made.conclusion is conclusion
+    is_grave = any(one.severity is Severity.HIGH for one in reviewed.findings)
+    assert (made.review.verdict is Verdict.FAIL) is is_grave
+
+
+@each(
+    "changes",
+    [
+        {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
+        {"coverage": Coverage(files_total=2, files_reviewed=2)},
+    ],
+)
+def test_a_part_of_the_pull_request_can_block_and_cannot_pass(changes: dict[str, Any]) -> None:
+    pull = pull_request(commits=2, changed_files=5)
+    made = plan(review(**changes), pull)
+    assert (made.conclusion, made.review.exit_code) == (Conclusion.NEUTRAL, 3)
+    body = summary_body(made, (), marker=MARKER)
+    assert "INCOMPLETE" in body
+    assert "only a part of it was reviewed" in body
+    assert plan(review(finding(4), **changes), pull).conclusion is Conclusion.FAILURE
+    allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
+    assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
 
 
 class TestOpinions:
@@ -350,10 +323,10 @@ class TestOpinions:
             (review(finding(4)), {}, Opinion.COMMENT),
             # It approves when asked to, and all was reviewed, and nothing blocks.
             (review(), {"approve": True}, Opinion.APPROVE),
-            (review(finding(4, severity=Severity.LOW)), {"approve": True}, Opinion.APPROVE),
+            (review(LOW), {"approve": True}, Opinion.APPROVE),
             (review(finding(4)), {"approve": True}, Opinion.COMMENT),
-            (review(complete=False, exit_code=3), {"approve": True}, Opinion.COMMENT),
-            (review(complete=False, policy=Policy(pass_when_incomplete=True)), {"approve": True}, Opinion.COMMENT),
+            (review(**NEUTRAL), {"approve": True}, Opinion.COMMENT),
+            (review(**PASSES), {"approve": True}, Opinion.COMMENT),
             # It requests changes when asked to and something blocks.
             (review(finding(4)), {"request_changes": True}, Opinion.REQUEST_CHANGES),
             (review(), {"request_changes": True}, Opinion.COMMENT),
@@ -369,34 +342,25 @@ class TestOpinions:
         made = plan(review(), replace(pull, opinions=(REQUESTED,)), approve=True)
         assert (made.opinion, made.withdrawn) == (Opinion.COMMENT, ())
 
-    def test_the_same_is_not_said_twice_of_one_commit(self) -> None:
+    def test_the_same_is_not_said_twice_of_one_commit_and_what_does_not_hold_any_more_is_withdrawn(self) -> None:
         assert plan(review(), pull_request(opinions=(APPROVED,)), approve=True).opinion is Opinion.COMMENT
         old = replace(APPROVED, head=SECOND)
         assert plan(review(), pull_request(opinions=(old,)), approve=True).opinion is Opinion.APPROVE
-
-    @each(
-        ("reviewed", "withdrawn"),
-        [
+        both = pull_request(opinions=(APPROVED, REQUESTED))
+        for reviewed, withdrawn in (
             (review(finding(4)), APPROVED),
-            (review(complete=False, exit_code=3), APPROVED),
+            (review(**NEUTRAL), APPROVED),
             (review(), REQUESTED),
-        ],
-    )
-    def test_what_does_not_hold_any_more_is_withdrawn(self, reviewed: Review, withdrawn: StandingOpinion) -> None:
-        assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (withdrawn,)
+        ):
+            assert plan(reviewed, both).withdrawn == (withdrawn,)
 
 
-class TestNotes:
-    def test_files_that_github_does_not_show_are_told(self) -> None:
-        made = plan(review(coverage=Coverage(files_total=9)), pull_request(changed_files=9))
-        assert "2 of 9 files" in made.notes[0]
-
-    def test_people_who_were_not_asked_about_are_told(self) -> None:
-        assert "3 people" in plan(review(), pull_request(unasked=3)).notes[0]
-
-    def test_comments_of_others_are_nothing_to_us(self) -> None:
-        other = PostedComment(comment_id=1, body="<!-- codeloupe:1 summary x -->", is_ours=False)
-        assert plan(review(), pull_request(comments=(other,))).notes == ()
+def test_what_github_does_not_show_and_who_was_not_asked_is_noted_and_comments_of_others_are_not() -> None:
+    made = plan(review(coverage=Coverage(files_total=9)), pull_request(changed_files=9, unasked=3))
+    assert "3 people" in made.notes[0]
+    assert made.notes[1].startswith("GitHub shows the diff of 2 of 9 files")
+    other = PostedComment(comment_id=1, body="<!-- codeloupe:1 summary x -->", is_ours=False)
+    assert plan(review(), pull_request(comments=(other,))).notes == ()
 
 
 def test_no_secret_reaches_a_comment() -> None:
@@ -416,11 +380,6 @@ def test_a_plan_of_very_many_findings_takes_little_time() -> None:
     made = plan(review(*many), pull_request(files=files))
     assert len(made.comments) == 20
     assert len(made.without_comment) == len(many) - 20
-
-
-def test_a_finding_is_known_by_its_key_whatever_it_says() -> None:
-    odd: Finding = finding(4, fingerprint="")
-    assert plan(review(odd), pull_request(thread_about(odd))).known == (odd,)
 
 
 LINES = st.sets(st.integers(min_value=1, max_value=6), max_size=6)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.keeping import keep
-from codeloupe.errors import ForgeRefused, HeadMoved, UsageError
-from codeloupe.forges.publishing import PublishRequest, publish_github
+from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved, UsageError
 from codeloupe.model.finding import Severity
-from codeloupe.model.publication import Conclusion, Opinion, StatusKind, SummaryChange
-from codeloupe.model.review import Policy
-from tests.github_server import GitHubServer, github_server
+from codeloupe.model.publication import Conclusion, Opinion, Publication, StatusKind, SummaryChange
+from codeloupe.model.review import Policy, Review
+from tests.endings import PATIENCE_SECONDS
 from tests.github_server_graph import Graph
-from tests.github_server_world import PullRequest, ReviewComment
+from tests.github_server_world import changed_file
 from tests.publish_material import (
     FILES,
     FIRST,
@@ -26,179 +22,199 @@ from tests.publish_material import (
     SECOND,
     THIRD,
     Desk,
-    event_file,
+    Sleeper,
     finding,
     patch,
-    publish,
     review,
-    write_report,
 )
-from tests.rows import each
 from tests.unit.cli.test_start import loaded_by
 
 pytestmark = pytest.mark.program
 
-WRITES = ("POST", "PATCH", "PUT", "DELETE")
+PULL = "/repos/octo/demo/pulls/1"
+REVIEWS = f"{PULL}/reviews"
+FILES_PATH = f"{PULL}/files"
+REPLIES = f"{PULL}/comments/*/replies"
+COMMENTS = "/repos/octo/demo/issues/1/comments"
+STATUSES = f"/repos/octo/demo/statuses/{FIRST}"
+CHECKS = "/repos/octo/demo/check-runs"
+WRONG_FORMS: list[Any] = ["no JSON", [], {}, "null", {"base": 5}, {"head": {"sha": 5}}]
+TWO = review(finding(4), finding(9))
+SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+WHEN = pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
 
 
 def written(desk: Desk) -> int:
-    return sum(one.method in WRITES and one.path != "/graphql" for one in desk.server.requests)
+    """How many requests there were that change something."""
+    return sum(method != "GET" and path != "/graphql" for method, path in desk.server.requests)
 
 
-def push(pull: PullRequest, head: str, *changed: int) -> None:
+def push(desk: Desk, head: str, *changed: int) -> None:
     """New commits, in which some lines are others."""
     rows = [f"{row}  # mended" if number in changed else row for number, row in enumerate(ROWS, 1)]
-    pull.push(head, {**FILES, "app.py": patch(rows)})
+    desk.pull.push(head, {**FILES, "app.py": patch(rows)})
+
+
+def assert_whole(done: Publication) -> None:
+    assert (done.problems, done.exit_code) == ((), 0)
+
+
+def assert_all_is_there_once(desk: Desk) -> None:
+    assert len(desk.pull.issue_comments) == 1
+    assert [(thread.line, len(thread.comments)) for thread in desk.pull.threads] == [(4, 1), (9, 1)]
+    assert [status.state for status in desk.repo.statuses] == ["failure"]
 
 
 class TestPushes:
     @pytest.mark.requirement("C11")
     def test_three_pushes_end_with_one_summary_no_comment_twice_and_fixed_threads_resolved(self, desk: Desk) -> None:
         desk.publish(review(finding(4), finding(9, line_end=11), finding(20)))
-        push(desk.pull, SECOND, 4)
+        (posted,) = desk.pull.reviews
+        assert (posted.commit, posted.state) == (FIRST, "COMMENTED")
+        assert [(thread.start_line, thread.line) for thread in desk.pull.threads] == [(None, 4), (9, 11), (None, 20)]
+        push(desk, SECOND, 4)
         desk.publish(review(finding(9, line_end=11), finding(20), finding(30), head=SECOND))
-        push(desk.pull, THIRD, 4, 20, 30)
+        push(desk, THIRD, 4, 20, 30)
         desk.publish(review(finding(9, line_end=11), head=THIRD))
         assert [comment.user.login for comment in desk.pull.issue_comments] == ["reviewer"]
         assert THIRD in desk.pull.issue_comments[0].body
-        standing = {thread.original.line: thread.is_resolved for thread in desk.pull.threads}
-        assert standing == {4: True, 11: False, 20: True, 30: True}
-        assert [len(thread.comments) for thread in desk.pull.threads] == [2, 1, 2, 2]
+        threads = [(thread.line, thread.is_resolved, len(thread.comments)) for thread in desk.pull.threads]
+        assert threads == [(4, True, 2), (11, False, 1), (20, True, 2), (30, True, 2)]
         assert {one.state for one in desk.pull.reviews} == {"COMMENTED"}
         assert [(one.sha, one.state) for one in desk.repo.statuses] == [
-            (FIRST, "failure"),
-            (SECOND, "failure"),
-            (THIRD, "failure"),
+            (head, "failure") for head in (FIRST, SECOND, THIRD)
         ]
 
-    def test_the_comments_of_one_run_are_one_review_on_the_head(self, desk: Desk) -> None:
-        desk.publish(review(finding(4), finding(9, line_end=11)))
-        (posted,) = desk.pull.reviews
-        assert posted.commit == FIRST
-        assert posted.state == "COMMENTED"
-        places = [(one.thread.original.start_line, one.thread.original.line) for one in posted.comments]
-        assert places == [(None, 4), (9, 11)]
-
-    def test_the_same_again_changes_nothing(self, desk: Desk) -> None:
+    def test_the_same_again_changes_nothing_and_a_second_summary_of_ours_goes(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
         before = written(desk)
         done = desk.publish(review(finding(4)))
-        assert written(desk) == before
-        assert done.summary is SummaryChange.UNCHANGED
-        assert len(done.plan.known) == 1
+        assert (written(desk), done.summary, len(done.plan.known)) == (before, SummaryChange.UNCHANGED, 1)
+        desk.pull.comment_by("reviewer", desk.pull.issue_comments[0].body)
+        desk.publish(review(finding(4)))
+        (first,) = desk.pull.issue_comments
+        assert "codeloupe: FAIL" in first.body
+        assert written(desk) == before + 1
 
     def test_what_others_wrote_stays_as_it_is(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
         copied = desk.pull.issue_comments[0].body
         desk.pull.comment_by("stranger", copied)
-        desk.pull.comment_by("stranger", desk.pull.review_comments[0].body, path="app.py", line=9)
-        theirs = [
-            one for one in (*desk.pull.issue_comments, *desk.pull.review_comments) if one.user.login == "stranger"
-        ]
-        before = [(one.id, one.body, one.updated_at) for one in theirs]
-        push(desk.pull, SECOND, 4)
+        desk.pull.comment_by("stranger", desk.first.body, at=("app.py", 9))
+        said = (*desk.pull.issue_comments, *desk.pull.review_comments)
+        before = [(one.id, one.body) for one in said if one.user.login == "stranger"]
+        push(desk, SECOND, 4)
         desk.publish(review(finding(9), head=SECOND))
-        assert [(one.id, one.body, one.updated_at) for one in theirs] == before
+        said = (*desk.pull.issue_comments, *desk.pull.review_comments)
+        assert [(one.id, one.body) for one in said if one.user.login == "stranger"] == before
         assert [thread.is_resolved for thread in desk.pull.threads] == [True, False, False]
         assert desk.pull.issue_comments[0].body != copied
 
     def test_one_that_comes_back_is_opened_again(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
-        push(desk.pull, SECOND, 4)
+        push(desk, SECOND, 4)
         desk.publish(review(head=SECOND))
         assert desk.pull.threads[0].is_resolved
-        push(desk.pull, THIRD)
+        push(desk, THIRD)
         desk.publish(review(finding(4), head=THIRD))
         (thread,) = desk.pull.threads
-        assert not thread.is_resolved
+        assert (thread.is_resolved, len(thread.comments)) == (False, 3)
         assert "Found again" in thread.comments[-1].body
-        assert len(thread.comments) == 3
-
-    def test_a_second_summary_of_ours_goes(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        desk.pull.comment_by("reviewer", desk.pull.issue_comments[0].body)
-        desk.publish(review(finding(4)))
-        (first,) = desk.pull.issue_comments
-        assert "codeloupe: FAIL" in first.body
-        before = written(desk)
-        desk.publish(review(finding(4)))
-        assert written(desk) == before
 
     def test_long_lists_are_read_to_their_end(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
-        first = desk.pull.review_comments[0]
+        first = desk.first
         for number in range(130):
             desk.pull.comment_by("somebody", f"{number}")
-            desk.pull.comment_by("somebody", f"{number}", in_reply_to=first)
-        desk.pull.comment_by("boss", "dismiss: enough of it", in_reply_to=first, association="OWNER")
-        desk.repo.collaborator("boss", "admin")
+            desk.pull.comment_by("somebody", f"{number}", to=first)
+        desk.pull.comment_by("boss", "dismiss: enough of it", to=first, association="OWNER")
+        desk.repo.collaborators["boss"] = "admin"
         for number in range(60):
-            desk.pull.comment_by("somebody", f"{number}", path="other.py", line=3)
+            desk.pull.comment_by("somebody", f"{number}", at=("other.py", 3))
         files = {f"f{number:03}.py": patch() for number in range(150)}
         desk.pull.push(SECOND, {**files, "app.py": patch()})
         whole = replace(review().coverage, files_total=151)
         done = desk.publish(review(finding(4), finding(7, file="f149.py"), head=SECOND, coverage=whole))
-        assert done.problems == ()
+        assert_whole(done)
         assert [one.reason for one in done.plan.dismissed] == ["enough of it"]
         assert [one.path for one in done.posted] == ["f149.py"]
         assert sum(one.user.login == "reviewer" for one in desk.pull.issue_comments) == 1
 
+    @pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
+    def test_a_head_that_moved_leaves_everything_as_it_was(self, desk: Desk, *, is_read: bool) -> None:
+        if is_read:
+            desk.server.before("POST", "/graphql", lambda: desk.pull.push(SECOND, FILES))
+        else:
+            desk.pull.push(SECOND, FILES)
+        with pytest.raises(HeadMoved, match="nothing was posted") as raised:
+            desk.publish(TWO)
+        assert raised.value.exit_code == 3
+        assert (desk.pull.issue_comments, desk.pull.reviews) == ([], [])
+
+    @pytest.mark.defect("V16")
+    def test_a_head_that_moves_after_the_comments_gets_no_stale_summary(self, desk: Desk) -> None:
+        desk.server.before("POST", REVIEWS, lambda: desk.pull.push(SECOND, FILES))
+        done = desk.publish(TWO)
+        [told] = done.problems
+        words = "posted 2 comments for 111111111111, but neither summary nor status, since new commits arrived"
+        assert (done.exit_code, told.message, done.status) == (3, words, StatusKind.NONE)
+        assert desk.server.count("POST", STATUSES) + desk.server.count("POST", CHECKS) == 0
+        assert desk.pull.issue_comments == []
+        assert {thread.commit for thread in desk.pull.threads} == {FIRST}
+
+    @pytest.mark.defect("V16")
+    def test_what_somebody_deletes_meanwhile_is_no_failure(self, desk: Desk) -> None:
+        assert_whole(desk.publish(review(finding(4), finding(9), finding(12))))
+        desk.pull.push(SECOND, FILES)
+        # The summary, and one of two threads that are to be answered and resolved.
+        desk.server.before("POST", REVIEWS, desk.pull.issue_comments.clear)
+        desk.server.before("POST", REVIEWS, lambda: desk.pull.threads.pop(0))
+        done = desk.publish(review(finding(12), finding(20), head=SECOND))
+        assert_whole(done)
+        assert done.summary is SummaryChange.CREATED
+        assert ["codeloupe: FAIL" in comment.body for comment in desk.pull.issue_comments] == [True]
+        threads = [(thread.line, thread.is_resolved) for thread in desk.pull.threads]
+        assert threads == [(9, True), (12, False), (20, False)]
+
 
 class TestDismissing:
-    def first(self, pull: PullRequest) -> ReviewComment:
-        return pull.review_comments[0]
-
     def test_a_maintainer_dismisses_by_a_reply_and_it_opens_the_gate(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
-        desk.repo.collaborator("ann", "write")
-        desk.pull.comment_by(
-            "ann", "/codeloupe dismiss it is on purpose", in_reply_to=self.first(desk.pull), association="MEMBER"
-        )
+        desk.repo.collaborators["ann"] = "write"
+        desk.pull.comment_by("ann", "/codeloupe dismiss it is on purpose", to=desk.first, association="MEMBER")
         done = desk.publish(review(finding(4)))
         assert done.plan.conclusion is Conclusion.SUCCESS
-        assert desk.pull.threads[0].is_resolved
-        assert len(desk.pull.threads[0].comments) == 2
+        (thread,) = desk.pull.threads
+        assert (thread.is_resolved, len(thread.comments)) == (True, 2)
         assert "by `ann`: it is on purpose" in desk.pull.issue_comments[0].body
         assert desk.repo.statuses[-1].state == "success"
-        push(desk.pull, SECOND, 9)
+        push(desk, SECOND, 9)
         again = desk.publish(review(finding(4), head=SECOND))
-        assert again.posted == ()
-        assert again.plan.conclusion is Conclusion.SUCCESS
+        assert (again.posted, again.plan.conclusion) == ((), Conclusion.SUCCESS)
 
     def test_a_maintainer_dismisses_by_a_thumb_down(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
-        desk.repo.collaborator("ann", "maintain")
-        desk.pull.react_by("ann", self.first(desk.pull), "-1")
-        desk.pull.react_by("stranger", self.first(desk.pull), "-1")
+        desk.repo.collaborators["ann"] = "maintain"
+        desk.pull.react_by("ann", desk.first, "-1")
+        desk.pull.react_by("stranger", desk.first, "-1")
         assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["ann"]
 
-    @pytest.mark.parametrize("permission", ["read", "triage"])
-    def test_who_may_not_write_dismisses_nothing_whatever_the_label_says(self, desk: Desk, permission: str) -> None:
+    def test_only_a_person_who_may_write_dismisses_whatever_the_label_says(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
-        desk.repo.collaborators["bob"] = "read" if permission == "read" else "triage"
-        desk.pull.comment_by("bob", "dismiss", in_reply_to=self.first(desk.pull), association="COLLABORATOR")
-        desk.pull.react_by("bob", self.first(desk.pull), "-1")
-        desk.pull.comment_by("author", "dismiss", in_reply_to=self.first(desk.pull), association="CONTRIBUTOR")
+        desk.repo.collaborators |= {"bob": "read", "tom": "triage", "helper": "write"}
+        # A bot is not the person of its name.
+        for login in ("bob", "tom", "helper[bot]"):
+            desk.pull.comment_by(login, "dismiss", to=desk.first, association="COLLABORATOR")
+            desk.pull.react_by(login, desk.first, "-1")
+        desk.pull.comment_by("author", "dismiss", to=desk.first, association="CONTRIBUTOR")
         assert desk.publish(review(finding(4))).plan.dismissed == ()
-
-    def test_a_bot_is_not_taken_for_a_person_of_its_name(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        desk.repo.collaborator("helper", "write")
-        desk.pull.comment_by("helper[bot]", "dismiss", in_reply_to=self.first(desk.pull), association="COLLABORATOR")
+        desk.pull.comment_by("reviewer", "dismiss", to=desk.first, association="COLLABORATOR")
+        # Rights that cannot be asked for are not believed; the person whose token it is can dismiss too.
+        rights = "/repos/octo/demo/collaborators/**"
+        desk.server.fail("GET", rights, status=403, body={"message": "Must have push access"}, times=9)
         assert desk.publish(review(finding(4))).plan.dismissed == ()
-
-    def test_the_person_whose_token_it_is_can_dismiss_too(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        desk.pull.comment_by("reviewer", "dismiss", in_reply_to=self.first(desk.pull), association="COLLABORATOR")
-        assert len(desk.publish(review(finding(4))).plan.dismissed) == 1
-
-    def test_rights_that_cannot_be_asked_for_are_not_believed(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        desk.pull.comment_by("ann", "dismiss", in_reply_to=self.first(desk.pull), association="OWNER")
-        desk.server.fail(
-            "GET", "/repos/octo/demo/collaborators/**", status=403, body={"message": "Must have push access"}
-        )
-        assert desk.publish(review(finding(4))).plan.dismissed == ()
+        desk.server.faults.clear()
+        assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["reviewer"]
 
 
 class TestOutcomes:
@@ -216,42 +232,34 @@ class TestOutcomes:
         desk.publish(replace(review(), **changes))
         (status,) = desk.repo.statuses
         assert (status.state, status.context) == (state, "codeloupe")
-        assert status.description is not None
         assert ("INCOMPLETE" in status.description) is bool(changes)
 
-    @each(
-        ("changes", "conclusion"),
-        [({}, "success"), ({"findings": (finding(4),)}, "failure"), ({"complete": False, "exit_code": 3}, "neutral")],
-    )
-    def test_a_check_run_has_three_outcomes_and_is_changed_and_not_made_again(
-        self, actions: Desk, changes: dict[str, Any], conclusion: str
+    def test_a_check_run_has_three_outcomes_is_changed_and_not_made_again_and_anothers_is_left(
+        self, actions: Desk
     ) -> None:
-        actions.publish(review(finding(4), finding(9)))
-        done = actions.publish(replace(review(), **changes), resolve=False)
-        assert done.status is StatusKind.CHECK
-        (run,) = actions.repo.check_runs
-        assert (run.name, run.status, run.conclusion, run.head_sha) == ("codeloupe", "completed", conclusion, FIRST)
-        assert run.title
-        assert run.summary
-
-    def test_a_check_run_of_somebody_else_with_our_name_is_left(self, actions: Desk) -> None:
-        actions.publish(review())
+        incomplete = review(complete=False, exit_code=3)
+        outcomes = {"success": review(), "failure": review(finding(4)), "neutral": incomplete}
+        for conclusion, reviewed in outcomes.items():
+            done = actions.publish(reviewed, resolve=False)
+            assert done.status is StatusKind.CHECK
+            (run,) = actions.repo.check_runs
+            assert (run.name, run.status, run.conclusion, run.head_sha) == ("codeloupe", "completed", conclusion, FIRST)
+            assert run.output["title"]
+            assert run.output["summary"]
         actions.repo.check_runs[0].external_id = "another workflow"
         actions.publish(review(finding(4)))
-        assert [run.conclusion for run in actions.repo.check_runs] == ["success", "failure"]
+        assert [run.conclusion for run in actions.repo.check_runs] == ["neutral", "failure"]
 
     def test_without_a_status_none_is_set(self, desk: Desk) -> None:
         desk.publish(review(), status=StatusKind.NONE)
         assert desk.repo.statuses == []
         assert desk.server.count("GET", "/repos/octo/demo/commits/**") == 0
 
-
-class TestOpinions:
     def test_it_approves_when_asked_to_and_takes_it_back_when_that_does_not_hold(self, desk: Desk) -> None:
-        desk.publish(review(), approve=True)
-        desk.publish(review(), approve=True)
+        for _ in range(2):
+            desk.publish(review(), approve=True)
         assert [one.state for one in desk.pull.reviews] == ["APPROVED"]
-        push(desk.pull, SECOND, 1)
+        push(desk, SECOND, 1)
         done = desk.publish(review(finding(4), head=SECOND), approve=True)
         assert [one.state for one in desk.pull.reviews] == ["DISMISSED", "COMMENTED"]
         assert len(done.withdrawn) == 1
@@ -259,55 +267,68 @@ class TestOpinions:
     def test_it_requests_changes_when_asked_to_and_takes_that_back(self, desk: Desk) -> None:
         desk.publish(review(finding(4)), request_changes=True)
         assert [one.state for one in desk.pull.reviews] == ["CHANGES_REQUESTED"]
-        push(desk.pull, SECOND, 4)
+        push(desk, SECOND, 4)
         desk.publish(review(head=SECOND), request_changes=True)
-        assert "CHANGES_REQUESTED" not in {one.state for one in desk.pull.reviews}
-        assert "APPROVED" not in {one.state for one in desk.pull.reviews}
+        assert {"CHANGES_REQUESTED", "APPROVED"}.isdisjoint({one.state for one in desk.pull.reviews})
 
     def test_an_approval_that_github_does_not_take_is_told_and_the_comments_are_posted(self, actions: Desk) -> None:
-        harmless = finding(4, severity=Severity.LOW)
-        done = actions.publish(review(harmless), approve=True)
+        done = actions.publish(review(finding(4, severity=Severity.LOW)), approve=True)
         assert done.exit_code == 3
         assert "not permitted to approve" in done.problems[0].message
         assert [one.state for one in actions.pull.reviews] == ["COMMENTED"]
         assert len(actions.pull.review_comments) == 1
-        assert done.opinion is Opinion.COMMENT
-        assert done.summary is SummaryChange.CREATED
+        assert (done.opinion, done.summary) == (Opinion.COMMENT, SummaryChange.CREATED)
 
 
 class TestRights:
     def test_who_may_not_resolve_still_answers_once_and_is_told_how(self, actions: Desk) -> None:
-        actions.publish(review(finding(4), finding(9)))
+        actions.publish(TWO)
         for _ in range(2):
             done = actions.publish(review())
             assert done.exit_code == 0
-            assert [problem.message for problem in done.problems] == [
-                "the token may not resolve a thread (Resource not accessible by integration)"
-            ]
-            assert "contents: write" in done.problems[0].hint
-            assert "--no-resolve" in done.problems[0].hint
+            (problem,) = done.problems
+            assert problem.message == "the token may not resolve a thread (Resource not accessible by integration)"
+            assert "contents: write" in problem.hint
+            assert "--no-resolve" in problem.hint
         assert [len(thread.comments) for thread in actions.pull.threads] == [2, 2]
-        assert actions.publish(review(), resolve=False).problems == ()
+        assert_whole(actions.publish(review(), resolve=False))
         actions.server.permissions["contents"] = "write"
-        assert actions.publish(review()).problems == ()
+        assert_whole(actions.publish(review()))
         assert all(thread.is_resolved for thread in actions.pull.threads)
 
-    def test_a_github_app_logs_in_by_its_key(self, tmp_path: Path) -> None:
-        with github_server() as server:
-            repo = server.repository("octo/demo")
-            pull = repo.pull_request(FILES, head=FIRST)
-            key = tmp_path / "app.pem"
-            key.write_text(server.app_private_key)
-            login: dict[str, Any] = {
-                "app_id": str(server.app_id),
-                "app_key_file": key,
-                "environment": {"GITHUB_TOKEN": ""},
-            }
-            for _ in range(2):
-                assert publish(server, review(finding(4)), tmp_path, **login).problems == ()
-            assert [one.user.login for one in pull.issue_comments] == ["loupe-app[bot]"]
-            assert len(pull.review_comments) == 1
-            assert [run.conclusion for run in repo.check_runs] == ["failure"]
+    def test_a_check_run_with_the_token_of_a_person_is_refused_with_the_way_out(self, desk: Desk) -> None:
+        done = desk.publish(TWO, status=StatusKind.CHECK)
+        assert (done.exit_code, done.summary) == (2, SummaryChange.CREATED)
+        assert "--status commit" in done.problems[0].hint
+
+    def test_a_token_that_is_not_accepted_is_told_and_ends_the_run(self, desk: Desk) -> None:
+        wrong = "ghp_" + "0" * 36
+        with pytest.raises(ForgeRefused, match="does not accept the token") as raised:
+            desk.publish(TWO, environment={"GITHUB_TOKEN": wrong})
+        assert raised.value.exit_code == 2
+        assert wrong not in str(raised.value)
+        desk.server.fail("POST", COMMENTS, status=401, body={"message": "Bad credentials"})
+        done = desk.publish(TWO)
+        assert (done.exit_code, len(done.problems), desk.repo.statuses) == (2, 1, [])
+
+    @pytest.mark.parametrize("token", ["", "   ", "two words", "gh\x00p"])
+    def test_without_a_token_nothing_is_asked(self, desk: Desk, token: str) -> None:
+        with pytest.raises(ForgeRefused, match="token"):
+            desk.publish(review(), environment={"GITHUB_TOKEN": token})
+        assert not desk.server.requests
+
+    def test_a_github_app_logs_in_by_its_key_where_it_is_installed(self, desk: Desk) -> None:
+        key = desk.directory / "app.pem"
+        key.write_text(desk.server.app_private_key)
+        app: dict[str, Any] = {"app_id": str(desk.server.app_id), "app_key_file": key}
+        for _ in range(2):
+            assert_whole(desk.publish(review(finding(4)), **app, environment={"GITHUB_TOKEN": ""}))
+        assert [one.user.login for one in desk.pull.issue_comments] == ["loupe-app[bot]"]
+        assert len(desk.pull.review_comments) == 1
+        assert [run.conclusion for run in desk.repo.check_runs] == ["failure"]
+        desk.server.fail("GET", "/repos/octo/demo/installation", status=404, body={"message": "Not Found"})
+        with pytest.raises(ForgeRefused, match="log in as the GitHub App on octo/demo"):
+            desk.publish(review(), **app)
 
     @pytest.mark.parametrize("text", ["", "no key at all", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END"])
     def test_a_key_that_is_none_is_told_and_not_shown(self, desk: Desk, text: str) -> None:
@@ -317,24 +338,10 @@ class TestRights:
             desk.publish(review(), app_id="1", app_key_file=key)
         assert text[:20] not in raised.value.message or not text
 
-    def test_an_app_that_is_not_installed_is_told(self, desk: Desk) -> None:
-        key = desk.directory / "app.pem"
-        key.write_text(desk.server.app_private_key)
-        desk.server.fail("GET", "/repos/octo/demo/installation", status=404, body={"message": "Not Found"})
-        with pytest.raises(ForgeRefused, match="log in as the GitHub App on octo/demo"):
-            desk.publish(review(), app_id=str(desk.server.app_id), app_key_file=key)
-
-    @pytest.mark.parametrize("token", ["", "   ", "two words", "gh\x00p"])
-    def test_without_a_token_nothing_is_asked(self, desk: Desk, token: str) -> None:
-        with pytest.raises(ForgeRefused, match="token"):
-            desk.publish(review(), environment={"GITHUB_TOKEN": token})
-        assert not desk.server.requests
-
     def test_with_a_secret_key_a_mark_that_others_can_make_hides_nothing(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
         secret = {"CODELOUPE_PUBLISH_KEY": "a long and random secret"}
-        done = desk.publish(review(finding(4)), environment=secret)
-        assert len(done.posted) == 1
+        assert len(desk.publish(review(finding(4)), environment=secret).posted) == 1
         assert "signed with another key" in desk.pull.issue_comments[1].body
         assert desk.publish(review(finding(4)), environment=secret).posted == ()
 
@@ -344,105 +351,191 @@ class TestRights:
             actions.publish(review(finding(4)))
         assert len(actions.pull.review_comments) == len(actions.pull.issue_comments) == 1
 
-
-class TestWhichPullRequest:
-    def request(self, tmp_path: Path, **changes: Any) -> PublishRequest:
-        report = write_report(tmp_path / "review.json", review(finding(4)))
-        return replace(PublishRequest(repo=tmp_path, review=str(report)), **changes)
-
-    def run(self, server: GitHubServer, request: PublishRequest, **environment: str) -> str:
-        variables = {"GH_TOKEN": server.token, "GITHUB_API_URL": server.url, **environment}
-        return str(asyncio.run(publish_github(request, environment=variables)).plan.pull_request.name)
-
-    def test_in_github_actions_the_event_says_it(self, desk: Desk) -> None:
-        event = event_file(desk.directory / "event", pull_request={"number": 1}, repository={"full_name": "octo/demo"})
-        assert self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(event)) == "octo/demo#1"
-
-    def test_a_number_and_the_repository_of_actions_are_enough(self, desk: Desk) -> None:
-        request = self.request(desk.directory, pull_request="1")
-        assert self.run(desk.server, request, GITHUB_REPOSITORY="octo/demo") == "octo/demo#1"
-
-    def test_a_repository_can_be_named(self, desk: Desk) -> None:
-        request = self.request(desk.directory, pull_request="1", repository="octo/demo")
-        assert self.run(desk.server, request, GITHUB_REPOSITORY="octo/other") == "octo/demo#1"
-        both = self.request(desk.directory, pull_request="octo/other#1", repository="octo/demo")
-        with pytest.raises(UsageError, match="two repositories"):
-            self.run(desk.server, both)
-        in_other_letters = self.request(desk.directory, pull_request="Octo/Demo#1", repository="octo/demo")
-        assert self.run(desk.server, in_other_letters) == "octo/demo#1"
-
-    def workflow_run(self, head: str) -> dict[str, Any]:
-        return {
-            "repository": {"full_name": "octo/demo"},
-            "workflow_run": {
-                "event": "pull_request",
-                "head_branch": "change-1",
-                "head_sha": head,
-                "head_repository": {"owner": {"login": "author"}},
-                "pull_requests": [],
-            },
-        }
-
-    def test_a_workflow_that_follows_one_of_a_fork_finds_it_by_its_branch(self, desk: Desk) -> None:
-        desk.repo.pull_request(FILES, head=FIRST, number=7, head_repository="author/demo")
-        run = self.workflow_run(FIRST)
-        run["workflow_run"]["head_branch"] = "change-7"
-        event = event_file(desk.directory / "event", **run)
-        assert self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(event)) == "octo/demo#7"
-
-    def test_a_report_of_another_commit_than_the_finished_workflow_is_refused(self, desk: Desk) -> None:
-        event = event_file(desk.directory / "event", **self.workflow_run(SECOND))
-        with pytest.raises(UsageError, match="a commit other than 222222222222"):
-            self.run(desk.server, self.request(desk.directory, pull_request="1"), GITHUB_EVENT_PATH=str(event))
-        assert not desk.server.requests
-
-    def test_a_branch_that_moved_on_is_told(self, desk: Desk) -> None:
-        event = event_file(desk.directory / "event", **self.workflow_run(FIRST))
-        push(desk.pull, SECOND, 1)
-        with pytest.raises(HeadMoved, match="no open pull request of author:change-1 is at 111111111111"):
-            self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(event))
-
-    def test_without_any_word_it_is_asked_for(self, desk: Desk) -> None:
-        with pytest.raises(UsageError, match="which pull request"):
-            self.run(desk.server, self.request(desk.directory))
-        with pytest.raises(UsageError, match="which repository"):
-            self.run(desk.server, self.request(desk.directory, pull_request="1"))
-        with pytest.raises(UsageError, match="event file"):
-            self.run(desk.server, self.request(desk.directory), GITHUB_EVENT_PATH=str(desk.directory / "nothing"))
+    def test_what_is_not_there_and_a_locked_conversation_are_told(self, actions: Desk) -> None:
+        for name in ("octo/demo#99", "octo/nothing#1"):
+            with pytest.raises(ForgeRefused, match="not there, or the token may not see it"):
+                actions.publish(TWO, pull_request=name)
+        actions.pull.locked = True
+        assert any("unlock it" in problem.hint for problem in actions.publish(TWO).problems)
 
 
-class TestWhichReview:
-    def run(self, server: GitHubServer, directory: Path, word: str) -> str:
-        request = PublishRequest(repo=directory, pull_request="octo/demo#1", review=word)
-        variables = {"GITHUB_TOKEN": server.token, "GITHUB_API_URL": server.url}
-        return asyncio.run(publish_github(request, environment=variables)).plan.review.review_id
+class TestFaults:
+    """What GitHub may do in the middle: each time all is there once at the end, or it is said what is not."""
 
-    def save(self, review_id: str, directory: Path) -> None:
-        asyncio.run(keep(review(finding(4), review_id=review_id), repo=directory))
+    @pytest.mark.parametrize(
+        ("path", "fault", "waits"),
+        [
+            *(
+                (path, {"status": status, "headers": {"retry-after": "17"}, "body": {"message": SECONDARY}}, [17.0])
+                for path, status in [(PULL, 403), (FILES_PATH, 429), ("/graphql", 403), (REVIEWS, 429), (STATUSES, 429)]
+            ),
+            # Without a time it is a minute, and then longer.
+            (REVIEWS, {"status": 403, "body": {"message": SECONDARY}, "times": 2}, [60.0, 120.0]),
+            (
+                "/graphql",
+                {"status": 200, "headers": {"retry-after": "3"}, "body": {"errors": [{"type": "RATE_LIMITED"}]}},
+                [3.0],
+            ),
+            # Comments that come too quickly for GitHub are posted later.
+            (REVIEWS, {"status": 422, "body": {"errors": [{"message": "was submitted too quickly"}]}}, [60.0]),
+        ],
+    )
+    def test_a_limit_is_waited_for_as_asked(
+        self, desk: Desk, path: str, fault: dict[str, Any], waits: list[float]
+    ) -> None:
+        sleeper = Sleeper()
+        desk.server.fail("*", path, **fault)
+        assert_whole(desk.publish(TWO, sleeper=sleeper))
+        assert sleeper == waits
+        assert_all_is_there_once(desk)
 
-    def test_the_last_saved_one_of_the_repository_or_one_by_its_id(self, desk: Desk) -> None:
-        self.save("aaaa1111", desk.directory)
-        self.save("bbbb2222", desk.directory)
-        assert self.run(desk.server, desk.directory, "last") == "bbbb2222"
-        assert self.run(desk.server, desk.directory, "aaaa") == "aaaa1111"
+    def test_the_limit_of_the_hour_is_waited_for_unless_that_takes_too_long(self, desk: Desk) -> None:
+        desk.server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=3_000)
+        done = desk.publish(TWO)
+        assert (done.exit_code, len(done.posted), done.summary) == (3, 2, SummaryChange.NOT_WRITTEN)
+        assert "rate limit" in done.problems[0].message
+        sleeper = Sleeper()
+        desk.server.primary_rate_limit("POST", COMMENTS, reset_in_seconds=600)
+        assert_whole(desk.publish(TWO, sleeper=sleeper))
+        (waited,) = sleeper
+        assert 600 - PATIENCE_SECONDS < waited <= 602
+        assert_all_is_there_once(desk)
 
-    def test_one_in_a_file_whatever_its_name(self, desk: Desk) -> None:
-        report = write_report(desk.directory / "report", review(finding(4), review_id="from-a-file"))
-        assert self.run(desk.server, desk.directory, str(report)) == "from-a-file"
+    def test_limits_do_not_use_up_the_attempts_for_failures(self, desk: Desk) -> None:
+        desk.server.secondary_rate_limit("GET", PULL, retry_after=1, times=4)
+        desk.server.bad_gateway("GET", PULL, times=3)
+        assert_whole(desk.publish(TWO))
+        assert_all_is_there_once(desk)
 
-    @pytest.mark.parametrize("word", ["nothing.json", "dead", "no-such-thing"])
-    def test_what_is_not_there_is_a_mistake_in_words(self, desk: Desk, word: str) -> None:
-        with pytest.raises(UsageError):
-            self.run(desk.server, desk.directory, word)
-        assert not desk.server.requests
+    @WHEN
+    @pytest.mark.parametrize("cut", [False, True], ids=["502", "cut"])
+    @pytest.mark.parametrize("path", [REVIEWS, COMMENTS, STATUSES, "/graphql"])
+    def test_a_request_that_fails_in_the_middle_is_done_once(
+        self, desk: Desk, path: str, *, cut: bool, after: bool
+    ) -> None:
+        (desk.server.cut_connection if cut else desk.server.bad_gateway)("POST", path, after=after)
+        assert_whole(desk.publish(TWO))
+        assert_all_is_there_once(desk)
 
+    @WHEN
+    def test_an_answer_and_an_approval_are_given_once(self, desk: Desk, *, after: bool) -> None:
+        desk.publish(TWO)
+        desk.server.bad_gateway("POST", REPLIES, after=after)
+        desk.server.bad_gateway("POST", "/graphql", after=after)
+        assert_whole(desk.publish(review(finding(9))))
+        threads = [(thread.is_resolved, len(thread.comments)) for thread in desk.pull.threads]
+        assert threads == [(True, 2), (False, 1)]
+        desk.server.bad_gateway("POST", REVIEWS, after=after)
+        assert_whole(desk.publish(review(), approve=True))
+        assert [one.state for one in desk.pull.reviews].count("APPROVED") == 1
 
-def test_a_dry_run_writes_nothing(desk: Desk) -> None:
-    done = desk.publish(review(finding(4)), dry_run=True)
-    assert len(done.plan.comments) == 1
-    assert done.posted == ()
-    assert written(desk) == 0
-    assert desk.pull.issue_comments == []
+    @WHEN
+    def test_a_check_run_is_made_once(self, actions: Desk, *, after: bool) -> None:
+        actions.server.bad_gateway("POST", CHECKS, after=after)
+        assert_whole(actions.publish(TWO))
+        assert len(actions.repo.check_runs) == 1
+
+    def test_reading_is_tried_again_and_then_given_up(self, desk: Desk) -> None:
+        desk.server.bad_gateway("GET", PULL, times=2)
+        desk.server.cut_connection("GET", FILES_PATH, times=2)
+        assert_whole(desk.publish(TWO))
+        desk.server.bad_gateway("GET", PULL, times=50)
+        with pytest.raises(ForgeError, match="GitHub failed with 502") as raised:
+            desk.publish(TWO)
+        assert raised.value.exit_code == 3
+
+    @pytest.mark.parametrize("paths", [(REVIEWS,), (COMMENTS, STATUSES)])
+    def test_a_run_that_does_not_get_through_is_taken_up_by_the_next(self, desk: Desk, paths: tuple[str, ...]) -> None:
+        for path in paths:
+            desk.server.cut_connection("POST", path, times=50)
+        done = desk.publish(TWO)
+        assert done.exit_code == 3
+        assert (done.posted, desk.repo.statuses).count(()) + (desk.repo.statuses == []) == 1
+        desk.server.faults.clear()
+        assert_whole(desk.publish(TWO))
+        assert len(desk.repo.statuses) == 1
+        assert [(thread.line, len(thread.comments)) for thread in desk.pull.threads] == [(4, 1), (9, 1)]
+
+    def test_a_line_that_github_does_not_take_goes_to_the_summary_and_the_others_are_posted(self, desk: Desk) -> None:
+        def shrink() -> None:
+            desk.pull.diffs[FIRST] = (changed_file("app.py", patch(ROWS[:20])), *desk.pull.diffs[FIRST][1:])
+
+        desk.server.before("POST", REVIEWS, shrink)
+        done = desk.publish(review(*(finding(line) for line in (2, 4, 6, 9, 30))))
+        assert_whole(done)
+        assert [thread.line for thread in desk.pull.threads] == [2, 4, 6, 9]
+        why = "GitHub took no comment on its lines"
+        assert [(one.finding.line_start, one.reason) for one in done.refused] == [(30, why)]
+        assert f"No comment: {why}." in desk.pull.issue_comments[0].body
+
+    @pytest.mark.parametrize("reviewed", [TWO, review()], ids=["with comments", "with an approval alone"])
+    def test_a_review_that_a_person_has_begun_by_hand_is_told(self, desk: Desk, reviewed: Review) -> None:
+        person = desk.server.world.user("reviewer")
+        desk.pull.add_review(person, "MEMBER", body="", state="PENDING", commit=FIRST)
+        done = desk.publish(reviewed, approve=True)
+        assert (done.exit_code, done.refused) == (3, ())
+        assert "pending review" in done.problems[0].message
+        assert "submit or discard it" in done.problems[0].hint
+        assert desk.server.count("POST", REVIEWS) == 1
+        assert len(desk.pull.issue_comments) == 1
+
+    def test_a_pending_review_that_keeps_an_answer_from_being_given_is_told(self, desk: Desk) -> None:
+        desk.publish(TWO)
+        said = {"message": "Validation Failed", "errors": ["user_id can only have one pending review per pull request"]}
+        desk.server.fail("POST", REPLIES, status=422, body=said, times=2)
+        done = desk.publish(review())
+        assert done.exit_code == 3
+        assert "submit or discard it" in done.problems[0].hint
+
+    def test_many_answers_are_given_one_after_the_other(self, desk: Desk) -> None:
+        desk.publish(review(*(finding(line) for line in range(1, 13))))
+        sleeper = Sleeper()
+        assert_whole(desk.publish(review(), sleeper=sleeper))
+        assert all(thread.is_resolved for thread in desk.pull.threads)
+        assert set(sleeper) == {1.0}
+        assert desk.server.max_concurrent == 1
+
+    def test_a_github_that_cannot_be_reached_is_told(self, desk: Desk) -> None:
+        sleeper = Sleeper()
+        with pytest.raises(ForgeError, match="cannot be reached") as raised:
+            desk.publish(TWO, sleeper=sleeper, environment={"GITHUB_API_URL": "http://127.0.0.1:9"})
+        assert (raised.value.exit_code, len(sleeper)) == (3, 3)
+
+    def test_an_answer_without_an_end_is_given_up(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        for limit, value, words in (
+            ("transport._MOST_BYTES", 50, "larger than"),
+            ("transport._MOST_SECONDS", 0.05, r"cannot be reached \(TimeoutError\)"),
+            ("client._MOST_PAGES", 1, "there is too much of it"),
+        ):
+            if limit == "transport._MOST_SECONDS":
+                desk.server.slow_answer("GET", PULL, 30, times=4)
+            for number in range(101 if limit == "client._MOST_PAGES" else 0):
+                desk.pull.comment_by("somebody", f"{number}")
+            with monkeypatch.context() as patched:
+                patched.setattr(f"codeloupe.forges.github.{limit}", value)
+                with pytest.raises(ForgeError, match=words):
+                    desk.publish(TWO)
+
+    @pytest.mark.parametrize(
+        ("method", "path", "answer", "words"),
+        [
+            ("GET", PULL, {"status": 301, "headers": {"location": "/"}}, "leads elsewhere"),
+            ("GET", FILES_PATH, {"body": [], "headers": {"link": '<http://127.0.0.2:9/>; rel="next"'}}, "another host"),
+            *(("GET", PULL, {"body": body}, "another form") for body in WRONG_FORMS),
+            *(
+                ("POST", "/graphql", {"body": {"data": data}}, "another form")
+                for data in (None, {}, {"repository": None}, {"repository": {"pullRequest": {"reviewThreads": 5}}})
+            ),
+            ("POST", "/graphql", {"body": {"errors": [{"message": "it broke"}]}}, "said on octo/demo#1: it broke"),
+        ],
+    )
+    def test_an_answer_that_github_does_not_give_is_told(
+        self, desk: Desk, method: str, path: str, answer: dict[str, Any], words: str
+    ) -> None:
+        desk.server.fail(method, path, **{"status": 200, **answer})
+        with pytest.raises(ForgeError, match=words) as raised:
+            desk.publish(TWO)
+        assert words != "another form" or "GITHUB_API_URL" in raised.value.hint
 
 
 def test_without_the_extra_the_command_that_installs_it_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,24 +543,13 @@ def test_without_the_extra_the_command_that_installs_it_is_named(desk: Desk, mon
     monkeypatch.setitem(sys.modules, "gidgethub", None)
     with pytest.raises(UsageError, match="the package gidgethub is needed") as raised:
         desk.publish(review())
-    assert raised.value.hint == "pip install 'codeloupe[github]'"
-    assert raised.value.exit_code == 2
+    assert (raised.value.hint, raised.value.exit_code) == ("pip install 'codeloupe[github]'", 2)
 
 
-def test_whoever_posts_loads_nothing_that_could_ask_a_model() -> None:
+def test_whoever_posts_loads_nothing_that_could_ask_a_model_and_the_verb_not_the_extra() -> None:
     loaded = loaded_by("import codeloupe.cli.publish, codeloupe.forges.github.transport")
     assert "codeloupe.forges.publishing" in loaded
-    rooms = {
-        name
-        for name in loaded
-        if name.startswith(("codeloupe.agents", "codeloupe.engine.choose", "codeloupe.engine.calls"))
-    }
-    assert not rooms
-    assert loaded.isdisjoint(
-        {"codeloupe.runtime", "codeloupe.engine.prompt", "anthropic", "openai", "claude_agent_sdk"}
-    )
-
-
-def test_to_load_the_verb_does_not_load_the_extra() -> None:
-    loaded = loaded_by("import codeloupe.cli.publish")
-    assert loaded.isdisjoint({"gidgethub", "httpx2", "jwt"})
+    rooms = ("codeloupe.agents", "codeloupe.engine.choose", "codeloupe.engine.calls", "codeloupe.runtime")
+    assert not {name for name in loaded if name.startswith(rooms)}
+    assert loaded.isdisjoint({"codeloupe.engine.prompt", "anthropic", "openai", "claude_agent_sdk"})
+    assert loaded_by("import codeloupe.cli.publish").isdisjoint({"gidgethub", "httpx2", "jwt"})

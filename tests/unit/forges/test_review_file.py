@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.errors import UsageError
-from codeloupe.forges.comments import check_summary, check_title, status_description, summary_body
+from codeloupe.forges.comments import check_summary, summary_body, verdict_line
 from codeloupe.forges.plan import make_plan
-from codeloupe.forges.review_file import read_review
+from codeloupe.forges.publishing import read_review
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import Publication, PublishOptions
@@ -95,27 +95,19 @@ def test_words_of_a_later_version_never_make_it_look_better() -> None:
 @each(
     "changes",
     [
-        {"schema_version": 2},
-        {"findings": None},
-        {"findings": [5]},
-        {"verdict": "GREAT"},
-        {"review_id": 5},
-        {"coverage": {}},
-        {"usage": []},
-        {"scope": "branch"},
-        {"exit_code": True},
-        {"exit_code": 10**30},
+        *({"schema_version": 2}, {"findings": None}, {"findings": [5]}, {"verdict": "GREAT"}, {"review_id": 5}),
+        *({"coverage": {}}, {"usage": []}, {"scope": "branch"}, {"exit_code": True}, {"exit_code": 10**30}),
         {"policy": {"fail_on": "purple"}},
     ],
 )
-def test_what_is_no_report_is_a_mistake_in_words(changes: dict[str, Any]) -> None:
+def test_what_is_no_report_is_a_mistake(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="r.json is not a JSON report of version 1") as raised:
         read(document(**changes))
     assert "--format json" in raised.value.hint
 
 
 @each("text", [b"", b"{", b"[" * 200_000, b"\xff\xfe", b"5", b"null", b"[]", b'{"schema_version": 1}'])
-def test_any_bytes_are_a_mistake_in_words(text: bytes) -> None:
+def test_any_bytes_are_a_mistake(text: bytes) -> None:
     with pytest.raises(UsageError, match="is not a JSON report") as raised:
         read_review(text, name="r.json")
     # Not the words of the interpreter.
@@ -160,6 +152,7 @@ ATTACKS = {
     "very many lines": "\n" * 10_000 + "@octocat",
     "backticks": "`" * 5_000 + "@octocat",
     "a span over lines": "`a\n@octocat`",
+    "a heading": "## heading\n/close",
     "blocks": "> @octocat\n- @octocat\n1. @octocat\n    @octocat\n| @octocat |\n|---|",
 }
 
@@ -184,6 +177,7 @@ def test_it_stays_text(attack: str, kept: frozenset[str]) -> None:
     read = read_review(json.dumps(document).encode(), name="r.json")
     plan = make_plan(read, pull_request(), marker=MARKER, options=PublishOptions())
     assert len(plan.comments) == (1 if "file" in kept else 0)
+    assert not any(token.type == "heading_open" for comment in plan.comments for token in tokens(comment.body))
     for body in (summary_body(plan, (), marker=MARKER), *(comment.body for comment in plan.comments)):
         mark, _, rest = body.partition("\n")
         assert MARKER.read(body) is not None
@@ -191,7 +185,7 @@ def test_it_stays_text(attack: str, kept: frozenset[str]) -> None:
         assert_is_text(rest)
     assert_is_text(check_summary(plan.review))
     told = Publication(plan=plan, dry_run=True)
-    for words in (check_title(read), status_description(read), render_publication(told), publication_json(told)):
+    for words in (verdict_line(read, 200), render_publication(told), publication_json(told)):
         assert not re.search("[\x00\x1b\u202e\u2066\ud800]", words)
         assert not re.search(r"(?m)^::", words)
 

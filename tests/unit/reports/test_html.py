@@ -12,7 +12,6 @@ from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports import ShownDiff
 from codeloupe.reports.html import render_html
-from codeloupe.reports.markup import element
 from tests.html_page import Node, read_page
 from tests.rows import each
 from tests.telling_reviews import (
@@ -100,20 +99,10 @@ def test_characters_that_hide_are_shown_escaped() -> None:
     assert card.one("h3").text == "a\\u202eb\\x00c\\ud800"
 
 
-def test_the_verdict_stands_first() -> None:
-    verdict = page_of(telling_review()).one(name="verdict")
-    assert "bad" in (verdict.attributes["class"] or "")
-    assert verdict.one(name="word").text == "FAIL"
-    assert verdict.one(name="why").text == (
-        "3 findings at or above fail_on=high; and not everything could be reviewed."
-    )
-
-
 def test_an_incomplete_review_tells_its_gaps_before_any_finding() -> None:
     text = page_of(telling_review()).one("main").text
     assert 0 < text.index("timeout after 300 s") < text.index("Blocks")
     assert text.index("data/dump.sql") < text.index("Blocks")
-    assert "poetry.lock" in text
 
 
 @each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
@@ -124,67 +113,15 @@ def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Revi
     assert "hidden" in page.one("aside").attributes
 
 
-def test_findings_are_grouped_by_file_the_worst_file_first_and_the_others_apart() -> None:
-    sections = page_of(telling_review()).all("section", name="file")
-    assert [section.all("h2")[0].text for section in sections] == [
-        "app/db.py",
-        "app/old.py",
-        "app/api.py",
-        "Without a place",
-        "Refuted",
-        "Set aside",
-    ]
-    assert [card.one("h3").text for card in sections[0].all("article")] == ["Blocks", "Stays"]
-
-
-def test_what_counts_for_nothing_says_why() -> None:
-    closed = page_of(telling_review()).all("article", name="closed")
-    assert [card.one(name="aside").text for card in closed][:1] == ["refuted: it is checked above"]
-    assert len(closed) == 5
-
-
-def test_a_card_tells_what_the_filters_ask_for() -> None:
-    card = card_of(finding(severity=Severity.MEDIUM, expert="sql"))
-    assert {key: card.attributes[f"data-{key}"] for key in ("severity", "file", "expert")} == {
-        "severity": "medium",
-        "file": "app/db.py",
-        "expert": "sql",
-    }
-
-
-def test_each_filter_has_its_values_with_counts() -> None:
-    page = page_of(telling_review())
-    choices = [
-        (button.attributes["data-kind"], button.attributes["data-value"], button.text)
-        for button in page.all("button", name="choice")
-    ]
-    assert ("severity", "critical", "critical1") in choices
-    assert ("expert", "style", "style1") in choices
-    assert ("file", "app/api.py", "app/api.py2") in choices
-    values = {(kind, value) for kind, value, _ in choices}
-    for card in page.all("article"):
-        for kind in ("severity", "file", "expert"):
-            assert (kind, card.attributes[f"data-{kind}"]) in values
-
-
-def test_without_a_diff_the_quote_is_shown_with_its_line_numbers() -> None:
-    card = card_of(finding(line_start=9, line_end=11, evidence="    if x:\n\n        y()"))
-    assert code_of(card) == [("9", "hit", "if x:"), ("10", "hit", ""), ("11", "hit", "    y()")]
-
-
-def test_a_quote_without_a_place_has_no_numbers() -> None:
-    assert code_of(card_of(unplaced_finding(evidence="gone()"))) == [("", "", "gone()")]
-
-
-def test_with_a_diff_the_finding_stands_among_the_lines_around_it() -> None:
-    card = card_of(finding(), shown_diff())
-    assert code_of(card) == [
+def test_with_a_diff_the_finding_is_among_the_lines_around_it() -> None:
+    assert code_of(card_of(finding(), shown_diff())) == [
         ("40", "context", "def find(name):"),
         ("41", "context", "    # all of them"),
         ("", "deleted", "    cursor.run(query)"),
         ("42", "added hit", "    cursor.execute(query + name)"),
         ("43", "context", ""),
     ]
+    assert code_of(card_of(unplaced_finding(evidence="gone()"))) == [("", "", "gone()")]
 
 
 @each(
@@ -260,20 +197,13 @@ def test_prose_has_paragraphs_lists_and_code_and_no_links() -> None:
     assert prose.nodes[-1].text == "[l](http://e.test)"
 
 
-def test_an_open_fence_runs_to_the_end() -> None:
-    assert card_of(finding(body="```\nx\n\ny")).all("pre")[0].text == "x\n\ny"
-
-
-def test_cards_have_names_that_stay() -> None:
+def test_cards_have_names_that_stay_and_are_their_own() -> None:
     first, again, other = (
         card_of(one).attributes["id"]
         for one in (finding(fingerprint="f"), finding(fingerprint="f", body="said otherwise"), finding(fingerprint="g"))
     )
     assert first == again
     assert first != other
-
-
-def test_two_findings_that_are_the_same_still_have_names_of_their_own() -> None:
     ids = [card.attributes["id"] for card in page_of(review(finding(), finding(), finding())).all("article")]
     assert len(set(ids)) == 3
 
@@ -288,15 +218,3 @@ def test_more_than_a_browser_can_take_is_left_out_and_counted(monkeypatch: pytes
     assert "worst" in titles
     assert "Was wrong" not in titles
     assert "10 more findings are left out here" in page.one("main").text
-
-
-@each("attribute", ["onclick", "style", "on_load", "1x", "a b"])
-def test_an_attribute_that_could_run_is_refused(attribute: str) -> None:
-    with pytest.raises(ValueError, match="not an attribute"):
-        element("p", **{attribute: "x"})
-
-
-@each("name", ["script", "style", "p onload=x", ""])
-def test_an_element_that_could_run_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="not an element"):
-        element(name)

@@ -3,18 +3,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.review import Coverage, FailedUnit, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports.markdown import render_markdown
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
 from tests.rows import each
 from tests.telling_reviews import (
     ATTACK,
-    empty_review,
     hostile_review,
-    incomplete_review,
-    passed_review,
-    telling_review,
-    unplaced_finding,
 )
 from tests.unit.reports.examples import finding, review
 
@@ -23,62 +18,6 @@ def headings(page: str) -> list[str]:
     found = tokens(page)
     inlines = (found[index + 1] for index, token in enumerate(found) if token.type == "heading_open")
     return ["".join(child.content for child in inline.children or []) for inline in inlines]
-
-
-def test_the_report_tells_verdict_findings_and_what_is_missing_in_this_order() -> None:
-    assert headings(render_markdown(telling_review())) == [
-        "❌ codeloupe: FAIL",
-        "Could not be reviewed",
-        "Problems",
-        "Left out",
-        "Findings",
-        "🟥 critical P0: Blocks",
-        "🟧 high P1: Stays",
-        "🟧 high P1: Is back",
-        "🟨 medium P2: Could be better",
-        "🟦 low P3: Is a nit",
-        "Without a place",
-        "🟧 high P1: Is nowhere",
-        "Refuted",
-        "Set aside",
-    ]
-
-
-def test_the_table_holds_what_counts_the_worst_first() -> None:
-    rows = [
-        line for line in render_markdown(telling_review()).splitlines() if line.startswith("| 🟥") or "| 🟧" in line
-    ]
-    assert rows[0] == "| 🟥 critical P0 | Blocks | `app/db.py:42` |"
-    assert not [row for row in rows if "Is nowhere" in row or "Was wrong" in row]
-
-
-def test_a_finding_shows_its_place_code_reason_and_fix() -> None:
-    page = render_markdown(review(finding(line_end=44, verification="confirmed: it is reached")))
-    assert "`app/db.py:42` to 44\n\n```python\n    cursor.execute(query + name)\n```" in page
-    assert "Whoever controls `name` can read any row." in page
-    assert "**Fix:** Pass the value as a parameter." in page
-    assert "**Verification:** confirmed: it is reached" in page
-    assert page.endswith("security · S608 · ruff\n")
-
-
-def test_what_counts_for_nothing_is_listed_with_the_reason() -> None:
-    page = render_markdown(telling_review())
-    assert "Was wrong — `app/db.py:42` — refuted: it is checked above" in page
-    assert "Is accepted — `app/db.py:42` — suppressed by the baseline: known since spring" in page
-
-
-def test_an_incomplete_review_says_what_is_missing_at_the_top() -> None:
-    page = render_markdown(incomplete_review())
-    assert page.startswith("## ⚠️ codeloupe: INCOMPLETE\n\nCould not review everything")
-    assert "- app/slow.py`#2`: timeout after 300 s\n- data/dump.sql: too large" in page
-    assert "- `poetry.lock`: lock file" in page
-
-
-@each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
-def test_a_review_with_nothing_to_tell_is_short(whole: Review, word: str) -> None:
-    page = render_markdown(whole)
-    assert headings(page) == [f"✅ codeloupe: {word}"]
-    assert len(page.splitlines()) < 12
 
 
 def test_nothing_that_a_stranger_wrote_acts() -> None:
@@ -131,7 +70,3 @@ def test_an_endless_finding_is_cut() -> None:
     )
     assert len(page) < 20_000
     assert "… 981 more lines" in page
-
-
-def test_a_finding_without_a_path_has_a_question_mark() -> None:
-    assert "`?`" in render_markdown(review(unplaced_finding(file="")))

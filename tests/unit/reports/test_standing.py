@@ -2,16 +2,14 @@ from __future__ import annotations
 
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
-from codeloupe.reports.text import render_text
+from codeloupe.reports import Layout, render
 from codeloupe.reports.wording import (
     GapKind,
     Standing,
     Tone,
     check_name,
-    counts_in_words,
     errors_beside_gaps,
     gaps_of,
-    origin_of,
     outcome_of,
     standing_of,
     standing_so,
@@ -29,127 +27,88 @@ from tests.telling_reviews import (
 )
 from tests.unit.reports.examples import finding, review
 
-LOGO = SkippedFile("logo.png", SkipReason.MEDIA)
-LOCK = SkippedFile("bun.lockb", SkipReason.LOCK_FILE)
+LEFT_OUT = (SkippedFile("logo.png", SkipReason.MEDIA), SkippedFile("bun.lockb", SkipReason.LOCK_FILE))
 UNNAMED = SkippedFile("a.py", SkipReason.EXCLUDED, NOT_INCLUDED)
 EXCLUDED = SkippedFile("b.py", SkipReason.EXCLUDED, "by the pattern **")
-ACCEPTED = Policy(pass_when_incomplete=True)
+LOW = finding(severity=Severity.LOW)
+GOOD, CAUTION, BAD = Tone
+NOTHING, ALL_BUT = "Nothing to review", "INCOMPLETE: could not review everything; nothing blocking found"
+TO_LOOK_AT = "findings to look at, none at or above fail_on="
+WORK = {"verdict": Verdict.NEEDS_WORK}
+
+
+def nothing(*skipped: SkippedFile) -> Review:
+    """A review in which all files were left out."""
+    return review(coverage=Coverage(files_total=len(skipped), skipped=skipped))
 
 
 @each(
-    ("whole", "word", "tone", "why"),
+    ("tone", "whole", "words"),
     [
-        (passed_review(), "PASS", Tone.GOOD, "nothing found"),
-        (empty_review(), "Nothing to review", Tone.GOOD, "no changes"),
+        (GOOD, passed_review(), "PASS: nothing found"),
+        (GOOD, empty_review(), f"{NOTHING}: no changes"),
+        (CAUTION, nothing(*LEFT_OUT), f"{NOTHING}: every changed file is left out (1 media, 1 lock file)"),
+        (CAUTION, nothing(UNNAMED), f"{NOTHING}: no include pattern or path matches a changed file (1 file changed)"),
         (
-            review(coverage=Coverage(files_total=2, skipped=(LOGO, LOCK))),
-            "Nothing to review",
-            Tone.CAUTION,
-            "every changed file is left out (1 media, 1 lock file)",
+            CAUTION,
+            nothing(UNNAMED, EXCLUDED),
+            f"{NOTHING}: the exclude patterns leave out every changed file (2 files, by the pattern **)",
         ),
+        (GOOD, review(hidden_findings=1), "PASS: nothing found at or above min_severity=low"),
+        (BAD, review(finding()), "FAIL: 1 finding at or above fail_on=high"),
         (
-            review(coverage=Coverage(files_total=1, skipped=(UNNAMED,))),
-            "Nothing to review",
-            Tone.CAUTION,
-            "no include pattern or path matches a changed file (1 file changed)",
-        ),
-        (
-            review(coverage=Coverage(files_total=2, skipped=(UNNAMED, EXCLUDED))),
-            "Nothing to review",
-            Tone.CAUTION,
-            "the exclude patterns leave out every changed file (2 files, by the pattern **)",
-        ),
-        (review(hidden_findings=1), "PASS", Tone.GOOD, "nothing found at or above min_severity=low"),
-        (review(finding()), "FAIL", Tone.BAD, "1 finding at or above fail_on=high"),
-        (
+            BAD,
             review(finding(), complete=False),
-            "FAIL",
-            Tone.BAD,
-            "1 finding at or above fail_on=high; and not everything could be reviewed",
+            "FAIL: 1 finding at or above fail_on=high; and not everything could be reviewed",
+        ),
+        (CAUTION, review(LOW, **WORK, exit_code=0), f"NEEDS WORK: {TO_LOOK_AT}high, so nothing is blocked"),
+        (
+            BAD,
+            review(exit_code=1, **WORK),
+            "NEEDS WORK: findings at or above fail_on=high are hidden by min_severity=low",
+        ),
+        (CAUTION, incomplete_review(), ALL_BUT),
+        (
+            CAUTION,
+            review(complete=False, exit_code=0, policy=Policy(pass_when_incomplete=True)),
+            f"{ALL_BUT}; accepted, since on_incomplete is pass",
         ),
         (
-            review(finding(severity=Severity.LOW), verdict=Verdict.NEEDS_WORK, exit_code=0),
-            "NEEDS WORK",
-            Tone.CAUTION,
-            "findings to look at, none at or above fail_on=high, so nothing is blocked",
-        ),
-        (
-            review(exit_code=1, verdict=Verdict.NEEDS_WORK),
-            "NEEDS WORK",
-            Tone.BAD,
-            "findings at or above fail_on=high are hidden by min_severity=low",
-        ),
-        (
-            incomplete_review(),
-            "INCOMPLETE",
-            Tone.CAUTION,
-            "could not review everything; nothing blocking found",
-        ),
-        (
-            review(complete=False, exit_code=0, policy=ACCEPTED),
-            "INCOMPLETE",
-            Tone.CAUTION,
-            "could not review everything; nothing blocking found; accepted, since on_incomplete is pass",
-        ),
-        (
+            GOOD,
             review(*closed_findings(), verdict=Verdict.PASS, exit_code=0),
-            "PASS",
-            Tone.GOOD,
-            "nothing found that counts against the change",
+            "PASS: nothing found that counts against the change",
         ),
         (
-            review(finding(), finding(severity=Severity.CRITICAL), finding(severity=Severity.LOW)),
-            "FAIL",
-            Tone.BAD,
-            "2 findings at or above fail_on=high",
+            BAD,
+            review(finding(), finding(severity=Severity.CRITICAL), LOW, finding(anchored=False)),
+            "FAIL: 2 findings at or above fail_on=high",
+        ),
+        (CAUTION, review(LOW, **WORK, complete=False, exit_code=3), ALL_BUT),
+        (
+            BAD,
+            review(LOW, **WORK, policy=Policy(fail_on=Severity.LOW)),
+            "NEEDS WORK: 1 finding at or above fail_on=low",
         ),
         (
-            review(finding(severity=Severity.LOW), verdict=Verdict.NEEDS_WORK, complete=False, exit_code=3),
-            "INCOMPLETE",
-            Tone.CAUTION,
-            "could not review everything; nothing blocking found",
-        ),
-        (
-            review(finding(severity=Severity.LOW), verdict=Verdict.NEEDS_WORK, policy=Policy(fail_on=Severity.LOW)),
-            "NEEDS WORK",
-            Tone.BAD,
-            "1 finding at or above fail_on=low",
-        ),
-        (
+            CAUTION,
             review(finding(), exit_code=0, policy=Policy(fail_on=Severity.CRITICAL)),
-            "FAIL",
-            Tone.CAUTION,
-            "findings to look at, none at or above fail_on=critical, so nothing is blocked",
+            f"FAIL: {TO_LOOK_AT}critical, so nothing is blocked",
         ),
-        (review(finding(anchored=False), finding()), "FAIL", Tone.BAD, "1 finding at or above fail_on=high"),
     ],
 )
-def test_the_outcome_is_one_word_and_one_sentence(whole: Review, word: str, tone: Tone, why: str) -> None:
+def test_the_outcome_is_one_word_and_one_sentence(tone: Tone, whole: Review, words: str) -> None:
     outcome = outcome_of(whole)
-    assert (outcome.word, outcome.tone, outcome.why) == (word, tone, why)
+    assert (outcome.tone, f"{outcome.word}: {outcome.why}") == (tone, words)
     # The text report says the same word.
-    shown = render_text(whole, width=100, color=False)
-    assert f"\n{word}" in shown or (whole == empty_review() and "\nNo changes to review" in shown)
+    shown = render(whole, "text", Layout())
+    assert f"\n{outcome.word}" in shown or (whole == empty_review() and "\nNo changes to review" in shown)
 
 
-def test_each_finding_stands_in_one_way() -> None:
+def test_each_finding_counts_in_one_way_and_those_of_a_kind_come_worst_first() -> None:
     assert {standing_of(one) for one in open_findings()} == {Standing.OPEN}
     assert standing_of(unplaced_finding()) is Standing.UNPLACED
     assert [standing_of(one) for one in closed_findings()] == [Standing.REFUTED, *[Standing.SET_ASIDE] * 4]
-
-
-def test_a_finding_that_is_refuted_and_suppressed_is_told_as_suppressed() -> None:
-    both = finding(status=FindingStatus.REFUTED, suppression=Suppression(kind=SuppressionKind.INLINE, reason="by hand"))
-    assert standing_of(both) is Standing.SET_ASIDE
-    assert why_not_counted(both) == "suppressed by a comment in the code: by hand"
-
-
-def test_findings_of_a_kind_come_worst_first_then_by_place() -> None:
-    low, late, early = (
-        finding(severity=Severity.LOW, line_start=1),
-        finding(line_start=9),
-        finding(line_start=2),
-    )
+    low, late, early = finding(severity=Severity.LOW, line_start=1), finding(line_start=9), finding(line_start=2)
     assert standing_so((low, late, unplaced_finding(), early), Standing.OPEN) == [early, late, low]
 
 
@@ -162,54 +121,28 @@ def test_findings_of_a_kind_come_worst_first_then_by_place() -> None:
         (finding(status=FindingStatus.REFUTED, verification="refuted: no"), "refuted: no"),
         (finding(status=FindingStatus.DISMISSED), "dismissed"),
         (finding(suppression=Suppression(kind=SuppressionKind.BASELINE, reason="")), "suppressed by the baseline"),
+        # One that is refuted and suppressed is a suppressed one.
+        (
+            finding(
+                status=FindingStatus.REFUTED, suppression=Suppression(kind=SuppressionKind.INLINE, reason="by hand")
+            ),
+            "suppressed by a comment in the code: by hand",
+        ),
     ],
 )
-def test_why_a_finding_does_not_count_is_told_in_words(one: Finding, why: str) -> None:
+def test_why_a_finding_does_not_count_is_said(one: Finding, why: str) -> None:
     assert why_not_counted(one) == why
-
-
-def test_the_counts_leave_nothing_unsaid() -> None:
-    assert counts_in_words(telling_review()) == (
-        "1 critical, 2 high, 1 medium, 1 low; 1 without a place; 1 refuted; 4 set aside; "
-        "2 hidden below min_severity=low"
-    )
-    assert counts_in_words(passed_review()) == "none"
-
-
-def test_where_a_finding_comes_from_is_told_once() -> None:
-    told = origin_of(
-        finding(
-            expert="security",
-            agreement=6,
-            seen_by=tuple(f"look {number}" for number in range(6)),
-            outside_change=True,
-            status=FindingStatus.REGRESSED,
-            confidence=0.826,
-            commit_sha="c" * 40,
-        )
-    )
-    assert told == [
-        "security",
-        "S608",
-        "seen by look 0, look 1, look 2, look 3 and 2 more",
-        "outside the change",
-        "back after it was fixed",
-        "confidence 83%",
-        "commit cccccccccc",
-    ]
-    assert origin_of(finding(confidence=float("nan"), agreement=2)) == ["security", "S608", "ruff", "seen 2 times"]
 
 
 @each(
     ("rule", "category", "name"),
-    [("S608", "x", "S608"), (None, "security", "security"), (None, "", "general"), ("--", "x", "general")],
+    [
+        *(("S608", "x", "S608"), (None, "security", "security"), (None, "", "general"), ("--", "x", "general")),
+        ("r" * 1_000, "", "r" * 80),
+    ],
 )
 def test_a_check_always_has_a_plain_name(rule: str | None, category: str, name: str) -> None:
     assert check_name(finding(rule=rule, category=category)) == name
-
-
-def test_the_name_of_a_check_is_not_endless() -> None:
-    assert len(check_name(finding(rule="r" * 1_000))) == 80
 
 
 def test_gaps_are_failed_units_and_files_that_should_have_been_reviewed() -> None:
@@ -217,15 +150,9 @@ def test_gaps_are_failed_units_and_files_that_should_have_been_reviewed() -> Non
         (GapKind.UNIT, "app/slow.py#2: timeout after 300 s"),
         (GapKind.FILE, "data/dump.sql: too large: 4 MB, the limit is 1 MB"),
     ]
-
-
-def test_a_complete_review_has_no_gap_and_an_incomplete_one_at_least_one() -> None:
     assert gaps_of(passed_review()) == ()
     assert [gap.kind for gap in gaps_of(review(complete=False))] == [GapKind.UNKNOWN]
-
-
-def test_a_failed_unit_is_a_gap_even_where_the_review_calls_itself_complete() -> None:
-    assert len(gaps_of(incomplete_review(policy=ACCEPTED))) == 2
+    # Also where the review calls itself complete.
     assert len(gaps_of(telling_review(complete=True))) == 3
 
 

@@ -17,12 +17,11 @@ from codeloupe.errors import UsageError
 from codeloupe.system.regex import regex
 
 _DEFAULT_API = "https://api.github.com"
-_OWNER = r"[A-Za-z0-9_-]{1,100}"
-_NAME = r"[A-Za-z0-9._-]{1,100}"
-_FULL_NAME = regex(rf"({_OWNER})/({_NAME})")
-_NUMBER = regex(r"#?([1-9][0-9]{0,8})")
-_SHORT = regex(rf"({_OWNER})/({_NAME})#([1-9][0-9]{{0,8}})")
-_PAGE = regex(rf"/({_OWNER})/({_NAME})/pull/([1-9][0-9]{{0,8}})(?:/.*)?")
+_REPOSITORY = r"([A-Za-z0-9_-]{1,100})/([A-Za-z0-9._-]{1,100})"
+_NUMBER = r"([1-9][0-9]{0,8})"
+_FULL_NAME = regex(_REPOSITORY)
+_SHORT = regex(rf"(?:{_REPOSITORY}#|#)?{_NUMBER}")
+_PAGE = regex(rf"/{_REPOSITORY}/pull/{_NUMBER}(?:/.*)?")
 _HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
 
 
@@ -35,7 +34,7 @@ class Endpoints(Struct, frozen=True):
 
     def knows(self, url: str) -> bool:
         """Whether an address is one of this GitHub, to which a token may be sent."""
-        return _origin(urlsplit(url)) in (_origin(urlsplit(self.api)), _origin(urlsplit(self.graphql)))
+        return _origin(url) in (_origin(self.api), _origin(self.graphql))
 
 
 class Target(Struct, frozen=True):
@@ -51,9 +50,9 @@ class Target(Struct, frozen=True):
     head: str = ""
 
     def is_same_repository(self, other: Target) -> bool:
-        """Whether both name one repository, of which GitHub tells no small letters from capitals."""
-        own, theirs = (self.owner, self.repository), (other.owner, other.repository)
-        return [part.lower() for part in own] == [part.lower() for part in theirs]
+        """Whether both name one repository; to GitHub small letters and capitals are the same."""
+        own, theirs = (f"{each.owner}/{each.repository}".lower() for each in (self, other))
+        return own == theirs
 
     def completed(self, other: Target) -> Target:
         """This, with what it lacks from another; of another repository nothing is taken."""
@@ -71,68 +70,56 @@ class Target(Struct, frozen=True):
 
 def endpoints_of(environment: Mapping[str, str]) -> Endpoints:
     """From GITHUB_API_URL and GITHUB_GRAPHQL_URL. Raises UsageError for an address that is not safe for a token."""
-    api = _checked("GITHUB_API_URL", environment.get("GITHUB_API_URL", "").strip() or _DEFAULT_API)
+    api = _checked("GITHUB_API_URL", environment, _DEFAULT_API)
     is_enterprise = api.path == "/api/v3"
     default = api._replace(path="/api/graphql" if is_enterprise else f"{api.path}/graphql").geturl()
-    graphql = _checked("GITHUB_GRAPHQL_URL", environment.get("GITHUB_GRAPHQL_URL", "").strip() or default)
+    graphql = _checked("GITHUB_GRAPHQL_URL", environment, default)
     host = (api.hostname or "").lower()
     return Endpoints(api.geturl(), graphql.geturl(), host if is_enterprise else host.removeprefix("api."))
 
 
-def _checked(name: str, text: str) -> SplitResult:
-    try:
-        address = urlsplit(text.rstrip("/"))
-        host, port = address.hostname or "", address.port
-    except ValueError as error:
-        raise UsageError(f"{name} is no address", hint=f"an example: {_DEFAULT_API}") from error
-    if address.scheme not in ("https", "http") or not host or port == 0:
+def _checked(name: str, environment: Mapping[str, str], default: str) -> SplitResult:
+    text = environment.get(name, "").strip() or default
+    scheme, host, _ = _origin(text)
+    if scheme not in ("https", "http") or not host:
         raise UsageError(f"{name} is no web address", hint=f"an example: {_DEFAULT_API}")
+    address = urlsplit(text.rstrip("/"))
     if address.username is not None or address.query or address.fragment:
         raise UsageError(f"{name} holds more than an address", hint="give it without user, password, ? and #")
-    if address.scheme == "http" and not _is_loopback(host):
-        raise UsageError(
-            f"{name} is not encrypted, so the token could be read on its way", hint="give an address with https://"
-        )
+    is_loopback = host == "localhost"
+    with suppress(ValueError):
+        is_loopback = is_loopback or ipaddress.ip_address(host).is_loopback
+    if scheme == "http" and not is_loopback:
+        hint = "give an address with https://"
+        raise UsageError(f"{name} is not encrypted, so the token could be read on its way", hint=hint)
     return address
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port; empty for what is no address."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = urlsplit(url)
+        port = address.port if address.port is not None else {"https": 443, "http": 80}.get(address.scheme, 0)
     except ValueError:
-        return False
-
-
-def _origin(address: SplitResult) -> tuple[str, str, int | None]:
-    default = {"https": 443, "http": 80}.get(address.scheme)
-    try:
-        return address.scheme, (address.hostname or "").lower(), address.port or default
-    except ValueError:
-        return "", "", None
+        return "", "", 0
+    return (address.scheme, (address.hostname or "").lower(), port) if port else ("", "", 0)
 
 
 def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     """A number, `OWNER/NAME#NUMBER` or the address of a page. Raises UsageError."""
     word = text.strip()
-    if found := _NUMBER.fullmatch(word):
-        return Target(number=int(found[1]))
-    if found := _SHORT.fullmatch(word):
-        return replace(parse_repository(f"{found[1]}/{found[2]}"), number=int(found[3]))
-    page, host = None, ""
-    with suppress(ValueError):
-        address = urlsplit(word)
-        host = (address.hostname or "").lower()
-        page = _PAGE.fullmatch(address.path) if address.scheme in ("https", "http") else None
-    if page is None:
+    host, found = endpoints.page_host, _SHORT.fullmatch(word)
+    if found is None and _origin(word)[0] in ("https", "http"):
+        host, found = _origin(word)[1], _PAGE.fullmatch(urlsplit(word).path)
+    if found is None:
         raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW)
     if host != endpoints.page_host:
         raise UsageError(
             f"the pull request is on {host}, and the token is for {endpoints.page_host}",
             hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3",
         )
-    return replace(parse_repository(f"{page[1]}/{page[2]}"), number=int(page[3]))
+    target = parse_repository(f"{found[1]}/{found[2]}") if found[1] else Target()
+    return replace(target, number=int(found[3]))
 
 
 def parse_repository(text: str) -> Target:
@@ -166,28 +153,26 @@ def read_event(text: str) -> Target:
         event = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError("the event file of GitHub Actions is no JSON", hint="give --pr and --repo-name") from error
-    if not isinstance(event, dict):
-        return Target()
     name = _field(event, "repository", "full_name")
     target = parse_repository(name) if isinstance(name, str) else Target()
     numbers = [_field(event, "pull_request", "number")]
     if _field(event, "issue", "pull_request") is not None:
         numbers.append(_field(event, "issue", "number"))
     finished = _field(event, "workflow_run", "pull_requests")
-    if isinstance(finished, list) and len(finished) == 1 and isinstance(finished[0], dict):
-        numbers.append(finished[0].get("number"))
+    if isinstance(finished, list) and len(finished) == 1:
+        numbers.append(_field(finished[0], "number"))
     number = next((each for each in numbers if type(each) is int and each > 0), None)
-    branch = head = ""
-    if str(_field(event, "workflow_run", "event")).startswith("pull_request"):
-        run = event["workflow_run"]
-        facts = (_field(run, "head_repository", "owner", "login"), run.get("head_branch"), run.get("head_sha"))
+    run, branch, head = _field(event, "workflow_run"), "", ""
+    if str(_field(run, "event")).startswith("pull_request"):
+        facts = [
+            _field(run, *path) for path in (("head_repository", "owner", "login"), ("head_branch",), ("head_sha",))
+        ]
         if all(isinstance(each, str) and each for each in facts):
-            branch, head = f"{facts[0]}:{facts[1]}", str(facts[2])
-    return Target(target.owner, target.repository, number, branch, head)
+            branch, head = f"{facts[0]}:{facts[1]}", facts[2]
+    return replace(target, number=number, branch=branch, head=head)
 
 
-def _field(event: dict[str, Any], *path: str) -> Any:
-    value: Any = event
+def _field(value: Any, *path: str) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from msgspec import Struct
 
 from codeloupe.errors import ForgeError, ForgeRefused
-from codeloupe.forges.forge import GONE
+from codeloupe.forges.forge import AGAIN, GONE
 from codeloupe.system.redaction import redact
 from codeloupe.system.untrusted import terminal
 
 # A person who has begun a review by hand, and not sent it, can post nothing beside it.
 PENDING = "pending review"
-PULL_REQUESTS = "pull-requests: write"
-CONTENTS = "contents: write"
-CHECKS = "checks: write"
-STATUSES = "statuses: write"
-READING = "pull-requests: read"
-MOST_ATTEMPTS = 4
 _LIMIT_WORDS = (b"secondary rate limit", b"abuse detection", b"rate limit exceeded")
 
 
@@ -34,35 +29,28 @@ class Reply(Struct, frozen=True):
 
 
 class BadAnswer(Exception):
-    """An answer that is no success. `words` are GitHub's own; `accepted` names the rights that it wants to see."""
+    """An answer that is no success, in GitHub's own words, as far as it has any.
 
-    def __init__(self, status: int, words: str, *, accepted: str = "", sign_on: bool = False) -> None:
+    `rights` is the hint on a missing right where the answer says more than the permission that we know of.
+    """
+
+    def __init__(self, status: int, words: str, *, rights: str = "") -> None:
         super().__init__(words)
         self.status = status
-        self.words = words
-        self.accepted = accepted
-        self.sign_on = sign_on
-
-
-class Doing(Struct, frozen=True):
-    """What a request was to do, as a verb with its object, and the permission that it takes."""
-
-    what: str
-    permission: str
+        self.words = terminal(redact(words[:400]))
+        self.rights = rights
 
 
 def bad_answer(reply: Reply) -> BadAnswer:
-    """The answer in GitHub's own words, as far as it has any."""
+    """What an answer says went wrong."""
     document = _read(reply.body[:1_000_000])
     errors = document.get("errors") or ()
     details = [errors] if isinstance(errors, str) else errors[:5] if isinstance(errors, Sequence) else ()
     said = [each.get("message") or each.get("field") if isinstance(each, Mapping) else each for each in details]
-    return BadAnswer(
-        reply.status,
-        _clean(": ".join(str(each) for each in (document.get("message"), *said) if each)),
-        accepted=reply.headers.get("x-accepted-github-permissions", "")[:200],
-        sign_on="x-github-sso" in reply.headers,
-    )
+    words = ": ".join(str(each) for each in (document.get("message"), *said) if each)
+    named = reply.headers.get("x-accepted-github-permissions", "")[:200].split(";")
+    rights = " or ".join(filter(None, (part.strip().replace("_", "-").replace("=", ": ") for part in named)))
+    return BadAnswer(reply.status, words, rights="single sign-on" if "x-github-sso" in reply.headers else rights)
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
@@ -73,54 +61,59 @@ def _read(body: bytes) -> Mapping[str, Any]:
     return document if isinstance(document, Mapping) else {}
 
 
-def _clean(text: str) -> str:
-    """GitHub's words without secrets and control characters, of a long text the beginning."""
-    return terminal(redact(text[:400]))
-
-
-def explained(answer: BadAnswer, doing: Doing) -> ForgeError:
+def explained(answer: BadAnswer, what: str, permission: str) -> ForgeError:
     """The error for people: what could not be done, and what to do next."""
     status, said = answer.status, f" ({answer.words})" if answer.words else ""
     if status == 401:
         hint = "set GITHUB_TOKEN to one that is valid"
         return ForgeRefused(f"GitHub does not accept the token{said}", status=status, hint=hint)
     if status == 403:
-        return ForgeRefused(f"the token may not {doing.what}{said}", status=status, hint=_rights(answer, doing))
+        hint = (
+            f"give it {answer.rights or permission} (in GitHub Actions below `permissions:`); a pull request from a"
+            " fork gets no token that may write, so post from a workflow of the base, as docs/publish.md shows"
+        )
+        if "locked" in answer.words.lower():
+            hint = "the conversation is locked; unlock it, or leave it"
+        elif answer.rights == "single sign-on":
+            hint = "the organisation wants the token to be authorised for single sign-on"
+        return ForgeRefused(f"the token may not {what}{said}", status=status, hint=hint)
     if status in GONE:
-        hint = f"look whether the name is right, and the token has access to it with {doing.permission}"
+        hint = f"look whether the name is right, and the token has access to it with {permission}"
         why = "it is not there, or the token may not see it"
-        return ForgeRefused(f"could not {doing.what}: {why}{said}", status=status, hint=hint)
+        return ForgeRefused(f"could not {what}: {why}{said}", status=status, hint=hint)
     why, hint = f"GitHub answered {status}", ""
-    if 300 <= status < 400:
+    if status == 200:  # of GraphQL
+        why, said = answer.words, ""
+    elif 300 <= status < 400:
         why, hint = "GitHub leads elsewhere", "the repository may have another name now; give it with --repo-name"
     elif status >= 500:
-        why, hint = f"GitHub failed with {status}", "run it again; what was posted is known then and not posted twice"
+        why, hint = f"GitHub failed with {status}", AGAIN
     elif PENDING in answer.words.lower():
         hint = "this account has begun a review there by hand; submit or discard it, and run this again"
-    return ForgeError(f"could not {doing.what}: {why}{said}", status=status, hint=hint)
+    return ForgeError(f"could not {what}: {why}{said}", status=status, hint=hint)
 
 
-def _rights(answer: BadAnswer, doing: Doing) -> str:
-    if "locked" in answer.words.lower():
-        return "the conversation is locked; unlock it, or leave it"
-    if answer.sign_on:
-        return "the organisation wants the token to be authorised for single sign-on"
-    named = [part.strip().replace("_", "-").replace("=", ": ") for part in answer.accepted.split(";")]
-    wanted = " or ".join(filter(None, named)) or doing.permission
-    return (
-        f"give it {wanted} (in GitHub Actions below `permissions:`); a pull request from a fork gets no token that may"
-        " write, so post from a workflow of the base, as docs/publish.md shows"
-    )
+@contextmanager
+def doing(what: str, permission: str) -> Iterator[None]:
+    """Turn what goes wrong inside into a ForgeError that says what was being done, a verb with its object."""
+    try:
+        yield
+    except BadAnswer as answer:
+        raise explained(answer, what, permission) from answer
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ForgeError(
+            f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
+            hint="look whether GITHUB_API_URL is the address of GitHub's API",
+        ) from error
 
 
-def query_failure(errors: Any, doing: Doing) -> ForgeError:
-    """The error for what GraphQL answers beside, or in the place of, data."""
-    first = errors[0] if isinstance(errors, Sequence) and errors and isinstance(errors[0], Mapping) else {}
-    words = _clean(str(first.get("message") or "no reason given"))
+def query_failure(errors: Any) -> BadAnswer | None:
+    """What GraphQL says beside, or in the place of, data; None when it says nothing. Half an answer is none."""
+    if not errors:
+        return None
+    first = errors[0] if isinstance(errors, Sequence) and isinstance(errors[0], Mapping) else {}
     statuses = {"FORBIDDEN": 403, "INSUFFICIENT_SCOPES": 403, "NOT_FOUND": 404}
-    if status := statuses.get(str(first.get("type"))):
-        return explained(BadAnswer(status, words), doing)
-    return ForgeError(f"could not {doing.what}: {words}", status=200)
+    return BadAnswer(statuses.get(str(first.get("type")), 200), str(first.get("message") or "no reason given"))
 
 
 def is_limited(reply: Reply) -> bool:
@@ -136,13 +129,8 @@ def is_limited(reply: Reply) -> bool:
         return False
     # It counts when GraphQL says so itself, and not a comment that it cites.
     errors = _read(reply.body).get("errors")
-    kinds = [each.get("type") for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
-    return any(isinstance(kind, str) and kind.startswith("RATE_LIMIT") for kind in kinds)
-
-
-def is_failure(reply: Reply) -> bool:
-    """Whether GitHub failed on its side, so that nobody knows what it did."""
-    return reply.status >= 500
+    kinds = [str(each.get("type")) for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
+    return any(kind.startswith("RATE_LIMIT") for kind in kinds)
 
 
 def limit_seconds(reply: Reply, *, times: int, now: float) -> float:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError, install_command
-from codeloupe.forges.forge import Patience, Sending, Status
+from codeloupe.forges.comments import check_summary, verdict_line
+from codeloupe.forges.forge import Forge, Patience, Sending
 from codeloupe.forges.github.address import Endpoints, Target
-from codeloupe.forges.github.answers import (
-    CHECKS,
-    CONTENTS,
-    PENDING,
-    PULL_REQUESTS,
-    READING,
-    STATUSES,
-    BadAnswer,
-    Doing,
-    explained,
-    query_failure,
-)
-from codeloupe.forges.marker import Marker, SigningKey
-from codeloupe.forges.threads import own_threads, possible_maintainers
+from codeloupe.forges.github.answers import PENDING, doing, query_failure
+from codeloupe.forges.threads import Marker, SigningKey, own_threads, possible_maintainers
 from codeloupe.model import Confidential
 from codeloupe.model.publication import (
     ChangedFile,
     Conclusion,
     InlineComment,
     Opinion,
+    Plan,
     PostedComment,
     PullRequest,
     PullRequestName,
@@ -44,69 +35,41 @@ from codeloupe.model.publication import (
 if TYPE_CHECKING:
     from codeloupe.forges.github.transport import GitHubTransport
 
-Document = Mapping[str, Any]
 _NAME = "codeloupe"
+_PULL_REQUESTS = "pull-requests: write"
+_CHECKS = "checks: write"
+_STATUSES = "statuses: write"
+_READING = "pull-requests: read"
 _EXTERNAL_ID = "codeloupe publish"
-_RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
-_UNRESOLVE = "mutation($thread: ID!) { unresolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 _Item = TypeVar("_Item")
+_MERGE_HINT = (
+    "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
+    " actions/checkout the ref github.event.pull_request.head.sha"
+)
 _MOST_PAGES = 60
 _MOST_PEOPLE = 50
 _OPINIONS = {"APPROVED": Opinion.APPROVE, "CHANGES_REQUESTED": Opinion.REQUEST_CHANGES}
-_PAGE = "pageInfo { hasNextPage endCursor }"
-_AUTHOR = "viewerDidAuthor author { __typename login }"
-_COMMENT_FIELDS = f"""
-  fullDatabaseId body authorAssociation {_AUTHOR}
-  reactions(first: 100, content: THUMBS_DOWN) {{ nodes {{ user {{ login }} }} }}
-"""
-_OF_PULL_REQUEST = """
-query($owner: String!, $name: String!, $number: Int!, $after: String) {
-  viewer { login }
-  repository(owner: $owner, name: $name) { pullRequest(number: $number) { %s } }
-}"""
-_COMMENTS = (
-    _OF_PULL_REQUEST
-    % f"comments(first: 100, after: $after) {{ {_PAGE} nodes {{ fullDatabaseId body url {_AUTHOR} }} }}"
-)
-_THREADS = (
-    _OF_PULL_REQUEST
-    % f"""
-  reviewThreads(first: 30, after: $after) {{ {_PAGE} nodes {{
-    id path isResolved comments(first: 30) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
-  }} }}"""
-)
-_REVIEWS = (
-    _OF_PULL_REQUEST
-    % f"""
-  reviews(first: 100, after: $after, states: [APPROVED, CHANGES_REQUESTED]) {{
-    {_PAGE} nodes {{ fullDatabaseId state {_AUTHOR} commit {{ oid }} }}
-  }}"""
-)
-_MORE_OF_THREAD = f"""
-query($thread: ID!, $after: String) {{
-  viewer {{ login }}
-  node(id: $thread) {{ ... on PullRequestReviewThread {{
-    comments(first: 100, after: $after) {{ {_PAGE} nodes {{ {_COMMENT_FIELDS} }} }}
-  }} }}
-}}"""
 
 
-class GitHubClient:
-    """One pull request on GitHub."""
+class _GitHub:
+    """One pull request on GitHub; the methods of `Forge`."""
+
+    forge = "GitHub"
 
     def __init__(self, transport: GitHubTransport, *, graphql_url: str, name: PullRequestName) -> None:
         self._transport = transport
         self._graphql_url = graphql_url
-        self.name = name
+        self._name = name
         self._repository = f"/repos/{name.owner}/{name.repository}"
         self._pull = f"{self._repository}/pulls/{name.number}"
 
     async def read(self, key: SigningKey) -> PullRequest:
-        """All that a plan needs. Raises ForgeError."""
         found = await self.read_head()
-        with doing(f"read the files of {self.name}", READING):
+        with doing(f"read the files of {self._name}", _READING):
             # GitHub gives three thousand at most.
-            files = [_file(each) for each in await self._listed(f"{self._pull}/files?per_page=100")]
+            listed = await self._listed(f"{self._pull}/files?per_page=100")
+            texts = [(str(each.get("filename", "")), each.get("patch")) for each in listed]
+        files = [ChangedFile(path, patch if isinstance(patch, str) else None) for path, patch in texts]
         threads = await self.read_threads()
         comments, opinions = await self.read_comments(), await self.read_opinions()
         ours = own_threads(threads, Marker(key, found.repository_id, found.name.number))
@@ -122,17 +85,18 @@ class GitHubClient:
         )
 
     async def read_head(self) -> PullRequest:
-        """What the pull request says of itself, without its files and comments."""
-        with doing(f"read {self.name}", READING):
+        with doing(f"read {self._name}", _READING):
             document = _document(await self._transport.getitem(self._pull))
             return PullRequest(
-                name=self.name,
+                name=self._name,
                 repository_id=int(document["base"]["repo"]["id"]),
                 head=str(document["head"]["sha"]),
                 is_open=document["state"] == "open",
                 changed_files=int(document["changed_files"]),
                 commits=int(document["commits"]),
                 merge_commit=document.get("merge_commit_sha"),
+                forge=self.forge,
+                merge_hint=_MERGE_HINT,
             )
 
     async def _may_write(self, login: str) -> bool:
@@ -148,131 +112,118 @@ class GitHubClient:
         return str(permission) in ("admin", "maintain", "write")
 
     async def read_comments(self) -> tuple[PostedComment, ...]:
-        """The comments on the whole."""
-        return await self._all(_COMMENTS, "comments", _posted)
+        return await self._all("Comments", "comments", _posted)
 
     async def read_opinions(self) -> tuple[StandingOpinion, ...]:
-        """Our own approvals and requests for changes that still hold."""
-        found = await self._all(_REVIEWS, "reviews", _opinion)
+        found = await self._all("Reviews", "reviews", _opinion)
         return tuple(each for each in found if each is not None)
 
     async def read_threads(self) -> tuple[Thread, ...]:
-        """The threads on lines of the diff, each with all its comments."""
         threads: list[Thread] = []
-        for thread, after in await self._all(_THREADS, "reviewThreads", _thread):
+        for thread, after in await self._all("Threads", "reviewThreads", _thread):
             more: tuple[ThreadComment, ...] = ()
             if after:
                 variables = {"thread": thread.thread_id, "after": after}
-                more = await self._pages(_MORE_OF_THREAD, ("node", "comments"), _thread_comment, variables)
+                more = await self._pages("MoreOfThread", ("node", "comments"), _thread_comment, variables)
             threads.append(replace(thread, comments=(*thread.comments, *more)))
         return tuple(threads)
 
-    async def _all(self, text: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
-        variables = {"owner": self.name.owner, "name": self.name.repository, "number": self.name.number, "after": None}
-        return await self._pages(text, ("repository", "pullRequest", field), read, variables)
+    async def _all(self, query: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
+        name = self._name
+        variables = {"owner": name.owner, "name": name.repository, "number": name.number, "after": None}
+        return await self._pages(query, ("repository", "pullRequest", field), read, variables)
 
     async def _pages(
-        self, text: str, path: Sequence[str], read: Callable[[Any, str], _Item], variables: dict[str, Any]
+        self, query: str, path: Sequence[str], read: Callable[[Any, str], _Item], variables: dict[str, Any]
     ) -> tuple[_Item, ...]:
-        what = f"read what was said on {self.name}"
+        what = f"read what was said on {self._name}"
         found: list[_Item] = []
-        for _ in range(_MOST_PAGES):
-            page = answer = await self._graphql(text, Doing(what, READING), variables)
-            with doing(what, READING):
+        with doing(what, _READING):
+            for _ in range(_MOST_PAGES):
+                page = answer = await self._graphql(query, variables)
                 for key in path:
                     page = page[key]
                 found += [read(node, str(answer["viewer"]["login"])) for node in page["nodes"] if node is not None]
-                after = page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
-                if after is None:
+                if (after := _next_page(page)) is None:
                     return tuple(found)
                 variables = {**variables, "after": after}
         raise ForgeError(f"could not {what}: there is too much of it", hint="open another pull request for the change")
 
     async def post_comment(self, body: str) -> PostedComment:
-        """Comment on the whole. May raise ForgeUncertain."""
-        with doing("post the summary", PULL_REQUESTS):
-            path = f"{self._repository}/issues/{self.name.number}/comments"
+        with doing("post the summary", _PULL_REQUESTS):
+            path = f"{self._repository}/issues/{self._name.number}/comments"
             made = _document(await self._transport.post(path, data={"body": body}))
             url = str(made.get("html_url", ""))
             return PostedComment(comment_id=int(made["id"]), body=body, is_ours=True, url=url)
 
     async def edit_comment(self, comment_id: int, body: str) -> None:
-        """Change a comment of ours on the whole."""
-        with doing("change the summary", PULL_REQUESTS):
-            path = f"{self._repository}/issues/comments/{comment_id}"
-            await self._transport.patch(path, data={"body": body})
+        with doing("change the summary", _PULL_REQUESTS):
+            await self._transport.patch(f"{self._repository}/issues/comments/{comment_id}", data={"body": body})
 
     async def delete_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on the whole; one that is gone already is no error."""
         await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
 
     async def delete_review_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on a line; one that is gone already is no error."""
         await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
 
     async def _delete(self, what: str, path: str) -> None:
         try:
-            with doing(f"delete {what}", PULL_REQUESTS):
+            with doing(f"delete {what}", _PULL_REQUESTS):
                 await self._transport.delete(f"{self._repository}/{path}")
         except ForgeError as error:
             if error.status != 404:
                 raise
 
     async def post_review(self, head: str, body: str, opinion: Opinion, comments: Sequence[InlineComment]) -> None:
-        """Post a review with its comments. May raise ForgeUncertain."""
         listed = [
             {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
             | ({} if one.start_line is None else {"start_line": one.start_line, "start_side": "RIGHT"})
             for one in comments
         ]
         data = {"commit_id": head, "body": body, "event": opinion.value, "comments": listed}
-        with doing("post comments", PULL_REQUESTS):
+        with doing("post comments", _PULL_REQUESTS):
             await self._transport.post(f"{self._pull}/reviews", data=data)
 
     def is_place_refused(self, error: ForgeError) -> bool:
-        """GitHub does not take a line that the diff has not, nor two pending reviews of one account."""
+        # GitHub does not take a line that the diff has not, nor two pending reviews of one account.
         return error.status == 422 and PENDING not in error.message.lower()
 
     async def withdraw_review(self, review_id: int, message: str) -> None:
-        """Dismiss a review of ours."""
-        with doing("withdraw an earlier review", PULL_REQUESTS):
+        with doing("withdraw an earlier review", _PULL_REQUESTS):
             data = {"message": message, "event": "DISMISS"}
             await self._transport.put(f"{self._pull}/reviews/{review_id}/dismissals", data=data)
 
     async def reply(self, comment_id: int, body: str) -> None:
-        """Answer in a thread. May raise ForgeUncertain."""
-        with doing("answer in a thread", PULL_REQUESTS):
+        with doing("answer in a thread", _PULL_REQUESTS):
             await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
 
     async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
-        """Resolve a thread, or open it again."""
         what = "resolve a thread" if resolved else "open a thread again"
-        task = Doing(what, f"{CONTENTS} and {PULL_REQUESTS}, or say --no-resolve")
-        await self._graphql(_RESOLVE if resolved else _UNRESOLVE, task, {"thread": thread_id})
+        with doing(what, f"contents: write and {_PULL_REQUESTS}, or say --no-resolve"):
+            await self._graphql("Resolve" if resolved else "Unresolve", {"thread": thread_id})
 
-    async def set_status(self, status: Status, sending: Sending) -> None:
-        """Make or change our check run, or set the commit's status."""
-        await (self._set_check if status.kind is StatusKind.CHECK else self._set_commit_status)(status, sending)
+    async def set_status(self, plan: Plan, sending: Sending) -> None:
+        await (self._set_check if plan.options.status is StatusKind.CHECK else self._set_commit_status)(plan, sending)
 
-    async def _set_check(self, status: Status, sending: Sending) -> None:
+    async def _set_check(self, plan: Plan, sending: Sending) -> None:
+        head, runs = plan.pull_request.head, f"{self._repository}/check-runs"
         run: dict[str, Any] = {
             "name": _NAME,
             "status": "completed",
-            "conclusion": status.conclusion.value,
+            "conclusion": plan.conclusion.value,
             "external_id": _EXTERNAL_ID,
-            "output": {"title": status.title, "summary": status.summary},
+            "output": {"title": verdict_line(plan.review, 200), "summary": check_summary(plan.review)},
         }
-        runs = f"{self._repository}/check-runs"
 
         async def own_run() -> int | None:
-            with doing("read the checks", CHECKS):
-                path = f"{self._repository}/commits/{status.head}/check-runs?check_name={_NAME}&per_page=100"
+            with doing("read the checks", _CHECKS):
+                path = f"{self._repository}/commits/{head}/check-runs?check_name={_NAME}&per_page=100"
                 found = await self._listed(path, within="check_runs")
                 return next((int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID), None)
 
         async def make() -> None:
-            with doing("make a check run", f"{CHECKS}, which only Actions and Apps can have: else --status commit"):
-                await self._transport.post(runs, data={**run, "head_sha": status.head})
+            with doing("make a check run", f"{_CHECKS}, which only Actions and Apps can have: else --status commit"):
+                await self._transport.post(runs, data={**run, "head_sha": head})
 
         async def is_done() -> bool:
             return await own_run() is not None
@@ -282,24 +233,25 @@ class GitHubClient:
             await sending.once(make, is_done)
             return
         await sending.breathe()
-        with doing("change the check run", CHECKS):
+        with doing("change the check run", _CHECKS):
             await self._transport.patch(f"{runs}/{known}", data=run)
 
-    async def _set_commit_status(self, status: Status, sending: Sending) -> None:
-        state = status.conclusion.value
-        if status.conclusion is Conclusion.NEUTRAL:
+    async def _set_commit_status(self, plan: Plan, sending: Sending) -> None:
+        head, state = plan.pull_request.head, plan.conclusion.value
+        if plan.conclusion is Conclusion.NEUTRAL:
             # A commit status knows no neutral: what could not be reviewed is an error, unless the policy lets it pass.
-            state = "success" if status.passed else "error"
-        data = {"state": state, "context": _NAME, "description": status.description}
+            state = "success" if plan.review.passed else "error"
+        # GitHub cuts a description at 140 characters, and refuses a longer one.
+        data = {"state": state, "context": _NAME, "description": verdict_line(plan.review, 140)}
 
         async def make() -> None:
-            with doing("set the commit's status", STATUSES):
-                await self._transport.post(f"{self._repository}/statuses/{status.head}", data=data)
+            with doing("set the commit's status", _STATUSES):
+                await self._transport.post(f"{self._repository}/statuses/{head}", data=data)
 
         async def is_done() -> bool:
             """Whether the newest status of ours says the same."""
-            with doing("read the commit's statuses", STATUSES):
-                path = f"{self._repository}/commits/{status.head}/statuses?per_page=100"
+            with doing("read the commit's statuses", _STATUSES):
+                path = f"{self._repository}/commits/{head}/statuses?per_page=100"
                 found = [_document(each) for each in await self._transport.getitem(path)]
             newest = next((each for each in found if each.get("context") == _NAME), None)
             return newest is not None and all(newest.get(name) == value for name, value in data.items())
@@ -307,47 +259,31 @@ class GitHubClient:
         if not await is_done():
             await sending.once(make, is_done)
 
-    async def _listed(self, path: str, *, within: str = "items") -> list[Document]:
-        found: list[Document] = []
+    async def _listed(self, path: str, *, within: str = "items") -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
         async for each in self._transport.getiter(path, iterable_key=within):
             found.append(_document(each))
             if len(found) >= 10_000:
                 break
         return found
 
-    async def _graphql(self, text: str, task: Doing, variables: Mapping[str, Any]) -> Document:
-        """Ask GraphQL. What it says beside the data is an error too: half an answer is none."""
-        with doing(task.what, task.permission):
-            data = {"query": text, "variables": dict(variables)}
-            answer = _document(await self._transport.post(self._graphql_url, data=data))
-            if answer.get("errors"):
-                raise query_failure(answer["errors"], task)
-            return _document(answer["data"])
+    async def _graphql(self, name: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+        text = Path(__file__).with_name("queries.graphql").read_text(encoding="utf-8")
+        data = {"query": text, "operationName": name, "variables": dict(variables)}
+        answer = _document(await self._transport.post(self._graphql_url, data=data))
+        if (failure := query_failure(answer.get("errors"))) is not None:
+            raise failure
+        return _document(answer["data"])
 
 
-def _document(value: Any) -> Document:
+def _document(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("no object")
     return value
 
 
-@contextmanager
-def doing(what: str, permission: str) -> Iterator[None]:
-    """Turn what goes wrong inside into a ForgeError that says what was being done."""
-    try:
-        yield
-    except BadAnswer as answer:
-        raise explained(answer, Doing(what, permission)) from answer
-    except (KeyError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        raise ForgeError(
-            f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
-            hint="look whether GITHUB_API_URL is the address of GitHub's API",
-        ) from error
-
-
-def _file(document: Document) -> ChangedFile:
-    patch = document.get("patch")
-    return ChangedFile(str(document.get("filename", "")), patch if isinstance(patch, str) else None)
+def _next_page(page: Mapping[str, Any]) -> str | None:
+    return page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
 
 
 def _is_ours(node: Mapping[str, Any], viewer: str) -> bool:
@@ -358,24 +294,18 @@ def _is_ours(node: Mapping[str, Any], viewer: str) -> bool:
 
 
 def _posted(node: Mapping[str, Any], viewer: str) -> PostedComment:
-    return PostedComment(
-        comment_id=int(node["fullDatabaseId"]),
-        body=str(node["body"]),
-        is_ours=_is_ours(node, viewer),
-        url=str(node["url"]),
-    )
+    comment_id, body, url = int(node["fullDatabaseId"]), str(node["body"]), str(node["url"])
+    return PostedComment(comment_id=comment_id, body=body, is_ours=_is_ours(node, viewer), url=url)
 
 
 def _opinion(node: Mapping[str, Any], viewer: str) -> StandingOpinion | None:
-    opinion = _OPINIONS.get(node["state"])
+    opinion, commit = _OPINIONS.get(node["state"]), node["commit"] or {}
     if opinion is None or not _is_ours(node, viewer):
         return None
-    commit = node["commit"] or {}
     return StandingOpinion(review_id=int(node["fullDatabaseId"]), opinion=opinion, head=str(commit.get("oid", "")))
 
 
 def _thread(node: Mapping[str, Any], viewer: str) -> tuple[Thread, str | None]:
-    """A thread with its first comments, and where the next ones begin."""
     page = node["comments"]
     thread = Thread(
         thread_id=str(node["id"]),
@@ -383,7 +313,7 @@ def _thread(node: Mapping[str, Any], viewer: str) -> tuple[Thread, str | None]:
         is_resolved=node["isResolved"] is True,
         comments=tuple(_thread_comment(each, viewer) for each in page["nodes"] if each is not None),
     )
-    return thread, page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
+    return thread, _next_page(page)
 
 
 def _thread_comment(node: Mapping[str, Any], viewer: str) -> ThreadComment:
@@ -401,46 +331,34 @@ def _thread_comment(node: Mapping[str, Any], viewer: str) -> ThreadComment:
     )
 
 
-class TokenLogin(Confidential, frozen=True):
-    """A token of a person, of GitHub Actions, or one that an App was given elsewhere."""
+class Login(Confidential, frozen=True, kw_only=True):
+    """A token of a person, of GitHub Actions or of an App; or a GitHub App, by its id and its private key."""
 
-    token: str
+    token: str = ""
+    app_id: str = ""
+    private_key: str = ""
 
     @property
     def is_installation(self) -> bool:
         """Whether it is that of an App or of Actions, which may make check runs."""
-        return self.token.startswith("ghs_")
-
-
-class AppLogin(Confidential, frozen=True):
-    """A GitHub App, by its id and its private key."""
-
-    app_id: str
-    private_key: str
-
-    is_installation = True
-
-
-Login = TokenLogin | AppLogin
+        return bool(self.app_id) or self.token.startswith("ghs_")
 
 
 @asynccontextmanager
-async def connected(
-    endpoints: Endpoints, login: Login, *, target: Target, patience: Patience
-) -> AsyncIterator[GitHubClient]:
+async def connected(endpoints: Endpoints, login: Login, *, target: Target, patience: Patience) -> AsyncIterator[Forge]:
     """A client, whose connections are closed at the end. Raises UsageError without the extra, and ForgeError.
 
     `target` must have been checked; one without a number is looked up by its branch.
     """
     transport = _load()
-    token = login.token if isinstance(login, TokenLogin) else None
-    if isinstance(login, AppLogin):
+    token = login.token
+    if login.app_id:
         async with transport.opened(endpoints, None, patience=patience) as api:
             token = await _installation_token(api, transport.app_proof(login.app_id, login.private_key), target)
     async with transport.opened(endpoints, token, patience=patience) as api:
         number = target.number if target.number is not None else await _number(api, target)
         name = PullRequestName(target.owner, target.repository, number)
-        yield GitHubClient(api, graphql_url=endpoints.graphql, name=name)
+        yield _GitHub(api, graphql_url=endpoints.graphql, name=name)
 
 
 def _load() -> Any:
@@ -457,8 +375,7 @@ def _load() -> Any:
 
 
 async def _number(api: GitHubTransport, target: Target) -> int:
-    """The open pull request of a branch that is at a commit."""
-    with doing(f"look for the pull request of {target.branch}", READING):
+    with doing(f"look for the pull request of {target.branch}", _READING):
         path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
         found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
     if not found:
@@ -470,7 +387,6 @@ async def _number(api: GitHubTransport, target: Target) -> int:
 
 
 async def _installation_token(api: GitHubTransport, proof: str, target: Target) -> str:
-    """A token for this repository alone."""
     repository = f"{target.owner}/{target.repository}"
     with doing(f"log in as the GitHub App on {repository}", "an installation of the App there"):
         installation = await api.getitem(f"/repos/{repository}/installation", jwt=proof)

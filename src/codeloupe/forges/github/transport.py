@@ -17,8 +17,9 @@ from codeloupe import __version__
 from codeloupe.errors import ForgeError, ForgeUncertain, UsageError
 from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import Endpoints
-from codeloupe.forges.github.answers import MOST_ATTEMPTS, Reply, bad_answer, is_failure, is_limited, limit_seconds
+from codeloupe.forges.github.answers import Reply, bad_answer, is_limited, limit_seconds
 
+_MOST_ATTEMPTS = 4
 # For a whole answer, however slowly it drips.
 _MOST_SECONDS = 120.0
 _MOST_BYTES = 64 * 1024**2
@@ -67,18 +68,18 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
             reply = await self._send(method, url, headers, body)
         except (httpx.HTTPError, TimeoutError) as error:
             may_repeat = may_repeat or isinstance(error, _NOT_SENT)
-            if may_repeat and attempt < MOST_ATTEMPTS:
+            if may_repeat and attempt < _MOST_ATTEMPTS:
                 return None
             kind = type(error).__name__
             if not may_repeat:
                 raise ForgeUncertain(f"the line to GitHub was cut in the middle of a request ({kind})") from error
             hint = "look at the network, GITHUB_API_URL and the proxy"
             raise ForgeError(f"GitHub cannot be reached ({kind})", hint=hint) from error
-        if not is_failure(reply):
+        if reply.status < 500:
             return reply
         if not may_repeat:
             raise ForgeUncertain(f"GitHub failed with {reply.status} in the middle of a request", status=reply.status)
-        return None if attempt < MOST_ATTEMPTS else reply
+        return None if attempt < _MOST_ATTEMPTS else reply
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         sent = {**headers, "x-github-api-version": "2022-11-28"}
