@@ -21,8 +21,7 @@ from codeloupe.agents.calls.schemas import check_output
 from codeloupe.agents.claude.cli import ClaudeCliAgent
 from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.agents.codex.agent import CodexAgent
-from codeloupe.agents.gemini.agent import GeminiAgent
-from codeloupe.agents.gemini.output import JOINER
+from codeloupe.agents.gemini.agent import JOINER, GeminiAgent
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.model.ports import Agent
 from codeloupe.testing import Reply, StandInServer, ToolUse

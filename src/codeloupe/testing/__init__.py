@@ -1,7 +1,7 @@
 """Stand-ins for tests, shipped so that users can test their own set-ups: a model server and an agent. No network."""
 
 from codeloupe.testing.agent import AgentStep, ScriptedAgent
-from codeloupe.testing.recording import RecordedRequest
+from codeloupe.testing.apis import RecordedRequest
 from codeloupe.testing.replies import (
     Cut,
     Delay,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.calls.program import Message, ProgramAgent, message_on
-from codeloupe.agents.claude.cli import ClaudeCliAgent
-from codeloupe.agents.claude.output import ClaudeReading
-from codeloupe.agents.codex.agent import CodexAgent
-from codeloupe.agents.codex.output import CodexReading
+from codeloupe.agents.claude.cli import ClaudeCliAgent, ClaudeReading
+from codeloupe.agents.codex.agent import CodexAgent, CodexReading
 from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.system.process import Completed
@@ -49,10 +46,6 @@ class Capture:
         assert isinstance(found, dict)
         return found
 
-    def cut(self, characters: int) -> Capture:
-        """The same run, its output ended after so many characters."""
-        return dataclasses.replace(self, stdout=self.stdout[:characters])
-
     def replayed(self, request: AgentRequest | None = None, events: list[AgentEvent] | None = None) -> AgentResult:
         """Read as the agent reads a run; raises what it raises."""
         request = request or AgentRequest(prompt="x", working_dir=Path())
@@ -62,6 +55,7 @@ class Capture:
         for line in self.stdout.encode().splitlines():
             if (message := message_on(line)) is not None:
                 reading.take(message)
+        reading.raw_output = self.stdout
         completed = Completed(self.exit_code, self.stdout.encode(), self.stderr, 1.5)
         if isinstance(reading, ClaudeReading):
             return reading.answer(completed, now=EPOCH_NOW)
