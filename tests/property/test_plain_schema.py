@@ -50,16 +50,8 @@ ANY_SCHEMA = st.dictionaries(
 )
 
 
-@given(PLAIN, VALUES)
-def test_what_fits_is_valid(schema: dict[str, Any], value: Any) -> None:
-    if is_plain(schema):
-        jsonschema.Draft202012Validator.check_schema(schema)
-        if fits(value, schema):
-            jsonschema.Draft202012Validator(schema).validate(value)
-
-
-@given(ANY_SCHEMA, VALUES)
-def test_what_is_called_plain_is_a_valid_schema_whatever_it_looks_like(schema: dict[str, Any], value: Any) -> None:
+@given(PLAIN | ANY_SCHEMA, VALUES)
+def test_what_is_called_plain_is_a_valid_schema_and_what_fits_is_valid(schema: dict[str, Any], value: Any) -> None:
     if is_plain(schema):
         jsonschema.Draft202012Validator.check_schema(schema)
         if fits(value, schema):
@@ -90,9 +82,8 @@ def conforming(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             return plain[kind]
 
 
-@each("schema", [FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA])
-def test_the_schemas_of_reviewing_calls_are_plain(schema: dict[str, Any]) -> None:
-    assert is_plain(schema)
+def test_the_schemas_of_reviewing_calls_are_plain() -> None:
+    assert all(map(is_plain, (FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA)))
 
 
 @each(

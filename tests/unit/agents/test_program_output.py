@@ -465,10 +465,13 @@ class TestClaude:
         assert error.stderr_tail.endswith("the end")
         assert len(error.stderr_tail) <= 4000
 
-    def test_only_what_the_model_itself_does_is_a_turn_or_a_tool(self) -> None:
+    def test_only_what_the_model_itself_does_is_a_turn_or_a_tool_whose_detail_is_one_short_line(self) -> None:
         used = {"type": "tool_use", "name": "Read", "input": {"file_path": "f"}}
         said = {"id": "m1", "model": "a", "content": [used]}
         schema = {"type": "tool_use", "name": "StructuredOutput", "input": {"answer": 1}}
+        details = {"\n  git log\nrm -r /": "git log", "x" * 5000: "x" * 80}
+        told = [{"command": text} for text in details] + [{"content": "secret"}, None]
+        tools = [{"type": "tool_use", "name": "T", "input": one} for one in told]
         events: list[AgentEvent] = []
         reading = ClaudeCliAgent.reading(ClaudeCliAgent.program, request(), events.append)
         for message in (
@@ -476,24 +479,12 @@ class TestClaude:
             {"type": "assistant", "message": said},
             {"type": "assistant", "message": {**said, "id": "m2"}, "parent_tool_use_id": "t"},
             {"type": "assistant", "message": {"id": "m3", "model": "<synthetic>", "content": [used]}},
-            {"type": "assistant", "message": {"id": "m1", "model": "a", "content": [schema]}},
+            {"type": "assistant", "message": {"id": "m1", "model": "a", "content": [schema, *tools]}},
         ):
             reading.take(Message(message))
         assert [event for event in events if isinstance(event, TurnTaken)] == [TurnTaken("claude_cli", 1)]
-        assert len([event for event in events if isinstance(event, ToolUsed)]) == 3
-
-    def test_what_a_tool_is_used_on_is_one_short_line(self) -> None:
-        for told, detail in (
-            ({"command": "\n  git log\nrm -r /"}, "git log"),
-            ({"pattern": "x" * 5000}, "x" * 80),
-            ({"content": "secret"}, ""),
-            (None, ""),
-        ):
-            used = {"type": "tool_use", "name": "T", "input": told}
-            events: list[AgentEvent] = []
-            message = Message(type="assistant", message={"id": "m", "model": "a", "content": [used]})
-            ClaudeCliAgent.reading(ClaudeCliAgent.program, request(), events.append).take(message)
-            assert events[-1] == ToolUsed("claude_cli", "T", detail)
+        shown = [event.detail for event in events if isinstance(event, ToolUsed)]
+        assert shown == ["f", "f", "f", *details.values(), "", ""]
 
     def test_a_session_that_is_no_session_is_a_wrong_request_and_not_tried_again(self) -> None:
         # The program's own words, for a name that is no UUID.
