@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict, astuple
 
-from codeloupe.agents.calls.program import Message
+from codeloupe.agents.calls.program import Message, message_on
 from codeloupe.agents.claude.cli import ClaudeCliAgent
 from codeloupe.errors import (
     AgentError,
@@ -26,141 +27,22 @@ from codeloupe.errors import (
     Overloaded,
     PromptTooLong,
     RateLimited,
-    Refused,
     TurnsExhausted,
 )
-from codeloupe.model.agent import AgentEvent, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, TokenUsage, ToolUsed, TurnTaken
 from tests.unit.agents.call_samples import request
-from tests.unit.agents.captures import AGENTS, EPOCH_NOW, Capture, capture, claude_run, names
+from tests.unit.agents.captures import AGENTS, EPOCH_NOW, FOLDER, Capture, capture, claude_run, names
 
-Failures = list[tuple[str, type[AgentError], str]]
-CLAUDE_FAILURES: Failures = [
-    ("budget", BudgetExhausted, "Reached maximum budget"),
-    ("turns", TurnsExhausted, "Reached maximum number of turns (1)"),
-    ("schema_violated", OutputInvalid, "/answer: must be integer"),
-    ("max_tokens", OutputInvalid, "output token maximum"),
-    ("refusal", Refused, "safeguards flagged"),
-    ("login_missing", NotLoggedIn, "Not logged in"),
-    ("status_400_credit", NotLoggedIn, "Credit balance is too low"),
-    ("status_400_too_long", PromptTooLong, "~250000 tokens"),
-    ("input_over_window", PromptTooLong, "Prompt is too long"),
-    ("input_over_10mb", PromptTooLong, "exceeds 10MB"),
-    ("status_429_long", RateLimited, "(429)"),
-    ("reply_empty", ConnectionFailed, "empty or malformed"),
-    ("reply_garbage", ConnectionFailed, "empty or malformed"),
-    ("retry_429_after_1", RateLimited, "rate_limit"),
-    ("retry_500", Overloaded, "server_error"),
-    ("retry_cut", ConnectionFailed, "the connection was not made, or cut"),
-    ("session_unknown", InvalidRequest, "No conversation found"),
-    ("session_unknown_streamed", InvalidRequest, "No conversation found"),
-    ("bypass_as_root", InvalidRequest, "root/sudo"),
-    ("input_empty", Crashed, "Input must be provided"),
-    ("interrupted", Crashed, "exit code 0"),
-    ("terminated", Crashed, "exit code 143"),
-]
-CODEX_FAILURES: Failures = [
-    ("home_missing", InvalidRequest, "session that is to be resumed"),
-    ("input_empty", Crashed, "No prompt provided"),
-    ("input_too_long", PromptTooLong, "maximum length of 1048576"),
-    ("key_missing", NotLoggedIn, "Missing environment variable"),
-    ("max_tokens", OutputInvalid, "cut off"),
-    ("not_a_repository", Crashed, "exit code 1"),
-    ("refusal", OutputInvalid, "its answer is empty"),
-    ("reply_cut", ConnectionFailed, "stream disconnected"),
-    ("reply_cut_in_the_middle", ConnectionFailed, "error decoding response body"),
-    ("reply_empty", ConnectionFailed, "stream closed"),
-    ("reply_garbage", ConnectionFailed, "stream closed"),
-    ("session_unknown", InvalidRequest, "no rollout found"),
-    ("status_400_too_long", PromptTooLong, "context window"),
-    ("status_429_in_stream", RateLimited, "Rate limit reached"),
-    ("status_429_quota", NotLoggedIn, "Quota exceeded"),
-    ("status_500_in_stream", ConnectionFailed, "stream disconnected"),
-    ("terminated", Crashed, "exit code -15"),
-]
-GEMINI_FAILURES: Failures = [
-    ("ended_from_outside", Crashed, "exit code 0"),
-    ("input_empty", InvalidRequest, "No input provided"),
-    ("key_not_valid", NotLoggedIn, "API key not valid"),
-    ("login_missing", NotLoggedIn, "GEMINI_API_KEY"),
-    ("not_trusted", NotInstalled, "not running in a trusted directory"),
-    ("output_cut", PromptTooLong, "sent nothing"),
-    ("refusal", Refused, "blocked due to safety"),
-    ("reply_cut", ConnectionFailed, "fetch failed"),
-    ("reply_cut_in_the_middle", ConnectionFailed, "terminated"),
-    ("reply_empty", ConnectionFailed, "without a finish reason"),
-    ("reply_garbage", ConnectionFailed, "Incomplete JSON"),
-    ("settings_broken", InvalidRequest, ".gemini/settings.json"),
-    ("status_500_in_stream", ConnectionFailed, "without a finish reason"),
-    ("turns", TurnsExhausted, "max session turns"),
-]
-# As every program has them that has such a run.
-COMMON_FAILURES: Failures = [
-    ("answer_empty", OutputInvalid, "its answer is empty"),
-    ("connection_refused", ConnectionFailed, ""),
-    ("flag_unknown", NotInstalled, "too old"),
-    ("status_400", InvalidRequest, "(400)"),
-    ("status_401", NotLoggedIn, "(401)"),
-    ("status_403", NotLoggedIn, "(403)"),
-    ("status_404", InvalidRequest, "(404)"),
-    ("status_413", PromptTooLong, "(413)"),
-    ("status_429", RateLimited, "(429)"),
-    ("status_429_retry_after", RateLimited, "(429)"),
-    ("status_500", Overloaded, "(500)"),
-    ("status_503", Overloaded, "(503)"),
-    ("status_529", Overloaded, "(529)"),
-]
-FAILURES = {
-    agent: own + [row for row in COMMON_FAILURES if row[0] in names(agent)]
-    for agent, own in (("claude", CLAUDE_FAILURES), ("codex", CODEX_FAILURES), ("gemini", GEMINI_FAILURES))
-}
-ANSWERS = {
-    "claude": {"answer", "schema", "schema_as_text", "model_fallback", "denied", "command"},
-    "codex": {
-        "answer", "answer_after_a_retry", "command", "file_change", "model_unknown_to_the_program", "schema",
-        "schema_violated",
-    },
-    "gemini": {"answer", "max_tokens", "model_routed", "tools"},
+RECORD = FOLDER / "replays.json"
+EXPECTED = {
+    "answer_empty": OutputInvalid, "connection_refused": ConnectionFailed, "flag_unknown": NotInstalled,
+    "login_missing": NotLoggedIn, "reply_cut": ConnectionFailed, "reply_empty": ConnectionFailed,
+    "reply_garbage": ConnectionFailed, "session_unknown": InvalidRequest, "status_400": InvalidRequest,
+    "status_400_too_long": PromptTooLong, "status_401": NotLoggedIn, "status_403": NotLoggedIn,
+    "status_404": InvalidRequest, "status_413": PromptTooLong, "status_429": RateLimited,
+    "status_429_retry_after": RateLimited, "status_500": Overloaded, "status_503": Overloaded,
+    "status_529": Overloaded, "terminated": Crashed, "turns": TurnsExhausted, "budget": BudgetExhausted,
 }  # fmt: skip
-Sentences = list[tuple[str, type[AgentError], float | None]]
-CODEX_SENTENCES: Sentences = [
-    ("You’ve hit your usage limit. Upgrade to Plus to go on, or try again at 3:45 PM.", RateLimited, 4480.0),
-    ("You’ve hit your usage limit. Try again at 2:30 PM.", RateLimited, 0.0),
-    ("You’ve hit your usage limit. Try again at 9:00 AM.", RateLimited, 66580.0),
-    ("You've hit your usage limit for gpt-6. Try again at Nov 17th, 2026 2:30 PM.", RateLimited, 172780.0),
-    ("You've hit your usage limit. Try again at Nov 99th, 2026 2:30 PM.", RateLimited, None),
-    ("rate limit exceeded: Please try again in 6m0s.", RateLimited, 360.0),
-    ("exceeded retry limit, last status: 429 Too Many Requests", RateLimited, None),
-    ("Your workspace is out of credits. Add credits to continue.", NotLoggedIn, None),
-    ("Your access token could not be refreshed. Please log out and sign in again.", NotLoggedIn, None),
-    ("unexpected status 402 Payment Required: no", NotLoggedIn, None),
-    ("Selected model is at capacity. Please try a different model.", Overloaded, None),
-    ("unexpected status 502 Bad Gateway: no", Overloaded, None),
-    ("workspace routing discovery failed", ConnectionFailed, None),
-    ("stream disconnected before completion: idle timeout waiting for SSE", ConnectionFailed, None),
-    ("Codex ran out of room in the model's context window.", PromptTooLong, None),
-    (
-        "stream disconnected before completion: Incomplete response returned, reason: content_filter",
-        Refused,
-        None,
-    ),
-    ("The model `gpt-9` does not exist or you do not have access to it.", InvalidRequest, None),
-    ("internal error; agent loop died unexpectedly", Crashed, None),
-    ("", InvalidRequest, None),
-]
-GEMINI_SENTENCES: Sentences = [
-    ("You exceeded your current quota, please check your plan and billing details.", RateLimited, None),
-    ("Resource exhausted. Please retry in 12.5s.", RateLimited, 12.5),
-    ("You have exhausted your daily quota on this model.", RateLimited, None),
-    ("The model is overloaded. Please try again later.", Overloaded, None),
-    ("models/x is not found for API version v1beta", InvalidRequest, None),
-    ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", PromptTooLong, None),
-    ("Request contains prohibited content.", Refused, None),
-    ("getaddrinfo ENOTFOUND example", ConnectionFailed, None),
-    ("self-signed certificate in certificate chain", ConnectionFailed, None),
-    ("Manual authorization is required but the current session is non-interactive.", NotLoggedIn, None),
-    ("something else", Crashed, None),
-    ("", Crashed, None),
-]
 SCHEMA = {
     "type": "object",
     "properties": {"answer": {"type": "integer"}, "why": {"type": "string"}},
@@ -181,28 +63,51 @@ def failed(agent: str, text: str, stderr: str = "") -> AgentError:
     return error_of(Capture(agent, 0, json.dumps(last), stderr), request(model="gpt-9"))
 
 
+def outcome(run: Capture, asked: AgentRequest) -> Any:
+    """What a run became, and its events, as plain data without what it printed."""
+    events: list[AgentEvent] = []
+    try:
+        found: Any = asdict(run.replayed(asked, events))
+    except AgentError as error:
+        found = {"error": type(error).__name__, "message": error.message, "hint": error.hint, **vars(error)}
+    printed, raw = [message_on(line.encode()) for line in run.lines], found["raw_output"]
+    found["raw_output"] = raw == run.stdout or json.loads(raw) in printed
+    told = [[type(event).__name__, *astuple(event)[1:]] for event in events]
+    return json.loads(json.dumps({"events": told, **found}, default=asdict))
+
+
+def replays() -> dict[str, Any]:
+    """Every recorded run, for a plain request and for one with a model and a schema."""
+    rows = {}
+    for agent in AGENTS:
+        fallback = "small" if agent == "claude" else None
+        asked = request(model="big", fallback_model=fallback, output_schema=SCHEMA)
+        for name in sorted(names(agent)):
+            rows[f"{agent}: {name}"] = outcome(capture(agent, name), request())
+            rows[f"{agent}: {name}, with a schema"] = outcome(capture(agent, name), asked)
+    return rows
+
+
+@pytest.mark.requirement("R7")
 @pytest.mark.requirement("R10")
 @pytest.mark.requirement("R12")
-def test_every_failure_of_a_program_has_its_error_which_keeps_what_was_printed_and_the_session() -> None:
-    wrong = []
-    for agent, (name, kind, words) in ((agent, row) for agent, rows in FAILURES.items() for row in rows):
-        run = capture(agent, name)
-        error = error_of(run)
-        own = AGENTS[agent].program.agent
-        is_well = type(error) is kind and words in error.message and error.message.startswith(f"{own} ")
-        is_well = is_well and bool(error.hint) and error.agent == own
-        if agent != "claude":
-            is_well = is_well and error.raw_output == run.stdout and error.session_id in run.stdout
-        elif run.stdout and not name.startswith(("input_", "session_")):
-            is_well = is_well and error.session_id in run.stdout and bool(json.loads(error.raw_output))
-        if not is_well:
-            wrong.append((agent, name, error))
-    assert wrong == []
+def test_every_recorded_run_is_the_answer_or_the_error_that_the_record_says() -> None:
+    """`python -m tests.unit.agents.test_program_output` writes the record anew, for a person to compare."""
+    record, found = json.loads(RECORD.read_text(encoding="utf-8")), replays()
+    assert found.keys() == record.keys()
+    assert {name: (found[name], record[name]) for name in record if found[name] != record[name]} == {}
+    for name, row in record.items():
+        agent = AGENTS[name.partition(":")[0]].program.agent
+        assert (row["agent"], row["raw_output"]) == (agent, True)
+        assert "error" not in row or row.get("success") or (row["hint"] and row["message"].startswith(f"{agent} "))
 
 
-def test_every_recorded_run_is_either_an_answer_or_a_failure_here() -> None:
-    for agent, rows in FAILURES.items():
-        assert names(agent) == {name for name, _, _ in rows} | ANSWERS[agent]
+@pytest.mark.requirement("R12")
+def test_a_failure_has_the_kind_that_a_person_would_expect() -> None:
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    for name, kind in EXPECTED.items():
+        rows = [f"{agent}: {name}" for agent in AGENTS if f"{agent}: {name}" in record]
+        assert {record[row]["error"] for row in rows} == {kind.__name__}, name
 
 
 @pytest.mark.requirement("R12")
@@ -227,52 +132,15 @@ def test_a_bad_exit_code_after_an_answer_does_not_undo_it() -> None:
         assert Capture(agent, 1, capture(agent, "answer").stdout, "late trouble").replayed().output == output
 
 
-@pytest.mark.requirement("R7")
-def test_an_answer_has_all_that_the_program_tells() -> None:
-    claude = capture("claude", "answer").replayed()
-    assert claude == AgentResult(
-        success=True,
-        output="hello from fake",
-        agent="claude_cli",
-        session_id="412de245-ea70-4c3c-81b9-dbcad5def073",
-        duration_ms=claude.duration_ms,
-        num_turns=1,
-        total_cost_usd=0.047028,
-        usage=TokenUsage(input_tokens=11697, output_tokens=12),
-        model="claude-opus-5-5",
-        raw_output=claude.raw_output,
-    )
-    assert claude.duration_ms > 1
-    assert json.loads(claude.raw_output) == capture("claude", "answer").result
-    usage = TokenUsage(input_tokens=900, cached_tokens=300, output_tokens=40)
-    for agent, model, session in (("codex", "gpt-6.1-sol", "thread_id"), ("gemini", "gemini-2.5-flash", "session_id")):
-        events: list[AgentEvent] = []
-        run = capture(agent, "answer")
-        assert run.replayed(request(model="gpt-6.1-sol"), events) == AgentResult(
-            success=True,
-            output="hello from the stand-in",
-            agent=agent,
-            session_id=json.loads(run.lines[0])[session],
-            duration_ms=1500,
-            num_turns=1,
-            usage=usage,
-            model=model,
-            raw_output=run.stdout,
-        )
-        assert events == [TurnTaken(agent, 1), TokensSpent(agent, 900, 40)]
-
-
 def test_a_sentence_about_a_failure_tells_its_kind_and_the_wait() -> None:
     wrong = []
-    for agent, (text, kind, wait) in (
-        *(("codex", row) for row in CODEX_SENTENCES),
-        *(("gemini", row) for row in GEMINI_SENTENCES),
-    ):
-        error = failed(agent, text)
-        if type(error) is not kind or getattr(error, "retry_after_seconds", None) != wait:
-            wrong.append((agent, text, error))
-        if (agent, kind) == ("codex", InvalidRequest) and "gpt-9" not in error.hint:
-            wrong.append((agent, text, error))
+    for agent, sentences in json.loads((FOLDER / "sentences.json").read_text(encoding="utf-8")).items():
+        for text, (kind, wait) in sentences.items():
+            error = failed(agent, text)
+            if [type(error).__name__, getattr(error, "retry_after_seconds", None)] != [kind, wait]:
+                wrong.append((agent, text, error))
+            if (agent, kind) == ("codex", "InvalidRequest") and "gpt-9" not in error.hint:
+                wrong.append((agent, text, error))
     assert wrong == []
 
 
@@ -350,32 +218,6 @@ class TestClaude:
             assert error.usage.input_tokens > 0
         turns = error_of(capture("claude", "turns"))
         assert turns.cost_usd == capture("claude", "turns").result["total_cost_usd"] > 0
-
-    def test_a_structured_answer_is_kept_as_a_value_and_as_text_and_prose_has_no_value(self) -> None:
-        for change in ({}, {"result": ""}):
-            found = claude_run({**capture("claude", "schema").result, **change}).replayed()
-            assert found.structured == json.loads(found.output) == {"answer": 42}
-        found = capture("claude", "schema_as_text").replayed()
-        assert (found.structured, found.output) == (None, "Sorry, here is prose.")
-
-    def test_what_was_denied_is_listed_and_turns_tools_tokens_and_cost_are_told(self) -> None:
-        events: list[AgentEvent] = []
-        found = capture("claude", "denied").replayed(events=events)
-        assert found.permission_denials == ("Write /outside/new.txt", "Read /etc/hostname")
-        assert [event for event in events if isinstance(event, ToolUsed)] == [
-            ToolUsed("claude_cli", "Write", "/outside/new.txt"),
-            ToolUsed("claude_cli", "Read", "/etc/hostname"),
-        ]
-        assert [event.turn for event in events if isinstance(event, TurnTaken)] == [1, 2, 3]
-        spent = [event for event in events if isinstance(event, TokensSpent)]
-        assert [event.input_tokens for event in spent] == [100, 200, 300, 300]
-        assert spent[-1] == TokensSpent("claude_cli", 300, 60, 0.0024000000000000002)
-
-    def test_a_switch_of_models_is_told_and_without_one_the_first_retry_ends_the_attempt(self) -> None:
-        found = capture("claude", "model_fallback").replayed(request(fallback_model="claude-haiku-4-5"))
-        assert found.model == "claude-haiku-4-5"
-        assert found.notes == ("claude_cli switched from the model claude-opus-5-5 to claude-haiku-4-5: overloaded",)
-        assert type(error_of(capture("claude", "model_fallback"))) is Overloaded
 
     def test_tokens_count_everything_that_was_sent_and_a_resumed_session_costs_its_share(self) -> None:
         def run(*, resumed: bool = False, **fields: Any) -> AgentResult:
@@ -502,30 +344,6 @@ class TestClaude:
 
 
 class TestCodex:
-    def test_a_retry_is_not_the_end_and_a_warning_becomes_a_note(self) -> None:
-        retried = capture("codex", "answer_after_a_retry")
-        assert "Reconnecting" in retried.stdout
-        assert retried.replayed().output == "after 429"
-        found = capture("codex", "model_unknown_to_the_program").replayed()
-        assert [note[:48] for note in found.notes] == ["codex warned: Model metadata for `gpt-5-codex` n"]
-
-    def test_commands_and_changed_files_are_told(self) -> None:
-        events: list[AgentEvent] = []
-        capture("codex", "command").replayed(events=events)
-        assert events[0] == ToolUsed("codex", "shell", "cat 'a.txt'")
-        found = capture("codex", "file_change").replayed(events=events)
-        assert found.files_changed == ("<work>/new.txt",)
-        assert ToolUsed("codex", "apply_patch", "<work>/new.txt") in events
-
-    def test_a_null_that_stands_for_what_was_left_out_is_left_out_and_no_json_has_no_value(self) -> None:
-        asked = request(output_schema=SCHEMA)
-        found = capture("codex", "schema").replayed(asked)
-        assert json.loads(found.output) == {"answer": 42, "why": None}
-        assert found.structured == {"answer": 42}
-        assert capture("codex", "schema").replayed().structured is None
-        found = capture("codex", "schema_violated").replayed(asked)
-        assert (found.output, found.structured) == ("forty-two", None)
-
     def test_another_session_than_the_one_asked_for_is_no_answer(self) -> None:
         run = capture("codex", "answer")
         own = json.loads(run.lines[0])["thread_id"]
@@ -554,20 +372,7 @@ class TestCodex:
 
 
 class TestGemini:
-    def test_tools_are_told_and_what_was_said_before_them_is_not_the_answer(self) -> None:
-        events: list[AgentEvent] = []
-        run = capture("gemini", "tools")
-        found = run.replayed(events=events)
-        assert "Let me look." in run.stdout
-        assert (found.output, found.num_turns) == ("It says ", 3)
-        assert [event for event in events if isinstance(event, ToolUsed)] == [
-            ToolUsed("gemini", "read_file", "a.txt"),
-            ToolUsed("gemini", "write_file", "b.txt"),
-        ]
-        assert found.permission_denials == ("write_file b.txt",)
-
-    def test_the_model_is_the_one_that_answered_and_thoughts_count_as_output(self) -> None:
-        assert capture("gemini", "model_routed").replayed().model == "gemini-3.8-flash"
+    def test_thoughts_count_as_output(self) -> None:
         run = capture("gemini", "answer")
         more = run.stdout.replace('"total_tokens":940', '"total_tokens":1000')
         assert more != run.stdout
@@ -595,3 +400,8 @@ class TestGemini:
         error = error_of(Capture("gemini", 1, "", capture("gemini", "status_429_retry_after").stderr))
         assert isinstance(error, RateLimited)
         assert error.retry_after_seconds == 7
+
+
+if __name__ == "__main__":
+    lines = (json.dumps({name: row}, ensure_ascii=False)[1:-1] for name, row in replays().items())
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
