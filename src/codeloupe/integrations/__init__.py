@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
-import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -31,6 +28,7 @@ from codeloupe.model.review import Review, Verdict, claim_in_words
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.runtime import Runtime, configure
+from codeloupe.store.records import replace_file
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
@@ -415,19 +413,12 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
         documents.append(f"{json.dumps(known, indent=2, ensure_ascii=False)}\n")
     text = documents[0] if len(documents) == 1 else f"[{','.join(documents)}]\n"
     path = directory / f"review-{reviews[0].review_id if reviews else uuid.uuid4()}.json"
-    name = ""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".review-", dir=directory)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
         listener.warn(f"the report of the review could not be written to {path}: {error.strerror}")
         return None
-    finally:  # whatever ended the writing, no half of a report is left
-        with suppress(OSError):
-            Path(name).unlink()
     return path
 
 

@@ -20,23 +20,5 @@ from codeloupe.testing.replies import (
 )
 from codeloupe.testing.server import StandInServer
 
-__all__ = [
-    "AgentStep",
-    "Cut",
-    "Delay",
-    "Empty",
-    "Garbage",
-    "Hang",
-    "Json",
-    "MaxTokens",
-    "RecordedRequest",
-    "Refusal",
-    "Reply",
-    "ScriptedAgent",
-    "Stall",
-    "StandInServer",
-    "Status",
-    "Text",
-    "ToolUse",
-    "read_script",
-]
+__all__ = ["AgentStep", "Cut", "Delay", "Empty", "Garbage", "Hang", "Json", "MaxTokens", "RecordedRequest", "Refusal"]
+__all__ += ["Reply", "ScriptedAgent", "Stall", "StandInServer", "Status", "Text", "ToolUse", "read_script"]

@@ -40,8 +40,8 @@ def replayed(name: str, events: list[AgentEvent] | None = None) -> AgentResult:
     reading = AgentSdkAgent.reading(AgentSdkAgent.program, request(), unheard if events is None else events.append)
     for recorded in json.loads((FOLDER / "sdk" / f"{name}.json").read_text(encoding="utf-8"))["messages"]:
         reading.take(as_printed(claude_agent_sdk, _message(recorded["class"], recorded["data"])))
-    assert reading.result is not None
-    return reading.answer_in(reading.result, duration_ms=1, now=0)
+    assert reading.last is not None
+    return reading.answer_in(reading.last, seconds=1, now=0)
 
 
 def _message(kind: str, data: dict[str, Any]) -> Any:

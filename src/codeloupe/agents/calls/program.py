@@ -22,7 +22,10 @@ from codeloupe.model.agent import (
     AgentResult,
     Availability,
     PermissionMode,
+    TokensSpent,
     TokenUsage,
+    ToolUsed,
+    TurnTaken,
     full_prompt,
 )
 from codeloupe.model.ports import AgentEventSink
@@ -167,6 +170,7 @@ class Reading(ABC):
         self.session_id = ""
         self.output = ""
         self.raw_output = ""
+        self.turns = 0
         self.model: str | None = None
         self.usage: TokenUsage | None = None
         self.cost_usd: float | None = None
@@ -183,6 +187,33 @@ class Reading(ABC):
     def _known(self) -> dict[str, Any]:
         names = ("session_id", "output", "raw_output", "model", "usage", "cost_usd")
         return {**{name: getattr(self, name) for name in names}, "asked_model": self.request.model}
+
+    def turn_taken(self) -> None:
+        """Count a turn and report it."""
+        self.turns += 1
+        self.emit(TurnTaken(self.agent, self.turns))
+
+    def tool_used(self, tool: str, detail: str) -> None:
+        """Report the use of a tool."""
+        self.emit(ToolUsed(self.agent, tool, detail))
+
+    def tokens_spent(self, sent: int, written: int, cost_usd: float | None = None) -> None:
+        """Report what was used so far."""
+        self.emit(TokensSpent(self.agent, sent, written, cost_usd))
+
+    def result(self, completed_seconds: float, **more: Any) -> AgentResult:
+        """The result, with all that is known of the run; `more` has the last word."""
+        known: dict[str, Any] = {
+            "output": self.output,
+            "session_id": self.session_id,
+            "duration_ms": round(completed_seconds * 1000),
+            "num_turns": self.turns,
+            "usage": self.usage or TokenUsage(),
+            "total_cost_usd": self.cost_usd,
+            "model": self.model or self.request.model,
+            "raw_output": self.raw_output,
+        }
+        return AgentResult(success=True, agent=self.agent, **{**known, **more})
 
     def error(self, kind: Kind, text: str = "", **more: Any) -> errors.AgentError:
         """The error of this kind, with all that is known of the run."""

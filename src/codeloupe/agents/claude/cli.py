@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from codeloupe import errors
 from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import (
     MAX_ARGUMENT_BYTES,
@@ -36,27 +37,7 @@ from codeloupe.agents.calls.program import (
     agent_environment,
     user_home,
 )
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    OutputInvalid,
-    install_command,
-)
-from codeloupe.model.agent import (
-    AgentLimits,
-    AgentRequest,
-    AgentResult,
-    PermissionMode,
-    TokensSpent,
-    TokenUsage,
-    ToolUsed,
-    TurnTaken,
-    full_prompt,
-)
-from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
 from codeloupe.system.process import Completed, find_program
 from codeloupe.system.regex import regex
 
@@ -123,13 +104,16 @@ _SETTINGS = {
     "ENABLE_TOOL_SEARCH": "false",
 }
 _UNKNOWN_SESSION = kinds.Kind(
-    InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or keep sessions"
+    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
+    hint="leave resume_session out, or keep sessions",
 )
 _BY_REASON = {
     "max_turns": kinds.TURNS,
-    "budget_exhausted": kinds.Kind(BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"),
+    "budget_exhausted": kinds.Kind(
+        errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"
+    ),
     "structured_output_retry_exhausted": kinds.Kind(
-        OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
+        errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
     ),
     "prompt_too_long": kinds.TOO_LONG,
     "blocking_limit": kinds.TOO_LONG,
@@ -153,9 +137,9 @@ _BY_STDERR = kinds.patterns(
     ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
     (
         "root/sudo privileges",
-        kinds.Kind(InvalidRequest, "does not bypass permissions for the user root", "run as another user"),
+        kinds.Kind(errors.InvalidRequest, "does not bypass permissions for the user root", "run as another user"),
     ),
-    ("not a valid json schema", kinds.Kind(InvalidRequest, "does not take this schema", "use a simpler schema")),
+    ("not a valid json schema", kinds.Kind(errors.InvalidRequest, "does not take this schema", "use a simpler schema")),
     ("exceeds 10mb", kinds.TOO_LONG),
 )
 _RESETS_AT = regex(r"limit reached\|(\d{9,11})\b")
@@ -198,15 +182,14 @@ def _usage(counts: Mapping[str, int]) -> TokenUsage:
 
 
 class ClaudeReading(Reading):
-    """Takes the messages of one run in order. `result` is the last message, once it came."""
+    """Takes the messages of one run in order. `last` is the last message, once it came."""
 
-    def __init__(self, program: kinds.Program, request: AgentRequest, emit: AgentEventSink) -> None:
-        super().__init__(program, request, emit)
-        self.result: Message | None = None
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.last: Message | None = None
         self.quota_opens_at: float | None = None
         self._notes: list[str] = []
         self._message_id = ""
-        self._turns = 0
         self._sent = self._written = 0
 
     def take(self, message: Message) -> None:
@@ -222,10 +205,10 @@ class ClaudeReading(Reading):
                 if said and said.get("model") != "<synthetic>":
                     self._take_message(said, is_own=message.get("parent_tool_use_id") is None)
             case "result", _:
-                self.result, self.is_answered = message, True
+                self.last, self.is_answered = message, True
                 cost, usage, _ = _spent_in(message, resumed=self.request.resume_session is not None)
                 if usage.input_tokens or cost:
-                    self.emit(TokensSpent(self.agent, usage.input_tokens, usage.output_tokens, cost))
+                    self.tokens_spent(usage.input_tokens, usage.output_tokens, cost)
             case "system", "api_retry":
                 self._refuse_retry(message)
             case "system", "model_fallback":
@@ -239,16 +222,16 @@ class ClaudeReading(Reading):
 
     def answer(self, completed: Completed, *, now: float | None = None) -> AgentResult:
         """The answer of a run that ended; `now` is in seconds since the epoch. Raises the AgentError that it means."""
-        if self.result is None:
+        if self.last is None:
             raise self.without_result(exit_code=completed.exit_code, stderr=completed.stderr)
-        return self.answer_in(self.result, duration_ms=round(completed.seconds * 1000), now=now)
+        return self.answer_in(self.last, seconds=completed.seconds, now=now)
 
-    def without_result(self, *, exit_code: int, stderr: str) -> AgentError:
+    def without_result(self, *, exit_code: int, stderr: str) -> errors.AgentError:
         """The error of a run without a last message."""
         self.output, self.model = "", None
         return self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=stderr[-4000:])
 
-    def answer_in(self, result: Message, *, duration_ms: int, now: float | None = None) -> AgentResult:
+    def answer_in(self, result: Message, *, seconds: float, now: float | None = None) -> AgentResult:
         """The answer in a run's last message. Raises the AgentError that it means."""
         is_resumed = self.request.resume_session is not None
         self.cost_usd, self.usage, is_share = _spent_in(result, resumed=is_resumed)
@@ -267,19 +250,13 @@ class ClaudeReading(Reading):
             f"{one.text('tool_name')} {one.part('tool_input').detail(_DETAIL_NAMES)}".strip()
             for one in result.parts("permission_denials")
         )
-        return AgentResult(
-            success=True,
+        return self.result(
+            seconds,
             output=output or json.dumps(structured, ensure_ascii=False),
-            agent=self.agent,
             structured=structured,
-            session_id=self.session_id,
-            duration_ms=result.count("duration_ms") or duration_ms,
+            **({"duration_ms": given} if (given := result.count("duration_ms")) else {}),
             num_turns=result.count("num_turns"),
-            total_cost_usd=self.cost_usd,
-            usage=self.usage,
-            model=self.model or self.request.model,
             permission_denials=tuple(denials),
-            raw_output=self.raw_output,
             notes=tuple(self._notes),
         )
 
@@ -287,17 +264,16 @@ class ClaudeReading(Reading):
         """A message of the model itself, or of one that it had asked. What is said before a tool is not the answer."""
         if is_own and (identity := said.text("id")) != self._message_id:
             self._message_id = identity
-            self._turns += 1
             self.model = said.text("model") or self.model
-            self.emit(TurnTaken(self.agent, self._turns))
+            self.turn_taken()
             new = _usage(_counts(said.part("usage")))
             self._sent += new.input_tokens
             self._written += new.output_tokens
-            self.emit(TokensSpent(self.agent, self._sent, self._written))
+            self.tokens_spent(self._sent, self._written)
         for block in said.parts("content"):
             is_tool, is_answer = block.get("type") == "tool_use", block.get("name") == _SCHEMA_TOOL
             if is_tool and not is_answer:
-                self.emit(ToolUsed(self.agent, block.text("name"), block.part("input").detail(_DETAIL_NAMES)))
+                self.tool_used(block.text("name"), block.part("input").detail(_DETAIL_NAMES))
             if is_own and block.get("type") == "text":
                 # A message that was cut off is continued by the next.
                 self.output = (self.output + block.text("text"))[: 1024 * 1024]
@@ -320,7 +296,7 @@ class ClaudeReading(Reading):
         known = {"raw_output": _raw(event), "output": "", "model": None}
         raise self.error(kind, text, status=status, retry_after_seconds=asked, **known)
 
-    def _error_in(self, result: Message, *, now: float) -> AgentError:
+    def _error_in(self, result: Message, *, now: float) -> errors.AgentError:
         text, status, opens_at = _sentence_in(result), result.count("api_error_status") or None, self.quota_opens_at
         if opens_at is None and (told := _RESETS_AT.search(text)):
             opens_at = int(told[1])
@@ -329,8 +305,8 @@ class ClaudeReading(Reading):
 
 
 def _sentence_in(result: Message) -> str:
-    errors = result.get("errors")
-    sentences = [error for error in errors if isinstance(error, str)] if isinstance(errors, list) else []
+    told = result.get("errors")
+    sentences = [error for error in told if isinstance(error, str)] if isinstance(told, list) else []
     return result.text("result") or "; ".join(filter(None, sentences))
 
 
@@ -350,7 +326,7 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
     if reason == "api_error":
         return kinds.UNREACHED
     why = reason or result.text("subtype") or "no reason is known"
-    return kinds.Kind(Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
+    return kinds.Kind(errors.Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
 
 
 def _raw(message: Message) -> str:
@@ -396,7 +372,7 @@ class ClaudeAgent(ProgramAgent):
         """The configured program, else the one on the PATH or in the Agent SDK's package. Raises NotInstalled."""
         try:
             return super().find()
-        except NotInstalled:
+        except errors.NotInstalled:
             if self.configured or (bundled := bundled_program()) is None:
                 raise
             return bundled
@@ -514,7 +490,7 @@ class ClaudeCliAgent(ClaudeAgent):
 
     name = "claude_cli"
     program = kinds.Program(
-        *(name, "claude", f"npm install -g @anthropic-ai/claude-code, or {install_command('claude')}"),
+        *(name, "claude", f"npm install -g @anthropic-ai/claude-code, or {errors.install_command('claude')}"),
         log_in=_LOG_IN.format(program="claude"),
     )
 

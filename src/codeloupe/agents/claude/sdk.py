@@ -86,11 +86,11 @@ class AgentSdkAgent(ClaudeAgent):
                 failure = error
         # The error has the last message whole, where the SDK's own form of it leaves fields out.
         told = getattr(failure, "data", None) if isinstance(failure, sdk.ResultError) else None
-        result = Message(told) if told else reading.result
+        result = Message(told) if told else reading.last
         if result is None:
             raise self._without_result(sdk, failure, passed, reading, stderr) from failure
         try:
-            return reading.answer_in(result, duration_ms=round((time.monotonic() - started) * 1000))
+            return reading.answer_in(result, seconds=time.monotonic() - started)
         except AgentError as error:
             raise error from failure
 

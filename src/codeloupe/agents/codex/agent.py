@@ -34,18 +34,7 @@ from codeloupe.agents.calls.program import (
 )
 from codeloupe.agents.calls.schemas import schema_words, strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
-from codeloupe.model.agent import (
-    AgentLimits,
-    AgentRequest,
-    AgentResult,
-    PermissionMode,
-    TokensSpent,
-    TokenUsage,
-    ToolUsed,
-    TurnTaken,
-    full_prompt,
-)
-from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
 from codeloupe.system.json_text import parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
@@ -138,8 +127,8 @@ _BY_STDERR = kinds.patterns(
 class CodexReading(Reading):
     """Takes the messages of one run in order, and reads its end: an answer, or which error."""
 
-    def __init__(self, program: kinds.Program, request: AgentRequest, emit: AgentEventSink) -> None:
-        super().__init__(program, request, emit)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._failed_with: str | None = None
         self._last_error = ""
         self._notes: dict[str, None] = {}
@@ -152,7 +141,7 @@ class CodexReading(Reading):
             case "thread.started", _:
                 self.session_id = message.text("thread_id")
             case "item.started", "command_execution":
-                self.emit(ToolUsed(self.agent, _SHELL, _command(item.text("command"))))
+                self.tool_used(_SHELL, _command(item.text("command")))
             case "item.completed", "agent_message":
                 self.output = item.text("text")
             case "item.completed", "file_change":
@@ -161,7 +150,7 @@ class CodexReading(Reading):
                 for path in (change.text("path") for change in item.parts("changes")):
                     inside = str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
                     self._files[inside] = None
-                    self.emit(ToolUsed(self.agent, "apply_patch", detail_of(inside)))
+                    self.tool_used("apply_patch", detail_of(inside))
             case "item.completed", "error" if len(self._notes) < 5:
                 self._notes[f"codex warned: {kinds.one_line(item.text('message'))}"] = None
             case "turn.completed", _:
@@ -171,8 +160,8 @@ class CodexReading(Reading):
                     cached_tokens=usage.count("cached_input_tokens"),
                     output_tokens=usage.count("output_tokens"),
                 )
-                self.emit(TurnTaken(self.agent, 1))
-                self.emit(TokensSpent(self.agent, self.usage.input_tokens, self.usage.output_tokens))
+                self.turn_taken()
+                self.tokens_spent(self.usage.input_tokens, self.usage.output_tokens)
             case "turn.failed", _:
                 self._failed_with, self.is_answered = message.part("error").text("message"), True
             case "error", _:
@@ -207,20 +196,9 @@ class CodexReading(Reading):
             with suppress(ValueError):
                 structured = without_fillers(parsed(self.output), schema)
         resumed = ("codex counts the tokens of the whole session that was resumed",) if asked is not None else ()
-        return AgentResult(
-            success=True,
-            output=self.output,
-            agent=self.agent,
-            structured=structured,
-            session_id=had,
-            duration_ms=round(completed.seconds * 1000),
-            num_turns=1,
-            usage=self.usage or TokenUsage(),
-            model=request.model,
-            files_changed=tuple(self._files),
-            raw_output=self.raw_output,
-            notes=(*self._notes, *resumed),
-        )
+        notes = (*self._notes, *resumed)
+        files = tuple(self._files)
+        return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=files, notes=notes)
 
     def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
         """The error of a turn that failed, by the sentence about it and the log of the last reply of the service.

@@ -32,18 +32,7 @@ from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import Message, ProgramAgent, Reading, agent_environment, user_home
 from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled
-from codeloupe.model.agent import (
-    AgentLimits,
-    AgentRequest,
-    AgentResult,
-    PermissionMode,
-    TokensSpent,
-    TokenUsage,
-    ToolUsed,
-    TurnTaken,
-    full_prompt,
-)
-from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -175,10 +164,9 @@ _BY_STDERR = kinds.patterns((r"unknown arguments?:", kinds.TOO_OLD), (r"node.{0,
 class GeminiReading(Reading):
     """Takes the messages of one run in order."""
 
-    def __init__(self, program: kinds.Program, request: AgentRequest, emit: AgentEventSink) -> None:
-        super().__init__(program, request, emit)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._has_repeated_prompt = False
-        self._turns = 0
         self._is_answering = False
         self._used: dict[str, str] = {}
         self._denials: list[str] = []
@@ -200,7 +188,7 @@ class GeminiReading(Reading):
                 self._begin_turn()
                 tool, detail = message.text("tool_name"), message.part("parameters").detail(_DETAIL_NAMES)
                 self._used[message.text("tool_id")] = f"{tool} {detail}".strip()
-                self.emit(ToolUsed(self.agent, tool, detail))
+                self.tool_used(tool, detail)
             case "tool_result", _:
                 # What was said before a tool was used is not the answer.
                 self._is_answering, self.output = False, ""
@@ -218,7 +206,7 @@ class GeminiReading(Reading):
                 written = max(stats.count("output_tokens"), stats.count("total_tokens") - sent)
                 self.usage = TokenUsage(input_tokens=sent, cached_tokens=stats.count("cached"), output_tokens=written)
                 if sent:
-                    self.emit(TokensSpent(self.agent, sent, written))
+                    self.tokens_spent(sent, written)
 
     def answer(self, completed: Completed) -> AgentResult:
         """The answer of a run that ended. Raises the AgentError that its end means."""
@@ -242,25 +230,14 @@ class GeminiReading(Reading):
         stats = result.part("stats")
         if not self.output.strip():
             raise self.error(kinds.EMPTY if stats.part("models") else _SENT_NOTHING, self._last_error)
-        return AgentResult(
-            success=True,
-            output=self.output,
-            agent=self.agent,
-            session_id=self.session_id,
-            duration_ms=round(completed.seconds * 1000),
-            num_turns=self._turns,
-            usage=self.usage or TokenUsage(),
-            # Before the one that answers, the program may ask a small one which to ask.
-            model=stats.busiest("models") or self.model or self.request.model,
-            permission_denials=tuple(self._denials),
-            raw_output=self.raw_output,
-        )
+        # Before the one that answers, the program may ask a small one which to ask.
+        self.model = stats.busiest("models") or self.model
+        return self.result(completed.seconds, permission_denials=tuple(self._denials))
 
     def _begin_turn(self) -> None:
         if not self._is_answering:
             self._is_answering = True
-            self._turns += 1
-            self.emit(TurnTaken(self.agent, self._turns))
+            self.turn_taken()
 
     def _failed(self, text: str, *, exit_code: int, stderr: str) -> AgentError:
         """The error of a run that reported a failure, whatever its exit code."""
