@@ -136,18 +136,10 @@ def _running_in(folder: Path) -> list[str]:
     return found
 
 
-def _claude_cli(url: str, source: Mapping[str, str]) -> Agent:
-    return ClaudeCliAgent(str(agent_programs.find("claude")), source, base_url=url)
-
-
-def _agent_sdk(url: str, source: Mapping[str, str]) -> Agent:
-    return AgentSdkAgent(str(agent_programs.find("claude")), source, base_url=url)
-
-
-def _claude_factory(name: str, make: Callable[[str, Mapping[str, str]], Agent]) -> AgentFactory:
+def _claude_factory(kind: type[ClaudeCliAgent | AgentSdkAgent]) -> AgentFactory:
     return AgentFactory(
-        name=name,
-        make=make,
+        name=kind.name,
+        make=lambda url, source: kind(str(agent_programs.find("claude")), source, base_url=url),
         credentials={"ANTHROPIC_API_KEY": "made-up-for-tests"},
         login_hint="ANTHROPIC_API_KEY",
         model="claude-haiku-4-5",
@@ -221,8 +213,8 @@ def _gemini_factory() -> AgentFactory:
 
 
 AGENTS = [
-    _claude_factory("claude_cli", _claude_cli),
-    _claude_factory("agent_sdk", _agent_sdk),
+    _claude_factory(ClaudeCliAgent),
+    _claude_factory(AgentSdkAgent),
     _codex_factory(),
     _gemini_factory(),
     _api_factory(),

@@ -13,17 +13,8 @@ from typing import Any
 
 import pytest
 
+from codeloupe import errors
 from codeloupe.agents.calls.program import agent_environment, call_folder, installed_version, user_home
-from codeloupe.errors import (
-    AgentError,
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    PromptTooLong,
-    TimedOut,
-)
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, full_prompt
 from codeloupe.system.process import NETWORK_NAMES
 from codeloupe.system.streaming import stream
@@ -85,7 +76,7 @@ def test_bypassing_permissions_is_refused_unless_it_is_allowed_and_then_logged(
 ) -> None:
     program = fake(tmp_path, name)
     asked = request(working_dir=work, permission_mode=PermissionMode.BYPASS)
-    with pytest.raises(InvalidRequest, match="could run any command") as raised:
+    with pytest.raises(errors.InvalidRequest, match="could run any command") as raised:
         run(name, program, asked)
     assert "sandbox" in raised.value.hint
     assert not program.was_started
@@ -104,33 +95,42 @@ def test_a_prompt_over_the_limit_is_refused_before_anything_is_started(tmp_path:
     ]
     for name, fields, words in cases:
         program = fake(tmp_path, name)
-        with pytest.raises(PromptTooLong, match=words):
+        with pytest.raises(errors.PromptTooLong, match=words):
             run(name, program, request(working_dir=work, **fields))
         assert not program.was_started
 
 
 @pytest.mark.requirement("R12")
 def test_a_run_without_a_result_is_never_an_answer(tmp_path: Path, work: Path) -> None:
-    common: list[tuple[str, type[AgentError], str]] = [
-        ("sys.exit(3)", Crashed, "exit code 3"),
-        ("", Crashed, "exit code 0"),
-        ("print('{\"type\": \"resu', end='')", Crashed, "without a result"),
-        ("print('plain words'); sys.exit(1)", Crashed, "without a result"),
-        ("os.write(2, b'out of memory'); os.abort()", Crashed, "exit code -6; it said: out of memory"),
+    common: list[tuple[str, type[errors.AgentError], str]] = [
+        ("sys.exit(3)", errors.Crashed, "exit code 3"),
+        ("", errors.Crashed, "exit code 0"),
+        ("print('{\"type\": \"resu', end='')", errors.Crashed, "without a result"),
+        ("print('plain words'); sys.exit(1)", errors.Crashed, "without a result"),
+        ("os.write(2, b'out of memory'); os.abort()", errors.Crashed, "exit code -6; it said: out of memory"),
     ]
-    node = ("os.write(2, b\"env: 'node': No such file or directory\"); sys.exit(127)", NotInstalled, "Node.js")
-    own: dict[str, list[tuple[str, type[AgentError], str]]] = {
-        "claude": [("os.write(2, b\"error: unknown option '--restricted'\"); sys.exit(1)", NotInstalled, "too old")],
+    node = ("os.write(2, b\"env: 'node': No such file or directory\"); sys.exit(127)", errors.NotInstalled, "Node.js")
+    own: dict[str, list[tuple[str, type[errors.AgentError], str]]] = {
+        "claude": [
+            ("os.write(2, b\"error: unknown option '--restricted'\"); sys.exit(1)", errors.NotInstalled, "too old")
+        ],
         "codex": [
-            ("os.write(2, b\"error: unexpected argument '--json' found\"); sys.exit(2)", NotInstalled, "too old"),
+            (
+                "os.write(2, b\"error: unexpected argument '--json' found\"); sys.exit(2)",
+                errors.NotInstalled,
+                "too old",
+            ),
             node,
         ],
-        "gemini": [("os.write(2, b'Unknown argument: output-format'); sys.exit(1)", NotInstalled, "too old"), node],
+        "gemini": [
+            ("os.write(2, b'Unknown argument: output-format'); sys.exit(1)", errors.NotInstalled, "too old"),
+            node,
+        ],
     }
     wrong = []
     for name, rows in own.items():
         for body, kind, words in (*common, *rows):
-            with pytest.raises(AgentError) as raised:
+            with pytest.raises(errors.AgentError) as raised:
                 run(name, fake(tmp_path, name, body), request(working_dir=work))
             error = raised.value
             if type(error) is not kind or words not in error.message or not error.hint:
@@ -142,7 +142,7 @@ def test_a_run_without_a_result_is_never_an_answer(tmp_path: Path, work: Path) -
 def test_a_program_that_answers_and_does_not_end_has_answered(tmp_path: Path, work: Path, name: str) -> None:
     program = fake(tmp_path, name, f"{ANSWERS[name]}\ntime.sleep(60)")
     answered = before_its_limit(
-        TimedOut, lambda seconds: run(name, program, request(working_dir=work, timeout_seconds=seconds))
+        errors.TimedOut, lambda seconds: run(name, program, request(working_dir=work, timeout_seconds=seconds))
     )
     assert answered.output == OUTPUTS[name]
 
@@ -180,7 +180,7 @@ def test_a_program_that_is_not_there_or_cannot_run_is_told_with_the_command_that
     broken.chmod(0o755)
     for name, path in ((name, path) for name in AGENTS for path in (tmp_path / "nowhere", broken)):
         agent = AGENTS[name](str(path), {KEYS[name]: "made-up"})
-        with pytest.raises(NotInstalled, match=path.name) as raised:
+        with pytest.raises(errors.NotInstalled, match=path.name) as raised:
             asyncio.run(agent.run(request(working_dir=work), unheard))
         assert "npm install" in raised.value.hint
         availability = asyncio.run(agent.check())
@@ -224,7 +224,7 @@ def test_the_check_tells_version_and_login_and_gives_the_program_no_key(tmp_path
 def test_without_key_and_login_nothing_is_started(tmp_path: Path, work: Path) -> None:
     for name, hint in (("codex", "codex login"), ("gemini", "GEMINI_API_KEY")):
         program = fake(tmp_path, name)
-        with pytest.raises(NotLoggedIn, match="no key") as raised:
+        with pytest.raises(errors.NotLoggedIn, match="no key") as raised:
             run(name, program, request(working_dir=work), source={"HOME": str(work), KEYS[name]: ""})
         assert hint in raised.value.hint
         assert not program.was_started
@@ -236,7 +236,7 @@ def test_an_answer_that_is_too_long_is_told_as_such(
     # So that the test need not print as much as a real program may.
     monkeypatch.setitem(stream.__kwdefaults__ or {}, "max_line_bytes", 10_000)
     long = json.dumps({**RESULT, "result": "x" * 20_000})
-    with pytest.raises(OutputInvalid, match="too long to be read") as raised:
+    with pytest.raises(errors.OutputInvalid, match="too long to be read") as raised:
         run("claude", fake(tmp_path, "claude", printing(f"{long}\n")), request(working_dir=work))
     assert raised.value.cut_off
     assert "xxx" in raised.value.raw_output
@@ -260,14 +260,14 @@ def test_numbers_that_cannot_be_do_not_take_the_answer_with_them(tmp_path: Path,
 
 def test_a_retry_of_the_program_ends_it_at_once(tmp_path: Path, work: Path) -> None:
     lines = "".join(capture("claude", "retry_429_after_1").lines[:2])
-    with pytest.raises(AgentError, match="429"), ends_soon():
+    with pytest.raises(errors.AgentError, match="429"), ends_soon():
         run("claude", fake(tmp_path, "claude", printing(lines, then="time.sleep(600)")), request(working_dir=work))
 
 
 def test_a_program_that_would_trust_the_repository_is_refused(tmp_path: Path, work: Path) -> None:
     for version in ("0.60.9", "0.9.0", "nonsense"):
         program = fake(tmp_path, "gemini", f"print({version!r})", version=version)
-        with pytest.raises(NotInstalled, match=r"only from 0\.61 on") as raised:
+        with pytest.raises(errors.NotInstalled, match=r"only from 0\.61 on") as raised:
             run("gemini", program, request(working_dir=work))
         assert "npm install" in raised.value.hint
         assert not program.was_started
@@ -277,7 +277,7 @@ def test_a_program_that_would_trust_the_repository_is_refused(tmp_path: Path, wo
         told = f"sys.argv[1:] == ['--version'] and (print({version!r}), sys.exit())\n"
         program = fake(tmp_path, "gemini", told + ANSWERS["gemini"])
         (Path(program.path).parent / "package.json").unlink()
-        with pytest.raises(NotInstalled) if is_refused else contextlib.nullcontext():
+        with pytest.raises(errors.NotInstalled) if is_refused else contextlib.nullcontext():
             assert run("gemini", program, request(working_dir=work)).success
 
 

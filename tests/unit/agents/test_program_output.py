@@ -13,35 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, astuple
 
+from codeloupe import errors
 from codeloupe.agents.calls.program import Message, message_on
 from codeloupe.agents.claude.cli import ClaudeCliAgent
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    ConnectionFailed,
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    PromptTooLong,
-    RateLimited,
-    TurnsExhausted,
-)
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, TokenUsage, ToolUsed, TurnTaken
 from tests.unit.agents.call_samples import request
 from tests.unit.agents.captures import AGENTS, EPOCH_NOW, FOLDER, Capture, capture, claude_run, names
 
 RECORD = FOLDER / "replays.json"
 EXPECTED = {
-    "answer_empty": OutputInvalid, "connection_refused": ConnectionFailed, "flag_unknown": NotInstalled,
-    "login_missing": NotLoggedIn, "reply_cut": ConnectionFailed, "reply_empty": ConnectionFailed,
-    "reply_garbage": ConnectionFailed, "session_unknown": InvalidRequest, "status_400": InvalidRequest,
-    "status_400_too_long": PromptTooLong, "status_401": NotLoggedIn, "status_403": NotLoggedIn,
-    "status_404": InvalidRequest, "status_413": PromptTooLong, "status_429": RateLimited,
-    "status_429_retry_after": RateLimited, "status_500": Overloaded, "status_503": Overloaded,
-    "status_529": Overloaded, "terminated": Crashed, "turns": TurnsExhausted, "budget": BudgetExhausted,
+    "answer_empty": errors.OutputInvalid, "connection_refused": errors.ConnectionFailed, "flag_unknown": errors.NotInstalled,
+    "login_missing": errors.NotLoggedIn, "reply_cut": errors.ConnectionFailed, "reply_empty": errors.ConnectionFailed,
+    "reply_garbage": errors.ConnectionFailed, "session_unknown": errors.InvalidRequest, "status_400": errors.InvalidRequest,
+    "status_400_too_long": errors.PromptTooLong, "status_401": errors.NotLoggedIn, "status_403": errors.NotLoggedIn,
+    "status_404": errors.InvalidRequest, "status_413": errors.PromptTooLong, "status_429": errors.RateLimited,
+    "status_429_retry_after": errors.RateLimited, "status_500": errors.Overloaded, "status_503": errors.Overloaded,
+    "status_529": errors.Overloaded, "terminated": errors.Crashed, "turns": errors.TurnsExhausted, "budget": errors.BudgetExhausted,
 }  # fmt: skip
 SCHEMA = {
     "type": "object",
@@ -50,13 +37,13 @@ SCHEMA = {
 }
 
 
-def error_of(run: Capture, asked: Any = None) -> AgentError:
-    with pytest.raises(AgentError) as raised:
+def error_of(run: Capture, asked: Any = None) -> errors.AgentError:
+    with pytest.raises(errors.AgentError) as raised:
         run.replayed(asked)
     return raised.value
 
 
-def failed(agent: str, text: str, stderr: str = "") -> AgentError:
+def failed(agent: str, text: str, stderr: str = "") -> errors.AgentError:
     """The error of a run whose last message is about a failure."""
     said = {"message": text}
     last = {"type": "turn.failed", "error": said} if agent == "codex" else {"type": "result", "error": said}
@@ -68,7 +55,7 @@ def outcome(run: Capture, asked: AgentRequest) -> Any:
     events: list[AgentEvent] = []
     try:
         found: Any = asdict(run.replayed(asked, events))
-    except AgentError as error:
+    except errors.AgentError as error:
         found = {"error": type(error).__name__, "message": error.message, "hint": error.hint, **vars(error)}
     printed, raw = [message_on(line.encode()) for line in run.lines], found["raw_output"]
     found["raw_output"] = raw == run.stdout or json.loads(raw) in printed
@@ -120,7 +107,7 @@ def test_a_run_that_is_cut_anywhere_is_never_an_answer() -> None:
             try:
                 if "turn.completed" not in cut.stdout:
                     wrong.append((cut, cut.replayed()))
-            except AgentError as error:
+            except errors.AgentError as error:
                 if not error.hint:
                     wrong.append((cut, error))
     assert wrong == []
@@ -185,7 +172,7 @@ def test_messages_of_any_shape_end_in_an_answer_or_an_error(agent: str, data: st
     message = st.fixed_dictionaries(choices, optional=dict.fromkeys(FIELDS[agent], VALUES | ITEMS))
     messages: list[dict[str, Any]] = data.draw(st.lists(message, max_size=6))
     stdout = "".join(f"{json.dumps(message)}\n" for message in messages)
-    with contextlib.suppress(AgentError):
+    with contextlib.suppress(errors.AgentError):
         assert Capture(agent, 0, stdout).replayed().output.strip()
 
 
@@ -211,7 +198,7 @@ class TestClaude:
         for name, (messages, said) in itertools.product(("max_tokens", "schema_violated"), cases):
             recorded = capture("claude", name)
             error = error_of(claude_run(*messages, recorded.result, exit_code=1))
-            assert isinstance(error, OutputInvalid)
+            assert isinstance(error, errors.OutputInvalid)
             assert (error.output, error.cut_off) == (said, name == "max_tokens")
             assert error.cost_usd == recorded.result["total_cost_usd"]
             assert error.usage is not None
@@ -264,25 +251,25 @@ class TestClaude:
         ]
         for messages, wait in cases:
             error = error_of(claude_run(*messages))
-            assert isinstance(error, RateLimited)
+            assert isinstance(error, errors.RateLimited)
             assert (error.retry_after_seconds, error.retryable) == (wait, True)
         both = error_of(claude_run(quota("rejected", time.time() + 3600), retry(1000)))
-        assert isinstance(both, RateLimited)
+        assert isinstance(both, errors.RateLimited)
         assert both.retry_after_seconds == pytest.approx(3600, abs=60)
 
     def test_an_answer_counts_only_when_all_of_it_is_well(self) -> None:
-        cases: list[tuple[dict[str, Any], type[AgentError]]] = [
-            ({"is_error": None}, Crashed),
-            ({"is_error": "false"}, Crashed),
-            ({"terminal_reason": "aborted_streaming"}, Crashed),
-            ({"result": None}, OutputInvalid),
-            ({"result": " \n"}, OutputInvalid),
-            ({"result": 7}, OutputInvalid),
-            ({"is_error": True, "terminal_reason": "api_error"}, ConnectionFailed),
-            ({"is_error": True, "api_error_status": 400}, InvalidRequest),
-            ({"is_error": True, "api_error_status": 408}, ConnectionFailed),
-            ({"is_error": True, "api_error_status": 503}, Overloaded),
-            ({"is_error": True, "terminal_reason": None, "subtype": "error_max_turns"}, TurnsExhausted),
+        cases: list[tuple[dict[str, Any], type[errors.AgentError]]] = [
+            ({"is_error": None}, errors.Crashed),
+            ({"is_error": "false"}, errors.Crashed),
+            ({"terminal_reason": "aborted_streaming"}, errors.Crashed),
+            ({"result": None}, errors.OutputInvalid),
+            ({"result": " \n"}, errors.OutputInvalid),
+            ({"result": 7}, errors.OutputInvalid),
+            ({"is_error": True, "terminal_reason": "api_error"}, errors.ConnectionFailed),
+            ({"is_error": True, "api_error_status": 400}, errors.InvalidRequest),
+            ({"is_error": True, "api_error_status": 408}, errors.ConnectionFailed),
+            ({"is_error": True, "api_error_status": 503}, errors.Overloaded),
+            ({"is_error": True, "terminal_reason": None, "subtype": "error_max_turns"}, errors.TurnsExhausted),
         ]
         wrong = []
         for change, kind in cases:
@@ -302,7 +289,7 @@ class TestClaude:
     @pytest.mark.requirement("R10")
     def test_a_crash_keeps_the_exit_code_and_the_last_words(self) -> None:
         error = error_of(Capture("claude", 134, "", "x" * 9000 + "the end"))
-        assert isinstance(error, Crashed)
+        assert isinstance(error, errors.Crashed)
         assert error.status == 134
         assert error.stderr_tail.endswith("the end")
         assert len(error.stderr_tail) <= 4000
@@ -337,7 +324,7 @@ class TestClaude:
         told = {"type": "result", "is_error": True, "subtype": "error_during_execution", "result": said}
         for run in (claude_run(told), Capture("claude", 1, "", said)):
             error = error_of(run)
-            assert isinstance(error, InvalidRequest)
+            assert isinstance(error, errors.InvalidRequest)
             assert not error.retryable
             assert "does not know the session" in error.message
             assert "leave resume_session out" in error.hint
@@ -359,15 +346,15 @@ class TestCodex:
         good = line.replace("429 Too Many Requests", "200 OK")
         for name, wait in (("status_429_retry_after", 7), ("status_429", None)):
             error = error_of(capture("codex", name))
-            assert isinstance(error, RateLimited)
+            assert isinstance(error, errors.RateLimited)
             assert error.retry_after_seconds == wait
         for text, log, kind in (
-            ("stream disconnected before completion", line + good, ConnectionFailed),
-            ("odd", good + line, RateLimited),
+            ("stream disconnected before completion", line + good, errors.ConnectionFailed),
+            ("odd", good + line, errors.RateLimited),
         ):
             assert type(failed("codex", text, log)) is kind
         crashed = error_of(Capture("codex", 101, "", f"{line}out of memory\n"))
-        assert isinstance(crashed, Crashed)
+        assert isinstance(crashed, errors.Crashed)
         assert crashed.stderr_tail == "out of memory"
 
 
@@ -386,19 +373,22 @@ class TestGemini:
 
     def test_a_run_that_sent_nothing_had_too_long_a_prompt(self) -> None:
         lines = capture("gemini", "answer").lines
-        for models, kind in (({}, PromptTooLong), ({"gemini-2.5-flash": {"total_tokens": 5}}, OutputInvalid)):
+        for models, kind in (
+            ({}, errors.PromptTooLong),
+            ({"gemini-2.5-flash": {"total_tokens": 5}}, errors.OutputInvalid),
+        ):
             last = {"type": "result", "status": "success", "stats": {"total_tokens": 0, "models": models}}
             assert type(error_of(Capture("gemini", 0, "".join((*lines[:2], json.dumps(last)))))) is kind
 
     @pytest.mark.requirement("R12")
     def test_an_exit_code_alone_or_the_status_in_the_stderr_tells_what_it_can(self) -> None:
         kinds = {
-            41: NotLoggedIn, 53: TurnsExhausted, 144: InvalidRequest, 145: NotLoggedIn, 173: RateLimited,
-            244: Overloaded, 247: Overloaded, 17: Overloaded, 1: Crashed, 3: Crashed, 130: Crashed, 0: Crashed,
+            41: errors.NotLoggedIn, 53: errors.TurnsExhausted, 144: errors.InvalidRequest, 145: errors.NotLoggedIn, 173: errors.RateLimited,
+            244: errors.Overloaded, 247: errors.Overloaded, 17: errors.Overloaded, 1: errors.Crashed, 3: errors.Crashed, 130: errors.Crashed, 0: errors.Crashed,
         }  # fmt: skip
         assert {code: type(error_of(Capture("gemini", code, ""))) for code in kinds} == kinds
         error = error_of(Capture("gemini", 1, "", capture("gemini", "status_429_retry_after").stderr))
-        assert isinstance(error, RateLimited)
+        assert isinstance(error, errors.RateLimited)
         assert error.retry_after_seconds == 7
 
 
