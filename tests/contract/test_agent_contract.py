@@ -157,7 +157,7 @@ def test_other_failures_are_told_as_what_they_are(
 
 @every_agent()
 def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer(factory: AgentFactory, work: Path) -> None:
-    kind, words = (errors.Refused, "") if factory.tells_refusal else (errors.OutputInvalid, "empty")
+    kind, words = (errors.Refused, "refused an answer") if factory.tells_refusal else (errors.OutputInvalid, "empty")
     with on_stage(factory, Refusal()) as stage, pytest.raises(kind, match=words):
         stage.answer(asked_for(work, model=factory.model))
 

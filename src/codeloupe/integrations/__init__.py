@@ -198,19 +198,7 @@ class CodeReviewer(_Reviewer):
         if reasons:
             listener.warn(_joined(reasons))
         verdicts = {review.verdict for review in reviews} | {Verdict.INCOMPLETE if failure else Verdict.PASS}
-        issues = dict.fromkeys(
-            ReviewIssue(
-                file=finding.file,
-                line_start=finding.line_start,
-                line_end=finding.line_end,
-                priority=finding.severity.priority,
-                title=f"[P{finding.severity.priority}] {title}",
-                body=body,
-                reviewer=finding.reviewer,
-            )
-            for review in reviews
-            for finding, title, body in _open_findings(review)
-        )
+        issues = dict.fromkeys(issue for review in reviews for issue, _ in _issues_of(review))
         return ReviewResult(
             passed=not failure and all(review.passed for review in reviews),
             verdict=next(verdict for verdict in _FROM_WORST if verdict in verdicts),
@@ -286,16 +274,7 @@ class WorkdirReviewer(_Reviewer):
         return WorkdirReviewResult(
             passed=review.passed or is_excused,
             summary=summary,
-            issues=tuple(
-                WorkdirIssue(
-                    file=finding.file,
-                    line=finding.line_start,
-                    severity=_SEVERITIES[finding.severity],
-                    message=f"{title}: {body}" if body and body != title else title,
-                    suggestion=finding.suggestion,
-                )
-                for finding, title, body in _open_findings(review)
-            ),
+            issues=tuple(issue for _, issue in _issues_of(review)),
             raw_output="\n".join(error.detail for error in review.errors if error.detail),
         )
 
@@ -435,10 +414,26 @@ def _joined(reasons: Sequence[str]) -> str:
     return "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
 
 
-def _open_findings(review: Review) -> Iterator[tuple[Finding, str, str]]:
-    """Each with title and body, without a priority of the reviewer's own, which need not be the one that counts."""
+def _issues_of(review: Review) -> Iterator[tuple[ReviewIssue, WorkdirIssue]]:
+    """Each open finding in both shapes, without a priority of the reviewer's own, which need not be what counts."""
     for finding in sorted(review.findings, key=lambda finding: not finding.anchored):
-        if finding.is_open:
-            unplaced = "\n\n(The code that this speaks of was not found in the reviewed files.)"
-            body = finding.body if finding.anchored else f"{finding.body}{unplaced}".strip()
-            yield finding, _PRIORITY.sub("", finding.title, count=1), body
+        if not finding.is_open:
+            continue
+        title, place = _PRIORITY.sub("", finding.title, count=1), finding.line_start
+        unplaced = "\n\n(The code that this speaks of was not found in the reviewed files.)"
+        body = finding.body if finding.anchored else f"{finding.body}{unplaced}".strip()
+        issue = ReviewIssue(
+            file=finding.file,
+            line_start=place,
+            line_end=finding.line_end,
+            priority=finding.severity.priority,
+            title=f"[P{finding.severity.priority}] {title}",
+            body=body,
+            reviewer=finding.reviewer,
+        )
+        words = f"{title}: {body}" if body and body != title else title
+        severity, suggestion = _SEVERITIES[finding.severity], finding.suggestion
+        yield (
+            issue,
+            WorkdirIssue(file=finding.file, line=place, severity=severity, message=words, suggestion=suggestion),
+        )

@@ -60,13 +60,13 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    body = b""
+    body = bytearray()
     while size := _size((await reader.readuntil(b"\r\n")).decode("latin-1").partition(";")[0], base=16, read=len(body)):
         body += await reader.readexactly(size)
         await reader.readexactly(2)
     while (await reader.readuntil(b"\r\n")) != b"\r\n":
         pass
-    return body
+    return bytes(body)
 
 
 def _size(digits: str, *, base: int, read: int = 0) -> int:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.limiter import Limiter, Place, Timing, readable
-from codeloupe.agents.calls.schemas import check_output
+from codeloupe.agents.calls.schemas import check_output, no_answer
 from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink
 
@@ -255,15 +255,7 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
     Raises OutputInvalid, which keeps the answer and its cost.
     """
     if not result.output.strip() and result.structured is None:
-        raise errors.OutputInvalid(
-            f"the answer of {agent.name} is empty",
-            agent=agent.name,
-            hint="try again, or another model",
-            raw_output=result.raw_output,
-            session_id=result.session_id,
-            cost_usd=result.total_cost_usd,
-            usage=result.usage,
-        )
+        raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:
         return result
     # Checking takes some milliseconds for so much text; more is done beside the event loop.

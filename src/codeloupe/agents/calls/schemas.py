@@ -201,15 +201,21 @@ def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
         said = json.dumps(result.structured, ensure_ascii=False)
     except ValueError as error:
         reason = str(error)
-    raise OutputInvalid(
-        f"the answer of {result.agent} is not what the schema asks for: {reason}",
+    hint = "make the schema or the prompt simpler, or ask another model; the raw output is kept"
+    raise no_answer(result, f"is not what the schema asks for: {reason}", hint, output=said)
+
+
+def no_answer(result: AgentResult, why: str, hint: str, **more: Any) -> OutputInvalid:
+    """The error of an answer that does not count; it keeps what was said, the session and the cost."""
+    return OutputInvalid(
+        f"the answer of {result.agent} {why}",
         agent=result.agent,
-        hint="make the schema or the prompt simpler, or ask another model; the raw output is kept",
+        hint=hint,
         raw_output=result.raw_output or result.output,
         session_id=result.session_id,
-        output=said,
         cost_usd=result.total_cost_usd,
         usage=result.usage,
+        **more,
     )
 
 
