@@ -21,9 +21,7 @@ from codeloupe.agents.claude.sdk import MARK, AgentSdkAgent, as_printed, convers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
 from codeloupe.model.agent import AgentEvent, AgentResult, PermissionMode, ToolUsed, TurnTaken
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, ends_soon, with_enough_time
-from tests.unit.agents.call_samples import request
-from tests.unit.agents.captures import FOLDER, unheard
-from tests.unit.agents.fake_program import FakeProgram
+from tests.unit.agents.samples import FOLDER, FakeProgram, request, unheard
 
 KEY = {"ANTHROPIC_API_KEY": "made-up"}
 
@@ -271,15 +269,10 @@ def test_only_processes_with_the_very_mark_are_signalled() -> None:
         assert other.poll() is None
         assert signal_marked(token, signal.SIGKILL) == 0
         other.kill()
-
-
-@pytest.mark.program
-def test_a_descendant_in_a_session_of_its_own_is_found() -> None:
+    # A descendant in a session of its own is found too; its end closes the pipe that it had inherited.
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print('up', flush=True)\n    time.sleep(60)\n"
-    token = str(uuid.uuid4())
     with start(token, script) as parent:
         assert parent.wait(PATIENCE_SECONDS) == 0
         assert signal_marked(token, signal.SIGKILL) == 1
-        # Its end closes the pipe that it had inherited.
         assert parent.stdout is not None
         assert parent.stdout.read() == b""

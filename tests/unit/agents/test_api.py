@@ -32,7 +32,7 @@ from codeloupe.testing import (
 )
 from tests.endings import FAR_TOO_LONG_SECONDS, with_enough_time
 from tests.rows import each
-from tests.unit.agents.call_samples import request
+from tests.unit.agents.samples import request
 
 pytestmark = [pytest.mark.program, pytest.mark.timeout(120)]
 
@@ -228,7 +228,7 @@ def test_the_certificates_that_are_trusted_are_read_once_for_all_calls(
     assert len(read) <= 1
 
 
-def test_a_missing_key_is_named() -> None:
+def test_what_is_missing_is_named_by_a_call_and_by_the_check_which_asks_nobody() -> None:
     for model, name in (
         ("anthropic:claude", "ANTHROPIC_API_KEY"),
         ("openai:gpt", "OPENAI_API_KEY"),
@@ -237,33 +237,24 @@ def test_a_missing_key_is_named() -> None:
         agent = ApiAgent(model, environment={})
         with pytest.raises(errors.NotLoggedIn) as caught:
             ask(agent)
-        assert name in caught.value.hint
-        availability = asyncio.run(agent.check())
-        assert (availability.found, availability.logged_in, availability.usable) == (True, False, False)
-        assert name in availability.how_to_fix
-
-
-def test_a_model_or_an_address_that_is_missing_or_unknown_is_a_wrong_request() -> None:
-    for model in (None, "", "claude", "mistral:large", "anthropic:"):
-        agent = ApiAgent(model, environment=KEYS)
-        with pytest.raises(errors.InvalidRequest) as caught:
-            ask(agent)
-        assert "api_model" in caught.value.hint
-        assert "give model" in caught.value.hint
         found = asyncio.run(agent.check())
-        assert "api_model" in found.how_to_fix
+        assert (found.found, found.logged_in, found.usable) == (True, False, False)
+        assert all(name in hint for hint in (caught.value.hint, found.how_to_fix))
+    for no_model in (None, "", "claude", "mistral:large", "anthropic:"):
+        agent = ApiAgent(no_model, environment=KEYS)
+        with pytest.raises(errors.InvalidRequest, match="model") as wrong:
+            ask(agent)
+        found = asyncio.run(agent.check())
         assert (found.found, found.lacks_model, found.usable) == (True, True, False)
+        assert all("api_model" in hint for hint in (wrong.value.hint, found.how_to_fix))
     with pytest.raises(errors.InvalidRequest, match="a request that the service rejected"):
         ask(ApiAgent("local", base_url="nowhere", environment={}))
-
-
-def test_the_check_tells_version_key_and_model_and_asks_nobody() -> None:
     with StandInServer() as server:
-        availability = asyncio.run(agent_for("gemini", server).check())
+        found = asyncio.run(agent_for("gemini", server).check())
         local = asyncio.run(ApiAgent("local", base_url=server.url, environment={}).check())
         assert server.count() == 0
-    assert availability.version
-    assert (availability.logged_in, availability.default_model) == (True, MODELS["gemini"])
+    assert found.version
+    assert (found.logged_in, found.default_model) == (True, MODELS["gemini"])
     assert (local.usable, local.logged_in, local.how_to_fix) == (True, None, "")
 
 

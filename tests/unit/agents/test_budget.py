@@ -11,7 +11,7 @@ from codeloupe.agents.calls.budget import RunBudget, Spent
 from codeloupe.errors import BudgetExhausted, Crashed, NotInstalled, RateLimited
 from codeloupe.model.agent import AgentResult, TokenUsage
 from tests.rows import each
-from tests.unit.agents.call_samples import rate_limited, request, result
+from tests.unit.agents.samples import rate_limited, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtually
 
 

@@ -35,9 +35,8 @@ from codeloupe.model.ports import Agent, AgentEventSink
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
-from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.rows import each
-from tests.unit.agents.call_samples import made_up_token, overloaded, rate_limited, request, result
+from tests.unit.agents.samples import made_up_token, overloaded, rate_limited, request, result
 from tests.unit.agents.virtual_time import MIDNIGHT, run_virtually, virtual_clock, virtual_timing, virtually
 
 TOKEN = made_up_token()
@@ -402,22 +401,6 @@ class TestCancellation:
             assert isinstance(events[-1], AgentFinished)
             assert not events[-1].success
 
-    def test_in_real_time_nobody_waits_for_the_answers(self) -> None:
-        async def run() -> list[Any]:
-            agent = ScriptedAgent([Delay(FAR_TOO_LONG_SECONDS, Text("too late"))])
-            by = AgentCaller(CallerOptions(concurrency=3))
-            calls = [asyncio.create_task(call(agent, request(f"say {number}"), by=by)) for number in range(6)]
-            while agent.running < 3:  # noqa: ASYNC110 - the agent has no event for this
-                await asyncio.sleep(0)
-            for one in calls:
-                one.cancel()
-            with ends_soon():
-                ended = await asyncio.gather(*calls, return_exceptions=True)
-            assert agent.running == 0
-            return ended
-
-        assert all(isinstance(end, asyncio.CancelledError) for end in asyncio.run(run()))
-
 
 class TestChangedFiles:
     @staticmethod
@@ -560,6 +543,8 @@ def chain(*steps: AgentStep) -> list[Agent]:
 
 class TestChains:
     def test_the_next_agent_takes_over_where_one_is_missing_or_limited_and_the_result_says_so(self) -> None:
+        secret = answered(chain(NotLoggedIn(f"bad key {TOKEN}", agent="agent_sdk"), HELLO))
+        assert secret.notes == ("agent_sdk was not used: bad key [redacted]",)
         for error in (MISSING, LOGGED_OUT, rate_limited(7200)):
             agents = chain(error, result("from the second", notes=("a note of its own",)))
             answer, events = run_virtually(call(agents, by=caller(wait_for_quota=True)))
@@ -575,10 +560,6 @@ class TestChains:
             assert type(failure(agents)) is type(other)
             assert isinstance(agents[1], ScriptedAgent)
             assert agents[1].requests == ()
-
-    def test_secrets_stay_out_of_the_story(self) -> None:
-        answer = answered(chain(NotLoggedIn(f"bad key {TOKEN}", agent="agent_sdk"), HELLO))
-        assert answer.notes == ("agent_sdk was not used: bad key [redacted]",)
 
     @each(
         ("steps", "message", "hint"),

@@ -97,7 +97,14 @@ def assert_nothing_is_lost(outcome: ReviewerOutcome) -> None:
     assert outcome.unreviewed == failed
 
 
-def test_a_quiet_run_reviews_everything_five_at_a_time(task: ReviewTask) -> None:
+def test_a_quiet_run_reviews_everything_and_a_service_that_never_recovers_is_given_up(
+    task: ReviewTask,
+) -> None:
+    agent = Service(refusal=lambda: Overloaded("no room", agent="scripted")).agent()
+    run = run_virtually(review(task, make_caller(), agent, at_once=5))
+    assert sum(run.failed.values()) == UNITS
+    assert set(run.failed) == {"overloaded", "3 calls in a row failed, the last one with"}
+    assert (len(agent.requests) <= 8 * 3, run.outcome.usage.cost_usd) == (True, 0)
     agent = Service().agent()
     run = run_virtually(review(task, make_caller(), agent))
     assert (run.failed, len(agent.requests), run.seconds) == ({}, UNITS, UNITS / 5)
@@ -139,15 +146,6 @@ def test_a_storm_of_rate_limits_costs_time_and_no_unit(task: ReviewTask, asked: 
     assert run.outcome.usage.requests == len(agent.requests)
     assert run.outcome.usage.cost_usd == pytest.approx(UNITS * 0.01)
     assert run.seconds < 130
-
-
-def test_a_service_that_never_recovers_is_given_up_soon(task: ReviewTask) -> None:
-    agent = Service(refusal=lambda: Overloaded("no room", agent="scripted")).agent()
-    run = run_virtually(review(task, make_caller(), agent, at_once=5))
-    assert sum(run.failed.values()) == UNITS
-    assert set(run.failed) == {"overloaded", "3 calls in a row failed, the last one with"}
-    assert len(agent.requests) <= 8 * 3
-    assert run.outcome.usage.cost_usd == 0
 
 
 def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued(

@@ -18,12 +18,11 @@ import pytest
 
 from codeloupe.agents.calls import program as module
 from codeloupe.agents.codex.agent import CodexAgent, skill_files, toml
-from codeloupe.errors import InvalidRequest
+from codeloupe.errors import InvalidRequest, PromptTooLong
 from codeloupe.model.agent import PermissionMode
 from codeloupe.system.process import Command, Completed
 from tests.rows import each
-from tests.unit.agents.call_samples import request
-from tests.unit.agents.captures import AGENTS, FOLDER, capture, unheard
+from tests.unit.agents.samples import AGENTS, FOLDER, capture, request, unheard
 
 RECORD = FOLDER / "commands.json"
 KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
@@ -123,9 +122,12 @@ def rows(home: Path) -> Iterator[tuple[str, Any]]:
 @pytest.mark.requirement("R5")
 @pytest.mark.requirement("R9")
 @pytest.mark.requirement("R15")
-def test_everything_in_a_request_and_the_settings_reaches_the_program_as_recorded(tmp_path: Path) -> None:
+def test_everything_in_a_request_and_the_settings_reaches_the_program_as_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record, found = json.loads(RECORD.read_text(encoding="utf-8")), dict(rows(tmp_path))
     assert found.keys() == record.keys()
+    assert caplog.text.count("bypasses all permissions") == len(AGENTS)
     for kept in (".claude/projects", ".codex/sessions"):
         assert (tmp_path / kept).stat().st_mode & 0o077 == 0, "others can read the sessions that were kept"
     wrong = {name: (found[name], record[name]) for name in record if found[name] != record[name]}
@@ -180,6 +182,12 @@ def test_gemini_is_read_only_and_closed_to_the_repository(tmp_path: Path) -> Non
     ("agent", "fields", "words"),
     [
         ("claude", {"output_schema": {"description": "x" * 130_000}}, "130,0.. bytes.*at most 120,000"),
+        *((agent, {"permission_mode": PermissionMode.BYPASS}, "could run any command") for agent in AGENTS),
+        ("claude", {"prompt": "x" * 2_800_001}, "takes at most 2,800,000"),
+        ("codex", {"prompt": "x" * 1_048_577}, "1,048,577 characters"),
+        ("codex", {"prompt": "x" * 1_048_576, "output_schema": {"type": "array"}}, "takes at most 1,048,576"),
+        ("gemini", {"prompt": "x" * (2 * 1024 * 1024 + 1)}, "2,097,153 bytes"),
+        ("gemini", {"prompt": "@x" * (1024 * 1024)}, "takes at most 2,097,152"),
         *(("codex", {"resume_session": name}, "UUID") for name in ("last", "my-session", "01a1e194")),
         ("codex", {"tools": ("Read",)}, "codex has one tool, shell"),
         ("gemini", {"tools": ("glob", "write_file")}, "gemini has no write_file in the permission mode dontAsk"),
@@ -189,8 +197,10 @@ def test_gemini_is_read_only_and_closed_to_the_repository(tmp_path: Path) -> Non
 def test_what_a_program_cannot_be_given_is_refused(
     tmp_path: Path, agent: str, fields: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=words):
+    with pytest.raises((InvalidRequest, PromptTooLong), match=words) as raised:
         started(agent, tmp_path, fields, {}, {})
+    assert raised.value.attempts == 0, "something was started"
+    assert raised.value.hint
 
 
 def test_codex_itself_is_started_where_it_lies_beside_its_script(tmp_path: Path) -> None:

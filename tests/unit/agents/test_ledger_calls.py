@@ -21,7 +21,7 @@ from codeloupe.store.database import Database
 from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import Asked, SqliteLedger, content_key, is_repeatable
 from codeloupe.testing import Delay, Hang, Json, ScriptedAgent, Text
-from tests.unit.agents.call_samples import made_up_token, overloaded, request, result
+from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
 SCHEMA = {"type": "object", "required": ["line"]}

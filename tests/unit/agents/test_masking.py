@@ -7,7 +7,7 @@ import pytest
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentEvent, AgentStarted, AttemptFailed, TurnTaken
-from tests.unit.agents.call_samples import made_up_token, request, result
+from tests.unit.agents.samples import made_up_token, request, result
 
 TOKEN = made_up_token()
 

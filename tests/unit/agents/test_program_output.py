@@ -17,8 +17,7 @@ from codeloupe import errors
 from codeloupe.agents.calls.program import Message, message_on
 from codeloupe.agents.claude.cli import ClaudeCliAgent
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, TokenUsage, ToolUsed, TurnTaken
-from tests.unit.agents.call_samples import request
-from tests.unit.agents.captures import AGENTS, EPOCH_NOW, FOLDER, Capture, capture, claude_run, names
+from tests.unit.agents.samples import AGENTS, EPOCH_NOW, FOLDER, Capture, capture, claude_run, names, request
 
 RECORD = FOLDER / "replays.json"
 EXPECTED = {

@@ -13,7 +13,7 @@ import pytest
 from codeloupe.agents.calls.schemas import SchemaError, check_output, check_schema
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult, TokenUsage
-from tests.unit.agents.call_samples import result
+from tests.unit.agents.samples import result
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

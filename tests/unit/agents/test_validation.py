@@ -9,7 +9,7 @@ import pytest
 from codeloupe.agents.calls.validation import validate
 from codeloupe.errors import AgentError, InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, PermissionMode
-from tests.unit.agents.call_samples import request
+from tests.unit.agents.samples import request
 
 ABLE = AgentLimits(schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True, fallback=True)
 

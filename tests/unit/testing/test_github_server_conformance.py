@@ -86,46 +86,6 @@ def test_every_route_answers_as_the_description_says() -> None:
         assert operation(method, template).spec["responses"]
 
 
-def test_a_wrong_request_is_found_and_does_nothing() -> None:
-    wrong: list[tuple[tuple[str, str, Any], str]] = [
-        (("GET", f"{REPO}/pull/1", None), "no such path"),
-        (("GET", f"{PULL}/files?per_page=101", None), "is not from 1 to 100"),
-        (("GET", f"{PULL}/files?limit=5", None), "no query parameter 'limit'"),
-        (("POST", f"{PULL}/reviews", {"event": "BLOCK"}), "'BLOCK' is not one of"),
-        (("POST", f"{PULL}/reviews", {"comments": [{"path": "a.py", "line": 2}]}), "'body' is a required"),
-        (("POST", f"{PULL}/reviews", {"comments": [{"path": "a", "body": "x", "end_line": 2}]}), "'end_line'"),
-        (("POST", f"{REPO}/issues/1/comments", None), "needs a body"),
-        (("POST", f"{REPO}/issues/1/comments", {"body": 5}), "5 is not of type 'string'"),
-        (("DELETE", f"{REPO}/issues/comments/1", {"reason": "x"}), "takes no body"),
-        (("POST", f"{REPO}/statuses/{HEAD}", {"state": "neutral"}), "'neutral' is not one of"),
-        (("POST", f"{REPO}/check-runs", {"name": "x"}), "'head_sha' is a required property"),
-        (("POST", "/graphql", {"query": "{ viewer { made_up } }"}), "Cannot query field 'made_up'"),
-    ]
-    with github_server() as server:
-        pull = opened(server)
-        for (method, target, body), words in wrong:
-            ask(server, method, target, body)
-            assert words in server.problems[-1], (target, server.problems[-1])
-        assert (pull.reviews, pull.issue_comments, pull.repository.statuses) == ([], [], [])
-        server.problems.clear()
-
-
-def test_a_wrong_request_fails_the_test_that_made_it() -> None:
-    with pytest.raises(AssertionError, match="wrong requests"), github_server() as server:
-        ask(server, "GET", "/nowhere")
-
-
-def test_a_wrong_answer_of_ours_is_found() -> None:
-    read = operation("PATCH", "/repos/{owner}/{repo}/issues/comments/{comment_id}")
-    document = read.answer(200, {"id": 1, "body": "x"})
-    assert list(read.answer_problems(200, document)) == []
-    wrong = {"id": "1", "created_at": "yesterday", "html_url": "nowhere", "made_up": 1, "user": {}}
-    for name, value in wrong.items():
-        assert list(read.answer_problems(200, {**document, name: value})), name
-    del document["node_id"]
-    assert list(read.answer_problems(200, document)) == ["answer 200: $: 'node_id' is a required property"]
-
-
 def test_every_document_of_graphql_that_publishing_sends_is_valid() -> None:
     modules = (github_client,)
     texts = {text for module in modules for text in vars(module).values() if isinstance(text, str) and "($" in text}

@@ -363,16 +363,6 @@ def test_a_stall_sends_the_text_and_neither_its_end_nor_anything_more(api: str) 
     assert [mark for mark in marks if mark in received] == []
 
 
-def test_a_stall_of_a_whole_answer_sends_half_of_it() -> None:
-    with StandInServer([Stall("so far")]) as server, raw_connection(server) as connection:
-        connection.sendall(raw_question("chat", stream=False))
-        assert arrived(server)
-        server.stop()
-        head, _, body = read_to_end(connection).partition(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    assert 0 < len(body) < length
-
-
 @every_api
 @streamed_or_not
 def test_a_cut_at_once_sends_no_byte_and_one_later_leaves_the_body_unfinished(api: str, *, stream: bool) -> None:
@@ -391,14 +381,6 @@ def test_garbage_and_nothing_come_with_a_good_status(api: str, *, stream: bool) 
     assert page.body.startswith(b"<html>")
     assert (brace.body, nothing.body) == (b"{", b"")
     assert nothing.headers["content-type"].startswith("text/event-stream" if stream else "application/json")
-
-
-def test_an_empty_text_is_an_answer_without_content() -> None:
-    with StandInServer([Text("")]) as server:
-        assert ask(server, "anthropic").json()["content"] == []
-        assert ask(server, "responses").json()["output"] == []
-        assert ask(server, "chat").json()["choices"][0]["message"]["content"] == ""
-        assert ask(server, "gemini").json()["candidates"][0]["content"]["parts"] == []
 
 
 def test_a_delay_comes_before_what_follows_it_and_a_client_that_goes_away_meanwhile_harms_nobody() -> None:
