@@ -21,8 +21,7 @@ from codeloupe.agents.calls.schemas import check_output
 from codeloupe.agents.claude.cli import ClaudeCliAgent
 from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.agents.codex.agent import CodexAgent
-from codeloupe.agents.gemini.agent import GeminiAgent
-from codeloupe.agents.gemini.output import JOINER
+from codeloupe.agents.gemini.agent import JOINER, GeminiAgent
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.model.ports import Agent
 from codeloupe.testing import Reply, StandInServer, ToolUse
@@ -137,18 +136,10 @@ def _running_in(folder: Path) -> list[str]:
     return found
 
 
-def _claude_cli(url: str, source: Mapping[str, str]) -> Agent:
-    return ClaudeCliAgent(str(agent_programs.find("claude")), source, base_url=url)
-
-
-def _agent_sdk(url: str, source: Mapping[str, str]) -> Agent:
-    return AgentSdkAgent(str(agent_programs.find("claude")), source, base_url=url)
-
-
-def _claude_factory(name: str, make: Callable[[str, Mapping[str, str]], Agent]) -> AgentFactory:
+def _claude_factory(kind: type[ClaudeCliAgent | AgentSdkAgent]) -> AgentFactory:
     return AgentFactory(
-        name=name,
-        make=make,
+        name=kind.name,
+        make=lambda url, source: kind(str(agent_programs.find("claude")), source, base_url=url),
         credentials={"ANTHROPIC_API_KEY": "made-up-for-tests"},
         login_hint="ANTHROPIC_API_KEY",
         model="claude-haiku-4-5",
@@ -222,8 +213,8 @@ def _gemini_factory() -> AgentFactory:
 
 
 AGENTS = [
-    _claude_factory("claude_cli", _claude_cli),
-    _claude_factory("agent_sdk", _agent_sdk),
+    _claude_factory(ClaudeCliAgent),
+    _claude_factory(AgentSdkAgent),
     _codex_factory(),
     _gemini_factory(),
     _api_factory(),

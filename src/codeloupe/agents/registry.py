@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from codeloupe.config.schema import Settings
-from codeloupe.model.agent import AGENTS, AgentLimits, AgentRequest, AgentResult, Availability
-from codeloupe.model.ports import Agent, AgentEventSink
+from codeloupe.model.agent import AGENTS
+from codeloupe.model.ports import Agent
 
 
 def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] | None = None) -> Agent:
@@ -21,41 +21,9 @@ def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] 
     Its program or service gets what it needs of `environment`, or of this process's own.
     """
     AGENTS[name]
-    return _LateAgent(name, settings, environment)
-
-
-def _load(name: str, settings: Settings, environment: Mapping[str, str] | None) -> Agent:
-    """Import the class of an agent and make one."""
-    if name == "api":
-        from codeloupe.agents.api.agent import ApiAgent
-
-        return ApiAgent(environment=environment, model=settings.api_model, base_url=settings.api_base_url)
-    options: dict[str, Any] = {
-        "environment": environment,
-        "allow_bypass": settings.allow_bypass,
-        "keep_sessions": settings.keep_sessions,
-    }
-    if path_setting := AGENTS[name].path_setting:
-        options["program"] = getattr(settings, path_setting)
-    match name:
-        case "agent_sdk":
-            from codeloupe.agents.claude.sdk import AgentSdkAgent
-
-            return AgentSdkAgent(**options)
-        case "claude_cli":
-            from codeloupe.agents.claude.cli import ClaudeCliAgent
-
-            return ClaudeCliAgent(**options)
-        case "codex":
-            from codeloupe.agents.codex.agent import CodexAgent
-
-            return CodexAgent(**options)
-        case "gemini":
-            from codeloupe.agents.gemini.agent import GeminiAgent
-
-            return GeminiAgent(**options)
-        case _:
-            raise KeyError(name)
+    late: Any = _LateAgent(name, settings, environment)
+    made: Agent = late
+    return made
 
 
 class _LateAgent:
@@ -66,26 +34,37 @@ class _LateAgent:
         self._settings = settings
         self._environment = environment
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._agent, name)
+
     @cached_property
     def _agent(self) -> Agent:
-        return _load(self.name, self._settings, self._environment)
+        settings, environment = self._settings, self._environment
+        options: dict[str, Any] = {
+            "environment": environment,
+            "allow_bypass": settings.allow_bypass,
+            "keep_sessions": settings.keep_sessions,
+        }
+        if path_setting := AGENTS[self.name].path_setting:
+            options["program"] = getattr(settings, path_setting)
+        match self.name:
+            case "agent_sdk":
+                from codeloupe.agents.claude.sdk import AgentSdkAgent
 
-    @property
-    def limits(self) -> AgentLimits:
-        return self._agent.limits
+                return AgentSdkAgent(**options)
+            case "claude_cli":
+                from codeloupe.agents.claude.cli import ClaudeCliAgent
 
-    @property
-    def default_model(self) -> str | None:
-        """The model that it asks when a request names none, where it is known."""
-        return getattr(self._agent, "default_model", None)
+                return ClaudeCliAgent(**options)
+            case "codex":
+                from codeloupe.agents.codex.agent import CodexAgent
 
-    def service_of(self, request: AgentRequest) -> str | None:
-        """Where it would ask, where that is known."""
-        service_of = getattr(self._agent, "service_of", None)
-        return None if service_of is None else service_of(request)
+                return CodexAgent(**options)
+            case "gemini":
+                from codeloupe.agents.gemini.agent import GeminiAgent
 
-    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        return await self._agent.run(request, emit)
+                return GeminiAgent(**options)
+            case _:
+                from codeloupe.agents.api.agent import ApiAgent
 
-    async def check(self) -> Availability:
-        return await self._agent.check()
+                return ApiAgent(environment=environment, model=settings.api_model, base_url=settings.api_base_url)

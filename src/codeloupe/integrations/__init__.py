@@ -1,25 +1,439 @@
-"""Codeloupe for orchestrators."""
+"""Reviewers in the two shapes that orchestrators hold: called with a range or commits, or given a work directory.
+
+Neither raises for a review that failed: it is not passed, and says why. Only wrong arguments and a cancellation are
+raised, and after a cancellation nothing of the review is left running.
+"""
 
 from __future__ import annotations
 
-from codeloupe.integrations.orchestrators import (
-    CodeReviewer,
-    ReviewIssue,
-    ReviewResult,
-    WorkdirIssue,
-    WorkdirReviewer,
-    WorkdirReviewResult,
-    make_reviewer,
-    make_workdir_reviewer,
-)
+import asyncio
+import json
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
 
-__all__ = [
-    "CodeReviewer",
-    "ReviewIssue",
-    "ReviewResult",
-    "WorkdirIssue",
-    "WorkdirReviewResult",
-    "WorkdirReviewer",
-    "make_reviewer",
-    "make_workdir_reviewer",
-]
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.config.arguments import check_arguments
+from codeloupe.config.schema import Settings
+from codeloupe.errors import CodeloupeError, RevisionError, UsageError
+from codeloupe.git.repository import find_base_branch, open_repository
+from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
+from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.review import Review, Verdict, claim_in_words
+from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
+from codeloupe.reports.json_v1 import render_json
+from codeloupe.runtime import Runtime, configure
+from codeloupe.store.records import replace_file
+from codeloupe.system.redaction import redact
+from codeloupe.system.regex import regex
+
+ReviewFunction = Callable[..., Awaitable[Review]]
+"""`codeloupe.review`, or anything that is called like it."""
+
+WarningSink = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+_CONTEXT_BYTES = 1024 * 1024
+_PRIORITY = regex(r"\A\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
+_UNREADABLE = ("missing field", "invalid verdict", "invalid severity", "invalid json", "invalid answer", "empty output")
+_SEVERITIES: Mapping[Severity, Literal["error", "warning", "suggestion"]] = {
+    Severity.CRITICAL: "error",
+    Severity.HIGH: "error",
+    Severity.MEDIUM: "warning",
+    Severity.LOW: "suggestion",
+}
+_FROM_WORST = (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.NEEDS_WORK, Verdict.PASS)
+
+
+class ReviewIssue(Struct, frozen=True, kw_only=True):
+    """One issue of a `ReviewResult`. `priority` is 0 to 3, and the title begins with it, as in `[P1] …`."""
+
+    file: str
+    line_start: int | None
+    line_end: int | None
+    priority: int
+    title: str
+    body: str
+    reviewer: str
+
+
+class ReviewResult(Struct, frozen=True, kw_only=True):
+    """Whether a change may go on. `parse_error` says what could not be reviewed, and is None when everything was.
+
+    `passed` follows `fail_on`; `verdict` is that of the review, the worst of several, and INCOMPLETE when none ended.
+    `fatal_error` tells that trying again makes no sense. `review_log_path` is the JSON report of the review; of
+    several commits, a list of their reports.
+    """
+
+    passed: bool
+    verdict: Verdict = Verdict.PASS
+    issues: tuple[ReviewIssue, ...] = ()
+    parse_error: str | None = None
+    fatal_error: bool = False
+    review_log_path: Path | None = None
+
+
+class WorkdirIssue(Struct, frozen=True, kw_only=True):
+    """One issue of a `WorkdirReviewResult`."""
+
+    file: str
+    line: int | None
+    severity: Literal["error", "warning", "suggestion"]
+    message: str
+    suggestion: str | None = None
+
+
+class WorkdirReviewResult(Struct, frozen=True, kw_only=True):
+    """Whether a work directory may go on. `raw_output` is what a reviewer printed that could not be read, or empty."""
+
+    passed: bool
+    summary: str
+    issues: tuple[WorkdirIssue, ...] = ()
+    raw_output: str = ""
+
+
+class ReviewerOptions(TypedDict, total=False):
+    """A sink for whatever degrades a review, a function that reviews, or a runtime, whose settings and limits count."""
+
+    on_review_warning: WarningSink | None
+    review: ReviewFunction | None
+    runtime: Runtime | None
+
+
+class _Reviewer:
+    def __init__(
+        self,
+        settings: Settings | None,
+        on_review_warning: WarningSink | None = None,
+        review: ReviewFunction | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        check_arguments(settings=settings, on_review_warning=on_review_warning, review=review, runtime=runtime)
+        self._settings = settings
+        self._on_warning = on_review_warning
+        self._runtime = runtime
+        # For whoever counts on an agent: without one the review fails.
+        self._review = review or self._own_review
+
+    async def _own_review(self, scope: ScopeRequest, *, settings: Settings | None, **options: Any) -> Review:
+        if self._runtime is not None:
+            return await self._runtime.review(scope, needs_agent=True, **options)
+        async with Runtime(settings) as runtime:
+            return await runtime.review(scope, needs_agent=True, **options)
+
+
+class CodeReviewer(_Reviewer):
+    """Reviews ranges and commits of one repository.
+
+    Without `settings` they are loaded for each review as the program would. A JSON report of each review goes to
+    `log_directory`, if one is given. A review for which no agent can be used fails; only `reviewer_type: offline`
+    reviews without one.
+    """
+
+    def __init__(
+        self,
+        repo: Path | str = ".",
+        *,
+        settings: Settings | None = None,
+        log_directory: Path | str | None = None,
+        **options: Unpack[ReviewerOptions],
+    ) -> None:
+        super().__init__(settings, **options)
+        check_arguments(repo=repo, log_directory=log_directory)
+        self._repo = Path(repo)
+        self._log_directory = None if log_directory is None else Path(log_directory)
+
+    def overrides_disabled_setting(self) -> bool:
+        """Whether it reviews although reviews are switched off: no."""
+        return False
+
+    async def __call__(
+        self,
+        diff_range: str,
+        context_file: Path | str | None = None,
+        timeout: float = 300,
+        claude_session_id: str | None = None,
+        *,
+        commit_shas: Sequence[str] | None = None,
+    ) -> ReviewResult:
+        """Review a range such as `main..HEAD`, or each of some commits against its first parent.
+
+        The whole review, of all commits, ends within `timeout` seconds. `context_file` says what the change is meant
+        to do; `claude_session_id` is for a review-gate. Raises ValueError when there is nothing named to review, or no
+        time for it, and UsageError for an argument of a wrong type.
+        """
+        check_arguments(context_file=context_file, timeout=timeout, claude_session_id=claude_session_id)
+        if not timeout > 0:
+            raise ValueError(f"a review needs time, and the timeout is {timeout}")
+        if isinstance(commit_shas, str):
+            raise ValueError("commit_shas is a list of commits, not one text")
+        check_arguments(diff_range=diff_range, commit_shas=commit_shas)
+        if not commit_shas and not diff_range.strip():
+            raise ValueError("a review needs a range or commits")
+        commits = [CommitScope(sha) for sha in dict.fromkeys(commit_shas or ())]
+        scopes: Sequence[ScopeRequest] = commits or [RangeScope(diff_range)]
+        listener = _Listener(self._on_warning, " ".join(commit_shas or [diff_range]))
+        # So that an external reviewer knows how long it may take.
+        settings = self._settings and replace(self._settings, timeout_seconds=float(timeout))
+        reviews: list[Review] = []
+
+        async def work() -> None:
+            options: dict[str, Any] = {"context": _read_context(context_file, listener)}
+            if claude_session_id is not None:
+                options["session_id"] = claude_session_id
+            for scope in scopes:
+                # One after the other, so that what was reviewed before a failure is kept.
+                done = await self._review(scope, repo=self._repo, settings=settings, emit=listener.take, **options)
+                reviews.append(done)
+
+        failure, is_fatal = await _failure_of(work(), timeout=timeout)
+        log_path = _write_log(self._log_directory, reviews, failure, listener) if self._log_directory else None
+        reasons = list(dict.fromkeys(reason for review in reviews for reason in _reasons_of(review)))
+        reasons += [failure] if failure else []
+        if reasons:
+            listener.warn(_joined(reasons))
+        verdicts = {review.verdict for review in reviews} | {Verdict.INCOMPLETE if failure else Verdict.PASS}
+        issues = dict.fromkeys(issue for review in reviews for issue, _ in _issues_of(review))
+        return ReviewResult(
+            passed=not failure and all(review.passed for review in reviews),
+            verdict=next(verdict for verdict in _FROM_WORST if verdict in verdicts),
+            issues=tuple(issues),
+            parse_error=_joined(reasons) or None,
+            fatal_error=is_fatal or any(error.kind == "fatal" for review in reviews for error in review.errors),
+            review_log_path=log_path,
+        )
+
+
+class WorkdirReviewer(_Reviewer):
+    """Reviews what the branch in a work directory has over its base: `git diff BASE...HEAD`.
+
+    `on_parse_error` says whether an answer that cannot be read passes; without it the settings do, and by default it
+    fails. The other options are those of a CodeReviewer.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        on_parse_error: Literal["pass", "fail"] | None = None,
+        timeout_seconds: float | None = None,
+        **options: Unpack[ReviewerOptions],
+    ) -> None:
+        super().__init__(settings, **options)
+        check_arguments(timeout_seconds=timeout_seconds)
+        self._on_parse_error = on_parse_error
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def name(self) -> str:
+        """The type of the reviewer, as in `reviewer_type`."""
+        return (self._settings or Settings()).reviewer_type
+
+    async def review(self, workdir: Path | str, base_branch: str) -> WorkdirReviewResult:
+        """Review the commits that HEAD has and the base branch has not. Raises ValueError without a base branch."""
+        check_arguments(workdir=workdir, base_branch=base_branch)
+        if not base_branch.strip():
+            raise ValueError("a review needs the branch to compare with")
+        listener = _Listener(self._on_warning, f"{base_branch}...HEAD")
+        settings = self._settings
+        reviews: list[Review] = []
+
+        async def work() -> None:
+            nonlocal settings
+            # In a CI checkout the base may be known as origin's alone.
+            base = await find_base_branch(await open_repository(Path(workdir)), base_branch)
+            if base is None:
+                raise RevisionError(f"{workdir} has no commits yet", hint="make a first commit")
+            scope = RangeScope(f"{base.sha}...HEAD")
+            settings = settings or (await configure(scope, repo=workdir)).settings
+            reviews.append(await self._review(scope, repo=Path(workdir), settings=settings, emit=listener.take))
+
+        failure, _ = await _failure_of(work(), timeout=self._timeout_seconds)
+        if failure:
+            listener.warn(failure)
+            return WorkdirReviewResult(passed=False, summary=f"The review failed: {failure}")
+        review = reviews[0]
+        reasons = _reasons_of(review)
+        for reason in reasons:
+            listener.warn(reason)
+        only_unreadable = bool(reasons) and all(reason.startswith(_UNREADABLE) for reason in reasons)
+        policy = self._on_parse_error or (settings or Settings()).on_parse_error
+        is_excused = only_unreadable and policy == "pass" and review.exit_code == 3
+        summary = f"{review.summary}: {_joined(reasons)}" if reasons else review.summary
+        if only_unreadable:
+            # The sentence on answers that could not be read, alone when nothing else was.
+            is_empty = all(reason in ("empty output", "invalid json: no JSON found") for reason in reasons)
+            said = "No structured review output" if is_empty else "Failed to parse review output"
+            was_all = len(review.coverage.units_failed) >= review.coverage.units_total and not review.findings
+            summary = said if was_all else f"{review.summary}; {said}"
+        return WorkdirReviewResult(
+            passed=review.passed or is_excused,
+            summary=summary,
+            issues=tuple(issue for _, issue in _issues_of(review)),
+            raw_output="\n".join(error.detail for error in review.errors if error.detail),
+        )
+
+
+def make_reviewer(
+    settings: Settings,
+    *,
+    repo: Path | str = ".",
+    log_directory: Path | str | None = None,
+    **options: Unpack[ReviewerOptions],
+) -> CodeReviewer:
+    """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
+    made = CodeReviewer(repo, settings=settings, log_directory=log_directory, **options)
+    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    return made
+
+
+def make_workdir_reviewer(
+    settings: Settings,
+    *,
+    on_parse_error: Literal["pass", "fail"] | None = None,
+    timeout_seconds: float | None = None,
+    **options: Unpack[ReviewerOptions],
+) -> WorkdirReviewer:
+    """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
+    made = WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **options)
+    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    return made
+
+
+class _Listener:
+    """Passes each warning on once, tells the log who reviews what, and keeps what was found so far."""
+
+    def __init__(self, sink: WarningSink | None, what: str) -> None:
+        self._sink = sink
+        self.what = what
+        self.warnings: set[str] = set()
+        self.findings: list[Finding] = []
+
+    def take(self, event: Event) -> None:
+        match event:
+            case ReviewerChosen(reviewer):
+                _log.info("Starting review for %s with %s", self.what, reviewer.type)
+            case Warned(message):
+                self.warn(message)
+            case UnitFinished(findings=findings):
+                self.findings += findings
+
+    def warn(self, message: str) -> None:
+        """Pass a warning on, once. A sink that fails takes nothing from the review."""
+        is_new = message not in self.warnings
+        self.warnings.add(message)
+        try:
+            if is_new and self._sink is not None:
+                self._sink(message)
+        except Exception:  # noqa: BLE001 - it is the caller's own code, and may raise anything
+            _log.warning("a warning could not be passed on: %s", message, exc_info=True)
+
+
+async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> tuple[str, bool]:
+    """Do some work within its time; why it did not come to its end, and whether trying again makes no sense.
+
+    Only a cancellation is raised.
+    """
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            await work
+    except CodeloupeError as error:
+        _log.warning("the review failed", exc_info=True)
+        why = f"{error.message} ({error.hint})" if error.hint else error.message
+        return redact(why), isinstance(error, UsageError)
+    except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, an orchestrator gets an answer
+        if isinstance(error, TimeoutError) and limit.expired():
+            return "timeout", False
+        _log.error("the review failed", exc_info=error)
+        return redact(f"{type(error).__name__}: {error}"), False
+    return "", False
+
+
+def _read_context(file: Path | str | None, listener: _Listener) -> str:
+    if file is None:
+        return ""
+    path = Path(file)
+    if not path.is_file():
+        what = f"the context file {path} does not exist or is not a file"
+        raise UsageError(what, hint="give the path of a text file")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_CONTEXT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"the context file {path} cannot be read: {error.strerror}", hint="check its mode") from error
+    if len(content) > _CONTEXT_BYTES:
+        listener.warn(f"the context file {path} is longer than {_CONTEXT_BYTES:,} bytes; the rest of it is left out")
+    return content[:_CONTEXT_BYTES].decode("utf-8", "replace")
+
+
+def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listener: _Listener) -> Path | None:
+    """Write the report in one step. That it cannot be written takes nothing from the review."""
+    documents = [render_json(review) for review in reviews]
+    if failure:
+        # What is known of a review that did not come to its end, in the names that the report of one has.
+        known = {
+            "scope": {"description": listener.what},
+            "verdict": Verdict.INCOMPLETE.value,
+            "passed": False,
+            "complete": False,
+            "findings": [
+                {"file": one.file, "severity": one.severity.value, "title": redact(one.title), "body": redact(one.body)}
+                for one in listener.findings
+            ],
+            "errors": [{"kind": "unfinished", "message": failure}],
+            "warnings": [redact(warning) for warning in sorted(listener.warnings)],
+        }
+        documents.append(f"{json.dumps(known, indent=2, ensure_ascii=False)}\n")
+    text = documents[0] if len(documents) == 1 else f"[{','.join(documents)}]\n"
+    path = directory / f"review-{reviews[0].review_id if reviews else uuid.uuid4()}.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode())
+    except OSError as error:
+        listener.warn(f"the report of the review could not be written to {path}: {error.strerror}")
+        return None
+    return path
+
+
+def _reasons_of(review: Review) -> list[str]:
+    """Why a part of the change was not reviewed, each reason once; none when everything was."""
+    failed = (unit.reason for unit in review.coverage.units_failed)
+    gaps = (f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap)
+    claims = (f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled)
+    found = list(dict.fromkeys((*failed, *gaps, *claims)))
+    return found or ([] if review.complete else ["not everything was reviewed"])
+
+
+def _joined(reasons: Sequence[str]) -> str:
+    return "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
+
+
+def _issues_of(review: Review) -> Iterator[tuple[ReviewIssue, WorkdirIssue]]:
+    """Each open finding in both shapes, without a priority of the reviewer's own, which need not be what counts."""
+    for finding in sorted(review.findings, key=lambda finding: not finding.anchored):
+        if not finding.is_open:
+            continue
+        title, place = _PRIORITY.sub("", finding.title, count=1), finding.line_start
+        unplaced = "\n\n(The code that this speaks of was not found in the reviewed files.)"
+        body = finding.body if finding.anchored else f"{finding.body}{unplaced}".strip()
+        issue = ReviewIssue(
+            file=finding.file,
+            line_start=place,
+            line_end=finding.line_end,
+            priority=finding.severity.priority,
+            title=f"[P{finding.severity.priority}] {title}",
+            body=body,
+            reviewer=finding.reviewer,
+        )
+        words = f"{title}: {body}" if body and body != title else title
+        severity, suggestion = _SEVERITIES[finding.severity], finding.suggestion
+        yield (
+            issue,
+            WorkdirIssue(file=finding.file, line=place, severity=severity, message=words, suggestion=suggestion),
+        )

@@ -1,7 +1,7 @@
 """Stand-ins for tests, shipped so that users can test their own set-ups: a model server and an agent. No network."""
 
 from codeloupe.testing.agent import AgentStep, ScriptedAgent
-from codeloupe.testing.recording import RecordedRequest
+from codeloupe.testing.apis import RecordedRequest
 from codeloupe.testing.replies import (
     Cut,
     Delay,
@@ -20,23 +20,5 @@ from codeloupe.testing.replies import (
 )
 from codeloupe.testing.server import StandInServer
 
-__all__ = [
-    "AgentStep",
-    "Cut",
-    "Delay",
-    "Empty",
-    "Garbage",
-    "Hang",
-    "Json",
-    "MaxTokens",
-    "RecordedRequest",
-    "Refusal",
-    "Reply",
-    "ScriptedAgent",
-    "Stall",
-    "StandInServer",
-    "Status",
-    "Text",
-    "ToolUse",
-    "read_script",
-]
+__all__ = ["AgentStep", "Cut", "Delay", "Empty", "Garbage", "Hang", "Json", "MaxTokens", "RecordedRequest", "Refusal"]
+__all__ += ["Reply", "ScriptedAgent", "Stall", "StandInServer", "Status", "Text", "ToolUse", "read_script"]

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from codeloupe.errors import CodeloupeError, UsageError
-from codeloupe.testing.recording import RecordedRequest
+from codeloupe.testing.apis import RecordedRequest
 from codeloupe.testing.replies import read_script
 from codeloupe.testing.server import StandInServer
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from codeloupe import errors
 from codeloupe.errors import AgentError
@@ -30,101 +30,6 @@ from codeloupe.testing.replies import Delay, Hang, Json, Script, Text, ToolUse
 AgentStep: TypeAlias = (
     "Text | Json | ToolUse | Hang | Delay[AgentStep] | AgentResult | AgentError | Callable[[AgentRequest], AgentStep]"
 )
-
-
-class _Call(Struct, kw_only=True):
-    """A call under way, and what it has used so far. `turn_cost_usd` is what each turn costs."""
-
-    agent: str
-    session_id: str
-    request: AgentRequest
-    emit: AgentEventSink
-    script: Script[AgentStep]
-    turn_cost_usd: float | None
-    turns: int = 0
-    cost_usd: float | None = None
-    usage: TokenUsage = field(default_factory=TokenUsage)
-
-    async def play(self) -> AgentResult:
-        """Take steps of the script until the call ends. Raises the AgentError that the script or a limit demands."""
-        step = self.script.next_step()
-        while True:
-            match step:
-                case Text() | Json():
-                    return self._answer(step)
-                case AgentResult():
-                    return step
-                case AgentError():
-                    raise _fresh(step)
-                case ToolUse():
-                    await self._use_tool(step)
-                    step = self.script.next_step()
-                case Delay():
-                    await asyncio.sleep(step.seconds)
-                    step = step.then
-                case Hang():
-                    await asyncio.Event().wait()
-                case _ if callable(step):
-                    step = step(self.request)
-                case _:
-                    raise TypeError(f"a scripted agent was given {step!r} for a step")
-
-    async def _use_tool(self, step: ToolUse) -> None:
-        # A script that repeats a tool for ever can still be cancelled here.
-        await asyncio.sleep(0)
-        self._take_turn(step.usage)
-        self.emit(ToolUsed(self.agent, step.name))
-        if self.request.max_turns is not None and self.turns >= self.request.max_turns:
-            message = f"{self.agent} used all its {self.turns} turns without an answer"
-            raise errors.TurnsExhausted(message, agent=self.agent, hint="Allow more turns.")
-
-    def _answer(self, step: Text | Json) -> AgentResult:
-        self._take_turn(step.usage)
-        text = step.text if isinstance(step, Text) else json.dumps(step.value)
-        structured = None
-        if self.request.output_schema is not None:
-            if not isinstance(step, Json) or step.as_text:
-                message = f"{self.agent} answered in text where a value for a schema was asked for"
-                hint = "Give the script a Json step."
-                raise errors.OutputInvalid(message, agent=self.agent, raw_output=text, hint=hint)
-            structured = step.value
-        return AgentResult(
-            success=True,
-            output=text,
-            agent=self.agent,
-            structured=structured,
-            # The session that was resumed, unless a fork of it was asked for.
-            session_id=(None if self.request.fork_session else self.request.resume_session) or self.session_id,
-            num_turns=self.turns,
-            total_cost_usd=self.cost_usd,
-            usage=self.usage,
-            model=self.request.model or "scripted",
-            raw_output=text,
-        )
-
-    def _take_turn(self, usage: TokenUsage | None) -> None:
-        more = usage or TokenUsage(input_tokens=100, output_tokens=20)
-        self.turns += 1
-        self.usage = TokenUsage(
-            input_tokens=self.usage.input_tokens + more.input_tokens,
-            cached_tokens=self.usage.cached_tokens + more.cached_tokens,
-            output_tokens=self.usage.output_tokens + more.output_tokens,
-        )
-        cost = self.cost_usd = None if self.turn_cost_usd is None else self.turn_cost_usd * self.turns
-        self.emit(TurnTaken(self.agent, self.turns))
-        self.emit(TokensSpent(self.agent, self.usage.input_tokens, self.usage.output_tokens, cost))
-        allowed = self.request.max_budget_usd
-        if cost is not None and allowed is not None and cost > allowed:
-            message = f"{self.agent} spent {cost:g} of the {allowed:g} USD it may"
-            raise errors.BudgetExhausted(message, agent=self.agent, hint="Allow more, or ask for less.")
-
-
-def _fresh(error: AgentError) -> AgentError:
-    """A copy, since an exception that is raised twice carries the traces of both."""
-    copy = type(error).__new__(type(error), *error.args)
-    copy.__dict__.update(error.__dict__)
-    copy.__cause__ = error.__cause__
-    return copy
 
 
 _EVERYTHING = AgentLimits(
@@ -192,29 +97,90 @@ class ScriptedAgent:
         if most is not None and size > most:
             message = f"the prompt has {size} bytes, and {self.name} takes {most}"
             raise errors.PromptTooLong(message, agent=self.name, hint="Send less in one call.")
-        self.running += 1
-        self.max_seen = max(self.max_seen, self.running)
-        try:
-            return await self._play(request, emit)
-        finally:
-            self.running -= 1
-
-    async def _play(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        call = _Call(
-            agent=self.name,
-            session_id=f"{self.name}-{len(self._requests)}",
-            request=request,
-            emit=emit,
-            script=self._script,
-            turn_cost_usd=self._cost_usd,
-        )
         # It says nothing while it waits, so the limit of silence bounds the whole call.
         seconds = min(request.timeout_seconds, request.idle_timeout_seconds or math.inf)
         began = time.monotonic()
+        self.running += 1
+        self.max_seen = max(self.max_seen, self.running)
         try:
             async with asyncio.timeout(seconds):
-                result = await call.play()
+                result = await self._play(request, emit)
         except TimeoutError as error:
             message = f"{self.name} gave no answer within {round(seconds, 2):g} s"
             raise errors.TimedOut(message, agent=self.name, hint="Allow more time.") from error
+        finally:
+            self.running -= 1
         return replace(result, agent=self.name, duration_ms=round((time.monotonic() - began) * 1000))
+
+    async def _play(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        session_id, used = f"{self.name}-{len(self._requests)}", TokenUsage()
+        for turn in itertools.count(1):
+            # A script that repeats a tool for ever can still be cancelled here.
+            await asyncio.sleep(0)
+            step = await self._next_step(request)
+            if isinstance(step, AgentResult):
+                return step
+            more = step.usage or TokenUsage(input_tokens=100, output_tokens=20)
+            used = TokenUsage(**{name: count + getattr(more, name) for name, count in asdict(used).items()})
+            cost = None if self._cost_usd is None else self._cost_usd * turn
+            emit(TurnTaken(self.name, turn))
+            emit(TokensSpent(self.name, used.input_tokens, used.output_tokens, cost))
+            allowed = request.max_budget_usd
+            if cost is not None and allowed is not None and cost > allowed:
+                message = f"{self.name} spent {cost:g} of the {allowed:g} USD it may"
+                raise errors.BudgetExhausted(message, agent=self.name, hint="Allow more, or ask for less.")
+            if not isinstance(step, ToolUse):
+                # The session that was resumed, unless a fork of it was asked for.
+                session = (None if request.fork_session else request.resume_session) or session_id
+                return self._answer(step, request, session_id=session, num_turns=turn, total_cost_usd=cost, usage=used)
+            emit(ToolUsed(self.name, step.name))
+            if request.max_turns is not None and turn >= request.max_turns:
+                message = f"{self.name} used all its {turn} turns without an answer"
+                raise errors.TurnsExhausted(message, agent=self.name, hint="Allow more turns.")
+        raise AssertionError("turns do not end")
+
+    async def _next_step(self, request: AgentRequest) -> Text | Json | ToolUse | AgentResult:
+        """The next step that is a turn or a result. Raises the AgentError that the script demands."""
+        step = self._script.next_step()
+        while True:
+            match step:
+                case Text() | Json() | ToolUse() | AgentResult():
+                    return step
+                case AgentError():
+                    raise _fresh(step)
+                case Delay():
+                    await asyncio.sleep(step.seconds)
+                    step = step.then
+                case Hang():
+                    await asyncio.Event().wait()
+                case _ if callable(step):
+                    step = step(request)
+                case _:
+                    raise TypeError(f"a scripted agent was given {step!r} for a step")
+
+    def _answer(self, step: Text | Json, request: AgentRequest, **spent: Any) -> AgentResult:
+        text = step.text if isinstance(step, Text) else json.dumps(step.value)
+        structured = None
+        if request.output_schema is not None:
+            if not isinstance(step, Json) or step.as_text:
+                message = f"{self.name} answered in text where a value for a schema was asked for"
+                hint = "Give the script a Json step."
+                raise errors.OutputInvalid(message, agent=self.name, raw_output=text, hint=hint)
+            structured = step.value
+        return AgentResult(
+            success=True,
+            output=text,
+            agent=self.name,
+            structured=structured,
+            model=request.model or "scripted",
+            raw_output=text,
+            **spent,
+        )
+
+
+def _fresh(error: AgentError) -> AgentError:
+    """A copy, since an exception that is raised twice carries the traces of both."""
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy

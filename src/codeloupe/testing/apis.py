@@ -1,26 +1,140 @@
 """The vendors' APIs as the stand-in server speaks them: Anthropic Messages, OpenAI Responses and Chat, Gemini.
 
-All of it is pure: from an answer, or an error, to the bytes that the vendor's service would send.
+All of it is pure: from a request to its record, and from an answer, or an error, to the bytes that the vendor's service
+would send.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from codeloupe.model import Confidential
 from codeloupe.model.agent import TokenUsage
-from codeloupe.testing.recording import RecordedRequest
-from codeloupe.testing.replies import Status
+from codeloupe.system.regex import regex
+from codeloupe.testing.http import HttpRequest
+from codeloupe.testing.replies import Json, Status, Text
 
 _MODEL = "stand-in"
 _Document = dict[str, Any]
 _Events = list[tuple[str, _Document]]
 Stream = tuple[list[bytes], list[bytes]]
 """An answer as server-sent events: up to the last piece of its text, and what follows."""
+_CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
+_CREDENTIAL_IN_QUERY = regex(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
+_SAMPLES: dict[str, Any] = {"string": "ok", "integer": 1, "number": 1, "boolean": False, "array": [], "null": None}
+
+
+class RecordedRequest(Confidential, frozen=True, kw_only=True):
+    """One request. Header names are in lower case; the values of those that hold credentials are masked.
+
+    `body` is the parsed JSON, or the text if it is none, or None without a body. `api` names the API that was
+    spoken, empty for a path that belongs to none. `auxiliary` marks what a program asks on its own behalf (a title,
+    a quota, a count of tokens): such a request gets a bland answer and leaves the script alone. `received_at` is
+    monotonic. `credential` is what was sent as a key or token, so that a test can compare it; it is not printed.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    api: str = ""
+    auxiliary: bool = False
+    received_at: float = field(default_factory=time.monotonic)
+    credential: str = ""
+
+    def strings(self) -> Iterator[str]:
+        """Every string in the body, however deep."""
+        waiting = [self.body]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, dict):
+                waiting.extend(reversed(value.values()))
+            elif isinstance(value, list):
+                waiting.extend(reversed(value))
+
+    def mentions(self, text: str) -> bool:
+        """Whether the text is in any string of the body."""
+        return any(text in value for value in self.strings())
+
+
+def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
+    """The record of a request. What belongs to no API asks no model, so it is auxiliary."""
+    path, _, query = request.target.partition("?")
+    body: Any = None
+    if request.body:
+        try:
+            body = json.loads(request.body)
+        except (ValueError, RecursionError):
+            body = request.body.decode("utf-8", "replace")
+    in_query = _CREDENTIAL_IN_QUERY.search(query)
+    stated = [request.headers[name] for name in ("x-api-key", "x-goog-api-key", "api-key") if name in request.headers]
+    bearer = request.headers.get("authorization", "").partition(" ")[2]
+    return RecordedRequest(
+        method=request.method,
+        path=path,
+        query=_CREDENTIAL_IN_QUERY.sub("[masked]", query),
+        headers={name: "[masked]" if name in _CREDENTIAL_HEADERS else text for name, text in request.headers.items()},
+        body=body,
+        api=api,
+        auxiliary=not api or (isinstance(body, dict) and _is_auxiliary(api, path, request.headers, body)),
+        credential=stated[0] if stated else in_query[0] if in_query else bearer,
+    )
+
+
+def _is_auxiliary(api: str, path: str, headers: Mapping[str, str], body: _Document) -> bool:
+    """Whether a program asks this for itself: a title for its session, its quota, a model to route to.
+
+    It goes by what the programs themselves send; other clients of the same APIs are never taken for them.
+    """
+    agent = headers.get("user-agent", "")
+    match api:
+        case "anthropic":
+            # It hands the user's schema to the model as a tool; the API's own output format serves its own questions.
+            return agent.startswith("claude-cli/") and (body.get("max_tokens") == 1 or _schema_in(body) is not None)
+        case "gemini":
+            # The user's own turn is always streamed by the gemini program; routing and checks never are.
+            return agent.startswith("GeminiCLI") and path.endswith(":generateContent")
+        case "responses":
+            kind = re.search(r'"request_kind":\s*"(\w+)"', headers.get("x-codex-turn-metadata", ""))
+            return kind is not None and kind[1] != "turn"
+    return False
+
+
+def bland_reply(request: RecordedRequest) -> Text | Json:
+    """An answer that contents the program: the least value of the schema it asks for, or a word."""
+    schema = _schema_in(request.body)
+    return Text("ok") if schema is None else Json(_sample_of(schema), as_text=True)
+
+
+def _sample_of(schema: _Document) -> Any:
+    """A small value for a plain schema: the required properties, the first of several choices."""
+    if choices := schema.get("enum"):
+        return choices[0]
+    kind, properties = str(schema.get("type", "object")).lower(), schema.get("properties", {})
+    if kind != "object":
+        return _SAMPLES.get(kind)
+    names: list[str] = schema.get("required", list(properties))
+    return {name: _sample_of(properties.get(name, {"type": "null"})) for name in names}
+
+
+def _schema_in(body: _Document) -> Any:
+    generation = body.get("generationConfig")
+    if isinstance(generation, dict):
+        return generation.get("responseJsonSchema") or generation.get("responseSchema")
+    for key in ("output_config", "text"):
+        format_ = body[key].get("format") if isinstance(body.get(key), dict) else None
+        if isinstance(format_, dict):
+            return format_.get("schema")
+    return None
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -247,30 +361,17 @@ def _responses_error_event(status: Status) -> bytes:
     return _event("response.failed", sequence_number=1_000_000, response=failed)
 
 
-def _gemini(answer: Answer) -> _Document:
-    text = [{"text": answer.text}] if answer.text else []
-    return _gemini_document(answer, [*text, *_gemini_call(answer)], last=True)
-
-
-def _gemini_stream(answer: Answer) -> Stream:
-    """A document for each piece of the text, and a last one with the reason why it ended."""
-    pieces = [] if answer.ending == "refusal" else answer.pieces()
-    begun = [_data(_gemini_document(answer, [{"text": piece}], last=False), "\r\n\r\n") for piece in pieces]
-    return begun, [_data(_gemini_document(answer, _gemini_call(answer), last=True), "\r\n\r\n")]
-
-
-def _gemini_call(answer: Answer) -> list[_Document]:
-    call = {"id": f"call_{answer.number:06}", "name": answer.tool, "args": answer.fields}
-    return [{"functionCall": call}] if answer.tool else []
-
-
-def _gemini_document(answer: Answer, parts: list[_Document], *, last: bool) -> _Document:
+def _gemini(answer: Answer, text: str | None = None, *, last: bool = True) -> _Document:
+    """A response with all of the text and a call, or a piece of a stream with this text."""
+    said = answer.text if text is None else text
+    parts: list[_Document] = [{"text": said}] if said else []
+    if answer.tool and last:
+        parts.append({"functionCall": {"id": f"call_{answer.number:06}", "name": answer.tool, "args": answer.fields}})
     candidate: _Document = {"index": 0, "content": {"role": "model", "parts": parts}}
     if answer.ending == "refusal":
         candidate = {"index": 0, "finishMessage": answer.text}
     if last:
-        reasons = {"max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}
-        candidate["finishReason"] = reasons.get(answer.ending, "STOP")
+        candidate["finishReason"] = {"max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}.get(answer.ending, "STOP")
     return {
         "candidates": [candidate],
         "usageMetadata": {
@@ -282,6 +383,13 @@ def _gemini_document(answer: Answer, parts: list[_Document], *, last: bool) -> _
         "modelVersion": answer.model,
         "responseId": f"response-{answer.number:06}",
     }
+
+
+def _gemini_stream(answer: Answer) -> Stream:
+    """A document for each piece of the text, and a last one with the reason why it ended."""
+    pieces = [] if answer.ending == "refusal" else answer.pieces()
+    begun = [_data(_gemini(answer, piece, last=False), "\r\n\r\n") for piece in pieces]
+    return begun, [_data(_gemini(answer, ""), "\r\n\r\n")]
 
 
 def _gemini_error(status: Status) -> _Document:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on loopback, on an event loop in a thread of its own: plain, chunked or compressed bodies, all limited."""
+"""HTTP/1.1 on loopback, on an event loop in a thread of its own: plain or chunked bodies, of limited size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import json
 import socket
 import threading
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -55,49 +54,29 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         body = await _read_chunks(reader)
     else:
         body = await reader.readexactly(_size(headers.get("content-length", "0"), base=10))
-    for coding in reversed(headers.get("content-encoding", "identity").lower().split(",")):
-        body = _decode(coding.strip(), body)
+    if (coding := headers.get("content-encoding", "identity")).lower() != "identity":
+        raise UnreadableRequest(415, f"the body is encoded as {coding[:40]!r}, which this server does not know")
     return HttpRequest(method=words[0], target=words[1], headers=headers, body=body)
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
-    while size := _size((await reader.readuntil(b"\r\n")).decode("latin-1").partition(";")[0], base=16):
+    while size := _size((await reader.readuntil(b"\r\n")).decode("latin-1").partition(";")[0], base=16, read=len(body)):
         body += await reader.readexactly(size)
         await reader.readexactly(2)
-        _check_size(len(body))
     while (await reader.readuntil(b"\r\n")) != b"\r\n":
         pass
     return bytes(body)
 
 
-def _size(digits: str, *, base: int) -> int:
+def _size(digits: str, *, base: int, read: int = 0) -> int:
     try:
         size = int(digits.strip(), base)
     except ValueError as error:
         raise UnreadableRequest(400, f"this is not the size of a body: {digits[:40]!r}") from error
-    _check_size(size)
+    if not 0 <= size <= MAX_BODY_BYTES - read:
+        raise UnreadableRequest(413, f"the body has {read + size} bytes, and at most {MAX_BODY_BYTES} are taken")
     return size
-
-
-def _check_size(size: int) -> None:
-    if not 0 <= size <= MAX_BODY_BYTES:
-        raise UnreadableRequest(413, f"the body has {size} bytes, and at most {MAX_BODY_BYTES} are taken")
-
-
-def _decode(coding: str, body: bytes) -> bytes:
-    if coding in ("identity", ""):
-        return body
-    if coding not in ("gzip", "x-gzip", "deflate"):
-        raise UnreadableRequest(415, f"the body is encoded as {coding[:40]!r}, which this server does not know")
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | (0 if coding == "deflate" else 16))
-    try:
-        text = inflater.decompress(body, MAX_BODY_BYTES)
-    except zlib.error as error:
-        raise UnreadableRequest(400, f"the compressed body is broken: {error}") from error
-    if inflater.unconsumed_tail:
-        raise UnreadableRequest(413, f"the body unpacks to more than {MAX_BODY_BYTES} bytes")
-    return text
 
 
 def send_document(writer: asyncio.StreamWriter, document: Any, *, code: int = 200, with_body: bool = True) -> None:
@@ -182,11 +161,10 @@ class Connections:
                         is_open = await self._handler(request, reader, writer)
                         if not is_open or request.headers.get("connection", "").lower() == "close":
                             break
-                except asyncio.LimitOverrunError:
-                    message = f"a line or the head is longer than {MAX_HEAD_BYTES} bytes"
-                    send_document(writer, {"error": {"message": message}}, code=431)
-                except UnreadableRequest as error:
-                    status, message = error.args
+                except (asyncio.LimitOverrunError, UnreadableRequest) as error:
+                    status, message = 431, f"a line or the head is longer than {MAX_HEAD_BYTES} bytes"
+                    if isinstance(error, UnreadableRequest):
+                        status, message = error.args
                     send_document(writer, {"error": {"message": message}}, code=status)
                 writer.close()
                 await writer.wait_closed()

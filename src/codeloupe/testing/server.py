@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import TokenUsage
 from codeloupe.testing import replies
-from codeloupe.testing.apis import Answer, Api, api_for, side_answer
+from codeloupe.testing.apis import Answer, Api, RecordedRequest, api_for, bland_reply, record_of, side_answer
 from codeloupe.testing.http import EVENTS, JSON, Connections, HttpRequest, head, send_document, send_whole
-from codeloupe.testing.recording import RecordedRequest, bland_reply, record_of
 from codeloupe.testing.replies import Answered, Reply, Script, Status, Text, checked
 
 # Tools by which a client asks for structured output: of the claude program and its SDK, and of pydantic-ai.
@@ -181,10 +180,14 @@ class _Exchange(Struct, frozen=True):
             case replies.Delay():
                 await asyncio.sleep(reply.seconds)
                 return await self.deliver(reply.then)
-            case replies.Hang():
-                return await self._wait_for_client()
-            case replies.Stall():
-                return await self._stall(reply)
+            case replies.Hang() | replies.Stall():
+                if isinstance(reply, replies.Stall):
+                    start, body = self._framed(Text(reply.after_text))
+                    half = start + body[: len(body) // 2]
+                    self.writer.write(self._begun(reply.after_text) if self._is_streamed else half)
+                while await self.reader.read(65536):
+                    pass  # until the client gives up
+                return False
             case replies.Cut():
                 if reply.after_bytes:
                     start, body = self._framed(reply.of)
@@ -192,10 +195,9 @@ class _Exchange(Struct, frozen=True):
                 return False
             case Status():
                 self._send_error(reply)
-            case replies.Garbage():
-                send_whole(self.writer, reply.body.encode(), content_type=EVENTS if self._is_streamed else JSON)
-            case replies.Empty():
-                send_whole(self.writer, b"", content_type=EVENTS if self._is_streamed else JSON)
+            case replies.Garbage() | replies.Empty():
+                body = reply.body.encode() if isinstance(reply, replies.Garbage) else b""
+                send_whole(self.writer, body, content_type=EVENTS if self._is_streamed else JSON)
             case Text() | replies.Json() | replies.ToolUse() | replies.MaxTokens() | replies.Refusal():
                 self.writer.write(b"".join(self._framed(reply)) + (b"\r\n0\r\n\r\n" if self._is_streamed else b""))
             case _:
@@ -209,12 +211,16 @@ class _Exchange(Struct, frozen=True):
 
     def _send_error(self, status: Status) -> None:
         if status.in_stream and self._is_streamed:
-            begun = b"".join(self.api.stream(self._answer(Text("An answer begins.")))[0])
-            self.writer.write(head(EVENTS, _CHUNKED) + _chunk(begun + self.api.error_event(status)) + b"0\r\n\r\n")
+            self.writer.write(self._begun("An answer begins.", self.api.error_event(status)) + b"0\r\n\r\n")
             return
         retry_after = {} if status.retry_after is None else {"retry-after": f"{status.retry_after:g}"}
         body = json.dumps(self.api.error(status)).encode()
         send_whole(self.writer, body, code=status.code, headers={**retry_after, **status.headers})
+
+    def _begun(self, text: str, more: bytes = b"") -> bytes:
+        """A stream up to the last piece of a text, and more in the same chunk."""
+        body = b"".join(self.api.stream(self._answer(Text(text)))[0]) + more
+        return head(EVENTS, _CHUNKED) + b"%x\r\n%b\r\n" % (len(body), body)
 
     def _framed(self, reply: Answered) -> tuple[bytes, bytes]:
         """What goes before the body of an answer, as if all of it followed, and the body."""
@@ -225,21 +231,6 @@ class _Exchange(Struct, frozen=True):
             return head(EVENTS, _CHUNKED) + b"%x\r\n" % len(body), body
         body = json.dumps(self.api.whole(answer)).encode()
         return head(JSON, f"content-length: {len(body)}"), body
-
-    async def _stall(self, stall: replies.Stall) -> bool:
-        if self._is_streamed:
-            begun, _ = self.api.stream(self._answer(Text(stall.after_text)))
-            self.writer.write(head(EVENTS, _CHUNKED) + _chunk(b"".join(begun)))
-        else:
-            start, body = self._framed(Text(stall.after_text))
-            self.writer.write(start + body[: len(body) // 2])
-        return await self._wait_for_client()
-
-    async def _wait_for_client(self) -> bool:
-        """Wait until the client gives up."""
-        while await self.reader.read(65536):
-            pass
-        return False
 
     def _answer(self, reply: Answered) -> Answer:
         text = json.dumps(reply.value) if isinstance(reply, replies.Json) else reply.text
@@ -258,7 +249,3 @@ class _Exchange(Struct, frozen=True):
             case replies.Refusal():
                 return replace(answer, ending="refusal")
         return answer
-
-
-def _chunk(body: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(body), body)

@@ -10,28 +10,18 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
 import pytest
 
-from codeloupe.agents.claude.sdk import (
-    MARK,
-    AgentSdkAgent,
-    Conversation,
-    PassedLimit,
-    as_printed,
-    how_to_start,
-    signal_marked,
-)
+from codeloupe.agents.claude.sdk import MARK, AgentSdkAgent, as_printed, converse, how_to_start, signal_marked
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
 from codeloupe.model.agent import AgentEvent, AgentResult, PermissionMode, ToolUsed, TurnTaken
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, ends_soon, with_enough_time
-from tests.unit.agents.call_samples import request
-from tests.unit.agents.captures import FOLDER, unheard
-from tests.unit.agents.fake_program import FakeProgram
+from tests.unit.agents.samples import FOLDER, FakeProgram, request, unheard
 
 KEY = {"ANTHROPIC_API_KEY": "made-up"}
 
@@ -48,8 +38,8 @@ def replayed(name: str, events: list[AgentEvent] | None = None) -> AgentResult:
     reading = AgentSdkAgent.reading(AgentSdkAgent.program, request(), unheard if events is None else events.append)
     for recorded in json.loads((FOLDER / "sdk" / f"{name}.json").read_text(encoding="utf-8"))["messages"]:
         reading.take(as_printed(claude_agent_sdk, _message(recorded["class"], recorded["data"])))
-    assert reading.result is not None
-    return reading.answer_in(reading.result, duration_ms=1, now=0)
+    assert reading.last is not None
+    return reading.answer_in(reading.last, seconds=1, now=0)
 
 
 def _message(kind: str, data: dict[str, Any]) -> Any:
@@ -62,35 +52,21 @@ def _message(kind: str, data: dict[str, Any]) -> Any:
     return getattr(claude_agent_sdk, kind)(**data)
 
 
-def test_a_recorded_answer_is_read_whole() -> None:
+def test_a_recorded_answer_is_read_whole_and_a_failure_has_its_error() -> None:
     assert replayed("schema_as_text").structured is None
     found = replayed("schema")
-    assert found.structured == {"answer": 42}
+    assert (found.structured, found.model, found.num_turns) == ({"answer": 42}, "claude-opus-5-5", 2)
     assert found.session_id == "bc730e12-e33d-4970-a466-af3e58f724e1"
-    assert found.model == "claude-opus-5-5"
     assert found.total_cost_usd
     assert found.usage.input_tokens > 1000
-    assert found.num_turns == 2
-
-
-def test_a_recorded_failure_has_its_error() -> None:
-    failures = (("turns", TurnsExhausted), ("status_429", RateLimited), ("login_missing", NotLoggedIn))
-    for name, kind in failures:
+    events: list[AgentEvent] = []
+    for name, kind in (("status_429", RateLimited), ("login_missing", NotLoggedIn), ("turns", TurnsExhausted)):
         with pytest.raises(AgentError) as raised:
-            replayed(name)
+            replayed(name, events)
         assert type(raised.value) is kind
         assert raised.value.session_id
-
-
-def test_turns_and_tools_of_a_recorded_conversation_are_told() -> None:
-    events: list[AgentEvent] = []
-    with pytest.raises(TurnsExhausted):
-        replayed("turns", events)
     assert [event.turn for event in events if isinstance(event, TurnTaken)] == [1, 2]
     assert ToolUsed("agent_sdk", "Read", "<repo>/a.txt") in events
-
-
-def test_a_quota_is_read_from_the_message_of_the_sdk() -> None:
     info = claude_agent_sdk.RateLimitInfo(status="rejected", raw={"status": "rejected", "resetsAt": 50})
     event = claude_agent_sdk.RateLimitEvent(rate_limit_info=info, uuid="u", session_id="s")
     assert as_printed(claude_agent_sdk, event)["rate_limit_info"] == {"status": "rejected", "resetsAt": 50}
@@ -123,33 +99,26 @@ def started(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> dict
 
 @pytest.mark.program
 @pytest.mark.requirement("R4")
-def test_the_sdk_starts_the_program_read_only_and_closed_to_the_repository(started: dict[str, Any], work: Path) -> None:
-    arguments = started["argv"]
-    assert "--setting-sources=" in arguments
-    for flag in ("--strict-mcp-config", "--restricted", "--disable-slash-commands", "--no-session-persistence"):
-        assert flag in arguments
-    pairs = dict(itertools.pairwise(arguments))
-    assert pairs["--permission-mode"] == "dontAsk"
-    assert pairs["--permission-prompts"] == "none"
-    assert pairs["--tools"] == "Read,Bash"
-    assert pairs["--allowedTools"] == "Bash(git log:*)"
-    assert (pairs["--model"], pairs["--fallback-model"]) == ("big", "small")
-    assert (pairs["--max-turns"], pairs["--max-budget-usd"]) == ("3", "0.5")
-    assert json.loads(pairs["--json-schema"]) == {"type": "object"}
-    assert "--include-partial-messages" in arguments
-    assert "--system-prompt-file" in arguments
-    assert "--append-system-prompt-file" in arguments
-    assert started["cwd"] == str(work)
-
-
-@pytest.mark.program
 @pytest.mark.requirement("R16")
-def test_what_must_not_pass_is_gone_from_the_environment(started: dict[str, Any]) -> None:
-    seen = started["environment"]
+def test_the_sdk_starts_the_program_read_only_closed_to_the_repository_and_without_our_environment(
+    started: dict[str, Any], work: Path
+) -> None:
+    arguments, seen = started["argv"], started["environment"]
+    assert {
+        "--setting-sources=", "--strict-mcp-config", "--restricted", "--disable-slash-commands",
+        "--no-session-persistence", "--include-partial-messages", "--system-prompt-file", "--append-system-prompt-file",
+    } <= set(arguments)  # fmt: skip
+    pairs = dict(itertools.pairwise(arguments))
+    expected = {
+        "--permission-mode": "dontAsk", "--permission-prompts": "none", "--tools": "Read,Bash", "--model": "big",
+        "--allowedTools": "Bash(git log:*)", "--fallback-model": "small", "--max-turns": "3", "--max-budget-usd": "0.5",
+        "--json-schema": '{"type": "object"}',
+    }  # fmt: skip
+    assert {name: pairs[name] for name in expected} == expected
+    assert started["cwd"] == str(work)
     assert seen["ANTHROPIC_API_KEY"] == "made-up"
-    assert (
-        not {"DATABASE_PASSWORD", "CLAUDECODE", "CODELOUPE_UNSET", "CODELOUPE_PROGRAM", "PYTEST_VERSION"} & seen.keys()
-    )
+    gone = {"DATABASE_PASSWORD", "CLAUDECODE", "CODELOUPE_UNSET", "CODELOUPE_PROGRAM", "PYTEST_VERSION"}
+    assert not gone & seen.keys()
     assert seen.get("WITH.DOT", "") == ""
     assert "not-for-others" not in json.dumps(started)
     assert not Path(seen["HOME"]).exists(), "the home that was thrown away is still there"
@@ -189,28 +158,24 @@ def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> Non
 
 @pytest.mark.program
 @pytest.mark.requirement("R11")
-def test_without_the_package_its_installation_is_told(tmp_path: Path) -> None:
+def test_the_package_is_not_imported_before_it_is_needed_and_without_it_its_installation_is_the_hint(
+    tmp_path: Path,
+) -> None:
     script = f"""
 import asyncio, sys
-sys.modules["claude_agent_sdk"] = None
 from pathlib import Path
 from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest
+print("claude_agent_sdk" in sys.modules)
+sys.modules["claude_agent_sdk"] = None
 try:
     asyncio.run(AgentSdkAgent().run(AgentRequest(prompt="x", working_dir=Path({str(tmp_path)!r})), print))
 except NotInstalled as error:
     print(error.hint)
 """
     completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
-    assert completed.stdout == "pip install 'codeloupe[claude]'\n"
-
-
-@pytest.mark.program
-def test_the_package_is_not_imported_before_it_is_needed() -> None:
-    script = "import sys, codeloupe.agents.claude.sdk; print('claude_agent_sdk' in sys.modules)"
-    completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
-    assert completed.stdout == "False\n"
+    assert completed.stdout == "False\npip install 'codeloupe[claude]'\n"
 
 
 def test_the_check_tells_version_and_login(tmp_path: Path) -> None:
@@ -223,74 +188,59 @@ def test_the_check_tells_version_and_login(tmp_path: Path) -> None:
     assert not asyncio.run(AgentSdkAgent(str(tmp_path / "nowhere"), KEY).check()).found
 
 
-async def _talk(*messages: float, ended: list[str]) -> AsyncGenerator[Any, None]:
-    """Messages with pauses before them, in seconds."""
+def hold(
+    *messages: float,
+    timeout: float = FAR_TOO_LONG_SECONDS,
+    idle: float | None = None,
+    take: Callable[[Any], None] = lambda _: None,
+    cancellations: int = 0,
+) -> str:
+    """Which limit a conversation passed whose messages have these pauses before them; it is cleaned up in any case."""
+    ended: list[str] = []
+
+    async def talk() -> AsyncGenerator[Any, None]:
+        try:
+            for pause in messages:
+                await asyncio.sleep(pause)
+                yield pause
+        finally:
+            ended.append("cleaned up")
+
+    async def held() -> str:
+        work = converse(talk(), take, token="nobody", timeout_seconds=timeout, idle_timeout_seconds=idle)
+        task = asyncio.ensure_future(work)
+        for _ in range(cancellations):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        return await task
+
     try:
-        for pause in messages:
-            await asyncio.sleep(pause)
-            yield pause
+        with ends_soon():
+            return asyncio.run(held())
     finally:
-        ended.append("cleaned up")
-
-
-def hold(*messages: float, timeout: float = FAR_TOO_LONG_SECONDS, idle: float | None = None) -> PassedLimit | None:
-    """Which limit a conversation passed; fails unless it was cleaned up."""
-    ended: list[str] = []
-
-    async def held() -> PassedLimit | None:
-        conversation = Conversation(_talk(*messages, ended=ended), lambda _: None, token="nobody")
-        return await conversation.hold(timeout_seconds=timeout, idle_timeout_seconds=idle)
-
-    passed = asyncio.run(held())
-    assert ended == ["cleaned up"]
-    return passed
-
-
-def test_a_conversation_ends_by_itself_or_at_its_limits_and_is_cleaned_up() -> None:
-    assert hold(0.01, 0.01) is None
-    assert hold(0.01, FAR_TOO_LONG_SECONDS, timeout=0.2) == PassedLimit(0.2, silent=False)
-    assert hold(0.01, FAR_TOO_LONG_SECONDS, idle=0.2) == PassedLimit(0.2, silent=True)
-
-
-def test_every_message_begins_the_silence_anew() -> None:
-    def talked(silence_seconds: float) -> PassedLimit | None:
-        return hold(*[silence_seconds / 4] * 6, idle=silence_seconds)
-
-    assert with_enough_time(talked, ready=lambda passed: passed is None, seconds=(0.4, 2.0, 8.0)) is None
-
-
-def test_what_the_taker_raises_is_raised_after_the_end_of_the_conversation() -> None:
-    ended: list[str] = []
-
-    async def held() -> None:
-        def refuse(message: float) -> None:
-            raise KeyError(message)
-
-        await Conversation(_talk(0.01, 30, ended=ended), refuse, token="nobody").hold(
-            timeout_seconds=40, idle_timeout_seconds=None
-        )
-
-    with pytest.raises(KeyError):
-        asyncio.run(held())
-    assert ended == ["cleaned up"]
+        assert ended == ["cleaned up"]
 
 
 @pytest.mark.requirement("R1")
-def test_a_cancellation_is_raised_when_the_conversation_has_ended_however_often_it_comes() -> None:
-    ended: list[str] = []
+def test_a_conversation_ends_by_itself_at_its_limits_or_cancelled_however_often_and_is_cleaned_up() -> None:
+    assert hold(0.01, 0.01) == ""
+    assert hold(0.01, FAR_TOO_LONG_SECONDS, timeout=0.2) == "did not finish within 0.2 s"
+    assert hold(0.01, FAR_TOO_LONG_SECONDS, idle=0.2) == "said nothing for 0.2 s"
 
-    async def held() -> None:
-        conversation = Conversation(_talk(FAR_TOO_LONG_SECONDS, ended=ended), lambda _: None, token="nobody")
-        task = asyncio.ensure_future(conversation.hold(timeout_seconds=FAR_TOO_LONG_SECONDS, idle_timeout_seconds=None))
-        for _ in range(4):
-            await asyncio.sleep(0.01)
-            task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    def refuse(message: float) -> None:
+        raise KeyError(message)
 
-    with ends_soon():
-        asyncio.run(held())
-    assert ended == ["cleaned up"]
+    with pytest.raises(KeyError):
+        hold(0.01, FAR_TOO_LONG_SECONDS, take=refuse)
+    with pytest.raises(asyncio.CancelledError):
+        hold(FAR_TOO_LONG_SECONDS, cancellations=4)
+
+
+def test_every_message_begins_the_silence_anew() -> None:
+    def talked(silence_seconds: float) -> str:
+        return hold(*[silence_seconds / 4] * 6, idle=silence_seconds)
+
+    assert with_enough_time(talked, ready=lambda passed: not passed, seconds=(0.4, 2.0, 8.0)) == ""
 
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
@@ -319,15 +269,10 @@ def test_only_processes_with_the_very_mark_are_signalled() -> None:
         assert other.poll() is None
         assert signal_marked(token, signal.SIGKILL) == 0
         other.kill()
-
-
-@pytest.mark.program
-def test_a_descendant_in_a_session_of_its_own_is_found() -> None:
+    # A descendant in a session of its own is found too; its end closes the pipe that it had inherited.
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print('up', flush=True)\n    time.sleep(60)\n"
-    token = str(uuid.uuid4())
     with start(token, script) as parent:
         assert parent.wait(PATIENCE_SECONDS) == 0
         assert signal_marked(token, signal.SIGKILL) == 1
-        # Its end closes the pipe that it had inherited.
         assert parent.stdout is not None
         assert parent.stdout.read() == b""

@@ -11,20 +11,9 @@ from typing import Any
 
 import pytest
 
+from codeloupe import errors
 from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.agents.calls.schemas import check_output
-from codeloupe.errors import (
-    AgentError,
-    ConnectionFailed,
-    InvalidRequest,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    PromptTooLong,
-    RateLimited,
-    Refused,
-    TimedOut,
-)
 from codeloupe.model.agent import AgentEvent, AgentResult, TokensSpent, TokenUsage, TurnTaken
 from codeloupe.testing import (
     Cut,
@@ -42,7 +31,8 @@ from codeloupe.testing import (
     Text,
 )
 from tests.endings import FAR_TOO_LONG_SECONDS, with_enough_time
-from tests.unit.agents.call_samples import request
+from tests.rows import each
+from tests.unit.agents.samples import request
 
 pytestmark = [pytest.mark.program, pytest.mark.timeout(120)]
 
@@ -56,24 +46,24 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
-every_vendor = pytest.mark.parametrize("api", MODELS)
+every_vendor = each("api", MODELS)
 # The first one is too short where packages have to be loaded first, or where the machine is busy.
 LIMITS_SECONDS = (0.3, 2.0, 10.0)
 STATUSES = [
-    (Status(400), InvalidRequest),
-    (Status(400, "Your credit balance is too low to ask."), NotLoggedIn),
-    (Status(400, "API key not valid. Please pass a valid API key."), NotLoggedIn),
-    (Status(400, "prompt is too long: 3 tokens > 2 maximum"), PromptTooLong),
-    (Status(401), NotLoggedIn),
-    (Status(403), NotLoggedIn),
-    (Status(404), InvalidRequest),
-    (Status(413), PromptTooLong),
-    (Status(429, retry_after=7), RateLimited),
-    (Status(500), Overloaded),
-    (Status(502), Overloaded),
-    (Status(503), Overloaded),
-    (Status(504), Overloaded),
-    (Status(529), Overloaded),
+    (Status(400), errors.InvalidRequest),
+    (Status(400, "Your credit balance is too low to ask."), errors.NotLoggedIn),
+    (Status(400, "API key not valid. Please pass a valid API key."), errors.NotLoggedIn),
+    (Status(400, "prompt is too long: 3 tokens > 2 maximum"), errors.PromptTooLong),
+    (Status(401), errors.NotLoggedIn),
+    (Status(403), errors.NotLoggedIn),
+    (Status(404), errors.InvalidRequest),
+    (Status(413), errors.PromptTooLong),
+    (Status(429, retry_after=7), errors.RateLimited),
+    (Status(500), errors.Overloaded),
+    (Status(502), errors.Overloaded),
+    (Status(503), errors.Overloaded),
+    (Status(504), errors.Overloaded),
+    (Status(529), errors.Overloaded),
 ]
 BROKEN: list[Reply] = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
 
@@ -87,7 +77,7 @@ def ask(agent: ApiAgent, *, events: list[AgentEvent] | None = None, **fields: An
     return asyncio.run(agent.run(request(**fields), seen.append))
 
 
-def failure_of(api: str, reply: Reply, kind: type[AgentError], **fields: Any) -> Any:
+def failure_of(api: str, reply: Reply, kind: type[errors.AgentError], **fields: Any) -> Any:
     """The error that a reply is; it names its agent, has a hint, and one request alone was made."""
     with StandInServer([reply]) as server:
         with pytest.raises(kind) as caught:
@@ -129,7 +119,7 @@ def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(api:
         result = ask(agent_for(api, server))
     assert (result.output.strip(), result.raw_output) == ("Two things.", said)
     for draft in ('<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n'):
-        error = failure_of(api, Text(draft), OutputInvalid)
+        error = failure_of(api, Text(draft), errors.OutputInvalid)
         assert error.raw_output == draft
         assert "thought aloud" in str(error)
 
@@ -149,29 +139,23 @@ def test_a_schema_gives_a_structured_answer_also_of_a_list(api: str) -> None:
         assert check_output(result, schema).structured == checked
 
 
-def test_the_price_of_a_known_model_is_told() -> None:
+def test_the_model_decides_on_the_provider_the_price_and_what_a_request_without_one_is_asked_of() -> None:
     for model in ("anthropic:claude-opus-4-8", "google-gla:gemini-2.5-pro"):
         with StandInServer() as server:
-            result = ask(ApiAgent(model, base_url=server.url, environment=KEYS))
-        assert result.total_cost_usd is not None
-        assert 0 < result.total_cost_usd < 1
-
-
-def test_a_service_that_speaks_as_openai_does_needs_no_key_and_no_provider() -> None:
-    with StandInServer([Text("hello")]) as server:
-        result = ask(ApiAgent("qwen3:8b", base_url=f"{server.url}/v1", environment={}))
-        [asked] = server.requests
-    assert asked.path == "/v1/chat/completions"
-    assert asked.body["model"] == "qwen3:8b"
-    assert (result.output, result.model, result.total_cost_usd) == ("hello", "qwen3:8b", None)
-
-
-def test_the_model_of_a_request_goes_before_that_of_the_agent_and_is_asked_of_the_same_provider() -> None:
+            cost = ask(ApiAgent(model, base_url=server.url, environment=KEYS)).total_cost_usd
+        assert cost is not None
+        assert 0 < cost < 1
     for api, model in MODELS.items():
         with StandInServer() as server:
             assert ask(agent_for(api, server), model="another").model == "another"
             assert ask(agent_for(api, server), model=model).model == model.partition(":")[2]
             assert {asked.api for asked in server.requests} == {api}
+    # One that speaks as OpenAI does needs no key and no provider.
+    with StandInServer([Text("hello")]) as server:
+        result = ask(ApiAgent("qwen3:8b", base_url=f"{server.url}/v1", environment={}))
+        [asked] = server.requests
+    assert (asked.path, asked.body["model"]) == ("/v1/chat/completions", "qwen3:8b")
+    assert (result.output, result.model, result.total_cost_usd) == ("hello", "qwen3:8b", None)
 
 
 def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() -> None:
@@ -182,32 +166,28 @@ def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() ->
 
 
 @every_vendor
-def test_each_status_is_its_error_and_what_the_service_said_is_in_it(api: str, subtests: pytest.Subtests) -> None:
+def test_each_status_is_its_error_and_what_the_service_said_is_in_it(api: str) -> None:
     for status, kind in STATUSES:
-        with subtests.test(str(status)):
-            error = failure_of(api, status, kind)
-            assert status.message.rstrip(".") in error.message
-            assert f"({status.code})" in error.message
-            assert error.__cause__ is not None
-            assert getattr(error, "retry_after_seconds", None) == status.retry_after
-            assert status.code != 404 or MODELS[api].partition(":")[2] in error.hint
+        error = failure_of(api, status, kind)
+        assert status.message.rstrip(".") in error.message
+        assert f"({status.code})" in error.message
+        assert error.__cause__ is not None
+        assert getattr(error, "retry_after_seconds", None) == status.retry_after
+        assert status.code != 404 or MODELS[api].partition(":")[2] in error.hint
     if api == "chat":
-        failure_of(api, Status(429, type="insufficient_quota"), NotLoggedIn)
+        failure_of(api, Status(429, type="insufficient_quota"), errors.NotLoggedIn)
 
 
 @every_vendor
-def test_a_broken_reply_is_a_failed_connection_and_an_answer_that_is_none_fails(
-    api: str, subtests: pytest.Subtests
-) -> None:
+def test_a_broken_reply_is_a_failed_connection_and_an_answer_that_is_none_fails(api: str) -> None:
     for reply in BROKEN:
-        with subtests.test(str(reply)):
-            assert failure_of(api, reply, ConnectionFailed).retryable
-    assert failure_of(api, MaxTokens(), OutputInvalid).raw_output == MaxTokens().text
-    failure_of(api, Refusal(), Refused)
-    failure_of(api, Text(""), OutputInvalid)
+        assert failure_of(api, reply, errors.ConnectionFailed).retryable
+    assert failure_of(api, MaxTokens(), errors.OutputInvalid).raw_output == MaxTokens().text
+    failure_of(api, Refusal(), errors.Refused)
+    failure_of(api, Text(""), errors.OutputInvalid)
     with StandInServer() as server:
         agent = agent_for(api, server)
-    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1"):
+    with pytest.raises(errors.ConnectionFailed, match=r"127\.0\.0\.1"):
         ask(agent)
 
 
@@ -222,7 +202,7 @@ def test_silence_ends_at_its_limit_and_a_call_at_its_deadline(api: str) -> None:
     for reply, limit, word in cases:
 
         def asked_in(seconds: float, reply: Reply = reply, limit: str = limit, word: str = word) -> int:
-            with StandInServer([reply]) as server, pytest.raises(TimedOut, match=f"{word} {seconds:g} s"):
+            with StandInServer([reply]) as server, pytest.raises(errors.TimedOut, match=f"{word} {seconds:g} s"):
                 ask(agent_for(api, server), events=[], **{limit: seconds})
             return server.count()
 
@@ -248,42 +228,33 @@ def test_the_certificates_that_are_trusted_are_read_once_for_all_calls(
     assert len(read) <= 1
 
 
-def test_a_missing_key_is_named() -> None:
+def test_what_is_missing_is_named_by_a_call_and_by_the_check_which_asks_nobody() -> None:
     for model, name in (
         ("anthropic:claude", "ANTHROPIC_API_KEY"),
         ("openai:gpt", "OPENAI_API_KEY"),
         ("google:gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"),
     ):
         agent = ApiAgent(model, environment={})
-        with pytest.raises(NotLoggedIn) as caught:
+        with pytest.raises(errors.NotLoggedIn) as caught:
             ask(agent)
-        assert name in caught.value.hint
-        availability = asyncio.run(agent.check())
-        assert (availability.found, availability.logged_in, availability.usable) == (True, False, False)
-        assert name in availability.how_to_fix
-
-
-def test_a_model_or_an_address_that_is_missing_or_unknown_is_a_wrong_request() -> None:
-    for model in (None, "", "claude", "mistral:large", "anthropic:"):
-        agent = ApiAgent(model, environment=KEYS)
-        with pytest.raises(InvalidRequest) as caught:
-            ask(agent)
-        assert "api_model" in caught.value.hint
-        assert "give model" in caught.value.hint
         found = asyncio.run(agent.check())
-        assert "api_model" in found.how_to_fix
+        assert (found.found, found.logged_in, found.usable) == (True, False, False)
+        assert all(name in hint for hint in (caught.value.hint, found.how_to_fix))
+    for no_model in (None, "", "claude", "mistral:large", "anthropic:"):
+        agent = ApiAgent(no_model, environment=KEYS)
+        with pytest.raises(errors.InvalidRequest, match="model") as wrong:
+            ask(agent)
+        found = asyncio.run(agent.check())
         assert (found.found, found.lacks_model, found.usable) == (True, True, False)
-    with pytest.raises(InvalidRequest, match="a request that the service rejected"):
+        assert all("api_model" in hint for hint in (wrong.value.hint, found.how_to_fix))
+    with pytest.raises(errors.InvalidRequest, match="a request that the service rejected"):
         ask(ApiAgent("local", base_url="nowhere", environment={}))
-
-
-def test_the_check_tells_version_key_and_model_and_asks_nobody() -> None:
     with StandInServer() as server:
-        availability = asyncio.run(agent_for("gemini", server).check())
+        found = asyncio.run(agent_for("gemini", server).check())
         local = asyncio.run(ApiAgent("local", base_url=server.url, environment={}).check())
         assert server.count() == 0
-    assert availability.version
-    assert (availability.logged_in, availability.default_model) == (True, MODELS["gemini"])
+    assert found.version
+    assert (found.logged_in, found.default_model) == (True, MODELS["gemini"])
     assert (local.usable, local.logged_in, local.how_to_fix) == (True, None, "")
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.calls.budget import RunBudget, Spent
-from codeloupe.errors import BudgetExhausted, Crashed, NotInstalled
+from codeloupe.errors import BudgetExhausted, Crashed, NotInstalled, RateLimited
 from codeloupe.model.agent import AgentResult, TokenUsage
-from tests.unit.agents.call_samples import rate_limited, request, result
+from tests.rows import each
+from tests.unit.agents.samples import rate_limited, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtually
 
 
@@ -49,7 +50,7 @@ async def test_without_limits_everything_may_be_spent_and_is_counted() -> None:
     assert limits.spent == Spent(usd=40.0, tokens=200, requests=20)
 
 
-@pytest.mark.parametrize(
+@each(
     ("limits", "outcome", "words"),
     [
         ({"max_usd": 1.0}, cost(1.25), "$1.2500 of $1.0000 are spent"),
@@ -93,10 +94,12 @@ class TestConcurrency:
         assert list(await asyncio.gather(*cheaper)) == [0.0, 1.0]
 
     @pytest.mark.defect("V2")
-    @pytest.mark.parametrize("most", [0.03, 0.4, 100.0])
+    @each("most", [0.03, 0.4, 100.0])
     @virtually
     async def test_before_any_cost_is_known_there_is_one_call_whatever_it_may_cost(self, most: float) -> None:
         limits = budget(max_usd=most)
+        with pytest.raises(RateLimited):
+            await spend(limits, rate_limited(), seconds=0.0)  # a refusal says nothing about the price
         assert list(await asyncio.gather(*(spend(limits, cost(0.01, 1_000)) for _ in range(2)))) == [0.0, 1.0]
 
     @pytest.mark.defect("V2")
@@ -104,17 +107,17 @@ class TestConcurrency:
         told = (100, 4_000, 900, 15_000, 30, 2_000)
         wrong: list[str] = []
 
-        async def run(limits: RunBudget, *, first: int, each: int, usd: float) -> None:
-            sizes = [told[(first + number * each) % len(told)] for number in range(60)]
+        async def run(limits: RunBudget, *, first: int, step: int, usd: float) -> None:
+            sizes = [told[(first + number * step) % len(told)] for number in range(60)]
             calls = (spend(limits, cost(usd * size, size), prompt="x = 1\n" * 300) for size in sizes)
             await asyncio.gather(*calls, return_exceptions=True)
 
-        for first, each, most in itertools.product(range(6), (1, 5, 6), (1_000, 6_000, 20_000, 90_000)):
+        for first, step, most in itertools.product(range(6), (1, 5, 6), (1_000, 6_000, 20_000, 90_000)):
             for what, limits in (("tokens", budget(max_tokens=most)), ("usd", budget(max_usd=most * 5e-6))):
-                run_virtually(run(limits, first=first, each=each, usd=5e-6))
+                run_virtually(run(limits, first=first, step=step, usd=5e-6))
                 over = limits.spent.tokens - most
                 if over > max(told):
-                    wrong.append(f"{what} {first=} {each=} {most=} {over=}")
+                    wrong.append(f"{what} {first=} {step=} {most=} {over=}")
         assert wrong == []
 
     @pytest.mark.defect("V2")
@@ -154,21 +157,11 @@ class TestConcurrency:
     @virtually
     async def test_a_request_must_fit_into_the_wider_budget_too_and_counts_in_both(self) -> None:
         wide = budget(max_requests=3)
-        narrow = budget(max_requests=2, within=wide)
-        await spend(wide, cost(0.1))
-        calls = [spend(narrow, cost(0.1)) for _ in range(3)]
+        narrow, other = budget(max_requests=2, within=wide), budget(within=wide)
+        calls = [*(spend(narrow, cost(0.1)) for _ in range(3)), *(spend(other, cost(0.1)) for _ in range(2))]
         ended = await asyncio.gather(*calls, return_exceptions=True)
-        assert [isinstance(end, BudgetExhausted) for end in ended] == [False, False, True]
-        assert (wide.spent.requests, narrow.spent.requests) == (3, 2)
-
-    @virtually
-    async def test_what_the_wider_budget_refuses_is_not_spent_in_the_narrow_one(self) -> None:
-        wide = budget(max_requests=1)
-        narrow, other = budget(within=wide), budget(within=wide)
-        await asyncio.gather(spend(narrow, cost(0.1)), spend(other, cost(0.1)), return_exceptions=True)
-        assert other.spent == Spent()
-
-    def test_what_was_spent_before_counts(self) -> None:
+        assert [isinstance(end, BudgetExhausted) for end in ended] == [False, False, True, False, True]
+        assert [limits.spent.requests for limits in (wide, narrow, other)] == [3, 2, 1]
         assert "2 of 2 requests" in exhausted(budget(max_requests=2, spent=Spent(requests=2)))
 
     @virtually
@@ -199,37 +192,20 @@ class TestWhatIsNotToldOrFails:
         assert spent == Spent(requests=2, unknown_costs=2)
         assert "2 more requests did not report their cost" in words
 
-    @virtually
-    async def test_a_failure_that_cost_money_counts(self) -> None:
-        error = Crashed("it crashed", agent="scripted")
-        error.cost_usd, error.usage = 0.7, TokenUsage(input_tokens=5, output_tokens=6)
-        limits = budget(max_usd=0.5)
-        with pytest.raises(Crashed):
-            await spend(limits, error)
-        assert "$0.7000 of $0.5000" in exhausted(limits)
-        assert limits.spent == Spent(usd=0.7, tokens=11, requests=1)
-
-    @pytest.mark.parametrize(
-        ("error", "spent"),
-        [
+    def test_a_failure_counts_for_what_it_cost_or_can_have_cost(self) -> None:
+        dear = Crashed("it crashed", agent="scripted")
+        dear.cost_usd, dear.usage = 0.7, TokenUsage(input_tokens=5, output_tokens=6)
+        for error, spent in (
+            (dear, Spent(usd=0.7, tokens=11, requests=1)),
             (rate_limited(), Spent(requests=1)),
             (NotInstalled("not here", agent="scripted"), Spent()),
             (Crashed("it crashed", agent="scripted"), Spent(requests=1, unknown_costs=1)),
-        ],
-    )
-    @virtually
-    async def test_a_failure_counts_for_what_it_can_have_cost(self, error: Exception, spent: Spent) -> None:
-        limits = budget()
-        with pytest.raises(type(error)):
-            await spend(limits, error)
-        assert limits.spent == spent
-
-    @virtually
-    async def test_a_refusal_tells_nothing_about_the_price(self) -> None:
-        limits = budget(max_usd=0.4)
-        with pytest.raises(type(rate_limited())):
-            await spend(limits, rate_limited(), seconds=0.0)
-        assert list(await asyncio.gather(*(spend(limits, cost(0.1)) for _ in range(2)))) == [0.0, 1.0]
+            (KeyError("surprise"), Spent(requests=1, unknown_costs=1)),
+        ):
+            limits = budget(max_usd=0.5)
+            with pytest.raises(type(error)):
+                run_virtually(spend(limits, error))
+            assert limits.spent == spent
 
     @virtually
     async def test_a_free_model_needs_no_room(self) -> None:

@@ -22,6 +22,7 @@ from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import AgentStep, Delay, ScriptedAgent
 from tests.review_factories import answer, claim, make_reviewer, make_task, named
+from tests.rows import each
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
 UNITS = 100
@@ -96,7 +97,14 @@ def assert_nothing_is_lost(outcome: ReviewerOutcome) -> None:
     assert outcome.unreviewed == failed
 
 
-def test_a_quiet_run_reviews_everything_five_at_a_time(task: ReviewTask) -> None:
+def test_a_quiet_run_reviews_everything_and_a_service_that_never_recovers_is_given_up(
+    task: ReviewTask,
+) -> None:
+    agent = Service(refusal=lambda: Overloaded("no room", agent="scripted")).agent()
+    run = run_virtually(review(task, make_caller(), agent, at_once=5))
+    assert sum(run.failed.values()) == UNITS
+    assert set(run.failed) == {"overloaded", "3 calls in a row failed, the last one with"}
+    assert (len(agent.requests) <= 8 * 3, run.outcome.usage.cost_usd) == (True, 0)
     agent = Service().agent()
     run = run_virtually(review(task, make_caller(), agent))
     assert (run.failed, len(agent.requests), run.seconds) == ({}, UNITS, UNITS / 5)
@@ -124,7 +132,7 @@ def test_a_budget_that_ends_in_the_middle_is_kept_and_what_was_found_stays(task:
 
 
 @pytest.mark.requirement("R13")
-@pytest.mark.parametrize("asked", [None, 0.1])
+@each("asked", [None, 0.1])
 def test_a_storm_of_rate_limits_costs_time_and_no_unit(task: ReviewTask, asked: float | None) -> None:
     def refusal() -> AgentStep | None:
         if virtual_clock() >= 2.0:
@@ -138,15 +146,6 @@ def test_a_storm_of_rate_limits_costs_time_and_no_unit(task: ReviewTask, asked: 
     assert run.outcome.usage.requests == len(agent.requests)
     assert run.outcome.usage.cost_usd == pytest.approx(UNITS * 0.01)
     assert run.seconds < 130
-
-
-def test_a_service_that_never_recovers_is_given_up_soon(task: ReviewTask) -> None:
-    agent = Service(refusal=lambda: Overloaded("no room", agent="scripted")).agent()
-    run = run_virtually(review(task, make_caller(), agent, at_once=5))
-    assert sum(run.failed.values()) == UNITS
-    assert set(run.failed) == {"overloaded", "3 calls in a row failed, the last one with"}
-    assert len(agent.requests) <= 8 * 3
-    assert run.outcome.usage.cost_usd == 0
 
 
 def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued(
@@ -181,16 +180,18 @@ def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued
 
 
 class TestAChain:
-    def test_an_agent_that_is_logged_out_is_not_asked_for_each_unit(self, task: ReviewTask) -> None:
-        missing = NotLoggedIn("it cannot be used", agent="claude_cli")
-        first = ScriptedAgent([Delay(0.7, missing)], name="claude_cli")
-        second = Service().agent("codex")
-        run = run_virtually(review(task, make_caller(), first, second))
-        assert run.failed == {}
-        assert len(first.requests) == 5
-        assert len(second.requests) == UNITS
-        assert run.warnings == ["claude_cli was not used: it cannot be used"]
-        assert run.outcome.usage.requests == UNITS
+    def test_one_that_is_logged_out_or_whose_quota_ended_is_not_asked_for_each_unit(self, task: ReviewTask) -> None:
+        for error, most in (
+            (NotLoggedIn("it cannot be used", agent="claude_cli"), 1),
+            (RateLimited("no quota", agent="claude_cli", retry_after_seconds=3600.0), 6),
+        ):
+            first, second = ScriptedAgent([Delay(0.7, error)], name="claude_cli"), Service().agent("codex")
+            run = run_virtually(review(task, make_caller(), first, second))
+            assert run.failed == {}
+            assert (len(first.requests), len(second.requests)) == (5, UNITS)
+            assert run.outcome.usage.requests == UNITS
+            assert len(run.warnings) <= most
+            assert run.warnings[0].startswith(f"claude_cli was not used: {error.message}")
 
     def test_one_that_has_answered_is_asked_again_after_a_refusal(self, task: ReviewTask) -> None:
         steps = iter(range(UNITS))
@@ -212,12 +213,3 @@ class TestAChain:
         assert run.failed == {"not logged in": UNITS}
         assert [len(agent.requests) for agent in agents] == [5, 5]
         assert run.outcome.usage.cost_usd == run.outcome.usage.unknown_costs == 0
-
-    def test_one_whose_quota_ended_is_left_for_the_other(self, task: ReviewTask) -> None:
-        ended = RateLimited("no quota", agent="claude_cli", retry_after_seconds=3600.0)
-        first, second = ScriptedAgent([ended], name="claude_cli"), Service().agent("codex")
-        run = run_virtually(review(task, make_caller(), first, second))
-        assert run.failed == {}
-        assert len(first.requests) <= 5
-        assert len(second.requests) == UNITS
-        assert len(run.warnings) <= 6

@@ -1,3 +1,5 @@
+"""A call that was paid for is not bought again, whoever else wants the same, and whatever happens meanwhile."""
+
 from __future__ import annotations
 
 import asyncio
@@ -9,26 +11,44 @@ from typing import Any
 
 import pytest
 
+from codeloupe.agents.calls.budget import RunBudget
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.ledger import LedgerCalls
-from codeloupe.errors import Crashed, StoreError, TimedOut
-from codeloupe.model.agent import AgentResult
+from codeloupe.errors import Crashed, OutputInvalid, StoreError, TimedOut
+from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, AgentResult, PermissionMode
+from codeloupe.model.ports import Agent
 from codeloupe.store.database import Database
 from codeloupe.store.interface import Ledger
-from codeloupe.store.ledger import SqliteLedger
-from tests.unit.agents.call_samples import result
+from codeloupe.store.ledger import Asked, SqliteLedger, content_key, is_repeatable
+from codeloupe.testing import Delay, Hang, Json, ScriptedAgent, Text
+from tests.unit.agents.samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
+SCHEMA = {"type": "object", "required": ["line"]}
 
-class Shop:
-    """A buyer with a ledger of its own on a shared file, as in another process; what it buys takes a while."""
 
-    def __init__(self, path: Path, *, seconds: float = 1.0, lease_seconds: float = 60.0) -> None:
+def key_of(asked: AgentRequest, agent: Agent) -> str | None:
+    if not is_repeatable(asked):
+        return None
+    return content_key(asked, Asked(agent=agent.name, model=asked.model, service=None, trust="trusted"))
+
+
+class Run:
+    """One run of the program, with a ledger on a shared file; what it buys by `buy` takes a while."""
+
+    def __init__(self, path: Path, *, seconds: float = 1.0, lease_seconds: float = 60.0, fresh: bool = False) -> None:
         self.database = Database(path)
         self.ledger = SqliteLedger(self.database, clock=asyncio.get_running_loop().time)
         self.calls = LedgerCalls(self.ledger, timing=virtual_timing(), lease_seconds=lease_seconds)
         self.seconds = seconds
         self.bought = 0
         self.failures: list[Exception] = []
+        self.budget = RunBudget(clock=virtual_clock)
+        self.events: list[AgentEvent] = []
+        options = CallerOptions(fresh=fresh, lease_seconds=lease_seconds)
+        self.caller = AgentCaller(
+            options, budget=self.budget, ledger=self.ledger, key_of=key_of, timing=virtual_timing()
+        )
 
     async def answer(self) -> AgentResult:
         self.bought += 1
@@ -37,55 +57,53 @@ class Shop:
             raise self.failures.pop()
         return result("an answer")
 
-    async def buy(self, key: str = "key", *, patience_seconds: float = 1000.0, fresh: bool = False) -> AgentResult:
-        return await self.calls.answer(
-            key, self.answer, agent="scripted", patience_seconds=patience_seconds, fresh=fresh
-        )
+    async def buy(self, key: str = "key", *, patience_seconds: float = 1000.0) -> AgentResult:
+        return await self.calls.answer(key, self.answer, agent="scripted", patience_seconds=patience_seconds)
+
+    async def ask(self, agent: Agent | list[Agent], asked: AgentRequest | None = None) -> AgentResult:
+        """The same by a whole call."""
+        return await self.caller.call(asked or request(), agent=agent, emit=self.events.append)
+
+    def is_claimed(self, asked: AgentRequest | str = "key") -> bool:
+        key = asked if isinstance(asked, str) else key_of(asked, ScriptedAgent())
+        return key is not None and self.ledger.is_claimed(key)
 
 
 class Interrupted:
     """A ledger in which something happens while one of its steps is under way."""
 
-    def __init__(self, ledger: Ledger, step: str, interrupt: Callable[[], object]) -> None:
+    def __init__(self, ledger: Ledger, step: str = "", interrupt: Callable[[], object] = print) -> None:
         self._ledger = ledger
         self._step = step
         self._interrupt = interrupt
         self.steps: list[str] = []
 
-    def get(self, key: str) -> AgentResult | None:
-        self._at("second get" if "get" in self.steps else "get")
-        return self._ledger.get(key)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            self.steps.append("second get" if name == "get" and "get" in self.steps else name)
+            if self.steps[-1] == self._step:
+                self._interrupt()
+                time.sleep(0.02)
+            return getattr(self._ledger, name)(*given, **named)
 
-    def claim(self, key: str, *, lease_seconds: float) -> bool:
-        self._at("claim")
-        return self._ledger.claim(key, lease_seconds=lease_seconds)
-
-    def renew(self, key: str, *, lease_seconds: float) -> None:
-        self._ledger.renew(key, lease_seconds=lease_seconds)
-
-    def put(self, key: str, result: AgentResult) -> None:
-        self._at("put")
-        self._ledger.put(key, result)
-
-    def release(self, key: str) -> None:
-        self._at("release")
-        self._ledger.release(key)
-
-    def _at(self, step: str) -> None:
-        self.steps.append(step)
-        if step == self._step:
-            self._interrupt()
-            time.sleep(0.02)
+        return run
 
 
-def in_shops(*, seconds: float = 1.0, lease_seconds: float = 60.0) -> Callable[[Any], Callable[[Path], None]]:
-    """Run a test in virtual time, with two shops on one file, and the folder of that file where it wants it."""
+def interrupted(run: Run, *more: Any) -> Interrupted:
+    """Let a run go through a ledger that is interrupted."""
+    ledger: Any = Interrupted(run.ledger, *more)
+    run.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
+    found: Interrupted = ledger
+    return found
+
+
+def in_runs(**options: Any) -> Callable[[Any], Callable[[Path], None]]:
+    """Run a test in virtual time, with two runs on one ledger, and its folder where the test wants it."""
 
     def decorate(test: Any) -> Callable[[Path], None]:
         def run(tmp_path: Path) -> None:
             async def opened() -> None:
-                file = tmp_path / "ledger.db"
-                ours, theirs = (Shop(file, seconds=seconds, lease_seconds=lease_seconds) for _ in range(2))
+                ours, theirs = (Run(tmp_path / "ledger.db", **options) for _ in range(2))
                 with ours.database, theirs.database:
                     known = {"ours": ours, "theirs": theirs, "tmp_path": tmp_path}
                     await test(**{name: known[name] for name in inspect.signature(test).parameters})
@@ -98,116 +116,107 @@ def in_shops(*, seconds: float = 1.0, lease_seconds: float = 60.0) -> Callable[[
     return decorate
 
 
-@in_shops()
-async def test_an_answer_is_bought_once_and_then_taken_from_the_ledger(ours: Shop, theirs: Shop) -> None:
-    answers = await ours.buy(), await ours.buy(), await theirs.buy()
-    assert (ours.bought, theirs.bought) == (1, 0)
-    assert {answer.output for answer in answers} == {"an answer"}
-    assert [answer.from_ledger for answer in answers] == [False, True, True]
+@in_runs()
+async def test_the_second_run_takes_what_the_first_bought(ours: Run, theirs: Run) -> None:
+    agent = ScriptedAgent([Text("hello")], cost_usd=0.2)
+    bought, kept = await ours.ask(agent), await theirs.ask(agent)
+    assert (bought.output, bought.from_ledger) == ("hello", False)
+    assert (kept.output, kept.from_ledger) == ("hello", True)
+    assert (kept.total_cost_usd, kept.original_cost_usd) == (0.0, 0.2)
+    assert (len(agent.requests), theirs.budget.spent.requests) == (1, 0)
+    ended = theirs.events[-1]
+    assert isinstance(ended, AgentFinished)
+    assert (ended.success, ended.from_ledger, ended.cost_usd) == (True, True, 0.0)
 
 
-@in_shops()
-async def test_the_answer_is_stored_before_it_is_returned_and_the_claim_is_over(ours: Shop, theirs: Shop) -> None:
-    await ours.buy()
-    assert theirs.ledger.get("key") is not None
-    assert not theirs.ledger.is_claimed("key")
+@in_runs(fresh=True)
+async def test_fresh_buys_again_and_keeps_the_new_answer(ours: Run, theirs: Run) -> None:
+    agent = ScriptedAgent([Text("old"), Text("new")])
+    assert [(await run.ask(agent)).output for run in (ours, theirs)] == ["old", "new"]
+    caller = AgentCaller(ledger=theirs.ledger, key_of=key_of, timing=virtual_timing())
+    kept = await caller.call(request(), agent=agent, emit=print)
+    assert (kept.output, kept.from_ledger) == ("new", True)
 
 
-@in_shops()
-async def test_a_purchase_takes_no_more_steps_than_it_needs_and_leaves_no_task_behind(ours: Shop) -> None:
-    ledger = Interrupted(ours.ledger, "none", print)
-    ours.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
+@in_runs()
+async def test_a_purchase_takes_no_more_steps_than_it_needs_and_leaves_nothing_behind(ours: Run, theirs: Run) -> None:
+    ledger = interrupted(ours)
     await ours.buy()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert ledger.steps == ["get", "claim", "second get", "put"]
+    assert theirs.ledger.get("key") is not None
+    assert not theirs.is_claimed()
 
 
-@in_shops()
-async def test_calls_for_the_same_in_one_run_buy_it_once(ours: Shop) -> None:
+@in_runs()
+async def test_calls_for_the_same_in_one_run_buy_it_once(ours: Run) -> None:
     answers = await asyncio.gather(*(ours.buy() for _ in range(5)), ours.buy("other"))
-    assert ours.bought == 2
-    assert virtual_clock() == 1.0
+    assert (ours.bought, virtual_clock()) == (2, 1.0)
     assert [answer.from_ledger for answer in answers] == [False, True, True, True, True, False]
 
 
-@in_shops(seconds=30.0)
-async def test_two_processes_buy_it_once_and_the_second_waits_for_the_first(ours: Shop, theirs: Shop) -> None:
+@in_runs(seconds=145.0, lease_seconds=10.0)
+async def test_two_processes_buy_it_once_and_the_claim_is_renewed_meanwhile(ours: Run, theirs: Run) -> None:
     first = asyncio.create_task(ours.buy())
     await asyncio.sleep(0.2)
-    second = await theirs.buy()
-    assert (ours.bought, theirs.bought) == (1, 0)
-    assert virtual_clock() < 30 + 2.5
-    assert ((await first).from_ledger, second.from_ledger) == (False, True)
-
-
-@in_shops()
-async def test_a_failure_is_not_stored_and_the_next_one_buys(ours: Shop, theirs: Shop) -> None:
-    ours.failures.append(Crashed("it crashed", agent="scripted"))
-    with pytest.raises(Crashed):
-        await ours.buy()
-    assert theirs.ledger.get("key") is None
-    assert not theirs.ledger.is_claimed("key")
-    await theirs.buy()
-    assert theirs.bought == 1
-
-
-@in_shops()
-async def test_of_two_calls_in_one_run_the_second_buys_when_the_first_failed(ours: Shop) -> None:
-    ours.failures.append(Crashed("it crashed", agent="scripted"))
-    ended: list[object] = list(await asyncio.gather(ours.buy(), ours.buy(), return_exceptions=True))
-    assert ours.bought == 2
-    first, second = ended
-    assert isinstance(first, Crashed)
-    assert isinstance(second, AgentResult)
-
-
-@in_shops(seconds=145.0, lease_seconds=10.0)
-async def test_a_claim_is_renewed_while_the_call_runs(ours: Shop, theirs: Shop) -> None:
-    buying = asyncio.create_task(ours.buy())
+    second = asyncio.create_task(theirs.buy())
     for _ in range(20):
         await asyncio.sleep(7)
-        assert theirs.ledger.is_claimed("key")
-    await buying
-    await asyncio.sleep(7)
-    assert not theirs.ledger.is_claimed("key")
+        assert theirs.is_claimed()
+    assert ((await first).from_ledger, (await second).from_ledger) == (False, True)
+    assert (ours.bought, theirs.bought) == (1, 0)
+    assert virtual_clock() < 145 + 2.5
+    assert not theirs.is_claimed()
 
 
-@in_shops()
-async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends(ours: Shop, theirs: Shop) -> None:
+@in_runs()
+async def test_a_failure_is_not_stored_and_the_next_one_buys(ours: Run, theirs: Run) -> None:
+    ours.failures.append(Crashed("it crashed", agent="scripted"))
+    first, second = await asyncio.gather(ours.buy(), ours.buy(), return_exceptions=True)
+    assert isinstance(first, Crashed)
+    assert isinstance(second, AgentResult)
+    asked = request(output_schema=SCHEMA)
+    for step, kind in ((Crashed("it crashed", agent="scripted"), Crashed), (Json({"no": "line"}), OutputInvalid)):
+        with pytest.raises(kind):
+            await ours.ask(ScriptedAgent([step]), asked)
+        assert not theirs.is_claimed(asked)
+    assert (await theirs.ask(ScriptedAgent([Json({"line": 1})]), asked)).structured == {"line": 1}
+
+
+@in_runs()
+async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends(ours: Run, theirs: Run) -> None:
     theirs.ledger.claim("key", lease_seconds=60.0)
     await ours.buy()
     assert ours.bought == 1
     assert 61 <= virtual_clock() <= 64
 
 
-@in_shops()
-async def test_waiting_for_another_process_has_an_end(ours: Shop, theirs: Shop) -> None:
+@in_runs()
+async def test_waiting_for_another_process_has_an_end(ours: Run, theirs: Run) -> None:
     theirs.ledger.claim("key", lease_seconds=10_000.0)
     with pytest.raises(TimedOut) as caught:
         await ours.buy(patience_seconds=300)
     assert 300 <= virtual_clock() <= 303
-    assert theirs.ledger.is_claimed("key")
-    error = caught.value
-    assert "somebody else is asking scripted the same, and did not end within 5 minutes" in error.message
-    assert error.hint
+    assert theirs.is_claimed()
+    assert "somebody else is asking scripted the same, and did not end within 5 minutes" in caught.value.message
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("step", ["get", "claim", "second get", "put"])
 def test_a_cancellation_in_the_middle_of_a_step_gives_the_claim_back(tmp_path: Path, step: str) -> None:
-    @in_shops()
-    async def run(ours: Shop, theirs: Shop) -> None:
+    @in_runs()
+    async def run(ours: Run, theirs: Run) -> None:
         loop = asyncio.get_running_loop()
 
         def cancel_twice() -> None:
             buying.cancel()
             loop.call_later(0, buying.cancel)
 
-        ledger = Interrupted(ours.ledger, step, lambda: loop.call_soon_threadsafe(cancel_twice))
-        ours.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
+        interrupted(ours, step, lambda: loop.call_soon_threadsafe(cancel_twice))
         buying = asyncio.create_task(ours.buy())
         with pytest.raises(asyncio.CancelledError):
             await buying
-        assert not theirs.ledger.is_claimed("key")
+        assert not theirs.is_claimed()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         # What was paid for is kept, even when nobody wants it any more.
         assert (theirs.ledger.get("key") is not None) == (step == "put")
@@ -215,78 +224,61 @@ def test_a_cancellation_in_the_middle_of_a_step_gives_the_claim_back(tmp_path: P
     run(tmp_path)
 
 
-@in_shops(seconds=500.0)
-async def test_a_cancellation_during_the_call_gives_the_claim_back_and_stores_nothing(ours: Shop, theirs: Shop) -> None:
-    buying = asyncio.create_task(ours.buy())
-    await asyncio.sleep(100)
-    assert theirs.ledger.is_claimed("key")
-    buying.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await buying
-    assert not theirs.ledger.is_claimed("key")
-    assert theirs.ledger.get("key") is None
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+@pytest.mark.requirement("R14")
+@in_runs(lease_seconds=10.0)
+async def test_a_cancellation_during_the_call_gives_the_claim_back_and_stores_nothing(ours: Run, theirs: Run) -> None:
+    for moment in (0.5, 3.0, 100.0):
+        asked = request(f"wait for {moment}")
+        agent = ScriptedAgent([Delay(1.0, overloaded()), Hang()])
+        task = asyncio.create_task(ours.ask(agent, asked))
+        await asyncio.sleep(moment)
+        assert theirs.is_claimed(asked)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not theirs.is_claimed(asked)
+        assert (agent.running, asyncio.all_tasks()) == (0, {asyncio.current_task()})
+        assert not (await theirs.ask(ScriptedAgent([Text("hello")]), asked)).from_ledger
 
 
-@in_shops(seconds=50.0)
-async def test_a_cancelled_waiter_does_not_end_the_claim_of_another_run_with_the_same_ledger(
-    ours: Shop, theirs: Shop
-) -> None:
+@in_runs(seconds=50.0)
+async def test_a_cancelled_waiter_does_not_end_the_claim_of_another(ours: Run, theirs: Run) -> None:
     buying = asyncio.create_task(ours.buy())
-    other = LedgerCalls(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
+    # One in another process, and one in another run with the same ledger.
+    same = LedgerCalls(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
     await asyncio.sleep(1)
-    waiting = asyncio.create_task(other.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0))
+    waiting = [
+        asyncio.create_task(theirs.buy()),
+        asyncio.create_task(same.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0)),
+    ]
     await asyncio.sleep(5)
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert theirs.ledger.is_claimed("key")
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert theirs.is_claimed()
     await buying
-    assert ours.bought == 1
+    assert (ours.bought, theirs.bought) == (1, 0)
 
 
-@in_shops()
-async def test_a_cancelled_waiter_does_not_end_the_claim_of_another(ours: Shop, theirs: Shop) -> None:
-    theirs.ledger.claim("key", lease_seconds=500.0)
-    buying = asyncio.create_task(ours.buy())
-    await asyncio.sleep(20)
-    buying.cancel()
-    await asyncio.gather(buying, return_exceptions=True)
-    assert ours.ledger.is_claimed("key")
-
-
-@in_shops()
-async def test_it_is_bought_again_and_replaces_what_was_stored(ours: Shop, theirs: Shop) -> None:
-    theirs.ledger.put("key", result("an old answer"))
-    answer = await ours.buy(fresh=True)
-    kept = theirs.ledger.get("key")
-    assert kept is not None
-    assert kept.output == "an answer"
-    assert not answer.from_ledger
-
-
-@in_shops()
-async def test_an_unreadable_ledger_is_told_before_anything_is_bought(ours: Shop, tmp_path: Path) -> None:
+@in_runs()
+async def test_an_unreadable_ledger_is_an_error_before_anything_is_bought(ours: Run, tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("this is no database, and long enough to be taken for one" * 100)
     with pytest.raises(StoreError):
         await ours.buy()
     assert ours.bought == 0
 
 
-@in_shops()
-async def test_an_answer_that_cannot_be_stored_is_used_all_the_same_and_says_so(ours: Shop) -> None:
-    unstorable = result("paid for", structured={1, 2, 3})
-
+@in_runs(seconds=200.0)
+async def test_an_answer_that_cannot_be_stored_or_claimed_on_is_used_all_the_same_and_says_so(
+    ours: Run, tmp_path: Path
+) -> None:
     async def buy() -> AgentResult:
-        return unstorable
+        return result("paid for", structured={1, 2, 3})
 
-    answer = await ours.calls.answer("key", buy, agent="scripted", patience_seconds=1.0)
-    assert not ours.ledger.is_claimed("key")
+    answer = await ours.calls.answer("other", buy, agent="scripted", patience_seconds=1.0)
+    assert not ours.is_claimed("other")
     assert answer.output == "paid for"
     assert "could not be stored in the ledger" in answer.notes[0]
-
-
-@in_shops(seconds=200.0)
-async def test_a_claim_that_cannot_be_renewed_does_not_end_the_call(ours: Shop, tmp_path: Path) -> None:
     buying = asyncio.create_task(ours.buy())
     await asyncio.sleep(20)
     ours.database.close()
@@ -295,3 +287,35 @@ async def test_a_claim_that_cannot_be_renewed_does_not_end_the_call(ours: Shop, 
     answer = await buying
     assert answer.output == "an answer"
     assert "could not be stored in the ledger" in answer.notes[0]
+
+
+@in_runs()
+async def test_what_is_stored_holds_no_secret_and_the_key_is_that_of_what_was_sent(
+    ours: Run, theirs: Run, tmp_path: Path
+) -> None:
+    token, other = made_up_token("a"), made_up_token("b")
+    agent = ScriptedAgent([result(f"it is {token}", raw_output=f"raw {token}")])
+    await ours.ask(agent, request(f"look at {token}"))
+    kept = await theirs.ask(agent, request(f"look at {other}"))
+    assert (kept.from_ledger, kept.output) == (True, "it is [redacted]")
+    assert kept.notes == ("secrets were masked in the prompt before it was sent",)
+    assert not any(token.encode() in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@in_runs()
+async def test_a_call_that_must_be_made_each_time_is_neither_stored_nor_claimed(ours: Run, theirs: Run) -> None:
+    for asked in (request(permission_mode=PermissionMode.ACCEPT_EDITS), request(resume_session="s1")):
+        agent = ScriptedAgent([Text("hello")])
+        await ours.ask(agent, asked)
+        await theirs.ask(agent, asked)
+        assert len(agent.requests) == 2
+
+
+@in_runs()
+async def test_a_chain_looks_for_each_agent_in_the_ledger(ours: Run, theirs: Run) -> None:
+    missing = ScriptedAgent(name="agent_sdk")
+    silent = ScriptedAgent([Crashed("never asked", agent="codex")], name="codex")
+    await ours.ask([ScriptedAgent([Text("hello")], name="codex")])
+    kept = await theirs.ask([silent, missing])
+    assert (kept.output, kept.from_ledger) == ("hello", True)
+    assert silent.requests == missing.requests == ()

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,42 +15,21 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
     return {"type": "object", "properties": properties, "required": required or []}
 
 
-def test_all_properties_become_required_and_no_others_allowed() -> None:
-    schema = an_object(["a"], a=TEXT, b={"type": "array", "items": an_object(["c"], c={"type": "integer"})})
-    assert strict_schema(schema) == {
+def test_all_properties_become_required_no_others_allowed_and_what_strict_mode_does_not_know_is_dropped() -> None:
+    known = {"type": "string", "description": "d", "pattern": "^a"}
+    dropped = {"title": "t", "default": "x", "minLength": 2, "examples": ["a"]}
+    items = an_object(["c"], c={"type": "integer"})
+    schema = an_object(["a"], a={**known, **dropped}, b={"type": "array", "items": items})
+    strict_items = {**items, "additionalProperties": False}
+    assert strict_schema({**schema, "$schema": "http://json-schema.example", "title": "T"}) == {
         "type": "object",
-        "properties": {
-            "a": TEXT,
-            "b": {
-                "anyOf": [
-                    {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "properties": {"c": {"type": "integer"}},
-                            "required": ["c"],
-                            "additionalProperties": False,
-                        },
-                    },
-                    {"type": "null"},
-                ]
-            },
-        },
+        "properties": {"a": known, "b": {"anyOf": [{"type": "array", "items": strict_items}, {"type": "null"}]}},
         "required": ["a", "b"],
         "additionalProperties": False,
     }
 
 
-def test_what_strict_mode_does_not_know_is_dropped() -> None:
-    known = {"type": "string", "description": "d", "pattern": "^a"}
-    schema = an_object(["a"], a={**known, "title": "t", "default": "x", "minLength": 2, "examples": ["a"]})
-    strict = strict_schema({**schema, "$schema": "http://json-schema.example", "title": "T"})
-    assert strict is not None
-    assert strict["properties"]["a"] == known
-    assert strict.keys() == {"type", "properties", "required", "additionalProperties"}
-
-
-def test_what_strict_mode_cannot_say_is_not_said_wrongly(subtests: pytest.Subtests) -> None:
+def test_what_strict_mode_cannot_say_is_not_said_wrongly() -> None:
     schemas: list[dict[str, Any]] = [
         {"type": "array", "items": TEXT},
         {"anyOf": [an_object(a=TEXT), an_object(b=TEXT)]},
@@ -67,16 +45,11 @@ def test_what_strict_mode_cannot_say_is_not_said_wrongly(subtests: pytest.Subtes
         an_object(a={"type": "array"}),
         an_object(a={"type": "array", "prefixItems": [TEXT], "items": TEXT}),
     ]
-    for schema in schemas:
-        with subtests.test(str(schema)[:80]):
-            assert strict_schema(schema) is None
-
-
-def test_a_schema_nested_beyond_measure_is_not_said() -> None:
-    schema: dict[str, Any] = TEXT
+    deep: dict[str, Any] = TEXT
     for _ in range(200):
-        schema = an_object(a=schema)
-    assert strict_schema(schema) is None
+        deep = an_object(a=deep)
+    for schema in (*schemas, deep):
+        assert strict_schema(schema) is None
 
 
 def test_references_stay_and_are_followed_in_the_answer() -> None:
@@ -90,7 +63,7 @@ def test_references_stay_and_are_followed_in_the_answer() -> None:
     assert without_fillers(answer, schema) == {"root": {"name": "a", "child": {"name": "b", "note": "n"}}}
 
 
-def test_a_null_that_the_schema_means_stays(subtests: pytest.Subtests) -> None:
+def test_a_null_that_the_schema_means_stays() -> None:
     rows: list[tuple[dict[str, Any], bool]] = [
         (TEXT, False),
         ({"type": ["string", "null"]}, True),
@@ -101,10 +74,9 @@ def test_a_null_that_the_schema_means_stays(subtests: pytest.Subtests) -> None:
         ({"oneOf": [TEXT, {"type": "integer"}]}, False),
     ]
     for part, kept in rows:
-        with subtests.test(str((part, kept))[:80]):
-            schema = an_object(a=part)
-            assert strict_schema(schema) is not None
-            assert without_fillers({"a": None}, schema) == ({"a": None} if kept else {})
+        schema = an_object(a=part)
+        assert strict_schema(schema) is not None
+        assert without_fillers({"a": None}, schema) == ({"a": None} if kept else {})
 
 
 def test_an_answer_of_any_shape_is_passed_on() -> None:

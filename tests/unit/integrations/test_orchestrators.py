@@ -20,7 +20,6 @@ from codeloupe.integrations import (
     CodeReviewer,
     ReviewIssue,
     ReviewResult,
-    WorkdirIssue,
     WorkdirReviewer,
     WorkdirReviewResult,
     make_reviewer,
@@ -140,17 +139,11 @@ def test_findings_become_issues_and_those_that_do_not_block_pass(
     assert (review.verdict, result.issues, result.passed, result.parse_error) == (verdict, (issue,), passed, None)
 
 
-@each("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
-def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str) -> None:
-    assert ask(Script(outcome(replace(FINDING, title=stated))))[0].issues[0].title == "[P1] x"
-
-
-def test_a_stricter_policy_lets_a_nit_block() -> None:
-    review = outcome(replace(FINDING, severity=Severity.LOW), policy=model.Policy(fail_on=Severity.LOW))
-    assert not ask(Script(review))[0].passed
-
-
-def test_refuted_findings_are_no_issues_and_unplaced_ones_come_last_and_say_so() -> None:
+def test_what_counts_is_said_in_each_issue_and_only_open_findings_are_issues() -> None:
+    for stated in ("[P0] x", "[p3]x", " [ P2 ]  x"):
+        assert ask(Script(outcome(replace(FINDING, title=stated))))[0].issues[0].title == "[P1] x"
+    nit = replace(FINDING, severity=Severity.LOW)
+    assert not ask(Script(outcome(nit, policy=model.Policy(fail_on=Severity.LOW))))[0].passed
     refuted = replace(FINDING, status=FindingStatus.REFUTED)
     unplaced = replace(FINDING, title="Invented", anchored=False)
     result, _ = ask(Script(outcome(unplaced, refuted, FINDING)))
@@ -255,31 +248,23 @@ def test_commits_are_reviewed_one_by_one_and_their_results_are_one() -> None:
     assert (result.passed, result.parse_error) == (False, "timeout")
 
 
-def test_what_was_found_before_a_failure_is_kept() -> None:
+def test_what_was_found_before_a_failure_is_kept_no_commits_mean_the_range_and_wrong_arguments_are_raised() -> None:
     result, _ = ask(Script(outcome(FINDING), RuntimeError("lost")), "", commit_shas=["1", "2"])
     assert ([issue.file for issue in result.issues], result.passed) == (["a.py"], False)
     assert result.parse_error == "RuntimeError: lost"
-
-
-def test_no_commits_mean_the_range() -> None:
     script = Script(outcome())
     ask(script, "a..b", commit_shas=[])
     assert script.calls[0]["scope"] == RangeScope("a..b")
-
-
-@each(
-    ("diff_range", "arguments"),
-    [
+    wrong: list[tuple[str, dict[str, Any]]] = [
         ("", {}),
         (" ", {"commit_shas": []}),
         ("a..b", {"timeout": 0}),
         ("a..b", {"timeout": float("nan")}),
         ("", {"commit_shas": "abc"}),
-    ],
-)
-def test_wrong_arguments_are_raised(diff_range: str, arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="review needs|commit_shas"):
-        ask(Script(), diff_range, **arguments)
+    ]
+    for diff_range, arguments in wrong:
+        with pytest.raises(ValueError, match="review needs|commit_shas"):
+            ask(Script(), diff_range, **arguments)
 
 
 @pytest.mark.requirement("V5")
@@ -297,11 +282,6 @@ def test_the_context_and_the_session_are_handed_on(tmp_path: Path) -> None:
     result, warnings = ask(script, context_file=str(context))
     assert (result.passed, len(script.calls[1]["context"])) == (True, 1024 * 1024)
     assert "left out" in warnings[0]
-
-
-@pytest.mark.requirement("V11")
-def test_it_does_not_override_a_disabled_setting() -> None:
-    assert CodeReviewer().overrides_disabled_setting() is False
 
 
 @pytest.mark.requirement("V12")
@@ -392,27 +372,23 @@ def test_a_work_directory_is_reviewed_from_its_merge_base_to_its_head(branch: Gi
 
 
 @pytest.mark.requirement("C4")
-def test_it_has_the_name_of_its_reviewer() -> None:
+@pytest.mark.requirement("V11")
+def test_it_has_the_name_of_its_reviewer_and_does_not_override_a_disabled_setting() -> None:
+    assert CodeReviewer().overrides_disabled_setting() is False
     assert WorkdirReviewer(settings=Settings(reviewer_type="codex")).name == "codex"
     assert WorkdirReviewer().name == "auto"
 
 
 @pytest.mark.program
 @pytest.mark.requirement("C2")
-@each(
-    ("severity", "word"),
-    [
-        (Severity.CRITICAL, "error"),
-        (Severity.HIGH, "error"),
-        (Severity.MEDIUM, "warning"),
-        (Severity.LOW, "suggestion"),
-    ],
-)
-def test_findings_become_issues_of_three_severities(branch: GitRepository, severity: Severity, word: Any) -> None:
-    result, _ = look(Script(outcome(replace(FINDING, severity=severity))), branch)
-    message = "Division by zero: The list may be empty."
-    issue = WorkdirIssue(file="a.py", line=3, severity=word, message=message, suggestion="Check the length first.")
-    assert (result.issues, result.passed) == ((issue,), word != "error")
+def test_findings_become_issues_of_three_severities(branch: GitRepository) -> None:
+    words = dict(zip(Severity, ("error", "error", "warning", "suggestion"), strict=True))
+    for severity, word in words.items():
+        result, _ = look(Script(outcome(replace(FINDING, severity=severity))), branch)
+        (issue,) = result.issues
+        assert (issue.file, issue.line, issue.severity, result.passed) == ("a.py", 3, word, word != "error")
+        assert issue.message == "Division by zero: The list may be empty."
+        assert issue.suggestion == "Check the length first."
 
 
 @pytest.mark.program
@@ -438,25 +414,18 @@ def test_an_answer_that_cannot_be_read_passes_or_fails_as_the_policy_says(
 
 
 @pytest.mark.program
-@each(("given", "passed"), [(None, True), ("fail", False)])
-def test_the_policy_of_the_settings_holds_unless_another_is_given(
-    branch: GitRepository, given: Any, passed: bool
+def test_that_policy_is_the_one_of_the_settings_unless_given_and_for_unreadable_answers_alone(
+    branch: GitRepository,
 ) -> None:
-    script = Script(outcome(failed=("empty output",)))
-    reviewer = WorkdirReviewer(settings=Settings(on_parse_error="pass"), on_parse_error=given, review=script)
-    assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
-
-
-@pytest.mark.program
-@each("reasons", [("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)])
-def test_that_policy_is_for_unreadable_answers_alone(branch: GitRepository, reasons: tuple[str, ...]) -> None:
-    result, _ = look(Script(outcome(failed=reasons, units=len(reasons))), branch, on_parse_error="pass")
-    assert not result.passed
-    assert result.summary.endswith(f"could not review everything: {'; '.join(reasons)}")
-
-
-@pytest.mark.program
-def test_findings_of_the_readable_part_still_block(branch: GitRepository) -> None:
+    for given, passed in ((None, True), ("fail", False)):
+        script = Script(outcome(failed=("empty output",)))
+        settings = Settings(on_parse_error="pass")
+        reviewer = WorkdirReviewer(settings=settings, on_parse_error=given, review=script)  # type: ignore[arg-type]
+        assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
+    for reasons in (("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)):
+        result, _ = look(Script(outcome(failed=reasons, units=len(reasons))), branch, on_parse_error="pass")
+        assert not result.passed
+        assert result.summary.endswith(f"could not review everything: {'; '.join(reasons)}")
     result, _ = look(Script(outcome(FINDING, failed=("empty output",), units=2)), branch, on_parse_error="pass")
     assert not result.passed
     assert result.summary.startswith("1 finding (1 high); ")
@@ -518,11 +487,6 @@ class TestWithoutAnAgent:
         assert not looked.passed
         assert "codex cannot be used" in looked.summary
 
-    def test_no_change_passes_and_offline_reviews_when_that_is_asked_for(self, project: GitRepository) -> None:
-        assert asyncio.run(make_reviewer(self.NO_LOGIN, repo=project.path)("HEAD..HEAD")).passed
-        offline = replace(self.NO_LOGIN, reviewer_type="offline")
-        assert asyncio.run(make_reviewer(offline, repo=project.path)("HEAD~1..HEAD")).passed
-
     @pytest.mark.defect("T11")
     def test_a_review_that_went_offline_by_itself_says_so(self, project: GitRepository) -> None:
         gone = asyncio.run(codeloupe.review(CommitScope("HEAD"), repo=project.path, settings=self.NO_LOGIN))
@@ -530,6 +494,8 @@ class TestWithoutAnAgent:
         assert "codex and gemini are not installed" in gone.errors[0].message
         offline = replace(self.NO_LOGIN, reviewer_type="offline")
         assert not asyncio.run(codeloupe.review(CommitScope("HEAD"), repo=project.path, settings=offline)).errors
+        assert asyncio.run(make_reviewer(offline, repo=project.path)("HEAD~1..HEAD")).passed
+        assert asyncio.run(make_reviewer(self.NO_LOGIN, repo=project.path)("HEAD..HEAD")).passed, "there is no change"
 
     def test_a_runtime_s_limits_hold_for_all_reviews_of_a_reviewer(self, project: GitRepository) -> None:
         agent = ScriptedAgent([Json({"findings": []})])

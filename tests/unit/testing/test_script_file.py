@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from codeloupe.testing import (
     Json,
     MaxTokens,
     Refusal,
-    Reply,
     Stall,
     Status,
     Text,
@@ -56,11 +56,10 @@ def test_a_script_is_read_from_json(tmp_path: Path) -> None:
     ]
 
 
-@each("reply", [MaxTokens(), Refusal(), Hang(), Stall(), Garbage(), Empty(), Cut()])
-def test_a_kind_that_needs_no_field_can_be_named_alone(tmp_path: Path, reply: Reply) -> None:
-    file = tmp_path / "script.json"
-    file.write_text(f'[{{"reply": "{type(reply).__name__.lower()}"}}]')
-    assert read_script(file) == [reply]
+def test_a_kind_that_needs_no_field_can_be_named_alone(tmp_path: Path) -> None:
+    replies = [MaxTokens(), Refusal(), Hang(), Stall(), Garbage(), Empty(), Cut()]
+    (tmp_path / "script.json").write_text(json.dumps([{"reply": type(reply).__name__.lower()} for reply in replies]))
+    assert read_script(tmp_path / "script.json") == replies
 
 
 @each(
@@ -90,26 +89,14 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words:
 TEXT = (Path(__file__).parents[3] / "docs" / "testing.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
-    assert found
-    return found
-
-
 @pytest.mark.program
-@each("source", blocks("python"))
-def test_the_examples_run(source: str, tmp_path: Path) -> None:
-    command = (sys.executable, "-X", "dev", "-W", "error", "-c", source)
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-
-
-def test_the_script_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "script.json").write_text(blocks("json")[0])
+def test_the_examples_run_and_every_reply_is_described_and_public(tmp_path: Path) -> None:
+    for source in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        command = (sys.executable, "-X", "dev", "-W", "error", "-c", source)
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    (tmp_path / "script.json").write_text(re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)[0])
     assert len(read_script(tmp_path / "script.json")) == 3
-
-
-def test_every_reply_is_described_and_public() -> None:
     for name in REPLY_KINDS:
         assert f"`{name}(" in TEXT
         assert name in codeloupe.testing.__all__

@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,20 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
-from codeloupe.agents.calls.failures import (
-    CUT_OFF,
-    INVALID,
-    NOT_LOGGED_IN,
-    OVERLOADED,
-    REFUSED,
-    TOO_LONG,
-    UNREACHED,
-    Failure,
-    Kind,
-    Program,
-    error_of,
-    kind_of_status,
-)
+from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import installed_version
 from codeloupe.agents.calls.validation import validate
 from codeloupe.model import Confidential
@@ -53,47 +40,33 @@ from codeloupe.system.json_text import after_reasoning, parsed
 
 NAME = "api"
 LIMITS = AgentLimits(schema=True)
-_PROGRAM = Program(agent=NAME, command="", install=errors.install_command("api"), log_in="")
+_PROGRAM = kinds.Program(NAME, "", errors.install_command("api"), log_in="")
 _DISTRIBUTION = "pydantic-ai-slim"
 _CHOOSE = "set api_model, or give --model, such as anthropic:claude-opus-4-8, openai:gpt-5 or google:gemini-2.5-pro"
 _TOOL = "final_result"
 _WRAPPED = "answer"
-# The clients of OpenAI refuse to be made without a key, and local services do not look at it.
-_NO_KEY = "none"
-# What a model thinks aloud is parted from its answer by us. pydantic-ai would take the opening tag away from a thought
-# that never ends, and the drafts in it for the answer; so it is told to look for tags that no model writes.
-_THINKING_TAGS = ("\0thought", "\0end")
-_CONNECT_SECONDS = 15.0
-_MAX_BODY_CHARACTERS = 4000
-_MAX_CAUSES = 10
 _loading = threading.Lock()
-_SILENT = Kind(
+_SILENT = kinds.Kind(
     errors.TimedOut, "got nothing from the service in time", "raise the limit of silence, or ask a faster model"
 )
-_BROKEN = Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
+_BROKEN = kinds.Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
 # Services tell these apart in words alone; a refused request holds no words of a model.
-_BY_TEXT = {
-    "api key not valid": NOT_LOGGED_IN,
-    "api_key_invalid": NOT_LOGGED_IN,
-    "credit balance is too low": NOT_LOGGED_IN,
-    "insufficient_quota": NOT_LOGGED_IN,
-    "prompt is too long": TOO_LONG,
-    "context_length_exceeded": TOO_LONG,
-    "maximum context length": TOO_LONG,
-    "context window": TOO_LONG,
-    "exceeds the maximum number of tokens": TOO_LONG,
-    "overloaded": OVERLOADED,
-}
+_BY_TEXT = kinds.patterns(
+    ("api key not valid|api_key_invalid|credit balance is too low|insufficient_quota", kinds.NOT_LOGGED_IN),
+    ("prompt is too long|context_length_exceeded|maximum context length|context window", kinds.TOO_LONG),
+    ("exceeds the maximum number of tokens", kinds.TOO_LONG),
+    ("overloaded", kinds.OVERLOADED),
+)
 # By the name of the exception or of one of its causes, since the packages they come from are loaded late.
 _BY_NAME = {
     "ReadTimeout": _SILENT,
     "WriteTimeout": _SILENT,
-    "ContentFilterError": REFUSED,
-    "UserError": INVALID,
-    "InvalidURL": INVALID,
-    "UnsupportedProtocol": INVALID,
+    "ContentFilterError": kinds.REFUSED,
+    "UserError": kinds.INVALID,
+    "InvalidURL": kinds.INVALID,
+    "UnsupportedProtocol": kinds.INVALID,
 }
-_BY_ENDING = {"length": CUT_OFF, "content_filter": REFUSED, "error": _BROKEN}
+_BY_ENDING = {"length": kinds.CUT_OFF, "content_filter": kinds.REFUSED, "error": _BROKEN}
 
 
 class Vendor(Struct, frozen=True):
@@ -119,12 +92,8 @@ _ANTHROPIC = Vendor(
 _OPENAI = Vendor("openai", "openai", "openai", ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1")
 _COMPATIBLE = replace(_OPENAI, url_name="", url="", needs_key=False)
 _GOOGLE = Vendor(
-    "google",
-    "google-genai",
-    "google.genai",
-    ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "GOOGLE_GEMINI_BASE_URL",
-    "https://generativelanguage.googleapis.com",
+    *("google", "google-genai", "google.genai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GOOGLE_GEMINI_BASE_URL"),
+    url="https://generativelanguage.googleapis.com",
 )
 _VENDORS = {"anthropic": _ANTHROPIC, "openai": _OPENAI, "google": _GOOGLE, "google-gla": _GOOGLE}
 
@@ -187,7 +156,11 @@ class ApiAgent:
         response = await _ask(packages, target, request)
         duration_ms = round((time.monotonic() - started) * 1000)
         emit(TurnTaken(NAME, 1))
-        cost = None if target.vendor is _COMPATIBLE else _cost(response)
+        cost = None
+        if target.vendor is not _COMPATIBLE:
+            # By the price list that pydantic-ai brings, where the model is on it.
+            with suppress(AssertionError, LookupError, ValueError):
+                cost = float(response.cost().total_price)
         usage = TokenUsage(
             input_tokens=response.usage.input_tokens,
             cached_tokens=response.usage.cache_read_tokens,
@@ -195,7 +168,7 @@ class ApiAgent:
         )
         emit(TokensSpent(NAME, usage.input_tokens, usage.output_tokens, cost))
         try:
-            text, structured, raw = _answer(response, target, is_wrapped=_is_wrapped(request.output_schema))
+            text, structured, raw = _answer(response, target, request.output_schema)
         except errors.AgentError as error:
             error.cost_usd, error.usage = cost, usage
             raise
@@ -214,27 +187,18 @@ class ApiAgent:
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing, asks no service and never raises."""
-        version, install = installed_version(_DISTRIBUTION), _PROGRAM.install
+        version = installed_version(_DISTRIBUTION)
+        missing = Availability(found=False, how_to_fix=_PROGRAM.install, default_model=self._model)
         try:
             target = self._target(self._model)
         except errors.InvalidRequest as error:
-            return Availability(
-                found=version is not None,
-                version=version,
-                how_to_fix=install if version is None else error.hint,
-                default_model=self._model,
-                lacks_model=True,
-            )
+            fix = _PROGRAM.install if version is None else error.hint
+            return replace(missing, found=version is not None, version=version, how_to_fix=fix, lacks_model=True)
         if version is None or installed_version(target.vendor.distribution) is None:
-            return Availability(found=False, how_to_fix=install, default_model=self._model)
+            return missing
         logged_in = True if target.key is not None else False if target.vendor.needs_key else None
-        return Availability(
-            found=True,
-            version=version,
-            logged_in=logged_in,
-            how_to_fix=target.vendor.set_key if logged_in is False else "",
-            default_model=self._model,
-        )
+        fix = target.vendor.set_key if logged_in is False else ""
+        return replace(missing, found=True, version=version, logged_in=logged_in, how_to_fix=fix)
 
     def _target(self, name: str | None) -> Target:
         """Where the model of this name is asked. Raises InvalidRequest when that cannot be told."""
@@ -242,14 +206,12 @@ class ApiAgent:
             raise errors.InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
         # Who answers for a model that is named without its provider.
         own = _split(self._model)[0] if self._model else None
-        if own is None and self._base_url is not None:
-            own = _COMPATIBLE
+        own = own or (None if self._base_url is None else _COMPATIBLE)
         vendor, model = _split(name)
         vendor = vendor or own
         if vendor is None:
-            raise errors.InvalidRequest(
-                f"{NAME} does not know the provider of the model {name!r}", agent=NAME, hint=_CHOOSE
-            )
+            message = f"{NAME} does not know the provider of the model {name!r}"
+            raise errors.InvalidRequest(message, agent=NAME, hint=_CHOOSE)
         source = self._environment
         # The key of one provider must not go to the address that was set for another.
         base_url = self._base_url if own is None or own.name == vendor.name else None
@@ -299,7 +261,7 @@ async def _ask(packages: SimpleNamespace, target: Target, request: AgentRequest)
         tool = packages.tools.ToolDefinition(
             name=_TOOL,
             description="Gives the answer, in the form that is asked for.",
-            parameters_json_schema=_wrapped(schema) if _is_wrapped(schema) else {**schema},
+            parameters_json_schema=_wrapped(schema) or {**schema},
             kind="output",
         )
         parameters = packages.models.ModelRequestParameters(
@@ -328,7 +290,7 @@ async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[An
         """A service that does not take a connection is not waited for as long as an answer is."""
         limits = request.extensions.get("timeout")
         if isinstance(limits, dict):
-            limits["connect"] = min(limits.get("connect") or math.inf, _CONNECT_SECONDS)
+            limits["connect"] = min(limits.get("connect") or math.inf, 15.0)
 
     # Beside the event loop, since it takes so long that connections which are being made would run out of time.
     trust = await asyncio.to_thread(_trust, packages.http, *map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
@@ -340,9 +302,13 @@ async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[An
             provider = providers.AnthropicProvider(anthropic_client=client)
             yield models.AnthropicModel(target.model, provider=provider)
         elif target.vendor.name == "openai":
-            client = sdk.AsyncOpenAI(api_key=target.key or _NO_KEY, **common)
+            # It refuses to be made without a key, and local services do not look at it.
+            client = sdk.AsyncOpenAI(api_key=target.key or "none", **common)
             provider = providers.OpenAIProvider(openai_client=client)
-            yield models.OpenAIChatModel(target.model, provider=provider, profile={"thinking_tags": _THINKING_TAGS})
+            # What a model thinks aloud is parted from its answer by us. pydantic-ai would take the opening tag away
+            # from a thought that never ends, and the drafts in it for the answer; so it looks for tags of no model.
+            profile = {"thinking_tags": ("\0thought", "\0end")}
+            yield models.OpenAIChatModel(target.model, provider=provider, profile=profile)
         else:
             options = sdk.types.HttpOptions(
                 base_url=target.url,
@@ -362,19 +328,17 @@ def _trust(http: ModuleType, _file: str | None, _directory: str | None) -> Any:
     return http.create_ssl_context()
 
 
-def _is_wrapped(schema: Mapping[str, Any] | None) -> bool:
-    """Whether the schema is of something else than an object, which is all that a tool can take."""
-    return schema is not None and schema.get("type") != "object" and "properties" not in schema
-
-
-def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """An object around what is none, since that is all that a tool can take; None for a schema of an object."""
+    if schema.get("type") == "object" or "properties" in schema:
+        return None
     # Definitions are referred to from the root, so they stay there.
     definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     inner = {name: value for name, value in schema.items() if name not in definitions}
     return {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], **definitions}
 
 
-def _answer(response: Any, target: Target, *, is_wrapped: bool) -> tuple[str, Any, str]:
+def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> tuple[str, Any, str]:
     """What the model answered: as text, as a value, and raw.
 
     Raises an AgentError for an answer that is empty, broken, cut off or refused.
@@ -384,18 +348,14 @@ def _answer(response: Any, target: Target, *, is_wrapped: bool) -> tuple[str, An
     arguments = "" if call is None else call.args_as_json_str()
     raw = "\n".join(filter(None, (text, arguments)))
     if response.finish_reason is None:
-        raise _failed(UNREACHED, target, text="the reply does not say how the answer ended", raw_output=raw)
+        raise _failed(kinds.UNREACHED, target, text="the reply does not say how the answer ended", raw_output=raw)
     if kind := _BY_ENDING.get(response.finish_reason):
         raise _failed(kind, target, raw_output=raw, output=raw)
 
     def no_answer(why: str) -> errors.OutputInvalid:
-        return errors.OutputInvalid(
-            f"{NAME} got no answer from {target.model}: {why}",
-            agent=NAME,
-            hint="try again, or another model",
-            raw_output=raw,
-            output=raw,
-        )
+        message = f"{NAME} got no answer from {target.model}: {why}"
+        hint = "try again, or another model"
+        return errors.OutputInvalid(message, agent=NAME, hint=hint, raw_output=raw, output=raw)
 
     said = after_reasoning(text)
     if call is None:
@@ -408,17 +368,9 @@ def _answer(response: Any, target: Target, *, is_wrapped: bool) -> tuple[str, An
         value = parsed(arguments)
     except ValueError as problem:
         raise no_answer(str(problem)) from problem
-    if is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPED}:
+    if schema is not None and _wrapped(schema) and isinstance(value, dict) and set(value) == {_WRAPPED}:
         value = value[_WRAPPED]
     return said if said and said.strip() else json.dumps(value, ensure_ascii=False), value, raw
-
-
-def _cost(response: Any) -> float | None:
-    """What the answer cost by the price list that pydantic-ai brings; None for a model that is not on it."""
-    try:
-        return float(response.cost().total_price)
-    except (AssertionError, LookupError, ValueError):
-        return None
 
 
 def _call_failed(error: Exception, target: Target) -> errors.AgentError:
@@ -429,31 +381,30 @@ def _call_failed(error: Exception, target: Target) -> errors.AgentError:
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     message = inner.get("message") if isinstance(inner, Mapping) else inner
     text = message if isinstance(message, str) and message else str(error)
-    kind = kind_of_status(status) or INVALID
+    kind = kinds.kind_of_status(status) or kinds.INVALID
     if status is None:
         causes: list[BaseException] = [error]
-        while len(causes) < _MAX_CAUSES and (cause := causes[-1].__cause__) is not None:
+        while len(causes) < 10 and (cause := causes[-1].__cause__) is not None:
             causes.append(cause)
         names = (type(cause).__name__ for cause in causes)
-        kind = next((_BY_NAME[name] for name in names if name in _BY_NAME), UNREACHED)
+        kind = next((_BY_NAME[name] for name in names if name in _BY_NAME), kinds.UNREACHED)
     elif status in (400, 403, 422, 429):
-        said = f"{text} {body or ''}".lower()
-        kind = next((known for phrase, known in _BY_TEXT.items() if phrase in said), kind)
+        kind = kinds.kind_in(f"{text} {body or ''}", _BY_TEXT) or kind
     return _failed(
         kind,
         target,
         text=text,
         status=status,
-        raw_output="" if body is None else str(body)[:_MAX_BODY_CHARACTERS],
+        raw_output="" if body is None else str(body)[:4000],
         retry_after_seconds=getattr(error, "retry_after", None),
     )
 
 
-def _failed(kind: Kind, target: Target, *, text: str = "", **told: Any) -> errors.AgentError:
+def _failed(kind: kinds.Kind, target: Target, *, text: str = "", **told: Any) -> errors.AgentError:
     """The error of a failure, with what is known of the service in its words."""
     program = replace(_PROGRAM, log_in=f"{target.vendor.set_key} to a key that is valid")
-    if kind in (UNREACHED, INVALID):
+    if kind in (kinds.UNREACHED, kinds.INVALID):
         text = f"{target.url}: {text}"
     if kind is _SILENT:
         text = f"nothing came from {target.url} for {target.idle_seconds:g} s"
-    return error_of(kind, Failure(program=program, text=text, asked_model=target.model, **told))
+    return kinds.error_of(kind, program, text, asked_model=target.model, **told)

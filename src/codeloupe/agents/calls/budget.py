@@ -9,21 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple
 
 from codeloupe import errors
-from codeloupe.agents.calls.limiter import in_words
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, full_prompt
+from codeloupe.agents.calls.limiter import readable
+from codeloupe.model.agent import AgentRequest, AgentResult, full_prompt
 from codeloupe.model.ports import Clock
 
-# Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
-_CHARACTERS_PER_TOKEN = 3
-# What a request takes beside its prompt: hardly any answer is longer, and an agent with tools sends its own
-# instructions and, turn by turn, all that it has read.
-_ANSWER_TOKENS = 16_000
-_READING_TOKENS = 64_000
-# For an agent that says what it costs, but not for how many tokens.
-_LEAST_USD = 0.5
 # The next request may cost more than the dearest so far, and its tokens more than those: an answer's cost most.
 _MARGIN = 1.5
 
@@ -88,14 +80,7 @@ class RunBudget:
 
     def part(self, limits: SpendingLimits) -> RunBudget:
         """A budget with limits of its own, whose requests must fit into this one too."""
-        return RunBudget(
-            clock=self._clock,
-            max_usd=limits.max_usd,
-            max_tokens=limits.max_tokens,
-            max_requests=limits.max_requests,
-            spent=limits.spent,
-            within=self,
-        )
+        return RunBudget(clock=self._clock, within=self, **asdict(limits))
 
     def check(self, *, agent: str) -> None:
         """Raises BudgetExhausted, which names the limit and what was spent, when nothing more may be begun."""
@@ -106,7 +91,7 @@ class RunBudget:
             (spent.usd >= most[0], f"${spent.usd:.4f} of ${most[0]:.4f} are spent", "max_budget_usd"),
             (spent.tokens >= most[1], f"{spent.tokens:,} of {most[1]:,} tokens are used", "max_tokens"),
             (requests >= most[2], f"{requests:,} of {most[2]:,} requests are made", "max_requests"),
-            (late >= 0, f"the time of the run ended {in_words(late)} ago", "the time"),
+            (late >= 0, f"the time of the run ended {readable(late)} ago", "the time"),
         )
         note = f" ({spent.unknown_costs} more requests did not report their cost)" if spent.unknown_costs else ""
         for is_reached, what, limit in reached:
@@ -144,28 +129,32 @@ class RunBudget:
 
                 def spend(result: AgentResult) -> None:
                     nonlocal cost
-                    cost = _cost(result.total_cost_usd, result.usage)
+                    cost = _cost(result)
                     if spend_within is not None:
                         spend_within(result)
 
                 try:
                     yield spend
                 except Exception as error:  # whatever it was, what it cost is spent
-                    cost = _cost_of_failure(error)
+                    cost = _cost(error)
                     raise
         finally:
             self._end(expected, cost)
 
     def _expected(self, request: AgentRequest, *, reads: bool) -> Spent:
         """The most that a request is likely to take, rather too much than too little."""
-        texts = (full_prompt(request), request.system_prompt or "", request.append_system_prompt or "")
         schema = json.dumps(request.output_schema, default=str) if request.output_schema else ""
-        sent = sum(len(text) for text in (*texts, schema)) // _CHARACTERS_PER_TOKEN
-        tokens = max(sent + (_READING_TOKENS if reads else _ANSWER_TOKENS), round(_MARGIN * self._most_tokens))
+        texts = (full_prompt(request), request.system_prompt, request.append_system_prompt, schema)
+        # Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
+        sent = sum(len(text or "") for text in texts) // 3
+        # Hardly any answer is longer than this, and an agent with tools sends its own instructions and, turn by turn,
+        # all that it has read.
+        tokens = max(sent + (64_000 if reads else 16_000), round(_MARGIN * self._most_tokens))
         # While no price is known, one request may take all there is.
         usd = self._max_usd
         if self._dearest_usd is not None:
-            by_tokens = _LEAST_USD if self._token_usd is None else _MARGIN * self._token_usd * tokens
+            # The least is for an agent that says what it costs, but not for how many tokens.
+            by_tokens = 0.5 if self._token_usd is None else _MARGIN * self._token_usd * tokens
             usd = max(_MARGIN * self._dearest_usd, by_tokens)
         most = math.inf if request.max_budget_usd is None else request.max_budget_usd
         return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
@@ -188,36 +177,23 @@ class RunBudget:
         self._changed.set()
 
 
-def _cost(cost_usd: float | None, usage: TokenUsage | None) -> Spent:
+# With these a service gave no answer, so it takes no money.
+_UNPAID = (
+    errors.InvalidRequest, errors.NotLoggedIn, errors.RateLimited, errors.Overloaded, errors.ConnectionFailed,
+    errors.PromptTooLong,
+)  # fmt: skip
+
+
+def _cost(told: object) -> Spent:
+    """What a result or an error says that it cost."""
+    if isinstance(told, errors.NotInstalled):
+        return Spent()
+    usage, usd = getattr(told, "usage", None), getattr(told, "total_cost_usd", getattr(told, "cost_usd", None))
     tokens = usage.input_tokens + usage.output_tokens if usage else 0
-    if cost_usd is None or not math.isfinite(cost_usd):
-        return Spent(tokens=tokens, requests=1, unknown_costs=1)
-    return Spent(usd=max(cost_usd, 0.0), tokens=tokens, requests=1)
-
-
-def _cost_of_failure(error: Exception) -> Spent:
-    """What the error tells, in `cost_usd` and `usage`; a service that gave no answer takes no money."""
-    match error:
-        case errors.NotInstalled():
-            return Spent()
-        case (
-            errors.InvalidRequest()
-            | errors.NotLoggedIn()
-            | errors.RateLimited()
-            | errors.Overloaded()
-            | errors.ConnectionFailed()
-            | errors.PromptTooLong()
-        ):
-            return replace(_cost(error.cost_usd, error.usage), unknown_costs=0)
-        case errors.AgentError():
-            return _cost(error.cost_usd, error.usage)
-    return _cost(None, None)
+    if usd is None or not math.isfinite(usd):
+        return Spent(tokens=tokens, requests=1, unknown_costs=int(not isinstance(told, _UNPAID)))
+    return Spent(usd=max(usd, 0.0), tokens=tokens, requests=1)
 
 
 def _sum(first: Spent, second: Spent, *, sign: int = 1) -> Spent:
-    return Spent(
-        usd=first.usd + sign * second.usd,
-        tokens=first.tokens + sign * second.tokens,
-        requests=first.requests + sign * second.requests,
-        unknown_costs=first.unknown_costs + sign * second.unknown_costs,
-    )
+    return Spent(*(one + sign * other for one, other in zip(astuple(first), astuple(second), strict=True)))

@@ -1,4 +1,4 @@
-"""One agent call with all that stands around it, in order.
+"""One agent call with all that is done around it, in order.
 
     check the request → mask secrets → ledger → claim → limiter → budget → attempts → check the answer → ledger
 
@@ -22,26 +22,12 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.ledger import LedgerCalls
-from codeloupe.agents.calls.limiter import Limiter, Timing, in_words
+from codeloupe.agents.calls.limiter import Limiter, Timing
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
-from codeloupe.agents.calls.retry import (
-    SHORTEST_ATTEMPT_SECONDS,
-    Attempts,
-    RetryPolicy,
-    Unusable,
-    asked_wait_seconds,
-)
+from codeloupe.agents.calls.retry import Attempts, RetryPolicy
 from codeloupe.agents.calls.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
-from codeloupe.model.agent import (
-    AgentFinished,
-    AgentRequest,
-    AgentResult,
-    AgentStarted,
-    FellBack,
-    QuotaEnded,
-    same_vendor,
-)
+from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, same_vendor
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
@@ -94,7 +80,7 @@ class AgentCaller:
         self._key_of = key_of
         self._watch_files = watch_files
         self._limiters: dict[str, Limiter] = {}
-        self._unusable = Unusable()
+        self._unusable: dict[str, AgentError | None] = {}
         self._ledger = ledger and LedgerCalls(ledger, timing=timing, lease_seconds=options.lease_seconds)
 
     @property
@@ -137,31 +123,49 @@ class AgentCaller:
 
         end = AgentFinished("", success=False, attempts=0, duration_ms=0, cost_usd=None)
         try:
-            result = await with_fallback(
-                agents, lambda one: self._ask(request, one, masked_emit, chain=agents), emit=masked_emit
-            )
-            cost, attempts = result.total_cost_usd, result.attempts
-            end = AgentFinished(
-                result.agent,
-                success=True,
-                attempts=attempts,
-                duration_ms=0,
-                cost_usd=cost,
-                from_ledger=result.from_ledger,
-            )
+            result = await self._ask_chain(request, agents, masked_emit)
+            end = replace(end, success=True, cost_usd=result.total_cost_usd, from_ledger=result.from_ledger)
+            end = replace(end, agent=result.agent, attempts=result.attempts)
             return result
-        except BaseException as error:  # whatever it was, the call has ended and that is told
+        except BaseException as error:  # whatever it was, the call has ended, which is reported
             name = error.agent if isinstance(error, AgentError) else agents[-1].name
             end = replace(end, agent=name, attempts=getattr(error, "attempts", 0))
             raise
         finally:
             masked_emit(replace(end, duration_ms=round((self._timing.clock() - started) * 1000)))
 
+    async def _ask_chain(self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink) -> AgentResult:
+        """The result of the first agent that can be used, with a note for each one before it.
+
+        Every other failure than a missing program, a missing login or a quota that is not worth waiting for is raised
+        at once: another agent would not do better. The message of what is raised includes what came before.
+        """
+        failures: list[AgentError] = []
+        for position, agent in enumerate(agents, start=1):
+            try:
+                result = await self._ask(request, agent, emit, chain=agents)
+            except AgentError as error:
+                if isinstance(error, NotInstalled | NotLoggedIn | RateLimited) and position < len(agents):
+                    emit(FellBack(agent.name, agents[position].name, error.message))
+                    failures.append(error)
+                    continue
+                _add_earlier(error, failures)
+                raise
+            notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
+            return replace(result, notes=(*notes, *result.notes))
+        raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
+
     async def _ask(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
     ) -> AgentResult:
-        request, notes = _with_own_model(request, agent.name, first=chain[0].name)
-        is_last = agent is chain[-1]
+        notes, first, is_last = list[str](), chain[0].name, agent is chain[-1]
+        named = [name for name in (request.model, request.fallback_model) if name is not None]
+        # The model that a request names is that of the first agent and of others of the same vendor.
+        if named and not same_vendor(agent.name, first):
+            asked, request = " or ".join(named), replace(request, model=None, fallback_model=None)
+            notes.append(
+                f"{agent.name} was asked for its own default model, not for {asked}, which was meant for {first}"
+            )
         try:
             validate(request, agent.limits, agent=agent.name)
             sent, masked = masked_request(request) if self._options.mask_prompts else (request, ())
@@ -188,14 +192,14 @@ class AgentCaller:
     ) -> AgentResult:
         """The answer, with the files that changed meanwhile where some may have."""
         if self._watch_files is None or not (request.permission_mode.may_write and agent.limits.writes):
-            return await self._through_quotas(request, agent, emit, is_last=is_last)
+            return await self._attempts(request, agent, emit, is_last=is_last)
         changed_files: ChangedFiles | None = None
         unknown = ""
         try:
             changed_files = await self._watch_files(request.working_dir)
         except CodeloupeError as error:
             unknown = error.message
-        result = await self._through_quotas(request, agent, emit, is_last=is_last)
+        result = await self._attempts(request, agent, emit, is_last=is_last)
         try:
             if changed_files is not None:
                 files = (*await changed_files(), *result.files_changed)
@@ -204,11 +208,10 @@ class AgentCaller:
             unknown = error.message
         return replace(result, notes=(*result.notes, f"which files changed is not known: {unknown}"))
 
-    async def _through_quotas(
+    async def _attempts(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
     ) -> AgentResult:
-        """The answer, after as many quotas as may be waited for."""
-        options, made = self._options, 0
+        options = self._options
         if agent.name not in self._limiters:
             self._limiters[agent.name] = Limiter(
                 agent.name,
@@ -217,7 +220,7 @@ class AgentCaller:
                 longest_pause_seconds=options.retry.rate_limit_max_seconds,
                 timing=self._timing,
             )
-        attempts = Attempts(
+        return await Attempts(
             agent=agent,
             request=request,
             limiter=self._limiters[agent.name],
@@ -225,28 +228,10 @@ class AgentCaller:
             policy=options.retry,
             timing=self._timing,
             emit=emit,
-            unusable=Unusable() if is_last else self._unusable,
-        )
-        while True:
-            try:
-                result = await attempts.answer()
-                return replace(result, attempts=result.attempts + made)
-            except AgentError as error:
-                made += error.attempts
-                error.attempts = made
-                if not isinstance(error, RateLimited):
-                    raise
-                asked = asked_wait_seconds(error)
-                pause = options.retry.rate_limit_max_seconds if asked is None else asked
-                may_wait = is_last and options.wait_for_quota
-                ends = self._timing.clock() + pause + SHORTEST_ATTEMPT_SECONDS
-                waiting = may_wait and ends < attempts.deadline()
-                emit(QuotaEnded(agent.name, None if asked is None else self._timing.moment(asked), waiting))
-                if not waiting:
-                    if may_wait:
-                        error.add_note(f"not waited for: the time of the call is {in_words(request.timeout_seconds)}")
-                    raise
-            await self._timing.sleep(pause + self._timing.chance())
+            unusable=self._unusable,
+            is_last=is_last,
+            wait_for_quota=options.wait_for_quota,
+        ).answer()
 
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
         cost, most = result.total_cost_usd, request.max_budget_usd
@@ -257,48 +242,7 @@ class AgentCaller:
         return ()
 
 
-def _with_own_model(request: AgentRequest, agent: str, *, first: str) -> tuple[AgentRequest, tuple[str, ...]]:
-    """The request as one agent of a chain takes it, and a note when it is asked for its own default model instead.
-
-    The model that a request names is that of the first agent and of others of the same vendor.
-    """
-    named = [name for name in (request.model, request.fallback_model) if name is not None]
-    if not named or same_vendor(agent, first):
-        return request, ()
-    note = f"{agent} was asked for its own default model, not for {' or '.join(named)}, which was meant for {first}"
-    return replace(request, model=None, fallback_model=None), (note,)
-
-
-async def with_fallback(
-    agents: Sequence[Agent], call: Callable[[Agent], Awaitable[AgentResult]], *, emit: AgentEventSink
-) -> AgentResult:
-    """The result of the first agent that can be used, with a note for each one before it.
-
-    `call` retries by itself, so that a RateLimited from it means a quota that is not worth waiting for. Every other
-    failure than that, a missing program or a missing login is raised at once: another agent would not do better. When
-    no agent is left the last error is raised, and its message tells of the others.
-    """
-    failures: list[AgentError] = []
-    for position, agent in enumerate(agents, start=1):
-        try:
-            result = await call(agent)
-        except (NotInstalled, NotLoggedIn, RateLimited) as error:
-            failures.append(error)
-            if position < len(agents):
-                emit(FellBack(agent.name, agents[position].name, error.message))
-            continue
-        except AgentError as error:
-            _tell_of_earlier(error, failures)
-            raise
-        notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
-        return replace(result, notes=(*notes, *result.notes))
-    if not failures:
-        raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
-    _tell_of_earlier(failures[-1], failures[:-1])
-    raise failures[-1]
-
-
-def _tell_of_earlier(error: AgentError, earlier: Sequence[AgentError]) -> None:
+def _add_earlier(error: AgentError, earlier: Sequence[AgentError]) -> None:
     if not earlier:
         return
     story = "; ".join(

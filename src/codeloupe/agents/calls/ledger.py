@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.limiter import Timing, in_words
+from codeloupe.agents.calls.limiter import Timing, readable
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
 from codeloupe.system.process import uninterrupted
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from codeloupe.store.interface import Ledger
 
 _Answer = TypeVar("_Answer")
-_FIRST_LOOK_SECONDS = 0.1
-_LONGEST_LOOK_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -60,16 +58,24 @@ class LedgerCalls:
         """
         if fresh:
             return await self._stored(key, await ask())
-        kept = await _step(lambda: self._get(key))
-        if kept is not None:
+        if kept := await _step(lambda: self._get(key)):
             return kept
         async with self._locks.setdefault(key, asyncio.Lock()):
             try:
-                kept = await self._claim_or_find(key, agent=agent, patience_seconds=patience_seconds)
-                return kept or await self._bought(key, ask)
+                if kept := await self._claim_or_find(key, agent=agent, patience_seconds=patience_seconds):
+                    return kept
+                renewing = asyncio.create_task(self._renew(key))
+                try:
+                    return await self._stored(key, await ask())
+                finally:
+                    renewing.cancel()
+                    await uninterrupted(asyncio.wait((renewing,)))
             finally:
                 if key in self._claimed:
-                    await _step(lambda: self._release(key))
+                    self._claimed.discard(key)
+                    # A claim that cannot be ended now ends by itself, and the failure that led here is what counts.
+                    with suppress(StoreError):
+                        await _step(lambda: self._ledger.release(key))
 
     def _get(self, key: str) -> AgentResult | None:
         kept = self._ledger.get(key)
@@ -80,7 +86,7 @@ class LedgerCalls:
 
     async def _claim_or_find(self, key: str, *, agent: str, patience_seconds: float) -> AgentResult | None:
         """None when the claim is ours, or the answer that somebody else bought since we looked."""
-        started, pause = self._timing.clock(), _FIRST_LOOK_SECONDS
+        started, pause = self._timing.clock(), 0.1
 
         def claim() -> AgentResult | None:
             # Noted in the same step, so that a cancellation meanwhile does not leave a claim behind. And what was
@@ -95,21 +101,13 @@ class LedgerCalls:
                 return kept
             if self._timing.clock() - started > patience_seconds:
                 raise TimedOut(
-                    f"somebody else is asking {agent} the same, and did not end within {in_words(patience_seconds)}",
+                    f"somebody else is asking {agent} the same, and did not end within {readable(patience_seconds)}",
                     agent=agent,
                     hint="wait for it, give more time, or ask again",
                     attempts=0,
                 )
             await self._timing.sleep(pause)
-            pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
-
-    async def _bought(self, key: str, ask: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
-        renewing = asyncio.create_task(self._renew(key))
-        try:
-            return await self._stored(key, await ask())
-        finally:
-            renewing.cancel()
-            await uninterrupted(asyncio.wait((renewing,)))
+            pause = min(2 * pause, 2.0)
 
     async def _stored(self, key: str, result: AgentResult) -> AgentResult:
         def put() -> None:
@@ -132,12 +130,6 @@ class LedgerCalls:
             except StoreError as error:
                 # The call goes on: at worst another process buys the same.
                 _log.warning("a claim could not be renewed: %s", error)
-
-    def _release(self, key: str) -> None:
-        self._claimed.discard(key)
-        # A claim that cannot be ended now ends by itself, and the failure that led here is the one to tell.
-        with suppress(StoreError):
-            self._ledger.release(key)
 
 
 async def _step(step: Callable[[], _Answer]) -> _Answer:

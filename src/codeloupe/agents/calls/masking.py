@@ -13,7 +13,6 @@ from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.redaction import redact
 
-_RETURNED_TEXTS = ("output", "raw_output", "structured", "permission_denials", "error", "notes")
 # Fields of events that we name ourselves: masking costs, and there are many events.
 _NAMES = frozenset({"agent", "from_agent", "to_agent", "model", "kind"})
 
@@ -29,7 +28,8 @@ def masked_request(request: AgentRequest) -> tuple[AgentRequest, tuple[str, ...]
 
 def masked_result(result: AgentResult) -> AgentResult:
     """The result without secrets in its texts, and with half characters replaced: they cannot be written anywhere."""
-    return replace(result, **_changed({name: getattr(result, name) for name in _RETURNED_TEXTS}))
+    texts = ("output", "raw_output", "structured", "permission_denials", "error", "notes")
+    return replace(result, **_changed({name: getattr(result, name) for name in texts}))
 
 
 def masked_sink(emit: AgentEventSink) -> AgentEventSink:
@@ -53,20 +53,18 @@ def mask_error(error: CodeloupeError) -> None:
             family[id(failure)] = failure
             left += [failure.__cause__, failure.__context__]
     for failure in family.values():
-        told = {name: value for name, value in vars(failure).items() if isinstance(value, str) or name == "__notes__"}
-        vars(failure).update(_changed(told))
+        texts = {name: value for name, value in vars(failure).items() if isinstance(value, str) or name == "__notes__"}
+        vars(failure).update(_changed(texts))
         failure.args = tuple(redact(part) if isinstance(part, str) else part for part in failure.args)
     for failure in family.values():
-        if (cause := _presentable(failure.__cause__)) is not failure.__cause__:
-            failure.__cause__ = cause
-        if (context := _presentable(failure.__context__)) is not failure.__context__:
-            failure.__context__ = context
+        for name in ("__cause__", "__context__"):
+            earlier = getattr(failure, name)
+            if earlier is not None and (shown := _presentable(earlier)) is not earlier:
+                setattr(failure, name, shown)
 
 
-def _presentable(error: BaseException | None) -> BaseException | None:
+def _presentable(error: BaseException) -> BaseException:
     """The error itself, or a plain one in its place when its text is made from what could not be masked."""
-    if error is None:
-        return None
     try:
         text = f"{error} {error!r}"
     except Exception as unshowable:  # noqa: BLE001 - a vendor's error may fail at anything when it is shown

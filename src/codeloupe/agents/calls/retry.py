@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget
-from codeloupe.agents.calls.limiter import Limiter, Place, Timing, in_words
-from codeloupe.agents.calls.schemas import check_output
-from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted
+from codeloupe.agents.calls.limiter import Limiter, Place, Timing, readable
+from codeloupe.agents.calls.schemas import check_output, no_answer
+from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink
 
 # With less time than this left no attempt can come to an answer.
-SHORTEST_ATTEMPT_SECONDS = 1.0
-# Agents keep their time themselves and need a while to end a program; this is for one that does not come back.
-_GRACE_SECONDS = 15.0
-# Checking takes some milliseconds for so much text; more is done beside the event loop.
-_QUICK_CHARACTERS = 64 * 1024
+_SHORTEST_ATTEMPT_SECONDS = 1.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -70,100 +65,13 @@ def asked_wait_seconds(error: errors.AgentError) -> float | None:
     return asked if asked is not None and 0 <= asked < math.inf else None
 
 
-async def with_retries(
-    attempt: Callable[[int], Awaitable[AgentResult]],
-    policy: RetryPolicy,
-    *,
-    deadline: float,
-    timing: Timing,
-    emit: AgentEventSink,
-    agent: str,
-) -> AgentResult:
-    """The result of the first attempt that succeeds, with their number.
-
-    `attempt` is called with 1, 2 and so on. Only a `retryable` AgentError leads to another one, and only when the
-    wait before it leaves time for it; otherwise the error is raised, with the number of attempts and a note for
-    each earlier one. RateLimited then tells when it opens again. A cancellation ends a wait at once.
-    """
-    failures: list[errors.AgentError] = []
-    while True:
-        number = len(failures) + 1
-        emit(AttemptStarted(agent, number, policy.attempts))
-        try:
-            return replace(await attempt(number), attempts=number)
-        except errors.AgentError as error:
-            failures.append(error)
-            failure = error
-        left = deadline - timing.clock()
-        delay = policy.delay_seconds(failure, number, chance=timing.chance(), left=left)
-        why_not = ""
-        if not failure.retryable:
-            why_not = "trying again would not help"
-        elif number >= policy.attempts:
-            why_not = f"it was tried {number} times" if number > 1 else "it may be tried only once"
-        elif (asked_wait_seconds(failure) or 0.0) > policy.rate_limit_max_seconds:
-            why_not = f"the wait asked for is longer than {in_words(policy.rate_limit_max_seconds)}"
-        elif delay + SHORTEST_ATTEMPT_SECONDS > left:
-            why_not = f"the time left, {in_words(max(left, 0.0))}, does not hold another attempt"
-        emit(AttemptFailed(agent, number, type(failure).__name__, failure.message, None if why_not else delay))
-        if why_not:
-            raise _final(failures, why_not, timing)
-        await timing.sleep(delay)
-
-
-def _final(failures: list[errors.AgentError], why_not: str, timing: Timing) -> errors.AgentError:
-    error = failures[-1]
-    # What was refused before it was sent, by a budget or for want of time, was no attempt.
-    attempts = len(failures) if error.attempts else len(failures) - 1
-    asked = asked_wait_seconds(error)
-    if isinstance(error, errors.RateLimited) and asked is not None:
-        told = errors.RateLimited(
-            f"{error.message}; {timing.opening(asked)}",
-            agent=error.agent,
-            retry_after_seconds=asked,
-            hint=error.hint or "wait until then, or use another agent",
-            raw_output=error.raw_output,
-            session_id=error.session_id,
-        )
-        told.cost_usd, told.usage = error.cost_usd, error.usage
-        told.__cause__ = error
-        error = told
-    error.attempts = attempts
-    for number, earlier in enumerate(failures[:-1], start=1):
-        error.add_note(f"attempt {number}: {type(earlier).__name__}: {earlier.message}")
-    if error.retryable:
-        error.add_note(f"not tried again: {why_not}")
-    return error
-
-
-class Unusable:
-    """Which agents of a run were found to be missing or logged out before they gave any answer.
-
-    Calls that have another agent to ask need not find that out again, each with a program that is started for it. One
-    that has answered can be used: if it is refused later, that may be for one request alone.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, errors.AgentError | None] = {}
-
-    def check(self, agent: str) -> None:
-        """Raises the error again that was met when the agent was asked, if it cannot be used."""
-        error = self._known.get(agent)
-        if error is not None:
-            raise type(error)(error.message, agent=agent, hint=error.hint, attempts=0) from error
-
-    def note(self, agent: str, error: errors.AgentError | None = None) -> None:
-        """Tell that an attempt failed, or that the agent answered."""
-        if error is None:
-            self._known[agent] = None
-        elif isinstance(error, errors.NotInstalled | errors.NotLoggedIn):
-            self._known.setdefault(agent, error)
-
-
 class Attempts(Struct, kw_only=True):
-    """One call at one agent, under limits that it shares with others; it may be continued after a quota ended.
+    """One call at one agent, under limits that it shares with others.
 
-    An agent that `unusable` knows to be missing is not asked again. `ends_at` is set when the call begins.
+    `unusable` holds the error of each agent of a run that was found to be missing or logged out before it gave any
+    answer, and None for one that did: calls that have another agent to ask need not find that out again. One that has
+    answered can be used: if it is refused later, that may be for one request alone. The call is the `last` of a chain
+    or has another agent after it. `ends_at` is set when the call begins.
     """
 
     agent: Agent
@@ -173,45 +81,104 @@ class Attempts(Struct, kw_only=True):
     policy: RetryPolicy
     timing: Timing
     emit: AgentEventSink
-    unusable: Unusable = field(default_factory=Unusable)
+    unusable: dict[str, errors.AgentError | None]
+    is_last: bool
+    wait_for_quota: bool
     ends_at: float | None = None
 
-    def deadline(self) -> float:
+    def _deadline(self) -> float:
         """When the time of the call ends, its waits for quotas included. It begins when this is first asked for."""
         if self.ends_at is None:
             self.ends_at = self.timing.clock() + self.request.timeout_seconds
         return min(self.ends_at, self.budget.deadline)
 
     async def answer(self) -> AgentResult:
-        """A checked answer, or the AgentError of the last attempt. The call's time begins with its first place."""
-        name = self.agent.name
-        self.unusable.check(name)
+        """A checked answer, after as many quotas as may be waited for, or the AgentError of the last attempt."""
+        made = 0
+        while True:
+            try:
+                result = await self._answer()
+                return replace(result, attempts=result.attempts + made)
+            except errors.AgentError as error:
+                made += error.attempts
+                error.attempts = made
+                if not isinstance(error, errors.RateLimited):
+                    raise
+                asked = asked_wait_seconds(error)
+                pause = self.policy.rate_limit_max_seconds if asked is None else asked
+                may_wait = self.is_last and self.wait_for_quota
+                waiting = may_wait and self.timing.clock() + pause + _SHORTEST_ATTEMPT_SECONDS < self._deadline()
+                opens_at = None if asked is None else self.timing.moment(asked)
+                self.emit(QuotaEnded(self.agent.name, opens_at, waiting))
+                if not waiting:
+                    if may_wait:
+                        time = readable(self.request.timeout_seconds)
+                        error.add_note(f"not waited for: the time of the call is {time}")
+                    raise
+            await self.timing.sleep(pause + self.timing.chance())
+
+    async def _answer(self) -> AgentResult:
+        """The result of the first attempt that succeeds, with their number. The time begins with the first place.
+
+        Only a `retryable` error leads to another attempt, and only when the wait before it leaves time for it;
+        otherwise the error is raised, with the number of attempts and a note for each earlier one.
+        """
+        name, failures = self.agent.name, list[errors.AgentError]()
+        most = self.request.max_attempts or self.policy.attempts
+        self._refuse_unusable()
         self.budget.check(agent=name)
         place = self.limiter.place(patience_seconds=self.request.timeout_seconds)
         await self._take(place, self.budget.deadline)
         try:
-            self.unusable.check(name)
-            deadline = self.deadline()
-
-            async def attempt(number: int) -> AgentResult:
-                await self._take(place, deadline)
-                return await self._attempt(place, deadline, number)
-
-            async def away(seconds: float) -> None:
+            self._refuse_unusable()
+            deadline = self._deadline()
+            while True:
+                number = len(failures) + 1
+                self.emit(AttemptStarted(name, number, most))
+                try:
+                    await self._take(place, deadline)
+                    return replace(await self._attempt(place, deadline, number), attempts=number)
+                except errors.AgentError as error:
+                    failures.append(error)
+                failure, left = failures[-1], deadline - self.timing.clock()
+                delay = self.policy.delay_seconds(failure, number, chance=self.timing.chance(), left=left)
+                why_not = ""
+                if not failure.retryable:
+                    why_not = "trying again would not help"
+                elif number >= most:
+                    why_not = f"it was tried {number} times" if number > 1 else "it may be tried only once"
+                elif (asked_wait_seconds(failure) or 0.0) > self.policy.rate_limit_max_seconds:
+                    why_not = f"the wait asked for is longer than {readable(self.policy.rate_limit_max_seconds)}"
+                elif delay + _SHORTEST_ATTEMPT_SECONDS > left:
+                    why_not = f"the time left, {readable(max(left, 0.0))}, does not hold another attempt"
+                retry_in = None if why_not else delay
+                self.emit(AttemptFailed(name, number, type(failure).__name__, failure.message, retry_in))
+                if why_not:
+                    raise self._final(failures, why_not)
                 place.leave()
-                await self.timing.sleep(seconds)
-
-            most = self.request.max_attempts
-            return await with_retries(
-                attempt,
-                self.policy if most is None else replace(self.policy, attempts=most),
-                deadline=deadline,
-                timing=replace(self.timing, sleep=away),
-                emit=self.emit,
-                agent=name,
-            )
+                await self.timing.sleep(delay)
         finally:
             place.leave()
+
+    def _final(self, failures: list[errors.AgentError], why_not: str) -> errors.AgentError:
+        error = failures[-1]
+        asked = asked_wait_seconds(error)
+        if asked is not None:
+            error.message = f"{error.message}; {self.timing.opening(asked)}"
+            error.args = (error.message,)
+            error.hint = error.hint or "wait until then, or use another agent"
+        # What was refused before it was sent, by a budget or for want of time, was no attempt.
+        error.attempts = len(failures) if error.attempts else len(failures) - 1
+        for number, earlier in enumerate(failures[:-1], start=1):
+            error.add_note(f"attempt {number}: {type(earlier).__name__}: {earlier.message}")
+        if error.retryable:
+            error.add_note(f"not tried again: {why_not}")
+        return error
+
+    def _refuse_unusable(self) -> None:
+        error = self.unusable.get(self.agent.name) if not self.is_last else None
+        if error is not None:
+            raise type(error)(error.message, agent=self.agent.name, hint=error.hint, attempts=0) from error
 
     async def _take(self, place: Place, deadline: float) -> None:
         left = deadline - self.timing.clock()
@@ -227,7 +194,7 @@ class Attempts(Struct, kw_only=True):
         reads = agent.limits.tools and request.tools != ()
         async with self.budget.reserve(request, agent=agent.name, reads=reads) as spend:
             left = deadline - self.timing.clock()
-            if left < (SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
+            if left < (_SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
                 raise self._timed_out("no time is left for another attempt", 0)
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
@@ -237,11 +204,13 @@ class Attempts(Struct, kw_only=True):
             except errors.Overloaded:
                 place.refused()
                 raise
-            except errors.AgentError as error:
-                self.unusable.note(agent.name, error)
+            except (errors.NotInstalled, errors.NotLoggedIn) as error:
+                if not self.is_last:
+                    self.unusable.setdefault(agent.name, error)
                 raise
             spend(result)
-        self.unusable.note(agent.name)
+        if not self.is_last:
+            self.unusable[agent.name] = None
         place.succeeded()
         try:
             return await _checked_answer(result, request, agent)
@@ -251,7 +220,8 @@ class Attempts(Struct, kw_only=True):
 
     async def _run(self, request: AgentRequest) -> AgentResult:
         name = self.agent.name
-        guard = asyncio.timeout(request.timeout_seconds + _GRACE_SECONDS)
+        # Agents keep their time themselves and need a while to end a program; this is for one that does not come back.
+        guard = asyncio.timeout(request.timeout_seconds + 15.0)
         try:
             async with guard:
                 result = await self.agent.run(request, self.emit)
@@ -259,7 +229,7 @@ class Attempts(Struct, kw_only=True):
             raise
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
             if guard.expired():
-                raise self._timed_out(f"it did not end by itself in {in_words(request.timeout_seconds)}") from error
+                raise self._timed_out(f"it did not end by itself in {readable(request.timeout_seconds)}") from error
             raise errors.Crashed(
                 f"{name} failed in a way that is not known: {type(error).__name__}: {error}",
                 agent=name,
@@ -285,18 +255,11 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
     Raises OutputInvalid, which keeps the answer and its cost.
     """
     if not result.output.strip() and result.structured is None:
-        raise errors.OutputInvalid(
-            f"the answer of {agent.name} is empty",
-            agent=agent.name,
-            hint="try again, or another model",
-            raw_output=result.raw_output,
-            session_id=result.session_id,
-            cost_usd=result.total_cost_usd,
-            usage=result.usage,
-        )
+        raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:
         return result
-    if len(result.output) + len(result.raw_output) <= _QUICK_CHARACTERS:
+    # Checking takes some milliseconds for so much text; more is done beside the event loop.
+    if len(result.output) + len(result.raw_output) <= 64 * 1024:
         checked = check_output(result, request.output_schema)
     else:
         checked = await asyncio.to_thread(check_output, result, request.output_schema)

@@ -20,19 +20,11 @@ from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
 from codeloupe.system.json_text import candidates, parsed, refuse_unsound
 
-_MAX_VIOLATIONS = 20
-_MAX_MESSAGE_CHARACTERS = 300
-_MAX_PLAIN_DEPTH = 20
 _MAX_STRICT_DEPTH = 60
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),),
+    "array": (list,), "object": (dict,),
+}  # fmt: skip
 _PLAIN_WORDS = frozenset(
     {"type", "description", "title", "enum", "properties", "required", "additionalProperties", "items"}
 )
@@ -76,7 +68,7 @@ def validator_for(schema: Mapping[str, Any]) -> Any:
 def violation(value: Any, validator: Any) -> str:
     """The most telling violation of a schema by a value, in words, or nothing."""
     try:
-        worst = _late("jsonschema.exceptions").best_match(islice(validator.iter_errors(value), _MAX_VIOLATIONS))
+        worst = _late("jsonschema.exceptions").best_match(islice(validator.iter_errors(value), 20))
     except RecursionError:
         return "the schema refers to itself without end"
     except OverflowError as error:
@@ -135,12 +127,12 @@ def _hashable(value: Any) -> Any:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MAX_MESSAGE_CHARACTERS else f"{text[:_MAX_MESSAGE_CHARACTERS]} ..."
+    return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 def is_plain(schema: Any, *, depth: int = 0) -> bool:
     """Whether this is surely a valid schema, of words that `fits` knows: each part has one type, choices are texts."""
-    if not isinstance(schema, Mapping) or depth > _MAX_PLAIN_DEPTH or not _PLAIN_WORDS.issuperset(schema):
+    if not isinstance(schema, Mapping) or depth > 20 or not _PLAIN_WORDS.issuperset(schema):
         return False
     kind = schema.get("type")
     properties = schema.get("properties", {})
@@ -158,8 +150,8 @@ def is_plain(schema: Any, *, depth: int = 0) -> bool:
 
 
 def _is_list_of_names(value: Any) -> bool:
-    names = value if isinstance(value, list | tuple) else (None,)
-    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    is_list = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    return is_list and len(set(value)) == len(value)
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -209,15 +201,21 @@ def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
         said = json.dumps(result.structured, ensure_ascii=False)
     except ValueError as error:
         reason = str(error)
-    raise OutputInvalid(
-        f"the answer of {result.agent} is not what the schema asks for: {reason}",
+    hint = "make the schema or the prompt simpler, or ask another model; the raw output is kept"
+    raise no_answer(result, f"is not what the schema asks for: {reason}", hint, output=said)
+
+
+def no_answer(result: AgentResult, why: str, hint: str, **more: Any) -> OutputInvalid:
+    """The error of an answer that does not count; it keeps what was said, the session and the cost."""
+    return OutputInvalid(
+        f"the answer of {result.agent} {why}",
         agent=result.agent,
-        hint="make the schema or the prompt simpler, or ask another model; the raw output is kept",
+        hint=hint,
         raw_output=result.raw_output or result.output,
         session_id=result.session_id,
-        output=said,
         cost_usd=result.total_cost_usd,
         usage=result.usage,
+        **more,
     )
 
 
@@ -287,11 +285,9 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
         strict["type"] = kinds[0] if len(kinds) == 1 else kinds
     elif not {"enum", "const"} & strict.keys():
         raise _Unsayable
-    if "object" in kinds:
-        strict |= _strict_object(schema, depth)
     if "array" in kinds:
         strict["items"] = _strict(schema.get("items"), depth + 1)
-    return strict
+    return strict | _strict_object(schema, depth) if "object" in kinds else strict
 
 
 def _strict_object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -305,23 +301,24 @@ def _strict_object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
     return {"properties": parts, "required": list(parts), "additionalProperties": False}
 
 
-def without_fillers(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The answer to a strict schema without the nulls that stand for properties which were left out."""
-    return _pruned(value, schema, schema, 0)
-
-
-def _pruned(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
+def without_fillers(value: Any, schema: Any, *, root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
+    """The answer to a strict schema without the nulls that mean properties which were left out."""
+    root = schema if root is None else root
     schema = _resolved(schema, root)
     if depth > _MAX_STRICT_DEPTH or not isinstance(value, dict | list):
         return value
+
+    def pruned(item: Any, part: Any) -> Any:
+        return without_fillers(item, part, root=root, depth=depth + 1)
+
     for choice in _choices(schema):
         if not _is_simple(choice):
-            return _pruned(value, choice, root, depth + 1)
+            return pruned(value, choice)
     if isinstance(value, list):
-        return [_pruned(item, schema.get("items"), root, depth + 1) for item in value]
+        return [pruned(item, schema.get("items")) for item in value]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     return {
-        name: _pruned(item, properties.get(name), root, depth + 1)
+        name: pruned(item, properties.get(name))
         for name, item in value.items()
         if item is not None or name in required or _takes_null(properties.get(name), root)
     }

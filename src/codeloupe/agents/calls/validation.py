@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +16,26 @@ from codeloupe.system.regex import regex
 # These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
 _TOOL = regex(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")
 _NAME = regex(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,199}")
+_TEXT_OR_NONE = ("model", "fallback_model", "system_prompt", "append_system_prompt", "resume_session")
 _TYPES: Mapping[str, Any] = {
     "prompt": str,
     "working_dir": Path,
-    "model": str | None,
-    "fallback_model": str | None,
-    "system_prompt": str | None,
-    "append_system_prompt": str | None,
+    **dict.fromkeys(_TEXT_OR_NONE, str | None),
     "permission_mode": PermissionMode,
     "tools": tuple | None,
     "timeout_seconds": int | float,
-    "idle_timeout_seconds": int | float | None,
-    "max_attempts": int | None,
-    "max_turns": int | None,
-    "max_budget_usd": int | float | None,
-    "resume_session": str | None,
+    **dict.fromkeys(("idle_timeout_seconds", "max_budget_usd"), int | float | None),
+    **dict.fromkeys(("max_attempts", "max_turns"), int | None),
     "fork_session": bool,
-    "context": Mapping,
-    "labels": Mapping,
+    **dict.fromkeys(("context", "labels"), Mapping),
 }
 _Problems = Iterator[tuple[str, str]]
 
 
 def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
     """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
-    for check in (_types, _texts, _values, _schema):
-        _refuse(check(request), agent)
-    _refuse(_abilities(request, limits, agent), agent)
+    _refuse(_types(request), agent)
+    _refuse(chain(_texts(request), _values(request), _abilities(request, limits, agent)), agent)
     refuse_length(full_prompt(request), limits, agent=agent)
 
 
@@ -75,7 +69,6 @@ def _refuse(problems: _Problems, agent: str) -> None:
 
 
 def _types(request: AgentRequest) -> _Problems:
-    """A request made by a program that no type checker saw must fail here, not in the middle of a call."""
     given: object = request
     if not isinstance(given, AgentRequest):
         hint = "give codeloupe.AgentRequest(prompt=..., working_dir=...)"
@@ -109,6 +102,11 @@ def _texts(request: AgentRequest) -> _Problems:
         except UnicodeEncodeError as error:
             words = f"the {name} has half of a character (a lone surrogate) at character {error.start:,}"
             yield f"{words}, which cannot be encoded", "decode the text with errors='replace'"
+    try:
+        if request.output_schema is not None:
+            check_schema(request.output_schema)
+    except SchemaError as error:
+        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
 
 
 def _values(request: AgentRequest) -> _Problems:
@@ -133,14 +131,6 @@ def _values(request: AgentRequest) -> _Problems:
         what = f"cannot be looked at ({error.strerror})"
     if what:
         yield f"the working directory {str(request.working_dir)!r} {what}", "give the path of an existing directory"
-
-
-def _schema(request: AgentRequest) -> _Problems:
-    try:
-        if request.output_schema is not None:
-            check_schema(request.output_schema)
-    except SchemaError as error:
-        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
 
 
 def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Problems:

@@ -10,6 +10,9 @@ away too, but for a login that needs it: the profile of a cloud, or the key ring
 
 The program asks git for the state of the directory, and git would run the filters that the repository configures. So
 it finds a git that knows of no repository; the commands of the model find the real one.
+
+How a run ended is not in its exit code or `subtype`: a refused request is a "success" with exit code 1, an interrupted
+run exits with 0. `is_error`, `terminal_reason` and `api_error_status` tell, and an answer has to be there.
 """
 
 from __future__ import annotations
@@ -18,22 +21,25 @@ import importlib.util
 import json
 import os
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.calls.failures import Program
+from codeloupe import errors
+from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import (
+    MAX_ARGUMENT_BYTES,
     PERSON_NAMES,
-    Places,
+    Message,
     ProgramAgent,
+    Reading,
     agent_environment,
-    found_program,
     user_home,
 )
-from codeloupe.agents.claude.output import ClaudeReading
-from codeloupe.errors import NotInstalled, install_command
-from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
-from codeloupe.system.process import find_program
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.system.process import Completed, find_program
+from codeloupe.system.regex import regex
 
 # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
 # than 10 MB of input is refused whatever the model.
@@ -56,8 +62,6 @@ _TOOLS = {
     PermissionMode.ACCEPT_EDITS: (*READ_ONLY_TOOLS, "Edit", "Write"),
     PermissionMode.BYPASS: (*READ_ONLY_TOOLS, "Edit", "Write", "Bash"),
 }
-# One argument of a program is at most 128 KiB on Linux.
-_MAX_SCHEMA_BYTES = 120_000
 _LOG_IN = "set ANTHROPIC_API_KEY, or start {program} in a terminal and log in with /login"
 _KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 # What the short names of models stand for.
@@ -99,6 +103,234 @@ _SETTINGS = {
     # All tools are there from the start: without this the program adds one that stands for those to be loaded later.
     "ENABLE_TOOL_SEARCH": "false",
 }
+_UNKNOWN_SESSION = kinds.Kind(
+    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
+    hint="leave resume_session out, or keep sessions",
+)
+_BY_REASON = {
+    "max_turns": kinds.TURNS,
+    "budget_exhausted": kinds.Kind(
+        errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"
+    ),
+    "structured_output_retry_exhausted": kinds.Kind(
+        errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
+    ),
+    "prompt_too_long": kinds.TOO_LONG,
+    "blocking_limit": kinds.TOO_LONG,
+}
+_REASON_OF_SUBTYPE = {
+    "error_max_turns": "max_turns",
+    "error_max_budget_usd": "budget_exhausted",
+    "error_max_structured_output_retries": "structured_output_retry_exhausted",
+}
+_BY_CAUSE = {"connection_failed": kinds.UNREACHED, "max_output_tokens": kinds.CUT_OFF}
+# Only where no field tells. These are sentences of the program or the service, not of the model: it has not answered.
+_BY_TEXT = kinds.patterns(
+    ("not logged in|invalid api key|please run /login|credit balance is too low", kinds.NOT_LOGGED_IN),
+    ("usage limit|limit reached|hit your limit", kinds.LIMITED),
+    ("overloaded", kinds.OVERLOADED),
+    ("prompt is too long", kinds.TOO_LONG),
+    ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
+)
+_BY_STDERR = kinds.patterns(
+    ("unknown option|allowed choices are", kinds.TOO_OLD),
+    ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
+    (
+        "root/sudo privileges",
+        kinds.Kind(errors.InvalidRequest, "does not bypass permissions for the user root", "run as another user"),
+    ),
+    ("not a valid json schema", kinds.Kind(errors.InvalidRequest, "does not take this schema", "use a simpler schema")),
+    ("exceeds 10mb", kinds.TOO_LONG),
+)
+_RESETS_AT = regex(r"limit reached\|(\d{9,11})\b")
+# What a token costs beside one of the input, the same for all of the vendor's models, and what each sort of token is
+# called in the totals by model and in a message.
+_TOKENS: Mapping[str, tuple[float, str, str]] = {
+    "fresh": (1.0, "inputTokens", "input_tokens"),
+    "written": (1.25, "cacheCreationInputTokens", "cache_creation_input_tokens"),
+    "cached": (0.1, "cacheReadInputTokens", "cache_read_input_tokens"),
+    "output": (5.0, "outputTokens", "output_tokens"),
+}
+_DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
+_SCHEMA_TOOL = "StructuredOutput"
+
+
+def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsage, bool]:
+    """What the run took, by its last message, and whether the cost is its share of a session's, by its tokens.
+
+    The totals are those of the session: of one that was resumed they hold what earlier runs took and paid for already.
+    """
+    cost, own, models = result.number("total_cost_usd"), _counts(result.part("usage")), result.part("modelUsage")
+    if not models:
+        return cost, _usage(own), False
+    # The tokens beside the list by model leave some out, such as those of the program's own questions.
+    by_model = [_counts(models.part(name), in_totals=True) for name in models]
+    total = {name: sum(counts[name] for counts in by_model) for name in _TOKENS}
+    whole, share = (sum(_TOKENS[name][0] * count for name, count in counts.items()) for counts in (total, own))
+    if not resumed or not 0 < share < whole:
+        return cost, _usage(total), False
+    return None if cost is None else cost * share / whole, _usage(own), cost is not None
+
+
+def _counts(entry: Message, *, in_totals: bool = False) -> dict[str, int]:
+    return {name: entry.count(keys[1] if in_totals else keys[2]) for name, keys in _TOKENS.items()}
+
+
+def _usage(counts: Mapping[str, int]) -> TokenUsage:
+    taken = counts["fresh"] + counts["written"] + counts["cached"]
+    return TokenUsage(input_tokens=taken, cached_tokens=counts["cached"], output_tokens=counts["output"])
+
+
+class ClaudeReading(Reading):
+    """Takes the messages of one run in order. `last` is the last message, once it came."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.last: Message | None = None
+        self.quota_opens_at: float | None = None
+        self._notes: list[str] = []
+        self._message_id = ""
+        self._sent = self._written = 0
+
+    def take(self, message: Message) -> None:
+        """Take the next message. Raises the AgentError of a request that the program is about to send again.
+
+        Retries are not the program's business, but only one that may retry tells how long the service wants us to
+        wait: so it may, and is stopped here.
+        """
+        self.session_id = self.session_id or message.text("session_id")
+        match message.get("type"), message.get("subtype"):
+            case "assistant", _:
+                said = message.part("message")
+                if said and said.get("model") != "<synthetic>":
+                    self._take_message(said, is_own=message.get("parent_tool_use_id") is None)
+            case "result", _:
+                self.last, self.is_answered = message, True
+                cost, usage, _ = _spent_in(message, resumed=self.request.resume_session is not None)
+                if usage.input_tokens or cost:
+                    self.tokens_spent(usage.input_tokens, usage.output_tokens, cost)
+            case "system", "api_retry":
+                self._refuse_retry(message)
+            case "system", "model_fallback":
+                models = f"{message.text('original_model')} to {message.text('fallback_model')}"
+                why = message.text("trigger") or "no reason was given"
+                self._notes.append(f"{self.agent} switched from the model {models}: {why}")
+            case "rate_limit_event", _:
+                info = message.part("rate_limit_info")
+                if info.get("status") == "rejected":
+                    self.quota_opens_at = info.count("resetsAt") or None
+
+    def answer(self, completed: Completed, *, now: float | None = None) -> AgentResult:
+        """The answer of a run that ended; `now` is in seconds since the epoch. Raises the AgentError that it means."""
+        if self.last is None:
+            raise self.without_result(exit_code=completed.exit_code, stderr=completed.stderr)
+        return self.answer_in(self.last, seconds=completed.seconds, now=now)
+
+    def without_result(self, *, exit_code: int, stderr: str) -> errors.AgentError:
+        """The error of a run without a last message."""
+        self.output, self.model = "", None
+        return self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=stderr[-4000:])
+
+    def answer_in(self, result: Message, *, seconds: float, now: float | None = None) -> AgentResult:
+        """The answer in a run's last message. Raises the AgentError that it means."""
+        is_resumed = self.request.resume_session is not None
+        self.cost_usd, self.usage, is_share = _spent_in(result, resumed=is_resumed)
+        self.session_id = result.text("session_id") or self.session_id
+        self.model = self.model or result.busiest("modelUsage")
+        self.raw_output = _raw(result)
+        if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
+            raise self._error_in(result, now=time.time() if now is None else now)
+        structured, output = result.get("structured_output"), result.text("result")
+        if not output.strip() and structured is None:
+            raise self.error(kinds.EMPTY, _sentence_in(result), status=result.count("api_error_status") or None)
+        if is_share:
+            note = "reports the cost of the whole session; this call's share is estimated from its tokens"
+            self._notes.append(f"{self.agent} {note}")
+        denials = (
+            f"{one.text('tool_name')} {one.part('tool_input').detail(_DETAIL_NAMES)}".strip()
+            for one in result.parts("permission_denials")
+        )
+        return self.result(
+            seconds,
+            output=output or json.dumps(structured, ensure_ascii=False),
+            structured=structured,
+            **({"duration_ms": given} if (given := result.count("duration_ms")) else {}),
+            num_turns=result.count("num_turns"),
+            permission_denials=tuple(denials),
+            notes=tuple(self._notes),
+        )
+
+    def _take_message(self, said: Message, *, is_own: bool) -> None:
+        """A message of the model itself, or of one that it had asked. What is said before a tool is not the answer."""
+        if is_own and (identity := said.text("id")) != self._message_id:
+            self._message_id = identity
+            self.model = said.text("model") or self.model
+            self.turn_taken()
+            new = _usage(_counts(said.part("usage")))
+            self._sent += new.input_tokens
+            self._written += new.output_tokens
+            self.tokens_spent(self._sent, self._written)
+        for block in said.parts("content"):
+            is_tool, is_answer = block.get("type") == "tool_use", block.get("name") == _SCHEMA_TOOL
+            if is_tool and not is_answer:
+                self.tool_used(block.text("name"), block.part("input").detail(_DETAIL_NAMES))
+            if is_own and block.get("type") == "text":
+                # A message that was cut off is continued by the next.
+                self.output = (self.output + block.text("text"))[: 1024 * 1024]
+            elif is_own and is_tool:
+                given = json.dumps(block.get("input"), ensure_ascii=False, default=str)
+                self.output = given[: 1024 * 1024] if is_answer else ""
+
+    def _refuse_retry(self, event: Message) -> None:
+        status = event.count("error_status") or None
+        if self.request.fallback_model is not None and status == 529:
+            return
+        delay_ms = event.count("retry_delay_ms")
+        # The program waits half a second before its first retry, and a little at random; more was asked for by the
+        # service.
+        asked = delay_ms / 1000 if delay_ms > 700 else None
+        if self.quota_opens_at is not None:
+            asked = max(asked or 0.0, self.quota_opens_at - time.time())
+        text = "the connection was not made, or cut" if status is None else event.text("error")
+        kind = _kind(text, status, Message(terminal_reason="api_error"))
+        known = {"raw_output": _raw(event), "output": "", "model": None}
+        raise self.error(kind, text, status=status, retry_after_seconds=asked, **known)
+
+    def _error_in(self, result: Message, *, now: float) -> errors.AgentError:
+        text, status, opens_at = _sentence_in(result), result.count("api_error_status") or None, self.quota_opens_at
+        if opens_at is None and (told := _RESETS_AT.search(text)):
+            opens_at = int(told[1])
+        wait = None if opens_at is None else max(0.0, opens_at - now)
+        return self.error(_kind(text, status, result), text, status=status, retry_after_seconds=wait)
+
+
+def _sentence_in(result: Message) -> str:
+    told = result.get("errors")
+    sentences = [error for error in told if isinstance(error, str)] if isinstance(told, list) else []
+    return result.text("result") or "; ".join(filter(None, sentences))
+
+
+def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
+    reason = result.text("terminal_reason") or _REASON_OF_SUBTYPE.get(result.text("subtype"), "")
+    if known := _BY_REASON.get(reason):
+        return known
+    if result.get("stop_reason") == "refusal":
+        return kinds.REFUSED
+    by_status = kinds.kind_of_status(status)
+    # The service tells some of what is wrong with an account or a prompt by a status for wrong requests.
+    if by_status is not None and by_status is not kinds.INVALID:
+        return by_status
+    if known := _BY_CAUSE.get(result.text("api_error")) or kinds.kind_in(text, _BY_TEXT) or by_status:
+        return known
+    # A reply that is empty, or not what the API speaks, has no field of its own.
+    if reason == "api_error":
+        return kinds.UNREACHED
+    why = reason or result.text("subtype") or "no reason is known"
+    return kinds.Kind(errors.Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
+
+
+def _raw(message: Message) -> str:
+    return json.dumps(message, ensure_ascii=False, default=str)
 
 
 def bundled_program() -> Path | None:
@@ -139,99 +371,94 @@ class ClaudeAgent(ProgramAgent):
     def find(self) -> Path:
         """The configured program, else the one on the PATH or in the Agent SDK's package. Raises NotInstalled."""
         try:
-            return found_program(self.program, self.configured)
-        except NotInstalled:
-            bundled = None if self.configured else bundled_program()
-            if bundled is None:
+            return super().find()
+        except errors.NotInstalled:
+            if self.configured or (bundled := bundled_program()) is None:
                 raise
             return bundled
 
-    async def usable_program(self) -> Path:
+    async def _usable_program(self) -> Path:
         """The program, with or without a login that we know of: it tells at once when it has none."""
         return self.find()
 
-    def has_login(self) -> bool | None:
-        """Whether there are credentials: a variable, or a login in the user's configuration."""
+    def _has_login(self) -> bool | None:
         if any(self.source.get(name) for name in (*_KEY_NAMES, *_CLOUD_NAMES)):
             return True
         try:
-            if (self.user_folder / ".credentials.json").is_file():
-                return True
+            is_logged_in = (self.user_folder / ".credentials.json").is_file()
         except OSError:
             return None
-        # There the login is in the system's key ring, which would ask the user.
-        return None if sys.platform == "darwin" else False
+        # On a Mac the login is in the system's key ring, which would ask the user.
+        return is_logged_in or (None if sys.platform == "darwin" else False)
 
-    def how_to_log_in(self, path: Path) -> str:
+    def _how_to_log_in(self, path: Path) -> str:
         """Where the program is only in the Agent SDK's package, a person has to start it by its path."""
         return _LOG_IN.format(program="claude" if find_program("claude") is not None else path)
 
-    def prompt_input(self, request: AgentRequest) -> str:
+    def _prompt_input(self, request: AgentRequest) -> str:
         """The prompt as text: one that begins with a slash would be a command of the program."""
         prompt = full_prompt(request)
         return f"The request:\n{prompt}" if prompt.lstrip()[:1] in ("/", "-") else prompt
 
-    def environment(self, request: AgentRequest, places: Places) -> dict[str, str]:
-        """The whole environment of the program."""
-        source, home = self.source, places.home
+    def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:
+        source, home = self.source, root / "home"
         clouds = [name for name in _CLOUD_NAMES if source.get(name)]
         names = [*_KEY_NAMES, *_SERVICE_NAMES, *(name for cloud in clouds for name in (cloud, *_CLOUD_NAMES[cloud]))]
         own = {
             **_SETTINGS,
-            "CLAUDE_CONFIG_DIR": str(places.home / ".claude"),
-            "CLAUDE_ENV_FILE": str(places.root / _BEFORE_COMMANDS),
+            "CLAUDE_CONFIG_DIR": str(root / "home" / ".claude"),
+            "CLAUDE_ENV_FILE": str(root / _BEFORE_COMMANDS),
             # One that never retries does not tell how long the service wants us to wait; see ClaudeReading.take. It
             # switches to the fallback model after three refusals.
             "CLAUDE_CODE_MAX_RETRIES": "1" if request.fallback_model is None else "2",
         }
         if self.base_url:
             own["ANTHROPIC_BASE_URL"] = self.base_url
-        if not any(source.get(name) for name in _KEY_NAMES):
+        has_key, is_mac = any(source.get(name) for name in _KEY_NAMES), sys.platform == "darwin"
+        if not has_key:
             # Where it is not set and nothing else is, the key ring knows the login by a name of its own.
-            is_in_key_ring = sys.platform == "darwin" and not source.get("CLAUDE_CONFIG_DIR")
+            is_in_key_ring = is_mac and not source.get("CLAUDE_CONFIG_DIR")
             own["CLAUDE_SECURESTORAGE_CONFIG_DIR"] = "" if is_in_key_ring else str(self.user_folder)
+        if clouds or not has_key:
             names += PERSON_NAMES
-            home = user_home(source) if sys.platform == "darwin" else home
-        if clouds:
-            home = user_home(source)
-            names += PERSON_NAMES
-        made = agent_environment(source, places, names=names, settings=own, home=home)
-        return {**made, "PATH": os.pathsep.join((str(places.root / _NO_GIT), made.get("PATH", os.defpath)))}
+            home = user_home(source) if clouds or is_mac else home
+        made = agent_environment(source, root, names=names, settings=own, home=home)
+        return {**made, "PATH": os.pathsep.join((str(root / _NO_GIT), made.get("PATH", os.defpath)))}
 
-    def make_private_folder(self, request: AgentRequest, places: Places) -> None:
+    def _make_private_folder(self, request: AgentRequest, root: Path) -> None:
         """Make the configuration directory of one call, with a link to the user's sessions where it needs them."""
-        folder = places.home / ".claude"
+        folder = root / "home" / ".claude"
         folder.mkdir()
-        no_git = places.root / _NO_GIT / "git"
+        no_git = root / _NO_GIT / "git"
         no_git.parent.mkdir()
         no_git.write_text("#!/bin/sh\nexit 128\n", encoding="utf-8")
         no_git.chmod(0o700)
-        (places.root / _BEFORE_COMMANDS).write_text(f'export PATH="${{PATH#{no_git.parent}:}}"\n', encoding="utf-8")
+        (root / _BEFORE_COMMANDS).write_text(f'export PATH="${{PATH#{no_git.parent}:}}"\n', encoding="utf-8")
         sessions = self.user_folder / _SESSIONS
         if self.keep_sessions:
             sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.keeps_session(request):
+        if self._keeps_session(request):
             (folder / _SESSIONS).symlink_to(sessions)
 
-    def safe_flags(self, request: AgentRequest) -> dict[str, str | None]:
+    def _safe_flags(self, request: AgentRequest) -> dict[str, str | None]:
         """The flags that the Agent SDK has no option for. None stands for a flag without a value."""
         flags: dict[str, str | None] = {"permission-prompts": "none", "disable-slash-commands": None}
         if request.permission_mode is not PermissionMode.BYPASS:
             flags["restricted"] = None
-        if not self.keeps_session(request):
+        if not self._keeps_session(request):
             flags["no-session-persistence"] = None
         return flags
 
-    def schema_text(self, request: AgentRequest) -> str | None:
+    def _schema_text(self, request: AgentRequest) -> str | None:
         """The schema as one argument. Raises InvalidRequest when it is too large for one."""
         if request.output_schema is None:
             return None
         # Without the draft's name, since the program knows no other than its own.
         schema = {name: value for name, value in request.output_schema.items() if name != "$schema"}
         text = json.dumps(schema, default=dict)
-        if len(text) > _MAX_SCHEMA_BYTES:
-            message = f"the schema has {len(text):,} bytes; {self.name} takes at most {_MAX_SCHEMA_BYTES:,}"
-            raise self.invalid(message, "use a smaller schema")
+        if len(text) > MAX_ARGUMENT_BYTES:
+            message = f"the schema has {len(text):,} bytes; {self.name} takes at most {MAX_ARGUMENT_BYTES:,}"
+            raise self._invalid(message, "use a smaller schema")
         return text
 
 
@@ -262,16 +489,14 @@ class ClaudeCliAgent(ClaudeAgent):
     """Runs `claude` once for each call."""
 
     name = "claude_cli"
-    program = Program(
-        agent=name,
-        command="claude",
-        install=f"npm install -g @anthropic-ai/claude-code, or {install_command('claude')}",
+    program = kinds.Program(
+        *(name, "claude", f"npm install -g @anthropic-ai/claude-code, or {errors.install_command('claude')}"),
         log_in=_LOG_IN.format(program="claude"),
     )
 
-    def arguments(self, request: AgentRequest, places: Places) -> tuple[str, ...]:
+    def _arguments(self, request: AgentRequest, root: Path) -> tuple[str, ...]:
         """Each value is bound to its flag by "=", so that none can be taken for another flag or swallow one."""
-        self.make_private_folder(request, places)
+        self._make_private_folder(request, root)
         names, rules = tools_for(request)
         given: dict[str, Any] = {
             "allowed-tools": ",".join(rules) or None,
@@ -279,7 +504,7 @@ class ClaudeCliAgent(ClaudeAgent):
             "fallback-model": request.fallback_model,
             "max-turns": request.max_turns,
             "max-budget-usd": request.max_budget_usd,
-            "json-schema": self.schema_text(request),
+            "json-schema": self._schema_text(request),
             "resume": request.resume_session,
         }
         flags: dict[str, Any] = {
@@ -290,8 +515,8 @@ class ClaudeCliAgent(ClaudeAgent):
             "strict-mcp-config": None,
             "tools": ",".join(names),
             "permission-mode": request.permission_mode.value,
-            **self.safe_flags(request),
-            **prompt_files(request, places.root),
+            **self._safe_flags(request),
+            **prompt_files(request, root),
             **{name: value for name, value in given.items() if value is not None},
         }
         if request.resume_session is not None and request.fork_session:

@@ -24,12 +24,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from msgspec import Struct
-
 from codeloupe.agents.calls.failures import Program
-from codeloupe.agents.calls.program import Message, Places, installed_version, throw_away_places
-from codeloupe.agents.claude.cli import ClaudeAgent, ClaudeCliAgent, bundled_program, prompt_files, tools_for
-from codeloupe.agents.claude.output import ClaudeReading
+from codeloupe.agents.calls.program import Message, call_folder, installed_version
+from codeloupe.agents.claude.cli import (
+    ClaudeAgent,
+    ClaudeCliAgent,
+    ClaudeReading,
+    bundled_program,
+    prompt_files,
+    tools_for,
+)
 from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut, install_command
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.ports import AgentEventSink
@@ -40,16 +44,8 @@ MARK = "CODELOUPE_CALL"
 _PROCESSES = Path("/proc")
 _PACKAGE, _DISTRIBUTION = "claude_agent_sdk", "claude-agent-sdk"
 _LAUNCHER = Path(__file__).with_name("claude_launcher.sh")
-_GRACE_SECONDS = 2.0
-_ROUND_SECONDS = 0.1
-# The SDK's own way to end its program, where we cannot find it, takes up to 20 s.
-_LAST_WAIT_SECONDS = 25.0
-_STDERR_LINES = 100
-_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # The SDK sets the first ones itself, and takes the last one out: to blank it would put it back.
 _LEFT_TO_THE_SDK = {"PWD", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDECODE"}
-# Without this the SDK sends an empty system prompt; with it the program's own, as the CLI does.
-_DEFAULT_PROMPT = {"type": "preset", "preset": "claude_code"}
 _PLAIN_NAME = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -57,12 +53,7 @@ class AgentSdkAgent(ClaudeAgent):
     """Asks the Claude Agent SDK once for each call. `program` is used instead of the one in the SDK's package."""
 
     name = "agent_sdk"
-    program = Program(
-        agent=name,
-        command="claude",
-        install=install_command("claude"),
-        log_in=ClaudeCliAgent.program.log_in,
-    )
+    program = Program(name, "claude", install_command("claude"), log_in=ClaudeCliAgent.program.log_in)
 
     def find(self) -> Path:
         """The configured program, else the one in the SDK's package, else the one on the PATH."""
@@ -70,25 +61,24 @@ class AgentSdkAgent(ClaudeAgent):
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
-        prompt = self.checked_prompt(request)
+        prompt = self._checked_prompt(request)
         sdk = await asyncio.to_thread(_loaded_sdk)
         path, reading = self.find(), self.reading(self.program, request, emit)
-        stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        stderr: deque[str] = deque(maxlen=100)
         failure: Exception | None = None
-        passed: PassedLimit | None = None
-        with throw_away_places() as places:
-            self.make_private_folder(request, places)
+        passed = ""
+        with call_folder() as root:
+            self._make_private_folder(request, root)
             token, started = secrets.token_hex(16), time.monotonic()
-            cli_path, env = how_to_start(str(path), self.environment(request, places), token=token)
-            options = self._options(sdk, request, places, cli_path=cli_path, env=env, stderr=stderr.append)
-            conversation = Conversation(
-                sdk.query(prompt=prompt, options=options),
-                lambda message: reading.take(as_printed(sdk, message)),
-                token=token,
-            )
+            cli_path, env = how_to_start(str(path), self._environment(request, root), token=token)
+            options = self._options(sdk, request, root, cli_path=cli_path, env=env, stderr=stderr.append)
             try:
-                passed = await conversation.hold(
-                    timeout_seconds=request.timeout_seconds, idle_timeout_seconds=request.idle_timeout_seconds
+                passed = await converse(
+                    sdk.query(prompt=prompt, options=options),
+                    lambda message: reading.take(as_printed(sdk, message)),
+                    token=token,
+                    timeout_seconds=request.timeout_seconds,
+                    idle_timeout_seconds=request.idle_timeout_seconds,
                 )
             except AgentError:
                 raise
@@ -96,11 +86,11 @@ class AgentSdkAgent(ClaudeAgent):
                 failure = error
         # The error has the last message whole, where the SDK's own form of it leaves fields out.
         told = getattr(failure, "data", None) if isinstance(failure, sdk.ResultError) else None
-        result = Message(told) if told else reading.result
+        result = Message(told) if told else reading.last
         if result is None:
             raise self._without_result(sdk, failure, passed, reading, stderr) from failure
         try:
-            return reading.answer_in(result, duration_ms=round((time.monotonic() - started) * 1000))
+            return reading.answer_in(result, seconds=time.monotonic() - started)
         except AgentError as error:
             raise error from failure
 
@@ -113,14 +103,17 @@ class AgentSdkAgent(ClaudeAgent):
             path = self.find()
         except NotInstalled as error:
             return Availability(found=False, how_to_fix=error.hint)
-        return self.availability(path, version)
+        return self._availability(path, version)
 
-    def _options(self, sdk: ModuleType, request: AgentRequest, places: Places, **start: Any) -> Any:
+    def _options(self, sdk: ModuleType, request: AgentRequest, root: Path, **start: Any) -> Any:
         """The SDK's options for a request. Raises InvalidRequest for a schema that is too large."""
         names, rules = tools_for(request)
-        schema = self.schema_text(request)
-        files = prompt_files(request, places.root)
-        system_prompt = files.pop("system-prompt-file", None)
+        schema = self._schema_text(request)
+        files = prompt_files(request, root)
+        # Without a preset the SDK sends an empty system prompt; with it the program's own, as the CLI does.
+        system_prompt = {"type": "preset", "preset": "claude_code"}
+        if file := files.pop("system-prompt-file", None):
+            system_prompt = {"type": "file", "path": file}
         return sdk.ClaudeAgentOptions(
             **start,
             cwd=request.working_dir,
@@ -129,8 +122,8 @@ class AgentSdkAgent(ClaudeAgent):
             tools=list(names),
             allowed_tools=list(rules),
             permission_mode=request.permission_mode.value,
-            extra_args={**self.safe_flags(request), **files},
-            system_prompt={"type": "file", "path": system_prompt} if system_prompt else _DEFAULT_PROMPT,
+            extra_args={**self._safe_flags(request), **files},
+            system_prompt=system_prompt,
             verbatim_prompts=True,
             model=request.model,
             fallback_model=request.fallback_model,
@@ -141,36 +134,23 @@ class AgentSdkAgent(ClaudeAgent):
             fork_session=request.fork_session and request.resume_session is not None,
             # With the pieces of an answer as signs of life, silence means that nothing happens.
             include_partial_messages=request.idle_timeout_seconds is not None,
-            max_buffer_size=_MAX_MESSAGE_BYTES,
+            max_buffer_size=16 * 1024 * 1024,
         )
 
     def _without_result(
-        self,
-        sdk: ModuleType,
-        failure: Exception | None,
-        passed: PassedLimit | None,
-        reading: ClaudeReading,
-        stderr: deque[str],
+        self, sdk: ModuleType, failure: Exception | None, passed: str, reading: ClaudeReading, stderr: deque[str]
     ) -> AgentError:
         name, session_id = self.name, reading.session_id
-        if passed is not None:
-            what, hint = "did not finish within", "raise the time limit, or ask for less at once"
-            if passed.silent:
-                what, hint = "said nothing for", "raise the limit of silence, or see what it waits for"
-            message = f"{name} {what} {passed.seconds:g} s and was ended"
-            return TimedOut(message, agent=name, hint=hint, session_id=session_id)
+        if passed:
+            hint = "raise the limit of time or of silence, or ask for less at once"
+            return TimedOut(f"{name} {passed} and was ended", agent=name, hint=hint, session_id=session_id)
         if isinstance(failure, sdk.CLINotFoundError):
             return NotInstalled(f"{name}: {failure}", agent=name, hint=self.program.install)
         if isinstance(failure, sdk.CLIJSONDecodeError):
-            return OutputInvalid(
-                f"{name} wrote a message that is broken or too large: {failure}",
-                agent=name,
-                hint="ask for a shorter answer",
-                session_id=session_id,
-            )
+            message = f"{name} wrote a message that is broken or too large: {failure}"
+            return OutputInvalid(message, agent=name, hint="ask for a shorter answer", session_id=session_id)
         exit_code = getattr(failure, "exit_code", None) or 0
-        words = "\n".join(stderr) or str(failure or "")
-        return reading.cut_short(reading.failure(), exit_code=exit_code, stderr=words)
+        return reading.without_result(exit_code=exit_code, stderr="\n".join(stderr) or str(failure or ""))
 
 
 def _loaded_sdk() -> ModuleType:
@@ -229,73 +209,73 @@ def as_printed(sdk: ModuleType, message: Any) -> Message:
     )
 
 
-class PassedLimit(Struct, frozen=True):
-    """A limit that passed, in seconds: of the whole conversation, or of silence in it."""
+async def converse(
+    messages: AsyncGenerator[Any, None],
+    take: Callable[[Any], None],
+    *,
+    token: str,
+    timeout_seconds: float,
+    idle_timeout_seconds: float | None,
+) -> str:
+    """Hand each message of the SDK to `take` until the end; which limit passed before it, or nothing.
 
-    seconds: float
-    silent: bool
+    Raises what the SDK or `take` raised. The program, which has `token` as its mark in its environment, is gone in
+    every case. A cancellation, however often, is raised when it is.
+    """
+    started = heard_at = time.monotonic()
+    idle = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
+    refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    passed = ""
+
+    def heard(message: Any) -> None:
+        nonlocal heard_at
+        heard_at = time.monotonic()
+        take(message)
+
+    task = asyncio.ensure_future(_listen(messages, heard, refused))
+    for end in (task, refused):
+        # Looked at, so that asyncio does not report it as lost.
+        end.add_done_callback(lambda end: end.cancelled() or end.exception())
+    try:
+        while not (passed or task.done() or refused.done()):
+            now = time.monotonic()
+            left, idle_left = started + timeout_seconds - now, heard_at + idle - now
+            if left <= 0:
+                passed = f"did not finish within {round(timeout_seconds, 2):g} s"
+            elif idle_left <= 0:
+                passed = f"said nothing for {round(idle, 2):g} s"
+            else:
+                await asyncio.wait((task, refused), timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await uninterrupted(_end(task, token))
+    if refused.done():
+        refused.result()
+    if not passed:
+        task.result()
+    return passed
 
 
-class Conversation:
-    """Hands each message of the SDK to `take`. `token` is the mark in the environment of its program."""
-
-    def __init__(self, messages: AsyncGenerator[Any, None], take: Callable[[Any], None], *, token: str) -> None:
-        self._messages = messages
-        self._take = take
-        self._token = token
-        self._started = self._heard_at = time.monotonic()
-        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def hold(self, *, timeout_seconds: float, idle_timeout_seconds: float | None) -> PassedLimit | None:
-        """Until the end of the conversation, or until a limit passed. Raises what the SDK or `take` raised.
-
-        The program is gone in every case. A cancellation, however often, is raised when it is.
-        """
-        task = asyncio.ensure_future(self._listen())
-        idle = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
-        passed: PassedLimit | None = None
+async def _listen(
+    messages: AsyncGenerator[Any, None], take: Callable[[Any], None], refused: asyncio.Future[None]
+) -> None:
+    """Always to the end of the messages: an SDK that is left before it does not clean up."""
+    async for message in messages:
         try:
-            while not (passed or task.done() or self._refused.done()):
-                now = time.monotonic()
-                left, idle_left = self._started + timeout_seconds - now, self._heard_at + idle - now
-                if left <= 0:
-                    passed = PassedLimit(round(timeout_seconds, 2), silent=False)
-                elif idle_left <= 0:
-                    passed = PassedLimit(round(idle, 2), silent=True)
-                else:
-                    ends = (task, self._refused)
-                    await asyncio.wait(ends, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await uninterrupted(self._end(task))
-        if self._refused.done():
-            self._refused.result()
-        if passed is None:
-            task.result()
-        return passed
+            if not refused.done():
+                take(message)
+        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's
+            refused.set_exception(error)
 
-    async def _listen(self) -> None:
-        """Always to the end of the messages: an SDK that is left before it does not clean up."""
-        async for message in self._messages:
-            self._heard_at = time.monotonic()
-            if self._refused.done():
-                continue
-            try:
-                self._take(message)
-            except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, see `hold`
-                self._refused.set_exception(error)
 
-    async def _end(self, task: asyncio.Future[None]) -> None:
-        begun = time.monotonic()
-        is_told = False
-        while not task.done() and (spent := time.monotonic() - begun) < _LAST_WAIT_SECONDS:
-            number = signal.SIGTERM if spent < _GRACE_SECONDS else signal.SIGKILL
-            if not signal_marked(self._token, number) and not is_told:
-                is_told = task.cancel()
-            await asyncio.wait((task,), timeout=_ROUND_SECONDS)
-        signal_marked(self._token, signal.SIGKILL)
-        for end in (task, self._refused):
-            if end.done() and not end.cancelled():
-                end.exception()  # looked at, so that asyncio does not report it as lost
+async def _end(task: asyncio.Future[None], token: str) -> None:
+    begun, is_told = time.monotonic(), False
+    # The SDK's own way to end its program, where we cannot find it, takes up to 20 s.
+    while not task.done() and (spent := time.monotonic() - begun) < 25.0:
+        number = signal.SIGTERM if spent < 2.0 else signal.SIGKILL
+        if not signal_marked(token, number) and not is_told:
+            is_told = task.cancel()
+        await asyncio.wait((task,), timeout=0.1)
+    signal_marked(token, signal.SIGKILL)
 
 
 def signal_marked(token: str, number: signal.Signals) -> int:

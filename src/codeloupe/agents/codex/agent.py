@@ -10,26 +10,37 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.failures import Program
-from codeloupe.agents.calls.program import Places, ProgramAgent, agent_environment, found_program, message_on, user_home
-from codeloupe.agents.calls.schemas import schema_words, strict_schema
-from codeloupe.agents.codex.output import LOG_FILTER, SHELL, CodexReading
-from codeloupe.errors import InvalidRequest
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, full_prompt
+from codeloupe.agents.calls import failures as kinds
+from codeloupe.agents.calls.program import (
+    MAX_ARGUMENT_BYTES,
+    Message,
+    ProgramAgent,
+    Reading,
+    agent_environment,
+    detail_of,
+    message_on,
+    user_home,
+)
+from codeloupe.agents.calls.schemas import schema_words, strict_schema, without_fillers
+from codeloupe.errors import AgentError, Crashed, InvalidRequest
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.system.json_text import parsed
+from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
-CODEX = Program(
-    agent="codex",
-    command="codex",
-    install="npm install -g @openai/codex",
-    log_in="set OPENAI_API_KEY, or run `codex login`",
+CODEX = kinds.Program(
+    "codex", "codex", "npm install -g @openai/codex", log_in="set OPENAI_API_KEY, or run `codex login`"
 )
 LIMITS = AgentLimits(
     max_prompt_characters=1_048_576,
@@ -45,11 +56,12 @@ _SERVICE_NAMES = ("OPENAI_ORGANIZATION", "OPENAI_PROJECT", "CODEX_CA_CERTIFICATE
 _LOGIN_FILE = "auth.json"
 _SESSIONS = "sessions"
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
-_OPENAI = "https://api.openai.com/v1"
 _PROVIDER = "codeloupe"
 _SANDBOXES = {PermissionMode.ACCEPT_EDITS: "workspace-write", PermissionMode.BYPASS: "danger-full-access"}
-# One argument of a program is at most 128 KiB on Linux.
-_MAX_ARGUMENT_BYTES = 120_000
+# The one tool that there is: commands in a sandbox.
+_SHELL = "shell"
+# What the program writes to its log: beside errors, a line for each reply, since it reports no status elsewhere.
+_LOG_FILTER = "error,codex_http_client::client=debug"
 _OFF = ("analytics", "agents", "skills.bundled", "tools.experimental_request_user_input")
 _FEATURES_OFF = (
     "apps", "enable_request_compression", "goals", "hooks", "image_generation", "memories", "multi_agent", "plugins",
@@ -69,10 +81,167 @@ _SETTINGS: Mapping[str, Any] = {
     **{f"{name}.enabled": False for name in _OFF},
     **{f"features.{name}": False for name in _FEATURES_OFF},
 }
-_SKILL_FOLDERS = (Path(".agents", "skills"), Path(".codex", "skills"))
 # The program itself looks six levels deep and into at most 2,000 directories.
 _MAX_LEVELS = 8
 _MAX_DIRECTORIES = 4000
+_UNKNOWN_SESSION = kinds.Kind(
+    InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or use another"
+)
+_STATUS = regex(r"(?:unexpected status|last status:) (\d{3})\b")
+# Lines of the log that the program is told to keep.
+_LOGGED = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
+_REPLIED = regex(r": Request completed method=POST .{0,2000}? status=(\d{3})\b")
+_RETRY_AFTER = regex(r'"retry-after": "(\d{1,7})"')
+_TRY_AGAIN_AT = regex(
+    r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)", re.IGNORECASE
+)
+# These words say more than a status does.
+_ABOVE_STATUS = kinds.patterns(
+    (r"reason: max_output_tokens", kinds.CUT_OFF),
+    (r"reason: content_filter|flagged (?:for|as)\b|usage polic", kinds.REFUSED),
+    (r"missing environment variable|could not be refreshed|log ?in again|sign in again", kinds.NOT_LOGGED_IN),
+    (r"current quota|quota exceeded|out of credits|spend cap|upgrade to plus: ", kinds.NOT_LOGGED_IN),
+    (r"context window|context_length_exceeded|maximum context length|exceeds the maximum length", kinds.TOO_LONG),
+)
+# Where neither tells, it is the sentence of the service about a request that it does not take, such as one for an
+# unknown model: the program passes such a sentence on as it came.
+_BELOW_STATUS = kinds.patterns(
+    (r"usage limit|rate limit|too many requests", kinds.LIMITED),
+    (r"high demand|at capacity|high load|capacity (?:is )?unavailable|overloaded", kinds.OVERLOADED),
+    (r"stream disconnected|connection failed|error sending request|error while reading the server", kinds.UNREACHED),
+    (r"request timed out|workspace routing discovery failed|network error|idle timeout", kinds.UNREACHED),
+    (
+        r"^(?:fatal|internal|sandbox) error|agent loop died|^turn aborted|^interrupted|no thread with id",
+        kinds.Kind(Crashed, "failed inside", "try again; the raw output is kept"),
+    ),
+)
+_BY_STDERR = kinds.patterns(
+    (r"unexpected argument|unrecognized subcommand|invalid value .* for '--", kinds.TOO_OLD),
+    (r"exceeds the maximum length", kinds.TOO_LONG),
+    (r"no rollout found|no saved session|thread/resume failed|CODEX_HOME points to", _UNKNOWN_SESSION),
+    (r"node.{0,3}: no such file", kinds.WITHOUT_NODE),
+    (r"not logged in|codex login", kinds.NOT_LOGGED_IN),
+)
+
+
+class CodexReading(Reading):
+    """Takes the messages of one run in order, and reads its end: an answer, or which error."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._failed_with: str | None = None
+        self._last_error = ""
+        self._notes: dict[str, None] = {}
+        self._files: dict[str, None] = {}
+
+    def take(self, message: Message) -> None:
+        """Take the next message."""
+        item = message.part("item")
+        match message.get("type"), item.get("type"):
+            case "thread.started", _:
+                self.session_id = message.text("thread_id")
+            case "item.started", "command_execution":
+                self.tool_used(_SHELL, _command(item.text("command")))
+            case "item.completed", "agent_message":
+                self.output = item.text("text")
+            case "item.completed", "file_change":
+                # The files that changed, as seen from the working directory.
+                folder = self.request.working_dir.resolve()
+                for path in (change.text("path") for change in item.parts("changes")):
+                    inside = str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+                    self._files[inside] = None
+                    self.tool_used("apply_patch", detail_of(inside))
+            case "item.completed", "error" if len(self._notes) < 5:
+                self._notes[f"codex warned: {kinds.one_line(item.text('message'))}"] = None
+            case "turn.completed", _:
+                usage, self.is_answered = message.part("usage"), True
+                self.usage = TokenUsage(
+                    input_tokens=usage.count("input_tokens"),
+                    cached_tokens=usage.count("cached_input_tokens"),
+                    output_tokens=usage.count("output_tokens"),
+                )
+                self.turn_taken()
+                self.tokens_spent(self.usage.input_tokens, self.usage.output_tokens)
+            case "turn.failed", _:
+                self._failed_with, self.is_answered = message.part("error").text("message"), True
+            case "error", _:
+                # Most of these announce a retry, so none of them is the end.
+                self._last_error = message.text("message")
+
+    def answer(self, completed: Completed, *, now: datetime | None = None) -> AgentResult:
+        """The answer of a run that ended; `now` is local time. Raises the AgentError that the end means."""
+        request, exit_code = self.request, completed.exit_code
+        # An error that no end followed counts only where the exit code says that it was one.
+        failed_with = self._failed_with
+        if failed_with is None and not self.is_answered and exit_code > 0:
+            failed_with = self._last_error or None
+        if failed_with is not None:
+            raise self.failed(failed_with, stderr=completed.stderr, now=now or datetime.now().astimezone())
+        if not self.is_answered:
+            raise self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=_LOGGED.sub("", completed.stderr))
+        asked, had = request.resume_session, self.session_id
+        if asked is not None and (asked.lower() == had) is request.fork_session:
+            raise InvalidRequest(
+                f"codex went on in the session {had}, which is not what was asked of the session {asked}",
+                agent=self.agent,
+                hint="leave resume_session out, or use another",
+                raw_output=self.raw_output,
+                session_id=had,
+            )
+        if not self.output.strip():
+            raise self.error(kinds.EMPTY)
+        structured, schema = None, request.output_schema
+        if schema is not None and strict_schema(schema) is not None:
+            # The caller looks whether it conforms.
+            with suppress(ValueError):
+                structured = without_fillers(parsed(self.output), schema)
+        resumed = ("codex counts the tokens of the whole session that was resumed",) if asked is not None else ()
+        notes = (*self._notes, *resumed)
+        files = tuple(self._files)
+        return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=files, notes=notes)
+
+    def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
+        """The error of a turn that failed, by the sentence about it and the log of the last reply of the service.
+
+        The program tells an HTTP status only in its sentences. `now` is local time, as such sentences tell it.
+        """
+        *_, last = ("", *_LOGGED.findall(stderr))
+        replied, wait = _REPLIED.search(last), None
+        status = int(replied[1]) if replied and int(replied[1]) >= 400 else None
+        if status is not None and (asked := _RETRY_AFTER.search(last)):
+            wait = float(asked[1])
+        if status is None and (said := _STATUS.search(text)):
+            status = int(said[1])
+        by_words = kinds.kind_in(text, _ABOVE_STATUS)
+        kind = by_words or kinds.kind_of_status(status) or kinds.kind_in(text, _BELOW_STATUS) or kinds.INVALID
+        if kind is kinds.LIMITED and wait is None:
+            wait = _retry_after(text, now.replace(tzinfo=None))
+        return self.error(kind, text, status=status, retry_after_seconds=wait)
+
+
+def _retry_after(text: str, now: datetime) -> float | None:
+    found = _TRY_AGAIN_AT.search(text)
+    if found is None:
+        return kinds.retry_after_in(text)
+    month, day, year, moment = found.groups()
+    date = f"{month} {day} {year}" if month else now.strftime("%b %d %Y")
+    try:
+        opens = datetime.strptime(f"{date} {moment}", "%b %d %Y %I:%M %p")  # noqa: DTZ007 - local time, as it was told
+    except ValueError:
+        return None
+    # A time without a date that has just passed is the minute we are in, told without its seconds.
+    if not month and opens < now - timedelta(hours=1):
+        opens += timedelta(days=1)
+    return max(0.0, (opens - now).total_seconds())
+
+
+def _command(told: str) -> str:
+    """The command without the shell that runs it, as in: /bin/bash -lc 'ls -l'."""
+    try:
+        words = shlex.split(told) if len(told) <= 10_000 else []
+    except ValueError:
+        words = []
+    return detail_of(words[2] if len(words) == 3 and words[1] in ("-lc", "-c") else told)
 
 
 class CodexAgent(ProgramAgent):
@@ -98,7 +267,7 @@ class CodexAgent(ProgramAgent):
         """The user's own directory of the program, with the login and the sessions."""
         return Path(self.source.get("CODEX_HOME") or user_home(self.source) / ".codex").absolute()
 
-    def service_of(self, _request: AgentRequest | None = None) -> str | None:
+    def service_of(self, request: AgentRequest | None = None) -> str | None:  # noqa: ARG002 - the same for every request
         """Where it asks, where that is another service than the program's own."""
         return self.base_url or self.source.get("OPENAI_BASE_URL") or None
 
@@ -108,7 +277,7 @@ class CodexAgent(ProgramAgent):
         The one that npm puts on the PATH is a script for Node, which starts the real one; that is taken where it lies
         beside the script, since the way over Node takes longer than the program itself.
         """
-        script = found_program(self.program, self.configured)
+        script = super().find()
         try:
             package = script.resolve(strict=True).parent.parent
         except (OSError, RuntimeError):
@@ -118,124 +287,106 @@ class CodexAgent(ProgramAgent):
         programs = (file for place in places for file in sorted(place.glob("vendor/*/bin/codex")))
         return next((file for file in programs if os.access(file, os.X_OK)), script)
 
-    def has_login(self) -> bool | None:
+    def _has_login(self) -> bool | None:
         """Whether there is a key or a login: without one the program does not say so, but tries for a long time."""
-        if self.key_name:
-            return True
         try:
-            return (self.user_folder / _LOGIN_FILE).is_file()
+            return self.key_name is not None or (self.user_folder / _LOGIN_FILE).is_file()
         except OSError:
             return None
 
-    def problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
-        """Whether one is named that there is not."""
-        unknown = ", ".join(tool for tool in request.tools or () if tool != SHELL)
-        problem = f"codex has one tool, {SHELL}, and knows no {unknown}"
-        return (problem, f"leave tools out, or give {SHELL} or none") if unknown else None
+    def _problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
+        unknown = ", ".join(tool for tool in request.tools or () if tool != _SHELL)
+        problem = f"codex has one tool, {_SHELL}, and knows no {unknown}"
+        return (problem, f"leave tools out, or give {_SHELL} or none") if unknown else None
 
-    def prompt_input(self, request: AgentRequest) -> str:
+    def _prompt_input(self, request: AgentRequest) -> str:
         """The prompt, and in words a schema that the program cannot be given."""
         schema = request.output_schema
         tail = "" if schema is None or strict_schema(schema) is not None else schema_words(schema)
         return f"{full_prompt(request)}{tail}"
 
-    def environment(self, _request: AgentRequest, places: Places) -> dict[str, str]:
+    def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:  # noqa: ARG002 - the same for all
         """The whole environment of the program. Its home and its own directory are thrown away after the call.
 
         It asks git for the state of the directory, and git would run the filters that the repository configures. So its
         git finds no repository; the commands of the model do, since they get none of these variables.
         """
-        own = {"CODEX_HOME": str(_private_folder(places)), "RUST_LOG": LOG_FILTER, "GIT_DIR": os.devnull}
-        return agent_environment(self.source, places, names=(*_KEY_NAMES, *_SERVICE_NAMES), settings=own)
+        own = {"CODEX_HOME": str(root / "home" / ".codex"), "RUST_LOG": _LOG_FILTER, "GIT_DIR": os.devnull}
+        return agent_environment(self.source, root, names=(*_KEY_NAMES, *_SERVICE_NAMES), settings=own)
 
-    def arguments(self, request: AgentRequest, places: Places) -> tuple[str, ...]:
-        """The arguments for a request; files for it are written to `places`. Raises InvalidRequest."""
-        self._link_user_files(request, places)
-        flags = ["--json", "--ignore-rules", "--skip-git-repo-check"]
-        if request.append_system_prompt:
-            # Text for the model goes into a file: arguments are seen by every user of the machine.
-            instructions = f"developer_instructions = {toml(request.append_system_prompt)}\n"
-            (_private_folder(places) / "config.toml").write_text(instructions, encoding="utf-8")
-        if request.model is not None:
-            flags.append(f"--model={request.model}")
-        schema = None if request.output_schema is None else strict_schema(request.output_schema)
-        if schema is not None:
-            file = places.root / "schema.json"
-            file.write_text(json.dumps(schema, default=dict), encoding="utf-8")
-            flags.append(f"--output-schema={file}")
-        flags += [f"--config={name}={toml(value)}" for name, value in self._settings(request, places).items()]
-        if request.resume_session is None:
-            return ("exec", *flags, "-")
-        verb = "fork" if request.fork_session else "resume"
-        return ("exec", verb, *flags, self.session_name(request.resume_session), "-")
+    def _arguments(self, request: AgentRequest, root: Path) -> tuple[str, ...]:
+        """The arguments for a request; files for it are written below `root`. Raises InvalidRequest.
 
-    def finished(self, result: AgentResult, _request: AgentRequest, places: Places) -> AgentResult:
-        """The result with the model that answered, by the record of the session: the program says it nowhere else."""
-        model = None
-        for file in (_private_folder(places) / _SESSIONS).glob(f"*/*/*/rollout-*{result.session_id}.jsonl"):
-            with suppress(OSError), file.open("rb") as lines:
-                for message in (message_on(line) for line in lines if b'"turn_context"' in line):
-                    model = (message.part("payload").text("model") if message else "") or model
-        return replace(result, model=model or result.model)
-
-    def _link_user_files(self, request: AgentRequest, places: Places) -> None:
-        """Let the program reach the user's login and sessions where a call needs them, and nothing else of the user's.
-
-        The program writes more into its directory than it is asked to, such as that it trusts the directory it works
-        in.
+        The program reaches the user's login and sessions where a call needs them, and nothing else of the user's: it
+        writes more into its directory than it is asked to, such as that it trusts the directory it works in.
         """
-        folder, users = _private_folder(places), self.user_folder
+        folder, users = root / "home" / ".codex", self.user_folder
+        folder.mkdir()
         if self.key_name is None:
             (folder / _LOGIN_FILE).symlink_to(users / _LOGIN_FILE)
         if self.keep_sessions:
             users.mkdir(mode=0o700, parents=True, exist_ok=True)
             (users / _SESSIONS).mkdir(mode=0o700, exist_ok=True)
-        if self.keeps_session(request):
+        if self._keeps_session(request):
             (folder / _SESSIONS).symlink_to(users / _SESSIONS)
+        flags = ["--json", "--ignore-rules", "--skip-git-repo-check"]
+        if request.append_system_prompt:
+            # Text for the model goes into a file: arguments are seen by every user of the machine.
+            instructions = f"developer_instructions = {toml(request.append_system_prompt)}\n"
+            (folder / "config.toml").write_text(instructions, encoding="utf-8")
+        if request.model is not None:
+            flags.append(f"--model={request.model}")
+        schema = None if request.output_schema is None else strict_schema(request.output_schema)
+        if schema is not None:
+            file = root / "schema.json"
+            file.write_text(json.dumps(schema, default=dict), encoding="utf-8")
+            flags.append(f"--output-schema={file}")
+        flags += [f"--config={name}={toml(value)}" for name, value in self._settings(request, root).items()]
+        if request.resume_session is None:
+            return ("exec", *flags, "-")
+        verb = "fork" if request.fork_session else "resume"
+        return ("exec", verb, *flags, self._session_name(request.resume_session), "-")
 
-    def _settings(self, request: AgentRequest, places: Places) -> dict[str, Any]:
+    def _finished(self, result: AgentResult, _request: AgentRequest, root: Path) -> AgentResult:
+        """The result with the model that answered, by the record of the session: the program says it nowhere else."""
+        model = None
+        for file in (root / "home" / ".codex" / _SESSIONS).glob(f"*/*/*/rollout-*{result.session_id}.jsonl"):
+            with suppress(OSError), file.open("rb") as lines:
+                for message in (message_on(line) for line in lines if b'"turn_context"' in line):
+                    model = (message.part("payload").text("model") if message else "") or model
+        return replace(result, model=model or result.model)
+
+    def _settings(self, request: AgentRequest, root: Path) -> dict[str, Any]:
+        # A provider of our own, since the retries of a built-in one cannot be set.
+        provider = {"wire_api": "responses", "request_max_retries": 0, "stream_max_retries": 0}
+        address = self.service_of()
+        if self.key_name is None:
+            # By this name, and without an address, the program finds the service of the user's subscription.
+            own = {"base_url": address} if address else {}
+            provider = {"name": "OpenAI", "requires_openai_auth": True, **own, **provider}
+        else:
+            headers = {"OpenAI-Organization": "OPENAI_ORGANIZATION", "OpenAI-Project": "OPENAI_PROJECT"}
+            own = {"base_url": address or "https://api.openai.com/v1", "env_key": self.key_name}
+            provider = {"name": _PROVIDER, **own, "env_http_headers": headers, **provider}
         chosen: dict[str, Any] = {
             **_SETTINGS,
             "sandbox_mode": _SANDBOXES.get(request.permission_mode, "read-only"),
             "model_provider": _PROVIDER,
-            f"model_providers.{_PROVIDER}": self._provider(),
+            f"model_providers.{_PROVIDER}": provider,
             "projects": _without_trust(request.working_dir),
         }
         if skills := skill_files(request.working_dir):
             rules = [{"path": str(file), "enabled": False} for file in skills]
-            if len(toml(rules).encode("utf-8", "surrogateescape")) > _MAX_ARGUMENT_BYTES:
+            if len(toml(rules).encode("utf-8", "surrogateescape")) > MAX_ARGUMENT_BYTES:
                 raise _too_many_skills(f"there are {len(skills):,}")
             chosen["skills.config"] = rules
         if request.tools == ():
             chosen |= {"features.shell_tool": False, "features.unified_exec": False}
         if request.system_prompt is not None:
-            file = places.root / "system-prompt.md"
+            file = root / "system-prompt.md"
             file.write_text(request.system_prompt, encoding="utf-8")
             chosen["model_instructions_file"] = str(file)
         return chosen
-
-    def _provider(self) -> dict[str, Any]:
-        """The service. A provider of our own, since the retries of a built-in one cannot be set."""
-        common = {"wire_api": "responses", "request_max_retries": 0, "stream_max_retries": 0}
-        address = self.service_of()
-        if self.key_name is None:
-            # By this name, and without an address, the program finds the service of the user's subscription.
-            own = {"base_url": address} if address else {}
-            return {"name": "OpenAI", "requires_openai_auth": True, **own, **common}
-        return {
-            "name": _PROVIDER,
-            "base_url": address or _OPENAI,
-            "env_key": self.key_name,
-            "env_http_headers": {"OpenAI-Organization": "OPENAI_ORGANIZATION", "OpenAI-Project": "OPENAI_PROJECT"},
-            **common,
-        }
-
-
-def _private_folder(places: Places) -> Path:
-    """The directory of the program for one call."""
-    folder = places.home / ".codex"
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 def toml(value: Any) -> str:
@@ -277,8 +428,8 @@ def skill_files(working_dir: Path) -> tuple[Path, ...]:
     """
     start = working_dir.absolute()
     found: dict[Path, None] = {}
-    for root in (folder / skills for folder in (start, *start.parents) for skills in _SKILL_FOLDERS):
-        for file in _skills_below(root):
+    for folder in (start, *start.parents):
+        for file in (*_skills_below(folder / ".agents" / "skills"), *_skills_below(folder / ".codex" / "skills")):
             found[file] = None
             with suppress(OSError, RuntimeError):
                 found[file.resolve()] = None
@@ -286,30 +437,12 @@ def skill_files(working_dir: Path) -> tuple[Path, ...]:
 
 
 def _skills_below(root: Path) -> Iterator[Path]:
-    level, seen, looked_into = [root], {_real_directory(root)}, 0
-    for _ in range(_MAX_LEVELS):
-        below: list[Path] = []
-        for folder in level:
-            looked_into += 1
-            if looked_into > _MAX_DIRECTORIES:
-                raise _too_many_skills(f"{root} has more than {_MAX_DIRECTORIES:,} directories")
-            entries: list[Path] = []
-            with suppress(OSError):  # what we cannot read, a program of the same user cannot read either
-                entries = sorted(folder.iterdir())
-            for entry in entries:
-                if entry.name.lower() == "skill.md":
-                    yield entry
-                elif (real := _real_directory(entry)) and real not in seen:
-                    seen.add(real)
-                    below.append(entry)
-        level = below
-
-
-def _real_directory(entry: Path) -> Path | None:
-    try:
-        return entry.resolve() if entry.is_dir() else None
-    except (OSError, RuntimeError):
-        return None
+    # Links are followed as the program does, and a loop of them ends with the depth.
+    for number, (folder, folders, files) in enumerate(os.walk(root, followlinks=True)):
+        if number >= _MAX_DIRECTORIES:
+            raise _too_many_skills(f"{root} has more than {_MAX_DIRECTORIES:,} directories")
+        yield from (Path(folder, name) for name in sorted((*folders, *files)) if name.lower() == "skill.md")
+        folders[:] = sorted(folders) if len(Path(folder).relative_to(root).parts) < _MAX_LEVELS - 1 else []
 
 
 def _too_many_skills(what: str) -> InvalidRequest:

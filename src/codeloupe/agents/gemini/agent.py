@@ -4,6 +4,16 @@ It runs in a home directory that is thrown away and never trusts the directory i
 repository shapes the run: no settings, `.env`, hooks, MCP servers, extensions, skills, commands or GEMINI.md. The
 tools it is given need no permission and stay inside that directory; it has no others. It retries nothing by itself.
 No credential is ever read: a login of the program is reached by a link.
+
+It reads every file that is mentioned as `@path`, and the directory of that name with all its files; a diff is full of
+`@`. No setting turns this off. So an invisible character is put after each `@`, which makes it the name of no file,
+and the model is told about it.
+
+An exit code of 0 tells nothing: the program ends with it also when it was ended from outside, when the service sent
+nothing, when it sent nothing itself, and when it did not get rid of its output in time, which is then cut. The other
+format that it has, one document at its end, is cut for every long answer. An answer that a model broke off since its
+tokens were used up is not marked as such in either. Other exit codes are the HTTP status modulo 256, or a number of
+its own; the status is also in its stderr and often in its sentences.
 """
 
 from __future__ import annotations
@@ -13,22 +23,21 @@ import re
 import secrets
 import shutil
 import uuid
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.failures import Program
-from codeloupe.agents.calls.program import Places, ProgramAgent, agent_environment, user_home, version_of
-from codeloupe.agents.gemini.output import GeminiReading, prompt_input
-from codeloupe.errors import NotInstalled
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
+from codeloupe.agents.calls import failures as kinds
+from codeloupe.agents.calls.program import Message, ProgramAgent, Reading, agent_environment, user_home
+from codeloupe.agents.calls.schemas import schema_words
+from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, full_prompt
+from codeloupe.system.process import Completed
+from codeloupe.system.regex import regex
 
-GEMINI = Program(
-    agent="gemini",
-    command="gemini",
-    install="npm install -g @google/gemini-cli@latest",
+GEMINI = kinds.Program(
+    *("gemini", "gemini", "npm install -g @google/gemini-cli@latest"),
     log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
 )
 LIMITS = AgentLimits(
@@ -48,14 +57,9 @@ _TOOLS = {
     PermissionMode.ACCEPT_EDITS: (*READ_ONLY_TOOLS, *_WRITING_TOOLS),
     PermissionMode.BYPASS: (*READ_ONLY_TOOLS, *_WRITING_TOOLS, *_OTHER_TOOLS),
 }
-_PACKAGE = "@google/gemini-cli"
 # The first one that was seen to keep a directory untrusted while it runs without a terminal.
 _OLDEST = (0, 61)
 _LOGIN_FILE = "oauth_creds.json"
-# Where no limit is asked for, this one ends a model that calls tools for ever.
-_MAX_TURNS = 100
-_SERVICE = "https://generativelanguage.googleapis.com"
-_LOGIN_SERVICE = "https://cloudcode-pa.googleapis.com"
 # The project's name in the directory of a call, and where the program keeps the sessions of a project.
 _PROJECT = "project"
 _CHATS = Path("tmp", _PROJECT, "chats")
@@ -98,24 +102,160 @@ _VARIABLES = {
     "GEMINI_WRITE_SYSTEM_MD": "false",
     "NO_BROWSER": "true",
 }
-
-
-class Login(StrEnum):
-    """How the program proves who asks, by its own names."""
-
-    KEY = "gemini-api-key"
-    CLOUD = "vertex-ai"
-    GOOGLE = "oauth-personal"
-
-
+# How the program proves who asks, by its own names, and the variables for each.
+_KEY, _CLOUD, _GOOGLE = "gemini-api-key", "vertex-ai", "oauth-personal"
 _LOGIN_NAMES = {
-    Login.KEY: ("GEMINI_API_KEY",),
-    Login.CLOUD: (
+    _KEY: ("GEMINI_API_KEY",),
+    _CLOUD: (
         "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_PROJECT",
         "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_VERTEX_BASE_URL",
     ),
-    Login.GOOGLE: ("GOOGLE_CLOUD_PROJECT",),
+    _GOOGLE: ("GOOGLE_CLOUD_PROJECT",),
 }  # fmt: skip
+JOINER = "\u2060"
+_MENTION = regex(r"@(?=\S)")
+_ESCAPED_JOINER = regex(r"@\\u2060", re.IGNORECASE)
+_WARNING = (
+    "In this message an invisible character, a word joiner (U+2060), comes after each @ that is followed by a word."
+    " It only keeps the @ from being taken for the mention of a file and is not part of the text: read a plain @"
+    " there, and write a plain @ in the answer.\n\n"
+)
+# A tool that was not given to it, and one that a rule keeps from it. The others have no type of their own.
+_DENIED = ("tool_not_registered", "policy_violation")
+_DENIED_IN_WORDS = ("requires user confirmation", "Path not in workspace")
+# Said instead of what a command prints, as if it had been run.
+_BLOCKED = "Blocked: command substitution detected"
+_DETAIL_NAMES = ("file_path", "dir_path", "path", "pattern", "command", "query", "include")
+_SENT_NOTHING = replace(
+    kinds.TOO_LONG, what="ended at once and sent nothing, as it does when a prompt does not fit the window of the model"
+)
+_UNKNOWN = kinds.Kind(Crashed, "ended without an answer", "try again; the raw output is kept")
+_SETTINGS_BROKEN = kinds.Kind(
+    InvalidRequest,
+    "cannot read its settings, which may be those in the working directory",
+    "mend .gemini/settings.json there, or use another agent",
+)
+_BY_EXIT_CODE = {41: kinds.NOT_LOGGED_IN, 42: kinds.INVALID, 52: _SETTINGS_BROKEN, 53: kinds.TURNS, 55: kinds.TOO_OLD}
+_STATUS_IN_TEXT = regex(r'"code":\s?([45]\d\d)\b')
+_STATUS_IN_STDERR = regex(r"^\s{0,4}(?:status|code): ([45]\d\d)\b", re.MULTILINE)
+_DELAY_MS = regex(r"^\s{0,4}retryDelayMs: (\d{1,12})", re.MULTILINE)
+# These words say more than a status does.
+_ABOVE_STATUS = kinds.patterns(
+    (r"max session turns", kinds.TURNS),
+    (r"api[ _]key[ _](?:not valid|invalid|expired)|must specify the GEMINI_API_KEY", kinds.NOT_LOGGED_IN),
+    (r"error authenticating|authorization is required|requires billing", kinds.NOT_LOGGED_IN),
+    (r"billing (?:account )?is (?:disabled|not)", kinds.NOT_LOGGED_IN),
+    (r"maximum number of tokens|token count .{0,40}exceeds", kinds.TOO_LONG),
+    (r"context window|request payload size exceeds", kinds.TOO_LONG),
+    (r"blocked due to|prohibited content|recitation|blocklist", kinds.REFUSED),
+    (r"returned an empty response", kinds.EMPTY),
+)
+_BELOW_STATUS = kinds.patterns(
+    (r"quota|rate limit|resource.?exhausted|too many requests", kinds.LIMITED),
+    (r"overloaded|high demand|unavailable|no capacity", kinds.OVERLOADED),
+    (r"model .{0,80}not found|is not found for api version", kinds.INVALID),
+    (r"without a finish reason|malformed|incomplete json|invalid stream", kinds.UNREACHED),
+    (r"unexpected token|not valid json|fetch failed|terminated|socket|econn|enotfound", kinds.UNREACHED),
+    (r"eai_again|etimedout|certificate|network|timed? ?out", kinds.UNREACHED),
+)
+_BY_STDERR = kinds.patterns((r"unknown arguments?:", kinds.TOO_OLD), (r"node.{0,3}: no such file", kinds.WITHOUT_NODE))
+
+
+class GeminiReading(Reading):
+    """Takes the messages of one run in order."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._has_repeated_prompt = False
+        self._is_answering = False
+        self._used: dict[str, str] = {}
+        self._denials: list[str] = []
+        self._last_error = ""
+        self._result: Message | None = None
+
+    def take(self, message: Message) -> None:
+        """Take the next message."""
+        match message.get("type"), message.get("role"):
+            case "init", _:
+                self.session_id = message.text("session_id")
+                self.model = message.text("model") or None
+            case "message", "user":
+                self._has_repeated_prompt = True
+            case "message", "assistant":
+                self._begin_turn()
+                self.output += message.text("content")
+            case "tool_use", _:
+                self._begin_turn()
+                tool, detail = message.text("tool_name"), message.part("parameters").detail(_DETAIL_NAMES)
+                self._used[message.text("tool_id")] = f"{tool} {detail}".strip()
+                self.tool_used(tool, detail)
+            case "tool_result", _:
+                # What was said before a tool was used is not the answer.
+                self._is_answering, self.output = False, ""
+                used, error = self._used.pop(message.text("tool_id"), ""), message.part("error")
+                is_blocked = message.text("output").startswith(_BLOCKED) or error.get("type") in _DENIED
+                if is_blocked or any(phrase in error.text("message") for phrase in _DENIED_IN_WORDS):
+                    self._denials.append(used)
+            case "error", _:
+                self._last_error = message.text("message")
+            case "result", _:
+                self._result, self.is_answered = message, True
+                stats = message.part("stats")
+                sent = stats.count("input_tokens")
+                # What a model thought counts as output too, but is only in the total.
+                written = max(stats.count("output_tokens"), stats.count("total_tokens") - sent)
+                self.usage = TokenUsage(input_tokens=sent, cached_tokens=stats.count("cached"), output_tokens=written)
+                if sent:
+                    self.tokens_spent(sent, written)
+
+    def answer(self, completed: Completed) -> AgentResult:
+        """The answer of a run that ended. Raises the AgentError that its end means."""
+        exit_code, stderr, result = completed.exit_code, completed.stderr, self._result
+        # A plain `@` where the model repeats one with the invisible character.
+        self.output = _ESCAPED_JOINER.sub("@", self.output.replace(f"@{JOINER}", "@"))
+        if result is None:
+            # It loses what is left of its output when it ends, and repeats the prompt there before it sends it.
+            if exit_code == 0 and self.session_id and not self._has_repeated_prompt:
+                raise self.error(_SENT_NOTHING, self._last_error)
+            words = stderr.strip()
+            if kinds.kind_in(words, _BY_STDERR) is None and exit_code:
+                if known := _BY_EXIT_CODE.get(exit_code):
+                    raise self.error(known, words)
+                if _status("", exit_code, stderr) is not None:
+                    raise self._failed(words, exit_code=exit_code, stderr=stderr)
+            raise self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=words)
+        if result.get("status") != "success":
+            text = result.part("error").text("message") or self._last_error
+            raise self._failed(text, exit_code=exit_code, stderr=stderr)
+        stats = result.part("stats")
+        if not self.output.strip():
+            raise self.error(kinds.EMPTY if stats.part("models") else _SENT_NOTHING, self._last_error)
+        # Before the one that answers, the program may ask a small one which to ask.
+        self.model = stats.busiest("models") or self.model
+        return self.result(completed.seconds, permission_denials=tuple(self._denials))
+
+    def _begin_turn(self) -> None:
+        if not self._is_answering:
+            self._is_answering = True
+            self.turn_taken()
+
+    def _failed(self, text: str, *, exit_code: int, stderr: str) -> AgentError:
+        """The error of a run that reported a failure, whatever its exit code."""
+        status = _status(text, exit_code, stderr)
+        by_words = kinds.kind_in(text, _ABOVE_STATUS)
+        kind = by_words or kinds.kind_of_status(status) or kinds.kind_in(text, _BELOW_STATUS)
+        told = _DELAY_MS.findall(stderr)
+        wait = int(told[-1]) / 1000 if told else kinds.retry_after_in(text)
+        return self.error(kind or _BY_EXIT_CODE.get(exit_code, _UNKNOWN), text, status=status, retry_after_seconds=wait)
+
+
+def _status(text: str, exit_code: int, stderr: str) -> int | None:
+    told = _STATUS_IN_TEXT.findall(text) or _STATUS_IN_STDERR.findall(stderr)
+    if told:
+        return int(told[-1])
+    # Exit codes from 41 to 55 are the program's own; a status from 400 to 511 leaves 144 to 255, and 529 leaves 17.
+    status = 529 if exit_code == 17 else exit_code + 256
+    return status if 400 <= status < 512 or status == 529 else None
 
 
 class GeminiAgent(ProgramAgent):
@@ -131,7 +271,6 @@ class GeminiAgent(ProgramAgent):
     limits = LIMITS
     reading = GeminiReading
     model_variable = "GEMINI_MODEL"
-    prompt_input = staticmethod(prompt_input)
 
     @property
     def user_folder(self) -> Path:
@@ -140,33 +279,32 @@ class GeminiAgent(ProgramAgent):
         return (Path(home) if home else user_home(self.source)).absolute() / ".gemini"
 
     @property
-    def login(self) -> Login | None:
+    def login(self) -> str | None:
         """The login that there is; of several, the one that the program would take."""
         if self.source.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true"):
-            return Login.CLOUD
+            return _CLOUD
         if self.source.get("GEMINI_API_KEY"):
-            return Login.KEY
+            return _KEY
         try:
-            return Login.GOOGLE if (self.user_folder / _LOGIN_FILE).is_file() else None
+            return _GOOGLE if (self.user_folder / _LOGIN_FILE).is_file() else None
         except OSError:  # a directory that we may not enter holds no login that a program of ours could use
             return None
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
-        if self.login is not Login.CLOUD:
+        if self.login != _CLOUD:
             return self.base_url or self.source.get("GOOGLE_GEMINI_BASE_URL") or None
         names = ("GOOGLE_VERTEX_BASE_URL", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
-        return " ".join((Login.CLOUD.value, *(f"{name}={self.source.get(name)}" for name in names)))
+        return " ".join((_CLOUD, *(f"{name}={self.source.get(name)}" for name in names)))
 
-    def has_login(self) -> bool:
-        """Whether there is a key or a login."""
+    def _has_login(self) -> bool:
         return self.login is not None
 
-    async def usable_program(self) -> Path:
+    async def _usable_program(self) -> Path:
         """The program. Raises NotInstalled, also for one that is too old: it would trust the directory it runs in."""
         path = self.find()
-        version = _version_beside(path) or (await version_of(self.program, path, self.source))[0]
-        if version is None or self.problem_with(path, version):
+        version = _version_beside(path) or (await self._version_of(path))[0]
+        if version is None or self._problem_with(path, version):
             known = f"is version {version}" if version else "does not report its version"
             raise NotInstalled(
                 f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, _OLDEST))} on it can be kept"
@@ -174,43 +312,54 @@ class GeminiAgent(ProgramAgent):
                 agent=self.name,
                 hint=self.program.install,
             )
-        return await super().usable_program()
+        return await super()._usable_program()
 
-    def problem_with(self, path: Path, version: str | None) -> str:
-        """Whether it is too old."""
+    def _problem_with(self, path: Path, version: str | None) -> str:
         numbers = tuple(int(part) for part in re.findall(r"\d{1,9}", version or "")[:2])
         return f"{path} is too old; {self.program.install}" if version is not None and numbers < _OLDEST else ""
 
-    def problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
-        """Whether one is named that there is not, or not in this mode."""
+    def _problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
         allowed = tools_for(replace(request, tools=None))
         missing = ", ".join(tool for tool in request.tools or () if tool not in allowed)
         problem = f"gemini has no {missing} in the permission mode {request.permission_mode.value}"
         return (problem, f"leave tools out, or name some of: {', '.join(allowed)}") if missing else None
 
-    def environment(self, request: AgentRequest, places: Places) -> dict[str, str]:
-        """The whole environment of the program; files that it names are written to `places`."""
+    def _prompt_input(self, request: AgentRequest) -> str:
+        """What the program reads: the prompt, what it has no place of its own for, and the schema in words."""
+        head = ""
+        if request.append_system_prompt and request.system_prompt is None:
+            head = f"{request.append_system_prompt}\n\n"
+        tail = "" if request.output_schema is None else schema_words(request.output_schema)
+        text = f"{head}{full_prompt(request)}{tail}"
+        if _MENTION.search(text):
+            return _WARNING + _MENTION.sub(f"@{JOINER}", text)
+        # A line before it, since a prompt that begins with a slash would be a command of the program.
+        return f"\n{text}" if text.startswith("/") else text
+
+    def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:
         own = {
             **_VARIABLES,
             # The addresses are set in any case, since a repository's `.env` may name others.
-            "GOOGLE_GEMINI_BASE_URL": self.base_url or self.source.get("GOOGLE_GEMINI_BASE_URL") or _SERVICE,
-            "CODE_ASSIST_ENDPOINT": _LOGIN_SERVICE,
+            "GOOGLE_GEMINI_BASE_URL": self.base_url
+            or self.source.get("GOOGLE_GEMINI_BASE_URL")
+            or "https://generativelanguage.googleapis.com",
+            "CODE_ASSIST_ENDPOINT": "https://cloudcode-pa.googleapis.com",
         }
         if request.system_prompt is not None:
-            file = places.root / "system-prompt.md"
+            file = root / "system-prompt.md"
             parts = (request.system_prompt, request.append_system_prompt)
             file.write_text("\n\n".join(part for part in parts if part), encoding="utf-8")
             own["GEMINI_SYSTEM_MD"] = str(file)
-        names = (*_LOGIN_NAMES[self.login or Login.KEY], "GEMINI_MODEL", "GOOGLE_GENAI_API_VERSION")
-        return agent_environment(self.source, places, names=names, settings=own)
+        names = (*_LOGIN_NAMES[self.login or _KEY], "GEMINI_MODEL", "GOOGLE_GENAI_API_VERSION")
+        return agent_environment(self.source, root, names=names, settings=own)
 
-    def arguments(self, request: AgentRequest, places: Places) -> tuple[str, ...]:
+    def _arguments(self, request: AgentRequest, root: Path) -> tuple[str, ...]:
         """The flags; the settings of the call, and the way to a login that is kept in files, are put into its home."""
-        folder, login = places.home / ".gemini", self.login or Login.KEY
+        folder, login = root / "home" / ".gemini", self.login or _KEY
         folder.mkdir()
         settings = {
             **_SETTINGS,
-            "security": {"auth": {"selectedType": login.value}, "folderTrust": {"enabled": False}},
+            "security": {"auth": {"selectedType": login}, "folderTrust": {"enabled": False}},
             "context": {
                 # No repository can hold a file by this name.
                 "fileName": f"{secrets.token_hex(16)}.md",
@@ -219,7 +368,8 @@ class GeminiAgent(ProgramAgent):
             },
             "tools": {"core": list(tools_for(request)), "sandbox": False, "useRipgrep": False},
             "model": {
-                "maxSessionTurns": request.max_turns or _MAX_TURNS,
+                # Where no limit is asked for, this one ends a model that calls tools for ever.
+                "maxSessionTurns": request.max_turns or 100,
                 "disableLoopDetection": True,
                 "skipNextSpeakerCheck": True,
             },
@@ -228,18 +378,18 @@ class GeminiAgent(ProgramAgent):
         if request.permission_mode is PermissionMode.BYPASS:
             (folder / "policies").mkdir()
             (folder / "policies" / "bypass.toml").write_text(_ALL_COMMANDS, encoding="utf-8")
-        if login is Login.GOOGLE:
+        if login == _GOOGLE:
             (folder / _LOGIN_FILE).symlink_to(self.user_folder / _LOGIN_FILE)
         model = () if request.model is None else (f"--model={request.model}",)
         return ("--output-format=stream-json", *model, *self._session_flags(request, folder))
 
-    def finished(self, result: AgentResult, request: AgentRequest, places: Places) -> AgentResult:
+    def _finished(self, result: AgentResult, request: AgentRequest, root: Path) -> AgentResult:
         """Keep the session of a call in the user's directory of the program, where that is wanted."""
         session_id = result.session_id
-        if not self.keeps_session(request):
+        if not self._keeps_session(request):
             return result
-        kept = self._kept_session(self.session_name(session_id))
-        found = (places.home / ".gemini").glob(f"tmp/*/chats/session-*-{session_id[:8]}.jsonl")
+        kept = self._kept_session(self._session_name(session_id))
+        found = (root / "home" / ".gemini").glob(f"tmp/*/chats/session-*-{session_id[:8]}.jsonl")
         # One that it resumes it begins anew before, in a file that stays almost empty.
         file = max(found, key=lambda file: file.stat().st_size, default=None)
         if file is not None:
@@ -258,11 +408,11 @@ class GeminiAgent(ProgramAgent):
         """
         if request.resume_session is None:
             return ()
-        session = self.session_name(request.resume_session)
+        session = self._session_name(request.resume_session)
         kept = self._kept_session(session)
         if not kept.is_file():
             hint = "leave resume_session out, or keep sessions and give the session_id of an earlier result"
-            raise self.invalid(f"gemini does not know the session {session}", hint)
+            raise self._invalid(f"gemini does not know the session {session}", hint)
         text = kept.read_text(encoding="utf-8")
         if request.fork_session:
             # It has a flag for this, with which it sends nothing of what was said before.
@@ -298,6 +448,6 @@ def _version_beside(script: Path) -> str | None:
             package = json.loads((folder / "package.json").read_bytes())
         except (OSError, ValueError, RecursionError):
             continue
-        if isinstance(package, dict) and package.get("name") == _PACKAGE:
+        if isinstance(package, dict) and package.get("name") == "@google/gemini-cli":
             return str(package.get("version"))
     return None
