@@ -272,6 +272,18 @@ def _end_of_riff(content: bytes) -> int:
     return position - (position == len(content) + 1) if is_stated else -1
 
 
+def _end_of_bmp(content: bytes) -> int:
+    size, reserved, offset, header, width, height, planes, bits, compression = struct.unpack_from(
+        "<IIIIiiHHI", content, 2
+    )
+    if size < 54 or reserved or header not in (40, 52, 56, 108, 124) or planes != 1:
+        return -1
+    if bits not in (1, 4, 8, 16, 24, 32) or compression not in (0, 3) or offset > 14 + header + 1024 + 16:
+        return -1
+    row = (max(width, 0) * bits + 31) // 32 * 4
+    return size if offset + row * abs(height) in range(size - 3, size + 1) else -1
+
+
 def _end_of_icon(content: bytes) -> int:
     """ICO and CUR: a list of pictures which, one after the other, fill the file."""
     count = struct.unpack_from("<H", content, 4)[0]
@@ -328,6 +340,20 @@ def _end_of_mp3(content: bytes) -> int:
     return position + 128 * content.startswith(b"TAG", position) if frames > 1 else -1
 
 
+def _end_of_matroska(content: bytes) -> int:
+    """WebM and Matroska: a header and a segment that reaches the end, or has no stated size."""
+    position, is_open = 0, False
+    for mark in (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"):
+        if not content.startswith(mark, position):
+            return -1
+        position += 4
+        width = 9 - (content[position].bit_length() or 8)
+        size, largest = int.from_bytes(content[position : position + width]), (1 << 7 * width) - 1
+        position += width + (size & largest)
+        is_open = size & largest == largest
+    return len(content) if is_open else position
+
+
 def _end_of_opentype(content: bytes) -> int:
     """TTF and OTF: tables that lie in the file and reach its end."""
     count = struct.unpack_from(">H", content, 4)[0]
@@ -359,10 +385,12 @@ _FORMATS: tuple[tuple[SkipReason, bytes, Callable[[bytes], int], Callable[[bytes
     (SkipReason.MEDIA, rb"GIF8[79]a", _end_of_gif, _has_usual_text),
     (SkipReason.MEDIA, rb"RIFF.{4}WEBP", _end_of_riff, _has_usual_text),
     (SkipReason.MEDIA, rb"RIFF.{4}(?:WAVE|AVI )", _end_of_riff, lambda _content: True),
+    (SkipReason.MEDIA, rb"BM", _end_of_bmp, _has_no_script),
     (SkipReason.MEDIA, rb"\x00\x00[\x01\x02]\x00", _end_of_icon, _has_no_script),
     (SkipReason.MEDIA, rb".{4}ftyp", _end_of_iso_media, _has_usual_text),
     (SkipReason.MEDIA, rb"OggS\x00", _end_of_ogg, _has_usual_text),
     (SkipReason.MEDIA, rb"ID3|\xff", _end_of_mp3, _has_usual_text),
+    (SkipReason.MEDIA, rb"\x1a\x45\xdf\xa3", _end_of_matroska, _has_usual_text),
     (SkipReason.FONT, rb"\x00\x01\x00\x00|OTTO|true", _end_of_opentype, _has_no_script),
     (SkipReason.FONT, rb"wOF[F2].{40}", lambda content: int.from_bytes(content[8:12]), _has_no_script),
     (SkipReason.ARCHIVE, rb".{257}ustar", _end_of_tar, lambda _content: True),

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.store.interface import RunStore
 from codeloupe.store.records import replace_file
-from codeloupe.store.runs import DirectoryRunStore
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
 Mask = Callable[[str], str]
@@ -75,7 +75,7 @@ def check_transition(transitions: Transitions, before: StageState, to: StageStat
 class RunState:
     """The record of one run, whose lock the caller holds, saved with every change. `mask` masks messages."""
 
-    def __init__(self, store: DirectoryRunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
+    def __init__(self, store: RunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
         self._store = store
         self._watch = watch
         self._is_watch_broken = False

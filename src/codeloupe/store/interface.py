@@ -1,12 +1,14 @@
-"""What is kept between runs: finished calls, and reviews with what people said about findings.
+"""What is kept between runs: finished calls, reviews with what people said about findings, and runs of pipelines.
 
-Nothing here names a database. SQLite implements it; the suite in tests/contract holds for every implementation.
+Nothing here names a database. The suites in tests/contract hold for every implementation.
 Everything is safe between threads and processes, durable when a call returns, and raises StoreError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from codeloupe.model.agent import AgentResult
     from codeloupe.model.change import ScopeKind
     from codeloupe.model.finding import Finding
+    from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
     from codeloupe.model.sweep import CommitReview
 
 
@@ -109,3 +112,34 @@ class History(Protocol):
 
     def remember_root(self, place: bytes, root: str) -> None:
         """Keep the root commit of the repository at a place."""
+
+
+class RunStore(Protocol):
+    """The runs of pipelines on disk. Methods raise StoreError, or RunNotFound for an unknown run."""
+
+    def create(self, run: RunRecord) -> Path:
+        """Make a new run's directory, which is returned, with its first state. Raises StoreError if it is there."""
+
+    def directory(self, run_id: str) -> Path:
+        """Where a run keeps its files."""
+
+    def save(self, run: RunRecord, *events: PipelineEvent) -> None:
+        """Write the state atomically and durably, then append to the journal; whoever calls holds the lock."""
+
+    def load(self, run_id: str) -> RunRecord:
+        """A run's last state."""
+
+    def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
+        """What happened, the oldest first; a torn last line is left out."""
+
+    def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
+        """All runs, the newest first, and the runs that cannot be read, each with the reason."""
+
+    def put_approval(self, run_id: str, approval: Approval) -> None:
+        """Leave a person's word for a run, also while another process holds the lock."""
+
+    def take_approval(self, run_id: str, stage: str) -> Approval | None:
+        """The word that was left on a stage, which is then gone; None when there is none."""
+
+    def lock(self, run_id: str) -> AbstractContextManager[None]:
+        """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""

@@ -110,16 +110,19 @@ _GIF = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 _SOUND = _PIXELS[: len(_PIXELS) // 2 * 2]
 _WAV = b"RIFF" + struct.pack("<I", 36 + len(_SOUND)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8, 8, 1, 8)
 _WAV += b"data" + struct.pack("<I", len(_SOUND)) + _SOUND
+_BMP = b"BM" + struct.pack("<IIIIiiHHIIiiII", 58, 0, 54, 40, 1, 1, 1, 24, 0, 4, 0, 0, 0, 0) + b"\0\0\0\0"
 _ICO = b"\0\0\1\0\1\0\1\1\0\0\1\0\x18\0" + struct.pack("<II", len(png()), 22) + png()
 _MP4 = struct.pack(">I4s", 16, b"ftyp") + b"isom\0\0\0\0" + struct.pack(">I4s", 8 + len(_PIXELS), b"mdat") + _PIXELS
 _OGG = b"OggS\0\2" + bytes(20) + b"\1\x10" + b"\x01vorbis" + bytes(9)
 _FRAME = b"\xff\xfb\x90\x00" + bytes(413)
 _MP3 = b"ID3\4\0\0\0\0\0\0" + _FRAME * 3
+_WEBM = b"\x1a\x45\xdf\xa3\x84\1\2\3\4\x18\x53\x80\x67\x88" + bytes(8)
 _TABLES = b"".join(struct.pack(">4sIII", name, 0, 44 + 8 * number, 8) for number, name in enumerate((b"cmap", b"head")))
 _TTF = b"\0\1\0\0\0\2" + bytes(6) + _TABLES + b"\xee" * 16
 _WOFF2 = b"wOF2\0\1\0\0" + struct.pack(">I", 600) + b"\xee" * 588
 
 MEDIA = {"png": png(), "jpeg": _JPEG, "gif": _GIF, "wav": _WAV, "ico": _ICO, "mp4": _MP4, "ogg": _OGG, "mp3": _MP3}
+MEDIA |= {"bmp": _BMP, "webm": _WEBM}
 FONTS = {"ttf": _TTF, "woff2": _WOFF2}
 
 
