@@ -17,7 +17,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import choose_reviewers, default_analysers, experts_of, review_command
 from codeloupe.engine.globs import no_such_files, unmatched
-from codeloupe.engine.merge import joined_info
+from codeloupe.engine.verdict import joined_info
 from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreError, UsageError, install_command
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository

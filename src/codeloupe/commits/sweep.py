@@ -27,11 +27,11 @@ from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.keeping import SweepKeeper, keeping_sweep
-from codeloupe.engine.merge import joined_info
 from codeloupe.engine.prepare import lay_out, prepare, rules_of, settle
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
 from codeloupe.engine.select import Selection, select_by_diff
 from codeloupe.engine.settings import configure
+from codeloupe.engine.verdict import joined_info
 from codeloupe.errors import CodeloupeError, RevisionError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance

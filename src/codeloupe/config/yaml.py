@@ -8,7 +8,6 @@ to do about it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -204,6 +203,8 @@ def closest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | No
     begun = [candidate for candidate in known if spelt and candidate.startswith(f"{spelt}_")]
     if len(begun) == 1:
         return begun[0]
+    import difflib  # noqa: PLC0415 - for a mistake alone
+
     return next(iter(difflib.get_close_matches(spelt, known, n=1, cutoff=cutoff)), None)
 
 

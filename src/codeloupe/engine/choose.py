@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.analysers.ast_grep import AstGrepAnalyser
-from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
-from codeloupe.analysers.interface import Analyser
-from codeloupe.analysers.offline import OfflineReviewer
-from codeloupe.analysers.ruff import RuffAnalyser
-from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, review_key
-from codeloupe.engine.merge import merge_findings
 from codeloupe.errors import ConfigError
 from codeloupe.model import ports
 from codeloupe.model.agent import same_vendor
@@ -31,14 +24,21 @@ from codeloupe.model.review import ReviewerInfo
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
+    from codeloupe.analysers.interface import Analyser
     from codeloupe.engine.ask import CallOptions
 
 # The analyser that runs beside agents too, where something is masked for them.
 SECRETS = "detect-secrets"
+ANALYSERS = ("ruff", "dataflow", "ast-grep", SECRETS)
 
 
 def default_analysers() -> tuple[Analyser, ...]:
-    """The analysers of an offline review."""
+    """The analysers of an offline review, which are named in `ANALYSERS`."""
+    from codeloupe.analysers.ast_grep import AstGrepAnalyser
+    from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
+    from codeloupe.analysers.ruff import RuffAnalyser
+    from codeloupe.analysers.secrets import SecretsAnalyser
+
     return RuffAnalyser(), DataflowAnalyser(), AstGrepAnalyser(), SecretsAnalyser()
 
 
@@ -112,8 +112,7 @@ async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, nee
 
 
 def _offline(why: str) -> ChosenReviewer:
-    names = ", ".join(analyser.name for analyser in default_analysers())
-    return ChosenReviewer(ReviewerInfo(type="offline", why=f"{names}; {why}"))
+    return ChosenReviewer(ReviewerInfo(type="offline", why=f"{', '.join(ANALYSERS)}; {why}"))
 
 
 def _info(name: str, why: str, settings: Settings, *, first: str | None) -> ReviewerInfo:
@@ -189,7 +188,7 @@ class Reviewers(Struct):
         settings = self.settings
         match one.info.type:
             case "offline":
-                return OfflineReviewer(default_analysers(), why=one.info.why)
+                return _Analysers(one.info)
             case "command":
                 from codeloupe.engine.external.command import CommandReviewer
 
@@ -233,6 +232,17 @@ class Reviewers(Struct):
         return lambda request, emit: caller.call(request, agent=one.agents, emit=emit)
 
 
+class _Analysers(Struct, frozen=True):
+    """The analysers, which load when there is something to review."""
+
+    info: ReviewerInfo
+
+    async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
+        from codeloupe.analysers.offline import OfflineReviewer
+
+        return await OfflineReviewer(default_analysers(), why=self.info.why).review(task, emit)
+
+
 class _WithSecrets(Struct, frozen=True):
     """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
 
@@ -250,6 +260,10 @@ class _WithSecrets(Struct, frozen=True):
         masked = tuple(file for file in task.files if redact(text := added(file)) != text)
         if not masked:
             return await self.reviewer.review(task, emit)
+        from codeloupe.analysers.offline import OfflineReviewer
+        from codeloupe.analysers.secrets import SecretsAnalyser
+        from codeloupe.engine.merge import merge_findings
+
         offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")
         found = await offline.review(replace(task, files=masked), emit)
         outcome = await self.reviewer.review(task, emit)

@@ -7,7 +7,6 @@ the most room after it. So a match takes time that grows with the path and the p
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -97,7 +96,7 @@ def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before 
         meant = f"{near}{body[len(folder) :]}" if near else None
     else:
         suffixes = {f"*{PurePosixPath(name).suffix}" for name in names if PurePosixPath(name).suffix}
-        meant = next(iter(difflib.get_close_matches(body.removeprefix("**/"), sorted(suffixes), n=1)), None)
+        meant = _most_like(body.removeprefix("**/"), sorted(suffixes))
     hint = f"did you mean {meant}?" if meant else "`git ls-files` shows the files there are"
     return UsageError(f"no file of the repository matches {pattern!r}{where}", hint=hint)
 
@@ -110,4 +109,10 @@ def nearest_path(path: str, names: Sequence[str]) -> str | None:
     same = dict.fromkeys(str(place) for place in places if last in (place.name.lower(), place.stem.lower()))
     # A comparison with each of a hundred thousand names takes seconds.
     compared, cutoff = (list(same), 0.0) if same else (list(known)[:20_000], 0.6)
-    return next(iter(difflib.get_close_matches(path, compared, n=1, cutoff=cutoff)), None)
+    return _most_like(path, compared, cutoff)
+
+
+def _most_like(word: str, known: Sequence[str], cutoff: float = 0.6) -> str | None:
+    import difflib  # noqa: PLC0415 - for a mistake alone
+
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)

@@ -10,8 +10,9 @@ from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import __version__
@@ -21,11 +22,15 @@ from codeloupe.git.identity import Checkout, read_checkout
 from codeloupe.model.events import Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import ReviewRecord, SweepRecord
-from codeloupe.model.ports import EventSink, Transcript
+from codeloupe.model.ports import EventSink, Reviewer, ReviewTask, Transcript
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
+
+if TYPE_CHECKING:
+    from codeloupe.engine.choose import ChosenReviewer
+    from codeloupe.engine.lifecycle import EarlierRounds
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -50,6 +55,29 @@ class Answers:
             self._left -= len(kept)
             earlier = self.texts.get(title)
             self.texts[title] = kept if earlier is None else f"{earlier}\n\n{kept}"
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """A review among earlier ones; this one has none. `conditions` names what agents are asked with beside the diff.
+
+    `notes` are shown while it runs; `errors` are in its report as well, for they say what a pass does not mean.
+    `left_out` are findings that this review does not judge.
+    """
+
+    conditions: str = ""
+    earlier: EarlierRounds | None = None
+    notes: tuple[str, ...] = ()
+    errors: tuple[ReviewError, ...] = ()
+    checkout: Checkout | None = None
+    left_out: tuple[Finding, ...] = ()
+
+    def over(self, reviewers: Sequence[Reviewer], _chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
+        """The reviewers, the agents among them asked only about what they have not seen."""
+        return tuple(reviewers)
+
+    def seen(self, _task: ReviewTask, _review: Review) -> tuple[str, ...]:
+        """The hunks that agents have seen whole by now, to be kept with the review."""
+        return ()
 
 
 async def keep(  # noqa: PLR0913 - each is a part of the record, by name

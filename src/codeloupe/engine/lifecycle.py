@@ -7,7 +7,7 @@ refutation, covers that defect and no more severe one: anything else on its line
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from codeloupe.engine.identity import PlacesOfNow, digest, is_touched
 from codeloupe.engine.similarity import SAME, Profile, gap, likeness_of_meaning
 from codeloupe.model.change import FileChange, ScopeKind
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.ports import ReviewTask
 from codeloupe.store.interface import History
@@ -74,12 +74,6 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
             status = FindingStatus.FIXED if old.is_open and ground.is_fixed(old) else FindingStatus.OPEN
             unseen.append(replace(old, status=status) if old.is_open else old)
     return Rounds(tuple(seen), tuple(unseen))
-
-
-def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
-    """Whether a round brought nothing that is new, or came back, and could block at this severity."""
-    fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
-    return not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
 
 
 def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Comparison:

@@ -23,7 +23,7 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.events import LaneFinished
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
-from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+from codeloupe.model.review import FailedUnit, ReviewError
 
 DROPPED_FINDING = "dropped_finding"
 _log = logging.getLogger(__name__)
@@ -47,18 +47,6 @@ async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit:
         errors=tuple(error for outcome in outcomes for error in outcome.errors),
         usage=reduce(Usage.plus, (outcome.usage for outcome in outcomes), Usage()),
         unreviewed=frozenset.intersection(*(outcome.unreviewed for outcome in asked or outcomes)),
-    )
-
-
-def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
-    """Who reviewed, as one line: a single reviewer as it is, several with their types and reasons in order."""
-    if len(reviewers) == 1:
-        return reviewers[0]
-    models = dict.fromkeys(info.model for info in reviewers if info.model)
-    return ReviewerInfo(
-        type="+".join(info.type for info in reviewers),
-        why="; ".join(f"{info.type}: {info.why}" for info in reviewers),
-        model="+".join(models) or None,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.analysers.lock_files import review_lock_files
 from codeloupe.config.schema import Settings
 from codeloupe.engine import select
 from codeloupe.engine.contents import encoding_of
@@ -322,6 +321,8 @@ async def _with_lock_files(
     if root is not None:
         places = ((file.path, place_of(root, file.path) if file.new_path else None) for file in files)
         news = {path: place.read_bytes() if place and place.is_file() else None for path, place in places}
+    from codeloupe.analysers.lock_files import review_lock_files  # noqa: PLC0415 - few changes have one to read
+
     found, unread = review_lock_files(files, blobs, news)
     locks = tuple(file for file in selection.lock_files if file.path not in unread)
     # Of requirements the reviewers see the lines themselves, so nothing is missing there.

@@ -16,16 +16,16 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls, trust_of
-from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
+from codeloupe.engine.choose import ANALYSERS, SECRETS, ChosenReviewer, experts_of
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import OpenedHistory
 from codeloupe.engine.identity import PlacesOfNow, is_touched
+from codeloupe.engine.keeping import Round
 from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.prepare import Prepared
@@ -139,23 +139,15 @@ class IncrementalReviewer:
         return replace(outcome, findings=(*outcome.findings, *carried))
 
 
-class Round(Struct, frozen=True, kw_only=True):
-    """This review among its earlier ones. `seen_before` is what the agents need not be asked about again.
+class _Round(Round, frozen=True, kw_only=True):
+    """A round that goes on from earlier ones. `seen_before` is what the agents need not be asked about again.
 
-    `conditions` names all that agents are asked with beside the diff. `carried` is what they found in what they saw.
-    `notes` are shown while it runs; `errors` are in its report as well, for they say what a pass does not mean.
-    `left_out` are findings that this review does not judge, `seen_elsewhere` hunks that agents saw and it leaves out.
+    `carried` is what they found in what they saw, `seen_elsewhere` hunks that they saw and this review leaves out.
     """
 
-    conditions: str = ""
     seen_before: frozenset[str] = frozenset()
     carried: tuple[Finding, ...] = ()
-    earlier: EarlierRounds | None = None
     has_agents: bool = False
-    notes: tuple[str, ...] = ()
-    errors: tuple[ReviewError, ...] = ()
-    checkout: Checkout | None = None
-    left_out: tuple[Finding, ...] = ()
     seen_elsewhere: frozenset[str] = frozenset()
 
     def over(self, reviewers: Sequence[Reviewer], chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
@@ -192,9 +184,7 @@ async def begin_round(
     With `fresh` nothing is left out, but findings still have the status they have among the earlier ones.
     """
     conditions = _conditions_of(prepared, chosen, settings)
-    plain = Round(conditions=conditions, has_agents=any(one.agents for one in chosen))
-    if not prepared.change.files:
-        return plain  # there is nothing that an earlier review could have seen
+    plain = _Round(conditions=conditions, has_agents=any(one.agents for one in chosen))
     kind = prepared.change.scope.kind
     is_going_on = kind in _GOING_ON
     if not settings.keep_history or (since_last and not is_going_on):
@@ -322,7 +312,7 @@ def _is_whole(record: ReviewRecord) -> bool:
     return bool(record.terms) and record.review.coverage.files_reviewed > 0
 
 
-def _since_last(plain: Round, past: _Past, settings: Settings) -> Round:
+def _since_last(plain: _Round, past: _Past, settings: Settings) -> _Round:
     """A round about what is new to the last one. It has no conditions, so that no later one goes on from it."""
     # What was dismissed before stays so; nothing else of the earlier rounds is in this one.
     plain = replace(plain, earlier=past.dismissed)
@@ -352,7 +342,7 @@ class _Now(NamedTuple):
     settings: Settings
     tree: Path | None
 
-    def next_round(self, plain: Round, past: EarlierRounds, last: ReviewRecord, *, fresh: bool) -> Round:
+    def next_round(self, plain: _Round, past: EarlierRounds, last: ReviewRecord, *, fresh: bool) -> _Round:
         # Without its suppressions: what was suppressed then may count by now, and the other way round.
         known = tuple(replace(finding, suppression=None) for finding in (*last.findings, *last.left_out))
         findings, excluded, elsewhere = self._of_this_change(known)
@@ -390,8 +380,7 @@ class _Now(NamedTuple):
             yield Asked(reviewers=frozenset((SECRETS,)), files=of_agents, on_added_lines=True)
         for one in self.chosen:
             if one.info.type == "offline":
-                names = frozenset(analyser.name for analyser in default_analysers())
-                yield Asked(reviewers=names, files=selection.files, on_added_lines=True)
+                yield Asked(reviewers=frozenset(ANALYSERS), files=selection.files, on_added_lines=True)
             elif not one.agents:
                 yield Asked(reviewers=frozenset((one.info.type,)), files=selection.files)
         if selection.lock_files:

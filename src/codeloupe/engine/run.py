@@ -7,39 +7,30 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.analysers.secrets import search_commits
 from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
-from codeloupe.engine.identity import first_names, with_fingerprints
-from codeloupe.engine.keeping import Answers, keep
-from codeloupe.engine.lifecycle import EarlierRounds, Settled, converged
-from codeloupe.engine.merge import joined_info, review_together
+from codeloupe.engine.keeping import Answers, Round, keep
 from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
-from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.rounds import begin_round
 from codeloupe.engine.select import Selection, wanted_only
 from codeloupe.engine.settings import configure
-from codeloupe.engine.suppress import suppress
-from codeloupe.engine.verdict import conclude
+from codeloupe.engine.verdict import conclude, converged, joined_info
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.repository import opening_once
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
-from codeloupe.model.finding import Finding, Source
+from codeloupe.model.finding import Finding
 from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewOptions, ReviewTask, Verifier
 from codeloupe.model.review import (
     NOT_INCLUDED,
-    NOT_VERIFIED,
     Coverage,
     Policy,
     Review,
@@ -50,6 +41,9 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.scope import DefaultScope, FetchedScope, RangeScope, ScopeRequest
 from codeloupe.store.baseline import read_baseline
+
+if TYPE_CHECKING:
+    from codeloupe.engine.lifecycle import EarlierRounds
 
 _log = logging.getLogger(__name__)
 _PARTIAL_TREE = "the repository is very large, so the agent gets a copy of the files around the change alone"
@@ -86,9 +80,13 @@ async def review(
         prepared = await stack.enter_async_context(_prepared(request, team, options))
         emit(ChangeRead(prepared.change))
         since_last = options.get("since_last", False)
-        round_ = await begin_round(
-            prepared, reviewers, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
-        )
+        round_ = Round()
+        if prepared.change.files:
+            from codeloupe.engine.rounds import begin_round
+
+            round_ = await begin_round(
+                prepared, reviewers, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
+            )
         remarks = (*_remarks(prepared, request), *round_.errors)
         partial = (_PARTIAL_TREE,) if prepared.tree_is_partial and team.have_agents else ()
         for note in (*(error.message for error in remarks), *round_.notes, *partial):
@@ -175,6 +173,8 @@ async def _with_each_commit(prepared: Prepared, request: ScopeRequest, settings:
         return prepared
     rules = rules_of(settings)
     read = await read_pushed(prepared.repository, request.commits)
+    from codeloupe.analysers.secrets import search_commits
+
     searched = await search_commits(
         [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
         prepared.selection.files,
@@ -255,58 +255,15 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     if plan.task.files or plan.beforehand:
         count = len(plan.task.files)
         sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
-        found = await review_together(plan.reviewers, plan.task, sink) if plan.task.files else outcome
-        found = replace(found, findings=(*found.findings, *plan.beforehand))
-        settled, old_names = _settled(plan, found)
-        named = replace(found, findings=settled.findings)
-        # What does not count need not be verified, which costs a call for each.
-        today = datetime.now(UTC).date()
-        counted = suppress(named, plan.task, baseline=plan.baseline, today=today, first_names=old_names)
-        outcome = await _verified(plan, counted, sink)
-        outcome = replace(outcome, findings=settled.decided(outcome.findings))
+        from codeloupe.engine.findings import find
+
+        outcome = await find(plan, sink)
     result = _conclude(plan, outcome)
     for error in (one for one in result.errors if one.message not in warnings):
         _log.warning("%s: %s", error.kind, error.message)
     for gap in (*_gaps(result.coverage), *unplaced_errors(result.unsettled)):
         sink(Warned(gap.message))
     return replace(result, usage=replace(outcome.usage, duration_seconds=clock() - started))
-
-
-def _settled(plan: ReviewPlan, outcome: ReviewerOutcome) -> tuple[Settled, dict[str, str]]:
-    """The findings with their status among earlier rounds, and by fingerprint the one that version 0.1.0 gave."""
-    read = TextReader(plan.task).read
-    findings = with_fingerprints(outcome.findings, context=read)
-    old = first_names(findings, context=read)
-    if plan.earlier is None:
-        return Settled(findings), old
-    failed = (file for unit in outcome.units_failed for file in unit.files)
-    unreviewed = frozenset((*outcome.unreviewed, *failed))
-    settled = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed, first_names=old)
-    # One that was recognised has its old name by now.
-    pairs = zip(findings, settled.findings, strict=False)
-    return settled, {now.fingerprint: old[one.fingerprint] for one, now in pairs}
-
-
-async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink) -> ReviewerOutcome:
-    """The outcome with its findings verified; what an analyser found is no claim and is left alone."""
-    claimed = [finding for finding in outcome.findings if finding.source is not Source.ANALYSER]
-    if plan.verifier is None or not claimed:
-        return outcome
-    try:
-        verification = await plan.verifier.verify(claimed, plan.task, emit)
-        if [one.fingerprint for one in claimed] != [one.fingerprint for one in verification.findings]:
-            raise ValueError("the verifier returned other findings than it was given")  # noqa: TRY301 - one more way to fail
-    except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from what was found
-        _log.warning("the findings could not be verified", exc_info=True)
-        failed = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
-        return replace(outcome, errors=(*outcome.errors, failed))
-    became = iter(verification.findings)
-    return replace(
-        outcome,
-        findings=tuple(finding if finding.source is Source.ANALYSER else next(became) for finding in outcome.findings),
-        errors=(*outcome.errors, *verification.errors),
-        usage=outcome.usage.plus(verification.usage),
-    )
 
 
 def _conclude(plan: ReviewPlan, outcome: ReviewerOutcome) -> Review:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.review import Coverage, Policy, Verdict, unsettled_claims
+from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.review import Coverage, Policy, ReviewerInfo, Verdict, unsettled_claims
 
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
 
@@ -71,3 +71,21 @@ def summarise(findings: Sequence[Finding], coverage: Coverage, *, complete: bool
     files = "file" if coverage.files_total == 1 else "files"
     said.append(f"{coverage.files_reviewed} of {coverage.files_total} {files} reviewed")
     return "; ".join(said if complete else (*said, "could not review everything"))
+
+
+def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
+    """Whether a round brought nothing that is new, or came back, and could block at this severity."""
+    fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
+    return not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
+
+
+def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
+    """Who reviewed, as one line: a single reviewer as it is, several with their types and reasons in order."""
+    if len(reviewers) == 1:
+        return reviewers[0]
+    models = dict.fromkeys(info.model for info in reviewers if info.model)
+    return ReviewerInfo(
+        type="+".join(info.type for info in reviewers),
+        why="; ".join(f"{info.type}: {info.why}" for info in reviewers),
+        model="+".join(models) or None,
+    )

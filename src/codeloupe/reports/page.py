@@ -12,7 +12,6 @@ from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
-from rich.cells import cell_len, chop_cells, set_cell_size
 
 from codeloupe.reports import Layout
 from codeloupe.system.regex import regex
@@ -28,6 +27,21 @@ BOLD = "bold"
 _SIGNS_IN_ASCII = {"─": "-", "━": "=", "│": "|", "▸": ">", "·": "-", "✖": "x", "✔": "OK", "…": "..."}
 _WORD = regex(r"\s*\S+\s*")
 _INLINE_CODE = regex(r"`[^`\n]+`")
+
+
+def cell_len(text: str) -> int:
+    """How many columns of a terminal a text takes; the tables for that are needed for other than plain letters."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    from rich import cells  # noqa: PLC0415 - see above
+
+    return cells.cell_len(text)
+
+
+def _cut(text: str, columns: int) -> str:
+    from rich.cells import set_cell_size  # noqa: PLC0415 - see above
+
+    return set_cell_size(text, columns)
 
 
 class Text:
@@ -68,7 +82,7 @@ class Text:
                 beyond = min(len(line.plain) - len(line.plain.rstrip()), max(len(line.plain) - width, 0))
                 line.plain = line.plain[: len(line.plain) - beyond]
                 if line.cell_len > width:
-                    line.plain = set_cell_size(line.plain, width)
+                    line.plain = _cut(line.plain, width)
                 yield line
             start += len(row) + 1
 
@@ -100,6 +114,8 @@ def _breaks(row: str, width: int) -> Iterator[int]:
         if cells <= width - used:
             used += cell_len(word)
         elif cells > width:
+            from rich.cells import chop_cells  # noqa: PLC0415 - see above
+
             *pieces, last = chop_cells(word, width)
             for piece in pieces:
                 if place:
@@ -163,7 +179,7 @@ class Page(Struct, frozen=True, kw_only=True):
         if len(bounded) == len(text) and cell_len(text) <= cells:
             return text
         more = self.sign("…")
-        return set_cell_size(bounded, max(cells - cell_len(more), 0)).rstrip() + more
+        return _cut(bounded, max(cells - cell_len(more), 0)).rstrip() + more
 
     def badge(self, word: str, style: str) -> Text:
         """A word on a coloured ground; without colour, the word."""

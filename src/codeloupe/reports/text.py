@@ -6,14 +6,11 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import unescape
-
-from rich.cells import cell_len
 
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review, SkippedFile
 from codeloupe.reports import Layout, asset, wording
-from codeloupe.reports.page import BOLD, DIM, Page, Text, console_for, page_of, print_lines, prose
+from codeloupe.reports.page import BOLD, DIM, Page, Text, cell_len, console_for, page_of, print_lines, prose
 from codeloupe.reports.replacement import blocks_of, fenced, fix_of
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
@@ -362,5 +359,7 @@ def _with_true_length(element: re.Match[str]) -> str:
     """rich draws line ends too, and states each character to be one cell long, which squeezes wide ones."""
     if element["content"] == "\n":
         return ""
+    from html import unescape  # noqa: PLC0415 - for the picture alone
+
     pixels = cell_len(unescape(element["content"])) * 20 * _ASPECT
     return f'{element["before"]}textLength="{pixels:g}"{element["after"]}{element["content"]}</text>'

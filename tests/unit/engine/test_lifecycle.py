@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.lifecycle import Asked, EarlierRounds, Ground, Rounds, compare, converged, who_saw
+from codeloupe.engine.lifecycle import Asked, EarlierRounds, Ground, Rounds, compare, who_saw
+from codeloupe.engine.verdict import converged
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from tests.review_factories import make_task, source
 from tests.rows import each
