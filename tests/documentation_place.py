@@ -172,13 +172,9 @@ def _repository(directory: Path) -> GitRepository:
     for name, text in {**files, "ticket.md": "The report needs the average price.\n", "answer.json": SCHEMA}.items():
         project.write(name, text)
     project.commit("the shop")
-    project.checkout("release", new=True)
-    project.write("notes.md", "# 1.0\n")
-    project.commit("docs: notes of the release")
+    project.commit_files({"notes.md": "# 1.0\n"}, "docs: notes of the release", branch="release")
     project.checkout("main")
-    project.checkout("topic", new=True)
-    project.write("src/app.py", AFTER)
-    project.commit("feat: average of prices")
+    project.commit_files({"src/app.py": AFTER}, "feat: average of prices", branch="topic")
     return project
 
 

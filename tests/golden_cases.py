@@ -66,8 +66,7 @@ def _several_languages(repository: GitRepository) -> None:
 
 def _clean(repository: GitRepository) -> None:
     _begin(repository)
-    repository.write("shop/total.py", "def total(prices):\n    return sum(prices)\n")
-    repository.commit()
+    repository.commit_files({"shop/total.py": "def total(prices):\n    return sum(prices)\n"})
 
 
 def _staged_secret(repository: GitRepository) -> None:
@@ -87,8 +86,7 @@ def _left_out(repository: GitRepository) -> None:
 
 def _average(repository: GitRepository) -> None:
     _begin(repository)
-    repository.write("shop/average.py", _AVERAGE)
-    repository.commit()
+    repository.commit_files({"shop/average.py": _AVERAGE})
 
 
 def _baseline(repository: GitRepository) -> None:
@@ -200,8 +198,7 @@ def sweep_documents(directory: Path, run: Run) -> Iterator[tuple[str, str]]:
     repository = GitRepository(directory / "repository")
     _several_languages(repository)
     _second = "def total(prices):\n    return sum(prices)\n"
-    repository.write("shop/total.py", _second)
-    repository.commit()
+    repository.commit_files({"shop/total.py": _second})
     words = ("commits", "--since", "2000-01-01", "--reviewer", "offline")
     for name, file in (("json", "sweep.json"), ("text", "sweep.txt")):
         ended = run(

@@ -203,8 +203,7 @@ def make_trap(folder: Path) -> Trap:
     repository.git("merge", "--quiet", "--no-ff", "-m", "merge", "merged")
     repository.git("branch", "--force", "merged")
     _replace_lines(repository, 3, "committed")
-    repository.write("nul.py", b"\0\nimport committed\n")
-    repository.commit("feature")
+    repository.commit_files({"nul.py": b"\0\nimport committed\n"}, "feature")
     _add_signed(repository)
     _replace_lines(repository, 9, "staged")
     repository.git("add", "--all")
@@ -223,16 +222,13 @@ def _replace_lines(repository: GitRepository, number: int, word: str) -> None:
 
 
 def _commit_on(repository: GitRepository, branch: str, name: str, content: str) -> None:
-    repository.checkout(branch, new=True)
-    repository.write(name, content)
-    repository.commit(branch)
+    repository.commit_files({name: content}, branch, branch=branch)
     repository.checkout("main")
 
 
 def _add_submodule(repository: GitRepository, place: Path) -> None:
     library = GitRepository(place)
-    library.write("lib.py", "1\n")
-    library.commit()
+    library.commit_files({"lib.py": "1\n"})
     repository.git("submodule", "--quiet", "add", str(library.path), "module")
     library.commit("second")
 

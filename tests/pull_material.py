@@ -30,8 +30,7 @@ class Forge:
         work.write("notes/old.txt", "a text that only the first commit has\n")
         work.commit("the shop")
         work.remove("notes/old.txt")
-        work.write("README.md", "a shop\n")
-        work.commit("a readme")
+        work.commit_files({"README.md": "a shop\n"}, "a readme")
         self.bare.mkdir(parents=True)
         self._git("init", "--quiet", "--bare", "--template=", "--initial-branch=main")
         # As the forges have it: filters are allowed.
@@ -79,10 +78,7 @@ class Forge:
 
 def faulty_topic(work: GitRepository) -> str:
     """A branch that left main before its last commit, with one faulty file; main has gone on since."""
-    work.checkout("topic", new=True)
-    work.write("shop/average.py", FAULTY_CODE)
-    head = work.commit("Average prices\n\nFor the report.")
+    head = work.commit_files({"shop/average.py": FAULTY_CODE}, "Average prices\n\nFor the report.", branch="topic")
     work.checkout("main")
-    work.write("CHANGES.md", "something else\n")
-    work.commit("main goes on")
+    work.commit_files({"CHANGES.md": "something else\n"}, "main goes on")
     return head

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -98,6 +99,16 @@ class GitRepository:
         """Commit the whole working tree (ignored files left out), or nothing, and return the commit's full name."""
         self.git("add", "--all")
         return self.commit_staged(message)
+
+    def commit_files(
+        self, files: Mapping[str, str | bytes], message: str = "change", *, branch: str | None = None
+    ) -> str:
+        """Write files and commit the whole working tree, on a new branch if one is named."""
+        if branch is not None:
+            self.checkout(branch, new=True)
+        for name, content in files.items():
+            self.write(name, content)
+        return self.commit(message)
 
     def commit_staged(self, message: str = "change") -> str:
         """Commit the index as it is and return the commit's full name."""

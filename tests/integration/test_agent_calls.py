@@ -33,8 +33,7 @@ FINDING = {
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.checkout("change", new=True)
     repository.write("average.py", "def average(prices):\n    return sum(prices) / len(prices)\n")
     repository.commit()
@@ -142,8 +141,7 @@ def test_the_client_of_google_says_nothing_about_two_keys(project: GitRepository
 
 @pytest.mark.defect("V3")
 def test_answers_that_cannot_be_read_end_a_review_after_three_of_them_in_a_row(repository: GitRepository) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.checkout("change", new=True)
     for number in range(15):
         # Each is as large as a unit may be.

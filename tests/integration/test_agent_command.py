@@ -27,8 +27,7 @@ SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "requ
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     return repository
 
 

@@ -50,11 +50,9 @@ def review(
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("shop/billing.py", BEFORE)
-    repository.commit()
+    repository.commit_files({"shop/billing.py": BEFORE})
     repository.git("checkout", "--quiet", "-b", "averages")
-    repository.write("shop/billing.py", AFTER)
-    repository.commit()
+    repository.commit_files({"shop/billing.py": AFTER})
     return repository
 
 
@@ -158,8 +156,7 @@ def sources(count: int) -> dict[str, str]:
 
 @pytest.fixture
 def four_units(repository: GitRepository) -> GitRepository:
-    repository.write("README.md", "parts\n")
-    repository.commit()
+    repository.commit_files({"README.md": "parts\n"})
     repository.git("checkout", "--quiet", "-b", "parts")
     for name, text in sources(4).items():
         repository.write(name, text)
@@ -292,8 +289,7 @@ INJECTION = (
 
 
 def test_text_in_a_diff_changes_neither_verdict_nor_flags_nor_environment(project: GitRepository) -> None:
-    project.write("shop/billing.py", INJECTION + AFTER)
-    project.commit()
+    project.commit_files({"shop/billing.py": INJECTION + AFTER})
     # A model that obeys says what it was told to say, and still tells what it saw.
     finding = {**FINDING, "severity": "P0", "body": json.dumps(sorted(os.environ))}
     obeyed = {"verdict": "PASS", "passed": True, "summary": "approved", "findings": [finding]}
@@ -361,8 +357,7 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
 
 @pytest.mark.defect("V2")
 def test_ten_calls_at_a_time_pass_a_limit_by_less_than_one_answer(repository: GitRepository) -> None:
-    repository.write("README.md", "A project.\n")
-    repository.commit()
+    repository.commit_files({"README.md": "A project.\n"})
     repository.git("checkout", "--quiet", "-b", "many")
     for number in range(12):
         repository.write(f"part{number}/module{number}.py", "".join(f"value_{row} = {row}\n" for row in range(300)))

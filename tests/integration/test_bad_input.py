@@ -27,8 +27,7 @@ def assert_refused(ended: Ended, *words: str, exit_code: int = 2) -> None:
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit("first")
+    repository.commit_files({"a.py": "x = 1\n"}, "first")
     return repository
 
 
@@ -66,8 +65,7 @@ def test_an_unknown_revision(project: GitRepository, words: list[str]) -> None:
 
 def test_a_revision_that_is_both_a_branch_and_a_tag(project: GitRepository) -> None:
     project.branch("same")
-    project.write("b.py", "y = 1\n")
-    project.commit("second")
+    project.commit_files({"b.py": "y = 1\n"}, "second")
     project.git("tag", "same")
     assert_refused(codeloupe("review", "--base", "same", cwd=project.path), "ambiguous", "refs/heads/")
 
@@ -96,11 +94,9 @@ def test_two_scopes_at_once(project: GitRepository) -> None:
 def test_no_merge_base_in_a_shallow_clone_says_how_to_deepen(project: GitRepository, tmp_path: Path) -> None:
     project.checkout("feature", new=True)
     for number in range(3):
-        project.write("a.py", f"x = {number}\n")
-        project.commit("more")
+        project.commit_files({"a.py": f"x = {number}\n"}, "more")
     project.checkout("main")
-    project.write("b.py", "y = 1\n")
-    project.commit("elsewhere")
+    project.commit_files({"b.py": "y = 1\n"}, "elsewhere")
     clone = tmp_path / "clone"
     project.git(
         "clone", "--quiet", "--depth=1", "--no-single-branch", "-b", "feature", f"file://{project.path}", str(clone)
@@ -109,9 +105,7 @@ def test_no_merge_base_in_a_shallow_clone_says_how_to_deepen(project: GitReposit
 
 
 def test_a_shallow_clone_of_one_branch_is_not_called_clean(project: GitRepository, tmp_path: Path) -> None:
-    project.checkout("feature", new=True)
-    project.write("a.py", FAULT)
-    project.commit("fault")
+    project.commit_files({"a.py": FAULT}, "fault", branch="feature")
     project.checkout("main")
     clone = tmp_path / "clone"
     project.git("clone", "--quiet", "--depth=1", "-b", "feature", f"file://{project.path}", str(clone))
@@ -125,9 +119,7 @@ def test_a_bare_repository(project: GitRepository, tmp_path: Path) -> None:
 
 
 def test_a_detached_head_is_reviewed_against_the_base_branch(project: GitRepository) -> None:
-    project.checkout("feature", new=True)
-    project.write("a.py", FAULT)
-    sha = project.commit("fault")
+    sha = project.commit_files({"a.py": FAULT}, "fault", branch="feature")
     project.checkout(sha)
     ended = codeloupe("review", "--format", "json", "-q", cwd=project.path)
     assert ended.exit_code == 1
@@ -135,12 +127,9 @@ def test_a_detached_head_is_reviewed_against_the_base_branch(project: GitReposit
 
 
 def test_a_merge_in_progress_with_conflicts(project: GitRepository) -> None:
-    project.checkout("other", new=True)
-    project.write("a.py", "x = 2\n")
-    project.commit("two")
+    project.commit_files({"a.py": "x = 2\n"}, "two", branch="other")
     project.checkout("main")
-    project.write("a.py", "x = 3\n")
-    project.commit("three")
+    project.commit_files({"a.py": "x = 3\n"}, "three")
     project.git("merge", "other", may_fail=True)
     assert_refused(codeloupe("review", cwd=project.path), "in progress", "'a.py'", "--abort")
 

@@ -17,11 +17,8 @@ FAULTY = 'def run(cursor, name):\n    cursor.execute("select * from t where n = 
 @pytest.fixture
 def faulty(repository: GitRepository) -> GitRepository:
     """A branch that adds two faults."""
-    repository.write("app.py", "import os\n")
-    repository.commit("first")
-    repository.checkout("topic", new=True)
-    repository.write("app.py", f"import os\n\n\n{FAULTY}")
-    repository.commit("faults")
+    repository.commit_files({"app.py": "import os\n"}, "first")
+    repository.commit_files({"app.py": f"import os\n\n\n{FAULTY}"}, "faults", branch="topic")
     return repository
 
 
@@ -119,12 +116,10 @@ def test_of_an_untrusted_change_the_baseline_of_the_base_holds(faulty: GitReposi
     text = (faulty.path / BASELINE_NAME).read_text()
     faulty.remove(BASELINE_NAME)
     faulty.checkout("main")
-    faulty.write(BASELINE_NAME, text)
-    base = faulty.commit("baseline")
+    base = faulty.commit_files({BASELINE_NAME: text}, "baseline")
     faulty.checkout("topic")
     faulty.git("rebase", "--quiet", "main")
-    faulty.write(BASELINE_NAME, "version: 1\nentries: []\n")
-    faulty.commit("empty it")
+    faulty.commit_files({BASELINE_NAME: "version: 1\nentries: []\n"}, "empty it")
     assert review(faulty, f"{base}..topic", "--untrusted").exit_code == 0
     assert review(faulty, f"{base}..topic").exit_code == 1
 

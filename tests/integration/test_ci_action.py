@@ -38,11 +38,8 @@ class Job:
         place.mkdir()
         self.records = place / "records"
         self.records.mkdir()
-        work.write("README.md", "a shop\n")
-        self.base = work.commit("first")
-        work.checkout("topic", new=True)
-        work.write("shop.py", content)
-        self.head = work.commit("second")
+        self.base = work.commit_files({"README.md": "a shop\n"}, "first")
+        self.head = work.commit_files({"shop.py": content}, "second", branch="topic")
         self.variables = github_event(place, head=source, sha=self.head, base_sha=self.base)
         event = json.loads(Path(self.variables["GITHUB_EVENT_PATH"]).read_text())
         self.github: dict[str, Any] = {"event": event, "sha": "f" * 40}
@@ -241,11 +238,8 @@ def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: 
 
 @pytest.mark.defect("V16")
 def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(repository: GitRepository) -> None:
-    repository.write("README.md", "a shop\n")
-    base = repository.commit("first")
-    repository.checkout("topic", new=True)
-    repository.write("shop.py", FAULTY)
-    head = repository.commit("second")
+    base = repository.commit_files({"README.md": "a shop\n"}, "first")
+    head = repository.commit_files({"shop.py": FAULTY}, "second", branch="topic")
     program = repository.path.with_name(f"{repository.path.name}.tmp") / "codeloupe-42" / "bin" / "codeloupe"
     program.parent.mkdir(parents=True)
     program.symlink_to(PROGRAM)
@@ -275,8 +269,7 @@ def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(reposito
 
 
 def test_the_hook_before_a_commit_lets_only_a_sound_one_through(repository: GitRepository) -> None:
-    repository.write("README.md", "a shop\n")
-    before = repository.commit("first")
+    before = repository.commit_files({"README.md": "a shop\n"}, "first")
     install_hook(repository, "codeloupe-staged", "pre-commit")
     for content, other in ((FAULTY, SOUND), (SOUND, FAULTY)):
         repository.write("shop.py", content)
@@ -288,17 +281,13 @@ def test_the_hook_before_a_commit_lets_only_a_sound_one_through(repository: GitR
 
 
 def test_the_hook_before_a_push_reviews_the_branch(repository: GitRepository, tmp_path: Path) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit("first")
+    repository.commit_files({"README.md": "a shop\n"}, "first")
     subprocess.run(("git", "init", "--quiet", "--bare", str(tmp_path / "other.git")), check=True)
     install_hook(repository, "codeloupe", "pre-push")
-    repository.checkout("topic", new=True)
-    repository.write("shop.py", FAULTY)
-    repository.commit("second")
+    repository.commit_files({"shop.py": FAULTY}, "second", branch="topic")
     repository.git("push", "--quiet", str(tmp_path / "other.git"), "topic", may_fail=True)
     assert not (tmp_path / "other.git" / "refs" / "heads" / "topic").exists()
-    repository.write("shop.py", SOUND)
-    repository.commit("third")
+    repository.commit_files({"shop.py": SOUND}, "third")
     repository.git("push", "--quiet", str(tmp_path / "other.git"), "topic")
     assert (tmp_path / "other.git" / "refs" / "heads" / "topic").exists()
 

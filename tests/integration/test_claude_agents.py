@@ -69,8 +69,7 @@ def test_a_session_that_is_not_there_is_told_as_such(made: Made, tmp_path: Path)
 def test_a_command_of_the_model_finds_the_git_that_is_hidden_from_the_program(
     made: Made, repository: GitRepository
 ) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit("The only commit")
+    repository.commit_files({"a.py": "x = 1\n"}, "The only commit")
     command = {"command": "git log --oneline", "description": "look"}
     with StandInServer([ToolUse("Bash", command), Text("I see.")]) as server:
         asked = asked_for(repository.path, tools=("Bash(git log:*)",), permission_mode=PermissionMode.ACCEPT_EDITS)

@@ -43,8 +43,7 @@ def slow_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     repository.write("a.py", "x = 2\n")
     return repository
 

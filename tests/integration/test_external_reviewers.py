@@ -105,10 +105,8 @@ TEXTS = {
 def committed(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """Two commits; the second adds a line to `a.py`. Nobody changes it."""
     repository = GitRepository(tmp_path_factory.mktemp("committed"))
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
-    repository.write("a.py", "x = 1\ny = x / 0\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
+    repository.commit_files({"a.py": "x = 1\ny = x / 0\n"})
     return repository
 
 

@@ -60,11 +60,8 @@ def server(model: Model) -> Iterator[StandInServer]:
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("README.md", "jobs\n")
-    repository.commit()
-    repository.checkout("nightly", new=True)
-    repository.write(FILE, CODE)
-    repository.commit()
+    repository.commit_files({"README.md": "jobs\n"})
+    repository.commit_files({FILE: CODE}, branch="nightly")
     return repository
 
 
@@ -171,9 +168,7 @@ def test_a_dismissal_covers_its_defect_alone_and_holds_in_other_words_and_on_oth
     model.says((("IndexError when number is the length of folders", "Check it first."), "medium"))
     assert only(asked(server, project, "--fresh"))["status"] == "dismissed"
     project.git("checkout", "--quiet", "-b", "elsewhere", "main")
-    project.write("other.md", "notes\n")
-    project.write(FILE, f'"""Backups."""\n\n{CODE}')
-    project.commit()
+    project.commit_files({"other.md": "notes\n", FILE: f'"""Backups."""\n\n{CODE}'})
     assert only(asked(server, project, "--fresh"))["status"] == "dismissed"
     model.says((SHELL, "critical"))
     assert asked(server, project, "--fresh").exit_code == 1
@@ -353,16 +348,14 @@ def test_a_dismissed_line_that_is_there_three_times_now_is_reviewed(
     server: StandInServer, model: Model, project: GitRepository
 ) -> None:
     line = "    total = total / len(items)\n"
-    project.write("mean.py", f"def mean(total, items):\n{line}    print(total)\n")
-    project.commit()
+    project.commit_files({"mean.py": f"def mean(total, items):\n{line}    print(total)\n"})
     model.says((("Division by zero", "It fails for no items."), "high"), quote=line.rstrip())
     model.findings = [one | {"file": "mean.py", "line": 2} for one in model.findings]
     first = asked(server, project)
     assert shown(first) == [("Division by zero", "new", "high")]
     for one in first.json()["findings"]:
         run(project, "history", "dismiss", one["fingerprint"], "--reason", "never empty")
-    project.write("mean.py", "def mean(total, items):\n" + f"{line}    print(total)\n" * 3)
-    project.commit()
+    project.commit_files({"mean.py": "def mean(total, items):\n" + f"{line}    print(total)\n" * 3})
     assert asked(server, project, "--fresh").exit_code in (0, 1)
 
 

@@ -33,11 +33,8 @@ def _default_change(path: Path) -> Change:
 @pytest.fixture
 def forked(repository: GitRepository) -> GitRepository:
     """On `feature`, one commit with evil.py ahead of `main`, which went on by two."""
-    repository.write("a.py", "a\n")
-    repository.commit("root")
-    repository.checkout("feature", new=True)
-    repository.write("evil.py", "import evil\n")
-    repository.commit("evil")
+    repository.commit_files({"a.py": "a\n"}, "root")
+    repository.commit_files({"evil.py": "import evil\n"}, "evil", branch="feature")
     repository.checkout("main")
     repository.commit("meanwhile")
     repository.commit("later")
@@ -180,9 +177,7 @@ def test_what_a_trusted_change_leaves_unread_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.defect("T3")
 def test_a_sweep_reads_what_is_moved_or_made_executable(repository: GitRepository) -> None:
-    repository.write("docs/a.txt", "# x\n" * 60 + LINE)
-    repository.write("tool.txt", LINE)
-    repository.commit("base")
+    repository.commit_files({"docs/a.txt": "# x\n" * 60 + LINE, "tool.txt": LINE}, "base")
     repository.checkout("change", new=True)
     repository.git("mv", "docs/a.txt", "conftest.py")
     repository.commit_staged("move")

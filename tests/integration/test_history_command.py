@@ -21,8 +21,7 @@ from tests.warm_program import codeloupe
 
 @pytest.fixture
 def shop(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     return repository
 
 

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.defect("T18")
 def project(repository: GitRepository, tmp_path: Path) -> GitRepository:
     """A repository with a remote that has main, and with both hooks."""
     subprocess.run(("git", "init", "--quiet", "--bare", str(tmp_path / "remote.git")), check=True)
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.git("remote", "add", "origin", str(tmp_path / "remote.git"))
     repository.git("push", "--quiet", "origin", "main")
     hooks = repository.path / ".git" / "hooks"

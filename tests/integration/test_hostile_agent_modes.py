@@ -199,9 +199,7 @@ def _cases(folder: Path, *, every: bool) -> Iterator[Case]:
 def test_no_settings_of_a_repository_rule_any_agent_in_any_mode_of_any_verb(tmp_path: Path, every: bool) -> None:
     yard = Yard(tmp_path, _home(tmp_path / "home"))
     with hostile(tmp_path / "outer") as trap, StandInServer(reply=yard.reply) as server:
-        trap.repository.checkout("change", new=True)
-        trap.repository.write(f"{INNER}/b.py", "print('more')\n")
-        trap.repository.commit("change")
+        trap.repository.commit_files({f"{INNER}/b.py": "print('more')\n"}, "change", branch="change")
         yard.work, yard.url = trap.path / INNER, server.url
         definitions = tmp_path / "pipelines"
         definitions.mkdir()

@@ -40,8 +40,7 @@ FINDING = {
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.checkout("prices", new=True)
     repository.write("shop/average.py", CODE)
     repository.write("new\nline\x1b[31m\u202e.py", "import os\n")
@@ -98,8 +97,7 @@ def in_other_places() -> list[dict[str, Any]]:
 
 
 def test_grave_findings_in_other_places_are_kept_unanchored_and_never_pass(project: GitRepository) -> None:
-    project.write("shop/average.py", CODE.replace(SECRET, "none"))
-    project.commit()
+    project.commit_files({"shop/average.py": CODE.replace(SECRET, "none")})
     with StandInServer(reply=lambda _request: Json({"findings": in_other_places()})) as server:
         ended = review(server, project)
     document = ended.json()
@@ -153,8 +151,7 @@ def test_enormous_and_linked_guidance_is_bounded_and_no_link_is_followed(project
 
 
 def configured(project: GitRepository, settings: Mapping[str, Any]) -> None:
-    project.write("codeloupe.yaml", json.dumps(settings))
-    project.commit()
+    project.commit_files({"codeloupe.yaml": json.dumps(settings)})
 
 
 def test_a_command_of_the_repository_is_refused(project: GitRepository, tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ FOLDERS, FILES = 40, 60
 @pytest.fixture
 def large(repository: GitRepository) -> GitRepository:
     """A branch with one changed file of 2,400; the files are in git alone, which makes them cheap."""
-    repository.write("d07/f3.py", "def f(x):\n    return x\n")
-    repository.commit()
+    repository.commit_files({"d07/f3.py": "def f(x):\n    return x\n"})
     blob = repository.git("hash-object", "-w", "d07/f3.py").decode().strip()
     names = [f"d{folder:02}/f{number}.py" for folder in range(FOLDERS) for number in range(FILES)]
     names += ["README.md", "d33/price_table.py"]

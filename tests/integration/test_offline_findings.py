@@ -44,8 +44,7 @@ def test_all():
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("base.py", "x = 1\n")
-    repository.commit("first")
+    repository.commit_files({"base.py": "x = 1\n"}, "first")
     repository.checkout("feature", new=True)
     return repository
 

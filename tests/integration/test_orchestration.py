@@ -258,8 +258,7 @@ def test_the_example_of_a_work_directory_runs(project: GitRepository) -> None:
 
 
 def test_the_example_of_a_reviewer_works(project: GitRepository, tmp_path: Path) -> None:
-    project.write("later.py", "x = 1\n# TODO: more\n")
-    project.commit("later")
+    project.commit_files({"later.py": "x = 1\n# TODO: more\n"}, "later")
     program = tmp_path / "todo-reviewer"
     program.write_text(PYTHON_HEADER + REVIEWER_EXAMPLE)
     program.chmod(0o755)

@@ -34,8 +34,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_review(tmp_path:
 
 
 def test_doctor_names_everything_and_how_to_get_what_is_missing(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     ended = codeloupe("doctor", cwd=repository.path)
     assert ended.exit_code == 0, ended
     for name in ("git", "ruff", "ast-grep", "detect-secrets", "claude", "codex", "gemini", "agent_sdk"):
@@ -117,8 +116,7 @@ def test_other_shells_get_a_script_too(tmp_path: Path) -> None:
 
 
 def test_config_init_writes_a_file_that_review_accepts(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     assert codeloupe("config", "init", cwd=repository.path).exit_code == 0
     assert codeloupe("config", "validate", cwd=repository.path).exit_code == 0
     assert codeloupe("review", "-q", cwd=repository.path).exit_code == 0

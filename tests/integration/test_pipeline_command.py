@@ -202,8 +202,7 @@ def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) ->
 
 
 def test_work_in_a_worktree_ends_as_a_patch_that_can_be_applied(folder: Path, repository: GitRepository) -> None:
-    repository.write("a.txt", "a\n")
-    repository.commit()
+    repository.commit_files({"a.txt": "a\n"})
     (folder / "p.yaml").write_text(
         "name: change\nworkspace: worktree\nstages:\n- {name: write, step: write.md, agent: claude_cli}\n"
     )

@@ -61,11 +61,8 @@ def reviewed(repository: GitRepository, base: str) -> None:
 def test_three_pushes_of_a_real_change_end_with_one_summary_and_the_fixed_threads_resolved(
     repository: GitRepository, server: GitHubServer
 ) -> None:
-    repository.write("lister.py", CLEAN)
-    base = repository.commit("begin")
-    repository.checkout("topic", new=True)
-    repository.write("lister.py", SHELL)
-    head = repository.commit("show a file")
+    base = repository.commit_files({"lister.py": CLEAN}, "begin")
+    head = repository.commit_files({"lister.py": SHELL}, "show a file", branch="topic")
     repo = server.repository("octo/demo")
     pull = repo.pull_request(patches(repository, base), head=head, base=base)
     reviewed(repository, base)
@@ -218,8 +215,7 @@ def test_a_mistake_is_exit_2_in_words_and_nothing_is_asked(
 def test_the_origin_of_the_clone_names_the_repository(
     repository: GitRepository, server: GitHubServer, pull: PullRequest
 ) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     repository.git("remote", "add", "origin", "ssh://git@127.0.0.1/octo/demo.git")
     report = str(write_report(repository.path / "r.json", review(finding(4))))
     assert publish(server, repository.path, "--pr", "1", "--review", report).exit_code == 0

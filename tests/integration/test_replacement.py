@@ -58,8 +58,7 @@ def claim(number: int, title: str) -> dict[str, Any]:
 
 @pytest.mark.defect("U1")
 def test_new_code_for_exactly_the_quoted_lines_is_kept_and_nothing_else(repository: GitRepository) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     for number in range(len(CASES)):
         repository.write(f"case{number}.py", CODE)
     answer = Json({"findings": [claim(number, title) for number, title in enumerate(CASES)]})
@@ -88,8 +87,7 @@ ADVICE = "Parse the text instead:\n    from ast import literal_eval\n    if pric
 def test_a_fix_of_any_length_is_code_with_its_indentation_in_every_format(
     repository: GitRepository, tmp_path: Path
 ) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.write("shop.py", CODE)
     found = {"file": "shop.py", "line": 4, "quote": "    return eval(prices)", "replacement": GUARD}
     about = {"title": "Runs text", "body": "It fails.", "category": "security", "severity": "high"}

@@ -17,8 +17,7 @@ CLEAN = "def add(one, two):\n    return one + two\n"
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("base.py", CLEAN)
-    repository.commit("first")
+    repository.commit_files({"base.py": CLEAN}, "first")
     repository.checkout("feature", new=True)
     return repository
 
@@ -31,8 +30,7 @@ def files_found(project: GitRepository, *words: str, exit_code: int = 1) -> list
 
 
 def test_the_default_scope_is_everything_since_the_base_branch(project: GitRepository) -> None:
-    project.write("committed.py", FAULT)
-    project.commit("fault")
+    project.commit_files({"committed.py": FAULT}, "fault")
     project.write("staged.py", FAULT)
     project.git("add", "staged.py")
     project.write("base.py", CLEAN + FAULT)
@@ -42,8 +40,7 @@ def test_the_default_scope_is_everything_since_the_base_branch(project: GitRepos
 
 
 def test_each_scope_sees_its_own_part(project: GitRepository) -> None:
-    project.write("committed.py", FAULT)
-    sha = project.commit("fault")
+    sha = project.commit_files({"committed.py": FAULT}, "fault")
     project.write("staged.py", FAULT)
     project.git("add", "staged.py")
     project.write("staged.py", CLEAN)
@@ -58,8 +55,7 @@ def test_each_scope_sees_its_own_part(project: GitRepository) -> None:
 
 
 def test_only_changed_lines_are_reported(project: GitRepository) -> None:
-    project.write("old.py", FAULT)
-    project.commit("an old fault")
+    project.commit_files({"old.py": FAULT}, "an old fault")
     project.git("branch", "--force", "main")
     project.write("old.py", FAULT + "\n\nprint('new')\n")
     assert files_found(project, exit_code=0) == []

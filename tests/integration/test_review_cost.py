@@ -105,8 +105,7 @@ def test_wherever_the_line_is_a_further_review_sends_a_twentieth(server: StandIn
     def edit(name: str, change: Callable[[list[str]], object]) -> None:
         rows = (project.path / name).read_text(encoding="utf-8").split("\n")
         change(rows)
-        project.write(name, "\n".join(rows))
-        project.commit()
+        project.commit_files({name: "\n".join(rows)})
 
     def rename() -> None:
         project.git("mv", modified[1], f"{modified[1]}.renamed.py")
@@ -146,8 +145,7 @@ def test_a_ci_job_with_a_fresh_checkout_goes_on_from_the_kept_state(
     # Another change of the same repository is reviewed in between, and a rebase gives each commit another name.
     project.checkout("other", new=True)
     project.git("reset", "--hard", "--quiet", "main")
-    project.write("unrelated.py", "x = 1\n")
-    project.commit()
+    project.commit_files({"unrelated.py": "x = 1\n"})
     other = tmp_path / "other"
     project.git("clone", "--quiet", str(project.path), str(other))
     GitRepository(other).git("checkout", "--quiet", "--detach", "origin/other")
@@ -194,16 +192,13 @@ def test_the_reviewers_of_orchestrators_send_a_twentieth_too(
 def test_a_line_in_a_long_new_file_is_asked_about_without_the_rest_of_it(
     server: StandInServer, repository: GitRepository
 ) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.checkout("work", new=True)
     rows = [f"def price_{number}(item):\n    total = item * {number}\n    return total\n\n" for number in range(1_500)]
-    repository.write("prices.py", "\n".join(rows))
-    repository.commit()
+    repository.commit_files({"prices.py": "\n".join(rows)})
     first = sent_by(server, lambda: review(server, repository.path, "main...HEAD"))
     rows[200] = rows[200].replace("total = item", "total = item + tax")
-    repository.write("prices.py", "\n".join(rows))
-    repository.commit()
+    repository.commit_files({"prices.py": "\n".join(rows)})
     again = sent_by(server, lambda: review(server, repository.path, "main...HEAD"))
     assert too_much(first, again) == {}
     sent = "\n".join(server.requests[-1].strings())
@@ -219,11 +214,8 @@ def test_a_line_in_a_long_new_file_is_asked_about_without_the_rest_of_it(
 def test_a_range_keeps_its_findings_and_asks_all_again_when_told_or_on_other_terms(
     server: StandInServer, repository: GitRepository
 ) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
-    repository.checkout("work", new=True)
-    repository.write("shop/mean.py", FAULT)
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
+    repository.commit_files({"shop/mean.py": FAULT}, branch="work")
 
     def statuses(*words: str) -> tuple[dict[str, str], int]:
         before = len(server.requests)
@@ -233,8 +225,7 @@ def test_a_range_keeps_its_findings_and_asks_all_again_when_told_or_on_other_ter
 
     assert statuses() == ({TITLE: "new"}, 1)
     assert statuses() == ({TITLE: "open"}, 0)
-    repository.write("shop/other.py", "def other():\n    return 1\n")
-    repository.commit()
+    repository.commit_files({"shop/other.py": "def other():\n    return 1\n"})
     # The finding stays, though nobody is asked about its lines; an answer that is paid for comes from the ledger.
     assert statuses() == ({TITLE: "open"}, 1)
     assert "shop/mean.py" not in "\n".join(server.requests[-1].strings())
@@ -244,8 +235,7 @@ def test_a_range_keeps_its_findings_and_asks_all_again_when_told_or_on_other_ter
     # A review of a part of the change leaves what is outside of it alone, and the next one of all goes on from its own.
     assert review(server, repository.path, "HEAD~1..HEAD").json()["findings"] == []
     assert statuses("--experts", "security") == ({TITLE: "open"}, 0)
-    repository.write("shop/mean.py", "def mean(prices):\n    return sum(prices) / max(1, count)\n")
-    repository.commit()
+    repository.commit_files({"shop/mean.py": "def mean(prices):\n    return sum(prices) / max(1, count)\n"})
     assert statuses("--experts", "security") == ({TITLE: "fixed"}, 1)
 
 
@@ -253,11 +243,8 @@ def test_a_range_keeps_its_findings_and_asks_all_again_when_told_or_on_other_ter
 def test_the_default_experts_in_a_list_are_one_call(server: StandInServer, repository: GitRepository) -> None:
     repository.write("README.md", "a shop\n")
     money = "own_experts:\n  money:\n    focus: [amounts in floating point]\n"
-    repository.write("codeloupe.yaml", f"experts: [default, money]\n{money}")
-    repository.commit()
-    repository.checkout("work", new=True)
-    repository.write("shop/mean.py", FAULT)
-    repository.commit()
+    repository.commit_files({"codeloupe.yaml": f"experts: [default, money]\n{money}"})
+    repository.commit_files({"shop/mean.py": FAULT}, branch="work")
     assert review(server, repository.path).json()["complete"] is True
     prompts = ["\n".join(request.strings()) for request in server.requests]
     assert len(prompts) == 2

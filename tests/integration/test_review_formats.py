@@ -20,10 +20,8 @@ FAULTY = "import subprocess\n\n\ndef run(name):\n    subprocess.call('ls ' + nam
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
-    repository.write("a.py", FAULTY)
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
+    repository.commit_files({"a.py": FAULTY})
     return repository
 
 
@@ -65,8 +63,7 @@ def test_a_saved_review_is_rendered_again_in_another_format(project: GitReposito
 @pytest.mark.defect("X3")
 def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: GitRepository, tmp_path: Path) -> None:
     commands = ("::stop-commands::x", "  ::error file=a::b", "##[error]no", "##vso[task.complete]no", "::add-mask::a")
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.checkout("work", new=True)
     code = "\n".join(("def run(text):", *commands, "eval(text)"))
     repository.write(
@@ -113,8 +110,7 @@ SHOP = "import os\n\n\ndef run(name):\n    try:\n        return eval(name)\n    
 
 @pytest.mark.defect("U2")
 def test_the_worst_comes_first_and_the_next_commands_work_as_they_are_printed(repository: GitRepository) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.write("shop.py", SHOP)
     words = ("review", "--reviewer", "offline", "--quiet")
     shown = codeloupe(*words, cwd=repository.path).stdout
@@ -154,8 +150,7 @@ def test_no_command_is_named_that_could_not_find_the_review(project: GitReposito
 
 @pytest.mark.defect("U2")
 def test_concise_is_one_line_a_finding_then_gaps_then_the_verdict(repository: GitRepository) -> None:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.write("shop.py", SHOP)
     repository.write("broken.py", "def broken(:\n")
     words = ("review", "--reviewer", "offline", "--quiet", "--format")

@@ -29,11 +29,8 @@ finally:
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "a = 1\n")
-    repository.commit()
-    repository.checkout("feature", new=True)
-    repository.write("a.py", "a = eval(input())\n")
-    repository.commit()
+    repository.commit_files({"a.py": "a = 1\n"})
+    repository.commit_files({"a.py": "a = eval(input())\n"}, branch="feature")
     repository.write("a.py", "a = eval(input())\nb = eval(a)\n")
     return repository
 

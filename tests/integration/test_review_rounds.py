@@ -62,11 +62,9 @@ def states(document: Mapping[str, Any]) -> dict[str, str]:
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.git("checkout", "--quiet", "-b", "prices")
-    repository.write("shop/average.py", FIRST)
-    repository.commit()
+    repository.commit_files({"shop/average.py": FIRST})
     return repository
 
 
@@ -76,23 +74,19 @@ def test_a_finding_is_new_then_open_then_fixed_then_back(server: StandInServer, 
     assert states(first) == {title: "new"}
     assert "converged" not in first["summary"]
 
-    project.write("shop/average.py", "# Prices.\n\n" + FIRST)
-    project.write("shop/first.py", SECOND)
-    project.commit()
+    project.commit_files({"shop/average.py": "# Prices.\n\n" + FIRST, "shop/first.py": SECOND})
     second = review(server, project).json()
     assert states(second) == {title: "open", other: "new"}
     assert [finding["line_start"] for finding in second["findings"] if finding["title"] == title] == [4]
     assert second["findings"][0]["fingerprint"] == first["findings"][0]["fingerprint"]
 
-    project.write("shop/average.py", FIRST.replace("len(prices)", "max(1, count)"))
-    project.commit()
+    project.commit_files({"shop/average.py": FIRST.replace("len(prices)", "max(1, count)")})
     third = review(server, project).json()
     assert states(third) == {title: "fixed", other: "open"}
     assert "converged" in third["summary"]
     assert states(review(server, project).json()) == {other: "open"}
 
-    project.write("shop/average.py", FIRST)
-    project.commit()
+    project.commit_files({"shop/average.py": FIRST})
     assert states(review(server, project).json()) == {title: "regressed", other: "open"}
 
 
@@ -110,8 +104,7 @@ def test_an_amended_and_rebased_branch_is_not_asked_about_again(server: StandInS
     asked = server.count(auxiliary=False)
     project.git("commit", "--quiet", "--amend", "--message=another message")
     project.git("checkout", "--quiet", "main")
-    project.write("other.md", "more\n")
-    project.commit()
+    project.commit_files({"other.md": "more\n"})
     project.git("checkout", "--quiet", "prices")
     project.git("rebase", "--quiet", "main")
     again = review(server, project).json()
@@ -123,8 +116,7 @@ def test_an_amended_and_rebased_branch_is_not_asked_about_again(server: StandInS
 
 def test_since_last_shows_only_what_is_new_to_it(server: StandInServer, project: GitRepository) -> None:
     review(server, project)
-    project.write("shop/first.py", SECOND)
-    project.commit()
+    project.commit_files({"shop/first.py": SECOND})
     document = review(server, project, "--since-last").json()
     assert states(document) == {FINDINGS["prices[0]"]["title"]: "new"}
 

@@ -68,11 +68,8 @@ def test_a_pattern_that_fits_no_file_is_refused_and_one_that_fits_no_changed_fil
 def test_settings_that_leave_everything_out_say_so_and_are_a_gap_of_an_untrusted_change(
     repository: GitRepository,
 ) -> None:
-    repository.write("codeloupe.yaml", "exclude: ['**']\n")
-    repository.commit("base")
-    repository.checkout("change", new=True)
-    repository.write("a.py", LINE)
-    repository.commit("change")
+    repository.commit_files({"codeloupe.yaml": "exclude: ['**']\n"}, "base")
+    repository.commit_files({"a.py": LINE}, "change", branch="change")
     trusted, untrusted = _review(repository), _review(repository, "--untrusted")
     assert (trusted.exit_code, untrusted.exit_code) == (0, 3)
     assert "Nothing to review: the exclude patterns leave out every changed file" in trusted.stdout
@@ -121,8 +118,7 @@ def test_paths_are_arguments_and_words_that_are_none_get_a_hint(project: GitRepo
 
 @pytest.mark.defect("T3")
 def test_a_class_is_accepted_by_its_name_in_the_settings_of_the_base(repository: GitRepository) -> None:
-    repository.write("codeloupe.yaml", "accept_unread: [archives, submodules, lock_files]\n")
-    repository.commit("base")
+    repository.commit_files({"codeloupe.yaml": "accept_unread: [archives, submodules, lock_files]\n"}, "base")
     repository.checkout("change", new=True)
     repository.write("a.zip", zipped("a.sh", SCRIPT))
     repository.write("logo.png", png())
@@ -146,8 +142,7 @@ def test_a_class_is_accepted_by_its_name_in_the_settings_of_the_base(repository:
 @pytest.mark.defect("T3")
 def test_a_lock_file_counts_as_reviewed_when_it_was_read(repository: GitRepository) -> None:
     usual = "registry.npm" + "js.org"
-    repository.write("package-lock.json", npm_lock(usual))
-    repository.commit("base")
+    repository.commit_files({"package-lock.json": npm_lock(usual)}, "base")
     repository.checkout("change", new=True)
     bumped = npm_lock(usual, "sha512-BBBB").replace("1.0.0", "1.0.1")
     for lock, exit_code, verdict in (

@@ -20,8 +20,7 @@ def advice(project: GitRepository, *words: str) -> tuple[str, str, str]:
 
 @pytest.mark.defect("U3")
 def test_the_advice_fits_the_moment(repository: GitRepository, tmp_path: Path) -> None:
-    repository.write("base.py", "x = 1\n")
-    repository.commit("first")
+    repository.commit_files({"base.py": "x = 1\n"}, "first")
     repository.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
     repository.git("remote", "add", "origin", str(tmp_path / "remote.git"))
     repository.git("push", "-q", "origin", "main")
@@ -38,8 +37,7 @@ def test_the_advice_fits_the_moment(repository: GitRepository, tmp_path: Path) -
     seen["range"] = advice(repository, "main...HEAD")
     repository.git("push", "-q", "origin", "feature")
     seen["pushed"] = advice(repository, "--commit", sha)
-    repository.write("settings.py", "# new\n" + KEY)
-    repository.commit("more")
+    repository.commit_files({"settings.py": "# new\n" + KEY}, "more")
     seen["pushed before"] = advice(repository, "main...HEAD")
 
     assert {title for title, _, _ in seen.values()} == {"AWS access key in the code"}

@@ -50,9 +50,7 @@ def test_code_between_the_opening_and_the_closing_of_a_key_is_not_hidden() -> No
 )
 def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -> None:
     keys = private_keys()
-    repository.write("README.md", "a shop\n")
-    repository.write("deploy/old.pem", "\n".join(keys["elliptic curve"]) + "\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n", "deploy/old.pem": "\n".join(keys["elliptic curve"]) + "\n"})
     repository.checkout("keys", new=True)
     for kind, key in keys.items():
         name = kind.lower().replace(" ", "_")
@@ -75,8 +73,7 @@ def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -
 @pytest.mark.defect("X2")
 def test_what_is_masked_for_an_agent_alone_is_reported_until_it_is_gone(repository: GitRepository) -> None:
     def reviewed(server: StandInServer, content: str) -> tuple[int, dict[str, str]]:
-        repository.write("shop/settings.py", content)
-        repository.commit()
+        repository.commit_files({"shop/settings.py": content})
         ended = codeloupe(
             *("review", "--reviewer", "api", "--format", "json"),
             cwd=repository.path,
@@ -85,8 +82,7 @@ def test_what_is_masked_for_an_agent_alone_is_reported_until_it_is_gone(reposito
         found = ended.json()["findings"]
         return ended.exit_code, {finding["rule"]: finding["status"] for finding in found}
 
-    repository.write("shop/settings.py", "debug = False\n")
-    repository.commit()
+    repository.commit_files({"shop/settings.py": "debug = False\n"})
     repository.checkout("keys", new=True)
     secrets = f"token = '{vendor_tokens()['GitHub']}'\nKEY = '''" + "\n".join(private_keys()["RSA 2048"]) + "'''\n"
     with StandInServer(reply=lambda _request: Json({"findings": []})) as server:
@@ -98,12 +94,10 @@ def test_what_is_masked_for_an_agent_alone_is_reported_until_it_is_gone(reposito
 @pytest.mark.defect("X4")
 def test_tokens_are_found_and_masked_on_neutral_lines_and_nothing_else_is(repository: GitRepository) -> None:
     tokens, others = vendor_tokens(), look_alikes()
-    repository.write("README.md", "a shop\n")
-    repository.commit()
+    repository.commit_files({"README.md": "a shop\n"})
     repository.checkout("tokens", new=True)
     lines = [f'x{number} = "{value}"\n' for number, value in enumerate([*tokens.values(), *others])]
-    repository.write("shop/values.py", "".join(lines))
-    repository.commit()
+    repository.commit_files({"shop/values.py": "".join(lines)})
     document = codeloupe("review", "--reviewer", "offline", "--format", "json", cwd=repository.path).json()
     told = {finding["line_start"] for finding in document["findings"] if finding["reviewer"] == "detect-secrets"}
     missed = [vendor for number, vendor in enumerate(tokens, start=1) if number not in told]

@@ -32,9 +32,7 @@ WRONG = {
 
 @pytest.mark.defect("V14")
 def test_validate_finds_what_a_run_would_stumble_over(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.write("src/b.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n", "src/b.py": "x = 1\n"})
     missing: list[str] = []
     for text, words in WRONG.items():
         repository.write("codeloupe.yaml", f"{text}\n")
@@ -64,8 +62,7 @@ def test_validate_looks_at_variables_experts_folders_and_the_baseline_too(reposi
 
 @pytest.mark.defect("V14")
 def test_files_that_only_look_like_settings_are_mentioned(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     mistaken = (
         ".codeloupe.yaml",
         ".codeloupe.yml",
@@ -92,8 +89,7 @@ def test_files_that_only_look_like_settings_are_mentioned(repository: GitReposit
 
 @pytest.mark.defect("V14")
 def test_a_relative_home_never_puts_anything_into_the_work_tree(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     relative = {"CODELOUPE_HOME": "kept/here"}
     for words in (
         ["review", "--uncommitted", "--reviewer", "offline"],

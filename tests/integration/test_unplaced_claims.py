@@ -31,10 +31,8 @@ class Model:
 
 @pytest.fixture
 def project(repository: GitRepository) -> Path:
-    repository.write(FILE, BEFORE)
-    repository.commit()
-    repository.write(FILE, AFTER)
-    repository.commit()
+    repository.commit_files({FILE: BEFORE})
+    repository.commit_files({FILE: AFTER})
     return repository.path
 
 

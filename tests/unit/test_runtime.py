@@ -81,10 +81,8 @@ def test_tokens_and_money_pass_their_limit_by_less_than_one_answer_at_any_concur
 
 @pytest.mark.defect("L3")
 def test_every_kind_of_call_draws_on_the_same_budget_and_the_same_store(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit("One")
-    repository.write("a.py", "x = 2\n")
-    repository.commit("Two")
+    repository.commit_files({"a.py": "x = 1\n"}, "One")
+    repository.commit_files({"a.py": "x = 2\n"}, "Two")
     agent = ScriptedAgent([NOTHING_FOUND])
     home = repository.path.parent / "kept"
     pipeline = codeloupe.Pipeline.load(
@@ -130,8 +128,7 @@ class NeverAnswers(ScriptedAgent):
 
 class TestLeaving:
     def test_what_still_runs_is_ended_and_its_caller_told(self, repository: GitRepository) -> None:
-        repository.write("a.py", "x = 1\n")
-        repository.commit("One")
+        repository.commit_files({"a.py": "x = 1\n"}, "One")
         agent = NeverAnswers(2)
 
         async def caller(runtime: Runtime) -> str:
@@ -206,8 +203,7 @@ def wrong_calls(repo: Path) -> dict[str, Any]:
 
 @pytest.mark.defect("L4")
 def test_an_argument_of_a_wrong_type_is_refused_with_what_to_give_instead(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit("One")
+    repository.commit_files({"a.py": "x = 1\n"}, "One")
     wrong = []
     for hint, call in wrong_calls(repository.path).items():
         try:
@@ -280,8 +276,7 @@ def test_what_a_request_was_given_is_copied_and_not_followed(tmp_path: Path) -> 
 
 @pytest.mark.defect("L7")
 def test_a_caller_without_logging_hears_nothing_of_an_answer_that_cannot_be_read(repository: GitRepository) -> None:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     repository.write("a.py", "x = 2\n")
     client = (
         "import asyncio, sys, codeloupe\n"

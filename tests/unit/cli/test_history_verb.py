@@ -35,8 +35,7 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def shop(repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     monkeypatch.chdir(repository.path)
     return repository
 

@@ -375,14 +375,10 @@ def test_a_file_that_is_too_large_makes_its_commit_one_that_could_not_be_reviewe
 @each("merges", [False, True])
 def test_offline_too_a_merge_is_reviewed_once_whole_or_in_its_parts(tmp_path: Path, merges: bool) -> None:
     repository = GitRepository(tmp_path)
-    repository.write("a.py", "import os\n")
-    repository.commit("base")
-    repository.checkout("side", new=True)
-    repository.write("side.py", "def broken(:\n")
-    repository.commit("feat: side")
+    repository.commit_files({"a.py": "import os\n"}, "base")
+    repository.commit_files({"side.py": "def broken(:\n"}, "feat: side", branch="side")
     repository.checkout("main")
-    repository.write("main.py", "x = 1\n")
-    repository.commit("fix: main")
+    repository.commit_files({"main.py": "x = 1\n"}, "fix: main")
     repository.git("merge", "--quiet", "--no-ff", "-m", "Merge branch 'side'", "side")
     outcome = sweep(tmp_path, 0, None, CommitQuery(merges=merges), settings=Settings(reviewer_type="offline"))
     counts = {commit.commit.subject: len(findings_of(commit)) for commit in outcome.commits}

@@ -30,8 +30,7 @@ from tests.unit.store.history_samples import commit_review, identifier, named, s
 
 @pytest.fixture
 def shop(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     return repository
 
 

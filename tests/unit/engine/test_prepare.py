@@ -137,9 +137,7 @@ def guided_work(work: GitRepository, tmp_path_factory: pytest.TempPathFactory) -
     """As `work`, with guidance that was committed before it was edited, and an ignored file."""
     edited = work.copied_to(tmp_path_factory.mktemp("guided") / "repository")
     edited.git("stash", "--quiet", "--include-untracked")
-    edited.write("AGENTS.md", "committed")
-    edited.write(".gitignore", "ignored.py\n")
-    edited.commit("Guide\n\nThe reason.")
+    edited.commit_files({"AGENTS.md": "committed", ".gitignore": "ignored.py\n"}, "Guide\n\nThe reason.")
     edited.git("stash", "pop", "--quiet", "--index")
     edited.write("AGENTS.md", "edited")
     edited.write("ignored.py", "ignored\n")

@@ -41,13 +41,8 @@ class Work(Rounds):
 def branch(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """Branch `work` with a commit over `main`; each test has a copy."""
     repository = GitRepository(tmp_path_factory.mktemp("branch") / "repository")
-    repository.write("README.md", "work\n")
-    repository.write("old.py", "".join(LINES))
-    repository.commit()
-    repository.checkout("work", new=True)
-    repository.write("a.py", code("a"))
-    repository.write("b.py", code("b"))
-    repository.commit()
+    repository.commit_files({"README.md": "work\n", "old.py": "".join(LINES)})
+    repository.commit_files({"a.py": code("a"), "b.py": code("b")}, branch="work")
     return repository
 
 
@@ -243,8 +238,7 @@ def test_another_clone_with_other_work_on_the_same_branch_takes_nothing_away(rev
     clone.path = place
     clone.git("branch", "main", "origin/main")
     clone.git("rm", "--quiet", "a.py", "b.py")
-    clone.write("d.py", code("d"))
-    clone.commit()
+    clone.commit_files({"d.py": code("d")})
     Rounds(clone).review()
     assert states(reviewed.review()).keys() >= {A, B}
     assert all(status != "fixed" for title, status in states(reviewed.review()).items() if title in (A, B))

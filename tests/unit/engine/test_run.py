@@ -269,11 +269,8 @@ class TestAnObedientModel:
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("README.md", "work\n")
-    repository.commit()
-    repository.checkout("work", new=True)
-    repository.write("a.py", code("a"))
-    repository.commit()
+    repository.commit_files({"README.md": "work\n"})
+    repository.commit_files({"a.py": code("a")}, branch="work")
     return repository
 
 
@@ -291,8 +288,7 @@ def test_what_the_baseline_holds_does_not_count_unless_the_change_brought_it_and
 ) -> None:
     rounds = Rounds(project)
     [found] = rounds.review().findings
-    project.write("codeloupe-baseline.yaml", _baseline(found))
-    project.commit()
+    project.commit_files({"codeloupe-baseline.yaml": _baseline(found)})
     known = rounds.review()
     assert known.exit_code == 0
     assert known.findings[0].suppression is not None

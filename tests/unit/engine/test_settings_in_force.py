@@ -23,11 +23,8 @@ def configured(
 @pytest.fixture
 def topic(repository: GitRepository) -> GitRepository:
     """A branch that edits the configuration: low becomes critical, and it wants to be trusted."""
-    repository.write("codeloupe.yaml", "fail_on: low\n")
-    repository.commit("base")
-    repository.checkout("topic", new=True)
-    repository.write("codeloupe.yaml", "fail_on: critical\nuntrusted: false\n")
-    repository.commit("topic")
+    repository.commit_files({"codeloupe.yaml": "fail_on: low\n"}, "base")
+    repository.commit_files({"codeloupe.yaml": "fail_on: critical\nuntrusted: false\n"}, "topic", branch="topic")
     return repository
 
 

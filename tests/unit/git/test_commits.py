@@ -42,8 +42,7 @@ def _raw_commit(repository: GitRepository, *, author: bytes, message: bytes, hea
 
 
 def test_every_field_is_as_it_was_written(repository: GitRepository) -> None:
-    repository.write("a.txt", "1\n2\n3\n")
-    first = repository.commit("first")
+    first = repository.commit_files({"a.txt": "1\n2\n3\n"}, "first")
     repository.write("a.txt", "1\ntwo\n3\n4\n")
     repository.write("folder/b.txt", "x\n")
     message = "Subject | with\ttab and \x1b[31mESC\x1b[0m\n\nBody | one\n\n  two\n--\x01\x02\n" + "f" * 32 + "\n\n\n"
@@ -136,8 +135,7 @@ def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -
 
 
 def test_a_commit_with_an_old_date_hides_none_that_lies_behind_it(repository: GitRepository) -> None:
-    repository.write("a.txt", "1\n")
-    first = repository.commit("first")
+    first = repository.commit_files({"a.txt": "1\n"}, "first")
     tree = repository.git("write-tree").decode().strip()
     old = f"tree {tree}\nparent {first}\nauthor {_PERSON}\ncommitter A <a@example.invalid> 1 +0000\n\nold\n"
     sha = repository.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=old.encode()).decode().strip()
@@ -241,8 +239,7 @@ def test_text_that_imitates_the_marks_and_odd_names_is_content(repository: GitRe
 
 def test_a_commit_that_cannot_be_read_takes_nothing_from_the_others(repository: GitRepository) -> None:
     for number in range(3):
-        repository.write(f"{number}.txt", f"{number}\n")
-        repository.commit(f"c{number}")
+        repository.commit_files({f"{number}.txt": f"{number}\n"}, f"c{number}")
 
     async def go() -> list[CommitChange]:
         opened = await open_repository(repository.path)
@@ -263,8 +260,7 @@ def test_a_commit_at_the_edge_of_a_shallow_clone_is_unknown_and_not_the_whole_tr
     repository: GitRepository, tmp_path: Path
 ) -> None:
     for number in range(3):
-        repository.write(f"{number}.txt", "x\n" * 100)
-        repository.commit(f"c{number}")
+        repository.commit_files({f"{number}.txt": "x\n" * 100}, f"c{number}")
     clone = tmp_path / "clone"
     words = ("git", "clone", "--quiet", "--depth=2", f"file://{repository.path}", str(clone))
     subprocess.run(words, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})
@@ -280,9 +276,7 @@ def test_a_commit_at_the_edge_of_a_shallow_clone_is_unknown_and_not_the_whole_tr
 def merged(repository: GitRepository) -> GitRepository:
     """`main` with a merge of `side`: `a.txt` was changed on both sides, and by the merge itself, as was `new.txt`."""
     lines = [f"{number}" for number in range(1, 41)]
-    repository.write("a.txt", "\n".join(lines) + "\n")
-    repository.write("gone.txt", "x\n")
-    repository.commit("base")
+    repository.commit_files({"a.txt": "\n".join(lines) + "\n", "gone.txt": "x\n"}, "base")
     repository.checkout("side", new=True)
     lines[4] = "five"
     repository.write("a.txt", "\n".join(lines) + "\n")
@@ -291,16 +285,14 @@ def merged(repository: GitRepository) -> GitRepository:
     repository.git("-c", "user.name=Bob", "commit", "--quiet", "-m", "side 1")
     repository.checkout("main")
     lines[4], lines[34] = "5", "thirtyfive"
-    repository.write("a.txt", "\n".join(lines) + "\n")
-    repository.commit("main 1")
+    repository.commit_files({"a.txt": "\n".join(lines) + "\n"}, "main 1")
     repository.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
     lines[4], lines[19] = "five", "by the merge"
     repository.write("a.txt", "\n".join(lines) + "\n")
     repository.write("new.txt", "n\n")
     repository.remove("gone.txt")
     repository.commit("merge")
-    repository.write("a.txt", "\n".join(lines) + "\nend\n")
-    repository.commit("main 2")
+    repository.commit_files({"a.txt": "\n".join(lines) + "\nend\n"}, "main 2")
     return repository
 
 

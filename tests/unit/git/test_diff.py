@@ -67,8 +67,7 @@ def _refusal(data: bytes) -> DiffSyntaxError:
 
 
 def _two_commits(repository: GitRepository) -> tuple[str, str]:
-    repository.write("x.py", _OLD)
-    base = repository.commit("first\n\n--- a/no.py\n+ no diff")
+    base = repository.commit_files({"x.py": _OLD}, "first\n\n--- a/no.py\n+ no diff")
     repository.write("x.py", _NEW)
     repository.write("z.py", "z\n")
     return base, repository.commit("second\n\n- a point\n+ another\n    indented")
@@ -76,12 +75,9 @@ def _two_commits(repository: GitRepository) -> tuple[str, str]:
 
 def _conflict(repository: GitRepository) -> None:
     """A merge of two branches that changed the same line, with the conflict in the tree."""
-    repository.write("x", "one\n")
-    repository.commit()
+    repository.commit_files({"x": "one\n"})
     for branch, content in (("side", "two\n"), ("main", "three\n")):
-        repository.checkout(branch, new=branch == "side")
-        repository.write("x", content)
-        repository.commit()
+        repository.commit_files({"x": content}, branch=branch)
     repository.git("merge", "--no-commit", "side", may_fail=True)
 
 
@@ -206,9 +202,7 @@ class TestForms:
             check_file(file, _OLD, _NEW)
 
     def test_real_binary_patches_of_git_are_read_over(self, repository: GitRepository) -> None:
-        repository.write("a.bin", bytes(range(256)) * 50)
-        repository.write("b.txt", "one\n")
-        base = repository.commit()
+        base = repository.commit_files({"a.bin": bytes(range(256)) * 50, "b.txt": "one\n"})
         repository.write("a.bin", bytes(range(255, -1, -1)) * 50 + b"end")
         repository.write("b.txt", "two\n")
         repository.write("c.bin", b"\0\1\2")
@@ -237,8 +231,7 @@ class TestForms:
 
     def test_empty_context_lines_may_have_lost_their_space(self, repository: GitRepository) -> None:
         old, new = b"a\n\n\nb\n\n\nc\n", b"a\n\n\nB\n\n\nc\n\n"
-        repository.write("x", old)
-        base = repository.commit()
+        base = repository.commit_files({"x": old})
         repository.write("x", new)
         patch = repository.git("-c", "diff.suppressBlankEmpty=true", "diff", base)
         assert b"\n\n" in patch
@@ -290,9 +283,7 @@ class TestRefusals:
     ) -> None:
         _conflict(repository)
         assert "conflicts" in _refusal(repository.git("diff", "--cached")).message
-        repository.write("x", "four\n")
-        repository.write("a.bin", b"\0")
-        repository.commit("merge")
+        repository.commit_files({"x": "four\n", "a.bin": b"\0"}, "merge")
         for form in ("--cc", "-c"):
             error = _refusal(repository.git("show", form, "HEAD"))
             assert "combined diff of a merge" in error.message
@@ -383,8 +374,7 @@ class TestRefusals:
         assert len(message) < 250
 
     def test_a_real_diff_cut_anywhere_inside_of_a_hunk_is_refused(self, repository: GitRepository) -> None:
-        repository.write("x", "".join(f"line {number}\n" for number in range(30)))
-        base = repository.commit()
+        base = repository.commit_files({"x": "".join(f"line {number}\n" for number in range(30))})
         repository.write("x", "".join(f"line {number * (number % 9 != 4)}\n" for number in range(30)) + "end")
         patch = patch_of(repository, (base, repository.commit()))
         ends = {match.start() for match in re.finditer(rb"\n@@ |\n\\|\Z", patch)}
@@ -460,8 +450,7 @@ class TestLists:
         with pytest.raises(RepositoryBusy, match="'x' has unresolved conflicts"):
             parse_list(repository.git(*words, "--raw", "--numstat", "-z", "--no-abbrev"))
         touched = repository.write("x", "one\n")
-        repository.write("y", "one\n")
-        repository.commit()
+        repository.commit_files({"y": "one\n"})
         os.utime(touched, (1, 1))
         repository.write("y", "two\n")
         entries = parse_list(repository.git(*words, "--raw", "--numstat", "-z", "--no-abbrev"))[0]

@@ -42,10 +42,8 @@ def _read_guidance(
 @pytest.fixture
 def guided(repository: GitRepository) -> GitRepository:
     """AGENTS.md says where it stands: at the base, in the commit, in the index, in the working tree."""
-    repository.write("AGENTS.md", "base\n")
-    repository.commit()
-    repository.write("AGENTS.md", "commit\n")
-    repository.commit()
+    repository.commit_files({"AGENTS.md": "base\n"})
+    repository.commit_files({"AGENTS.md": "commit\n"})
     repository.write("AGENTS.md", "index\n")
     repository.git("add", "AGENTS.md")
     repository.write("AGENTS.md", "tree\n")
@@ -100,9 +98,7 @@ def test_links_and_folders_and_other_spellings_are_not_guidance(
     (repository.path / "AGENTS.md").symlink_to("real.md")
     (repository.path / "CLAUDE.md").symlink_to(secret / "AGENTS.md")
     (repository.path / "folder").symlink_to(secret)
-    repository.write("REVIEW.md/inner", "x")
-    repository.write("agents.md", "x")
-    repository.commit()
+    repository.commit_files({"REVIEW.md/inner": "x", "agents.md": "x"})
     found = _read_guidance(repository, request_, "folder/a.py", "REVIEW.md/inner")
     assert {one.path: one.unused for one in found} == dict.fromkeys(("AGENTS.md", "CLAUDE.md"), LINK)
     assert not any(one.text for one in found)
@@ -110,18 +106,14 @@ def test_links_and_folders_and_other_spellings_are_not_guidance(
 
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
 def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository, request_: ScopeRequest) -> None:
-    repository.write("AGENTS.md", "a" * 2_000_000)
-    repository.write("CLAUDE.md", "c" * 20_000)
-    repository.commit()
+    repository.commit_files({"AGENTS.md": "a" * 2_000_000, "CLAUDE.md": "c" * 20_000})
     agents, claude = _read_guidance(repository, request_, "a.py")
     assert len(agents.text) <= 16_000
     assert claude.text == "c" * 16_000
 
 
 def test_text_that_is_not_utf_8_a_mark_at_its_start_and_a_pipe_do_no_harm(repository: GitRepository) -> None:
-    repository.write("AGENTS.md", b"\xef\xbb\xbfcaf\xe9")
-    repository.write("CLAUDE.md", b"")
-    repository.commit()
+    repository.commit_files({"AGENTS.md": b"\xef\xbb\xbfcaf\xe9", "CLAUDE.md": b""})
     texts = [one.text for one in _read_guidance(repository, CommitScope("HEAD"), "a.py")]
     assert texts == ["caf\ufffd", ""]
     # A root commit has no guidance to believe.
@@ -134,8 +126,7 @@ def test_text_that_is_not_utf_8_a_mark_at_its_start_and_a_pipe_do_no_harm(reposi
 
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest) -> None:
-    repository.write("AGENTS.md", "x")
-    repository.commit()
+    repository.commit_files({"AGENTS.md": "x"})
     odd = ("../outside/a.py", "a//b.py", ".git/a.py", "*/a.py", "-x/a.py", "caf\udce9/a.py")
     assert [one.path for one in _read_guidance(repository, request_, *odd)] == ["AGENTS.md"]
     assert [one.path for one in _read_guidance(repository, request_, odd[0])] == ["AGENTS.md"]
@@ -257,8 +248,7 @@ def cloned(source: GitRepository, target: Path, *options: str) -> Path:
 @pytest.fixture
 def shop(repository: GitRepository) -> GitRepository:
     for number in range(3):
-        repository.write("a.py", f"x = {number}\n")
-        repository.commit()
+        repository.commit_files({"a.py": f"x = {number}\n"})
     return repository
 
 
@@ -274,8 +264,7 @@ def test_a_shallow_clone_goes_by_its_origin_and_is_found_from_a_whole_one(shop: 
 def test_before_the_first_commit_the_place_has_to_do_and_is_still_known_after_it(repository: GitRepository) -> None:
     before = identity(repository.path)
     assert [name.partition(":")[0] for name in before.names] == ["path"]
-    repository.write("a.py", "")
-    repository.commit()
+    repository.commit_files({"a.py": ""})
     after = identity(repository.path)
     assert after.names[0] != before.names[0]
     assert before.names[0] in after.names
@@ -316,8 +305,7 @@ def test_a_repository_goes_by_its_root_commit_wherever_it_lies(shop: GitReposito
     shutil.move(clone, tmp_path / "elsewhere")
     assert identity(tmp_path / "elsewhere").names[0] == found.names[0]
     other = GitRepository(tmp_path / "other")
-    other.write("b.py", "")
-    other.commit("another beginning")
+    other.commit_files({"b.py": ""}, "another beginning")
     assert not set(found.names) & set(identity(other.path).names)
 
 

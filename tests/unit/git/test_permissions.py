@@ -82,9 +82,7 @@ def test_unreadable_files_are_named_and_the_others_are_reviewed(repository: GitR
     for name in ("tracked.py", "committed.py", "changed.py", "same.py"):
         repository.write(name, "old = 1\n")
     repository.commit()
-    repository.checkout("feature", new=True)
-    repository.write("committed.py", "new = 2\n")
-    repository.commit()
+    repository.commit_files({"committed.py": "new = 2\n"}, branch="feature")
     closed = [
         repository.write("tracked.py", "new = 2\n"),
         repository.path / "committed.py",
@@ -119,8 +117,7 @@ def test_a_closed_folder_is_named_and_its_files_are_not_taken_for_deleted(reposi
 
 
 def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: GitRepository, tmp_path: Path) -> None:
-    repository.write("a.py", "old = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "old = 1\n"})
     repository.write("a.py", "new = 2\n")
     blob = repository.git("rev-parse", "HEAD:a.py").decode().strip()
     index, objects, top, inside = (repository.copied_to(tmp_path / name).path for name in "abcd")

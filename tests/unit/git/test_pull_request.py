@@ -164,12 +164,8 @@ def test_a_url_is_fetched_the_way_the_clone_goes_to_the_same_repository(
 def test_a_try_to_merge_tells_the_branch_it_goes_to(forge: Forge, tmp_path: Path) -> None:
     """The pull request goes to a release branch, from which it came, and the default branch is another one."""
     work = forge.work
-    work.checkout("release", new=True)
-    work.write("release.txt", "only on the release branch\n")
-    base = work.commit("release")
-    work.checkout("fix", new=True)
-    work.write("fix.py", "x = 1\n")
-    head = work.commit("fix")
+    base = work.commit_files({"release.txt": "only on the release branch\n"}, "release", branch="release")
+    head = work.commit_files({"fix.py": "x = 1\n"}, "fix", branch="fix")
     forge.push("release:refs/heads/release")
     forge.push(f"{head}:refs/pull/8/head", f"{forge.merged(head, 'release')}:refs/pull/8/merge")
     clone = forge.clone(tmp_path / "clone", str(forge.bare))

@@ -245,8 +245,7 @@ class TestKindsOfRepositories:
 
     def test_an_untracked_repository_is_named_and_not_entered(self, committed: GitRepository) -> None:
         inner = GitRepository(committed.path / "folder" / "inner")
-        inner.write("x.py", "x\n")
-        inner.commit()
+        inner.commit_files({"x.py": "x\n"})
         GitRepository(committed.path / "without-commits").write("y.py", "y\n")
         committed.write("folder/beside.py", "x\n")
         assert _statuses(committed.path, UncommittedScope()) == {"folder/beside.py": "added"}
@@ -257,16 +256,14 @@ class TestKindsOfRepositories:
         self, committed: GitRepository, tmp_path: Path
     ) -> None:
         library = GitRepository(tmp_path / "library")
-        library.write("lib.py", "1\n")
-        old = library.commit()
+        old = library.commit_files({"lib.py": "1\n"})
         committed.git("submodule", "--quiet", "add", str(library.path), "lib")
         committed.git("config", "-f", ".gitmodules", "submodule.lib.ignore", "all")
         committed.commit()
         committed.write("lib/lib.py", "dirty\n")
         committed.write("lib/new.py", "dirty\n")
         assert _read(committed.path, UncommittedScope()).files == ()
-        library.write("lib.py", "2\n")
-        new = library.commit()
+        new = library.commit_files({"lib.py": "2\n"})
         for words in (("checkout", "--quiet", "--", "."), ("fetch", "--quiet"), ("checkout", "--quiet", new)):
             committed.git("-C", "lib", *words)
         (file,) = _read(committed.path, UncommittedScope()).files
@@ -330,8 +327,7 @@ class TestEdges:
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "d.py").write_text("host = 'secret'\n")
-        committed.write("other/e.py", "e\n")
-        committed.commit()
+        committed.commit_files({"other/e.py": "e\n"})
         for name in ("folder/d.py", "other/e.py", "a.py"):
             committed.remove(name)
         (committed.path / "folder").rmdir()
@@ -370,8 +366,7 @@ class TestEdges:
 
     def test_a_damaged_index_and_missing_objects_are_errors_and_no_empty_change(self, committed: GitRepository) -> None:
         blob = committed.git("rev-parse", "HEAD:a.py").decode().strip()
-        committed.write("a.py", "a = 2\n")
-        committed.commit()
+        committed.commit_files({"a.py": "a = 2\n"})
         (committed.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
         with pytest.raises(GitFailed) as caught:
             _read(committed.path, CommitScope("HEAD"))

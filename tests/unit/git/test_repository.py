@@ -43,8 +43,7 @@ def _base(repository: GitRepository, configured: str | None = None) -> BaseBranc
 
 @pytest.fixture
 def committed(repository: GitRepository) -> GitRepository:
-    repository.write("folder/a.txt", "content\n")
-    repository.commit("first")
+    repository.commit_files({"folder/a.txt": "content\n"}, "first")
     return repository
 
 

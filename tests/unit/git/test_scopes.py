@@ -54,8 +54,7 @@ def _shallow_clone(source: GitRepository, target: Path, *options: str) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """Branch `feature`, checked out, is two commits ahead of where it left `main`, which went on by one."""
     repository = GitRepository(tmp_path_factory.mktemp("forked") / "repository")
-    repository.write("a.txt", "1\n")
-    repository.commit("root")
+    repository.commit_files({"a.txt": "1\n"}, "root")
     repository.git("tag", "fork")
     repository.checkout("feature", new=True)
     repository.commit("one")
@@ -254,8 +253,7 @@ def test_commits_of_the_base_branch_that_were_not_pushed_are_reviewed(pushed: Gi
     pushed.git("reset", "--quiet", "--hard", base)
     pushed.git("update-ref", "refs/remotes/origin/main", pushed.commit("of somebody else"))
     pushed.git("reset", "--quiet", "--hard", base)
-    pushed.write("a.txt", "2\n")
-    pushed.commit("not pushed")
+    pushed.commit_files({"a.txt": "2\n"}, "not pushed")
     check()
 
 

@@ -414,8 +414,7 @@ def test_a_file_at_head_that_differs_in_lines_which_the_diff_does_not_show_is_no
 ) -> None:
     (file,) = [file for file in parse_diff(changed.git("diff", "--cached", "--full-index")) if file.path == "a.py"]
     changed.git("reset", "--quiet", "--hard")
-    changed.write("a.py", "other\n" + "".join(f"{number}\n" for number in range(1, 30)))
-    changed.commit()
+    changed.commit_files({"a.py": "other\n" + "".join(f"{number}\n" for number in range(1, 30))})
     assert _rebuild(changed.path, replace(file, old_blob="f" * 40)) == [None]
 
 
@@ -426,7 +425,5 @@ def test_blobs_that_are_not_here_leave_a_file_unknown(changed: GitRepository, tm
     assert {path: content for path, content in known if content is not None} == whole
     elsewhere = GitRepository(tmp_path / "elsewhere")
     without_commits = _rebuild(elsewhere.path, *files)
-    elsewhere.write("a.py", "another\n")
-    elsewhere.write("mode.sh/folder", "x\n")
-    elsewhere.commit()
+    elsewhere.commit_files({"a.py": "another\n", "mode.sh/folder": "x\n"})
     assert _rebuild(elsewhere.path, *files) == without_commits == _rebuild(None, *files)

@@ -342,9 +342,7 @@ class TestWithARepository:
     ) -> None:
         (repository.path / "out").symlink_to("/usr/share")
         (repository.path / "up").symlink_to("../elsewhere")
-        repository.write("large", b"x" * 5000)
-        repository.write("grows", b"x" * 5000)
-        repository.commit()
+        repository.commit_files({"large": b"x" * 5000, "grows": b"x" * 5000})
         run = Run(tmp_path / "run", repository, max_file_bytes=1000)
         begun = run.begin()
         os.utime(run.work / "large")
@@ -358,8 +356,7 @@ class TestWithARepository:
 
     def test_submodules_stay_what_they_were(self, repository: GitRepository, tmp_path: Path) -> None:
         inner = GitRepository(tmp_path / "inner")
-        inner.write("x", "1")
-        inner.commit()
+        inner.commit_files({"x": "1"})
         repository.git("submodule", "--quiet", "add", str(inner.path), "vendored")
         repository.commit()
         run = Run(tmp_path / "run", repository)
@@ -376,8 +373,7 @@ class TestWithARepository:
         self, sourced: tuple[Run, GitRepository], tmp_path: Path
     ) -> None:
         _, repository = sourced
-        repository.write("a.txt", "two\n")
-        repository.commit("second")
+        repository.commit_files({"a.txt": "two\n"}, "second")
         clone = tmp_path / "clone"
         repository.git("clone", "--quiet", "--depth=1", f"file://{repository.path}", str(clone))
         shallow = Run(tmp_path / "shallow", GitRepository(clone))

@@ -335,11 +335,8 @@ def test_the_report_is_written_where_it_is_asked_for_and_one_that_cannot_be_take
 def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """Branch `work` with one commit over `main`. Each test has a copy."""
     repository = GitRepository(tmp_path_factory.mktemp("work") / "repository")
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
-    repository.checkout("work", new=True)
-    repository.write("a.py", "x = 2\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
+    repository.commit_files({"a.py": "x = 2\n"}, branch="work")
     return repository
 
 
@@ -462,10 +459,8 @@ class TestWithoutAnAgent:
 
     @pytest.fixture
     def project(self, repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> GitRepository:
-        repository.write("a.py", "x = 1\n")
-        repository.commit("One")
-        repository.write("a.py", "x = 2\n")
-        repository.commit("Two")
+        repository.commit_files({"a.py": "x = 1\n"}, "One")
+        repository.commit_files({"a.py": "x = 2\n"}, "Two")
         monkeypatch.setenv("PATH", "/usr/bin:/bin")
         return repository
 

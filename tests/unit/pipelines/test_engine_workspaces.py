@@ -37,10 +37,7 @@ SOUND = "import subprocess\n\n\ndef go(name):\n    subprocess.run(['ls', name], 
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "x = 1\n")
-    repository.write("docs/b.md", "b\n")
-    repository.write(".gitignore", "*.log\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n", "docs/b.md": "b\n", ".gitignore": "*.log\n"})
     repository.write("a.py", "x = 'not committed'\n")
     return repository
 
@@ -231,8 +228,7 @@ def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on(project: GitR
     cast = Cast({"one": [writing({"one.md": "1"})], "two": [writing({"two.md": "2"})]})
     ran = run(file, cast, tmp_path / "state", repo=project.path)
     assert ran.record.state is S.AWAITING_APPROVAL
-    project.write("later.py", "later = 1\n")
-    project.commit()
+    project.commit_files({"later.py": "later = 1\n"})
 
     async def approve(stage: StageRecord, _question: str) -> Approval | None:
         return Approval(stage=stage.name, decision=Decision.APPROVE)

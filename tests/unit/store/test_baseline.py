@@ -240,10 +240,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[GitRepository, st
     """A repository with another baseline in the base, the head, the index and the working tree. It is only read."""
     repository = GitRepository(tmp_path_factory.mktemp("history") / "repository")
     (repository.path / "below").mkdir()
-    repository.write(BASELINE_NAME, text("of the base"))
-    base = repository.commit()
-    repository.write(BASELINE_NAME, text("of the head"))
-    head = repository.commit()
+    base = repository.commit_files({BASELINE_NAME: text("of the base")})
+    head = repository.commit_files({BASELINE_NAME: text("of the head")})
     repository.write(BASELINE_NAME, text("of the index"))
     repository.git("add", BASELINE_NAME)
     repository.write(BASELINE_NAME, text("of the tree"))
@@ -268,8 +266,7 @@ def test_of_a_trusted_change_it_is_the_reviewed_trees_and_what_the_working_tree_
 
 
 def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: GitRepository) -> None:
-    repository.write(BASELINE_NAME, text("then"))
-    then = repository.commit()
+    then = repository.commit_files({BASELINE_NAME: text("then")})
     repository.git("rm", "--quiet", BASELINE_NAME)
     now = repository.commit()
     repository.write(BASELINE_NAME, text("new").replace("a" * 32, "b" * 32))
@@ -290,8 +287,7 @@ def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, st
 
 
 def test_without_a_file_it_is_empty(repository: GitRepository) -> None:
-    repository.write("a.py", "")
-    sha = repository.commit()
+    sha = repository.commit_files({"a.py": ""})
     for kind in ScopeKind:
         for trusted in (True, False):
             assert read(repository, kind, sha, sha, trusted=trusted).entries == (), (kind, trusted)
@@ -308,8 +304,7 @@ def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitR
 
 
 def test_a_mistake_in_a_revision_is_told_with_the_revision(repository: GitRepository) -> None:
-    repository.write(BASELINE_NAME, "version: 1\nentrys: []\n")
-    sha = repository.commit()
+    sha = repository.commit_files({BASELINE_NAME: "version: 1\nentrys: []\n"})
     with pytest.raises(ConfigError, match=f"{sha[:12]}:{BASELINE_NAME}:2: entrys: unknown key"):
         read(repository, ScopeKind.RANGE, sha, sha, trusted=False)
     with pytest.raises(ConfigError, match=f":{BASELINE_NAME}:2: entrys: unknown key"):

@@ -45,9 +45,7 @@ class Committed(GitRepository):
 def commits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Committed]:
     repository = Committed(tmp_path_factory.mktemp("commits") / "repository")
     for source, notes in (("x = 1\n", "old\n"), ("x = 1\ny = x / 0\n", "new\n")):
-        repository.write("a.py", source)
-        repository.write("notes.txt", notes)
-        repository.commit()
+        repository.commit_files({"a.py": source, "notes.txt": notes})
     with ExitStack() as stack:
         # It outlives the temporary directory of a single test.
         with pytest.MonkeyPatch.context() as patch:
@@ -209,8 +207,7 @@ def test_a_gate_that_refuses_is_quoted(committed: Committed, tmp_path: Path) -> 
 
 
 def test_files_that_are_not_to_be_reviewed_are_kept_from_it(committed: Committed, tmp_path: Path) -> None:
-    committed.write("we[ir*d].txt", "x\n")
-    committed.commit()
+    committed.commit_files({"we[ir*d].txt": "x\n"})
     gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
     review(gate, committed, RangeScope("HEAD~2..HEAD"), exclude=("*.txt",))
     assert gate.calls[0]["argv"][3:-1] == ["--exclude", "notes.txt", "--exclude", r"we\[ir\*d].txt"]

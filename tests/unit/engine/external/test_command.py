@@ -36,8 +36,7 @@ ODD = {**ITEM, "title": "odd", "priority": "7"}
 def edit(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """`a.py` with a second line that is not committed. Each test has a copy."""
     repository = GitRepository(tmp_path_factory.mktemp("edit") / "repository")
-    repository.write("a.py", "x = 1\n")
-    repository.commit()
+    repository.commit_files({"a.py": "x = 1\n"})
     repository.write("a.py", "x = 1\ny = x / 0\n")
     return repository
 
