@@ -1,7 +1,5 @@
 """The agents that go through the contract suite, each with what only it knows. A new agent joins by an entry here."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

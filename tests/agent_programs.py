@@ -1,7 +1,5 @@
 """Where the real agent programs are that the tests drive. One that is not there fails the test; it is never skipped."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

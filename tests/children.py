@@ -1,7 +1,5 @@
 """Children for the tests of the process module: how to start them, and whether they are gone."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ from anywhere else is asked for; `make test` installs the package beside the age
 TEST_CHROMIUM names another one, for machines that the package is not made for.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Runs the steps of our composite action as a GitHub runner would: same shell, same variables, same files."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

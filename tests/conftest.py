@@ -1,7 +1,5 @@
 """Shared fixtures, and the settings of hypothesis."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

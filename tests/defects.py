@@ -1,7 +1,5 @@
 """Prints which tests keep which defect of version 0.1.0 from coming back: `python -m tests.defects`."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections import defaultdict

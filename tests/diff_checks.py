@@ -1,7 +1,5 @@
 """Comparing a parsed diff with what git itself says, down to every line of every blob."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The pages of the documentation as tests read them: fenced blocks, commands, spans of code, links."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ The real agent programs talk to the stand-in model, git to a forge on loopback, 
 loopback. Nothing leaves the machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

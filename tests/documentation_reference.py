@@ -3,8 +3,6 @@
 `python -m tests.documentation_reference` writes both anew.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

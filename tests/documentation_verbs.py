@@ -1,7 +1,5 @@
 """The verbs of the program and their options, as its own parsers have them."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

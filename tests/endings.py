@@ -3,8 +3,6 @@
 The times are far above what anything takes on a busy machine, and what must not be waited for has to take far longer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Pipelines for tests of the engine: a file with its steps, and an agent that does for each stage what is scripted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A model server that plays the agents of a pipeline for the real claude program, stage by stage and call by call."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

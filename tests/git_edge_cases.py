@@ -4,8 +4,6 @@ The trees are described as data and written by `git fast-import`, so names and m
 user's rights would not allow are no obstacle. Nothing is checked out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

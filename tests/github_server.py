@@ -14,8 +14,6 @@ Requests that are not as GitHub's published description says fail the test at th
 said by `server.fail` and what is built on it; in a path, `*` is one part and `**` any number.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -5,8 +5,6 @@ would pass over it in a body without a word, and the mistake with it. Our answer
 that no field must be there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The routes of GitHub's REST API that publishing calls, and who may call them."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

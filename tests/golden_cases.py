@@ -4,8 +4,6 @@
 What differs from run to run (ids, durations, ports, directories) is replaced by a fixed word.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

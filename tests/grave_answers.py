@@ -3,8 +3,6 @@
 None of the first may ever pass, whatever is made of it; each of the second must, so that no caution goes too far.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

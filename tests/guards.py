@@ -6,8 +6,6 @@ tier when it starts a program or opens a socket. A run fails at its end when tem
 find proxy variables that lead nowhere.
 """
 
-from __future__ import annotations
-
 import functools
 import ipaddress
 import itertools

@@ -1,7 +1,5 @@
 """Ways to hide code from a reviewer: files that each hold a planted secret, and changes that need more than a file."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """A repository that tries to take over whatever agent works in it, by every file that such programs look for."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Inputs that once broke a reader or a report, or reach a rare line of one: `kept_inputs/<what>/*.input`."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each commit edits, moves, adds, removes or retypes a few files. It is written by `git fast-import`, in one go.
 """
 
-from __future__ import annotations
-
 import random
 import sysconfig
 from collections.abc import Iterator

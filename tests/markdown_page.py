@@ -1,7 +1,5 @@
 """What a Markdown page does when a reader of the standard shows it, with raw HTML and tables switched on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from markdown_it import MarkdownIt

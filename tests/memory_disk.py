@@ -3,8 +3,6 @@
 Tests make and remove a hundred thousand small files and many repositories; on a slow disk that is most of their time.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of pipelines for tests: written into a folder, with the files that they name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

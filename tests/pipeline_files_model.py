@@ -3,8 +3,6 @@
 It knows by what it reads which stage or gate asks, and writes files as a model does: by tools of the agent's program.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """The installed program, run as a user would: a child process, real exit codes, real streams."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Reviews and pull requests to publish: one small file in three states, its findings, and a call of the publisher."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

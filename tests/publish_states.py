@@ -1,7 +1,5 @@
 """Pull requests as they may stand, made by hand, for the tests of what is planned there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

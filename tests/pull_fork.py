@@ -1,7 +1,5 @@
 """A fork's pull request that edits what steers reviews, to let its own fault through, and the ways to review it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

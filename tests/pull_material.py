@@ -1,7 +1,5 @@
 """A project on a forge: a bare repository with pull requests in it, as GitHub and GitLab keep them, and a clone."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 import subprocess

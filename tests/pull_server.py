@@ -1,7 +1,5 @@
 """A loopback server of repositories, spoken to by the real git: git's own http-backend, and a few ways to fail."""
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

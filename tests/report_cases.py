@@ -4,8 +4,6 @@
 tests of their own: these files hold the wording and the layout.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import date

@@ -1,7 +1,5 @@
 """Checks of rendered reports: against published schemas, with parsers that are not ours, and for what must not act."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """A real git repository for tests, the same on every machine."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re

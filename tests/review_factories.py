@@ -1,7 +1,5 @@
 """Changes, tasks, agents' answers and reviewers for the tests of a review by agents."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A branch that is reviewed in rounds by scripted agents, with real git and a real history, in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A table of cases as one test: `@each("text", [...])` where pytest's `parametrize` would make an item of every row."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Private keys and vendors' tokens that nobody issued, drawn anew from a fixed seed: none stands in any file."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

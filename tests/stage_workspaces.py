@@ -1,7 +1,5 @@
 """Workspaces for tests: what lies in a directory, and the odd things that an agent may leave there."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

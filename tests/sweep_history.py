@@ -1,7 +1,5 @@
 """Histories for the tests of sweeps: many small commits of every category, with odd authors, written in one go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reviews that hold every kind of finding, gap and text that a report must cope with."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 

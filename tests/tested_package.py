@@ -4,8 +4,6 @@ An installed wheel that is older than the source tree would make tests pass or f
 ends the run before it begins.
 """
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from pathlib import Path

@@ -6,8 +6,6 @@ about the start itself, or about how the program ends, belongs to `tests/program
 until it is done, the program is started as there.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -6,8 +6,6 @@ directory and the environment as JSON, and four files: its three streams, and wh
 the end of the socket. It must not be the child of whoever runs the tests, since some tests look at their children.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """What people install: the wheel has everything, nothing else, and says what it is."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

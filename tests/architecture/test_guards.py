@@ -1,7 +1,5 @@
 """The guards of tests/guards.py bite, shown by a run of pytest on tests that misbehave."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

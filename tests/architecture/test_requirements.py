@@ -1,7 +1,5 @@
 """Every requirement and every mended defect has a test that names it, and no test names one that does not exist."""
 
-from __future__ import annotations
-
 import re
 
 from tests import defects

@@ -1,7 +1,5 @@
 """One suite for every agent: the real programs and packages, before a model server that does what it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

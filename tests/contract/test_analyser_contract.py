@@ -1,7 +1,5 @@
 """What every analyser must do, whatever is behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What every history must do, whatever keeps it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """What every ledger must do, whatever keeps it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

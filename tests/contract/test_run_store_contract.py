@@ -1,7 +1,5 @@
 """What every store of runs must do, whatever it keeps them in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

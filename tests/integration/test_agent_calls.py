@@ -1,7 +1,5 @@
 """What an agent call may cost, how long it may take, and whose answer it gives: through the front door."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """`codeloupe agent` through the front door, with the real claude and codex programs and the stand-in model."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

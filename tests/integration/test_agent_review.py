@@ -1,7 +1,5 @@
 """`codeloupe review` with agents, through the front door: the real programs, real git, and the stand-in model."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

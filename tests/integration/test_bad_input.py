@@ -1,7 +1,5 @@
 """Bad input gets a clear sentence, a hint and the right exit code, never a traceback."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

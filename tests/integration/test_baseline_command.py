@@ -1,7 +1,5 @@
 """Known findings through the front door: adopted, commented, expired, pruned, and never taken from a stranger."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

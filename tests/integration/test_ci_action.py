@@ -1,7 +1,5 @@
 """The shell of action.yml, of the GitLab job and of the hooks, run for real as a runner would run it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

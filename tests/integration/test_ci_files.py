@@ -1,7 +1,5 @@
 """The files for CI that we ship: valid, clean by actionlint and zizmor, and built so that a fork gains nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

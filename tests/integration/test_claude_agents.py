@@ -1,7 +1,5 @@
 """What only the claude agents can: sessions that go on, a model to fall back to, and large answers. All for real."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

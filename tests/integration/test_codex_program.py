@@ -1,7 +1,5 @@
 """What the real codex program does beyond the suite for all agents."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """`codeloupe commits` through the front door, with real git and the stand-in model."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Every command and every program of the documentation is executed, in a repository that is thrown away."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping

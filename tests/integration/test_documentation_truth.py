@@ -1,7 +1,5 @@
 """The documentation and the program cannot drift apart: options, verbs, settings, fields, exit codes, links, names."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """The examples of the documentation are typed as their readers' programs are: strict mypy takes them all."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

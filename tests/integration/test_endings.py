@@ -1,7 +1,5 @@
 """Crashes at bad moments: interrupts, internal errors, a reader that leaves."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -1,7 +1,5 @@
 """The example pipelines run: with made-up answers, as a newcomer starts them, and with the real claude program."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

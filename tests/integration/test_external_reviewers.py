@@ -1,7 +1,5 @@
 """Other programs as reviewers, through the whole of a review: their output in, verdict and exit code out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

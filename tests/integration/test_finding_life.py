@@ -1,7 +1,5 @@
 """One finding over several reviews, through the front door: who found it, what covers it, and when it is gone."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """A pull request from a fork that edits codeloupe.yaml, REVIEW.md and the baseline: the base's versions rule."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the real gemini program does beyond the suite for all agents. Each start of it is dear, so there are few."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 A change of the output is made on purpose: `python -m tests.golden_cases` renews the files, and the diff shows it.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import sqlite3

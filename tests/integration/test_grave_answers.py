@@ -1,7 +1,5 @@
 """What a model says, through the library's front door: nothing grave ever ends as a pass, and what is clean does."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

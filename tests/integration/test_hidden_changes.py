@@ -1,7 +1,5 @@
 """What makes plain git overlook a change: replaced, grafted and forged history, a lying monitor, another work tree."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import struct

@@ -1,7 +1,5 @@
 """`codeloupe history` as a user runs it: the installed program, real streams, real exit codes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

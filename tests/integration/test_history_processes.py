@@ -1,7 +1,5 @@
 """One history, many processes: nothing that was saved is lost, whoever writes or is killed meanwhile."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

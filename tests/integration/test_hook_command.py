@@ -1,7 +1,5 @@
 """`codeloupe hook` in real hooks of git, before real pushes and commits, and as pre-commit starts it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

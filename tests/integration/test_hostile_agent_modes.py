@@ -11,8 +11,6 @@ repository and above it, all at once. What is covered:
 `make soak` tries them all, `make test` a third of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """A hostile repository and a hostile model, through the front door: nothing leaks, hangs, is obeyed or turns green."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A repository that tries to take over whatever agent works in it: nothing of it runs, leads away, or is told."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

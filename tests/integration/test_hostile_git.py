@@ -4,8 +4,6 @@ The first half shows that plain git starts every program of the trap, so that th
 goes through the same repository and none may be started, could fail.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The installed program in a repository that is hostile in every way at once: git, analysers and names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

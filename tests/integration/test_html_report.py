@@ -1,7 +1,5 @@
 """The HTML report in a real browser: what a reader sees and does, and what a stranger's text cannot do."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A small change in a very large repository: an agent gets the files around it, and is told that they are a part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """One ledger, many processes: nothing is bought twice, nothing that was stored is lost, nobody waits for the dead."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """What the offline review finds in Python code, through the front door: flows from a request, and little noise."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.detection import programs, scores

@@ -1,7 +1,5 @@
 """The reviewers for orchestrators on real repositories, and every example of their guide."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The verbs around `review`, as a newcomer meets them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

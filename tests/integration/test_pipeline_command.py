@@ -1,7 +1,5 @@
 """`codeloupe pipeline` through the front door: the real program, the real claude binary, and the stand-in model."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -3,8 +3,6 @@
 The agents are the real claude program before the stand-in server, which counts what it is asked.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`review --preview --format json` tells exactly what git's own --raw and --numstat tell."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 It is counted in what the stand-in received, by the `api` agent and by the claude program.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

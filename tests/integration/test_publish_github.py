@@ -1,8 +1,6 @@
 """`codeloupe publish github` as a user runs it: the installed program, real reviews of a real repository, and a GitHub
 server of ours that keeps state and checks each request against GitHub's own descriptions."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`codeloupe review --pr` through the front door: real git over loopback http, against a forge that may be hostile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

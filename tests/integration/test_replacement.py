@@ -1,7 +1,5 @@
 """The new code that a model offers for the lines it quotes, from its answer to the report."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """`codeloupe review` through the front door: real git, real analysers, real exit codes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a further review of the same change costs, for every way to name the change and every front door."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`codeloupe review` in several formats at once, through the front door."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """What one offline review takes: few git commands, none of them twice, and few of our modules."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A branch under review again and again: what is sent, and what becomes of the findings, through the front door."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is reviewed and what is not, through the front door: patterns, paths, encodings, guidance, accepted classes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

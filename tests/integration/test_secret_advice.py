@@ -1,7 +1,5 @@
 """What is advised for a secret fits how far it has got: uncommitted, staged, committed or pushed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

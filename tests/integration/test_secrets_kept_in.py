@@ -1,7 +1,5 @@
 """Secrets of a change do not get out: no prompt of any agent holds a row of a key, and vendors' tokens are found."""
 
-from __future__ import annotations
-
 import pytest
 
 from codeloupe.system.redaction import redact

@@ -1,7 +1,5 @@
 """What is wrong with a set-up is told by `config validate` and `doctor`, before a run stumbles over it."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path

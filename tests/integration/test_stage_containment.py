@@ -1,7 +1,5 @@
 """What an agent tries to do outside of its workspace: contained and reported, by the real program where it can be."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

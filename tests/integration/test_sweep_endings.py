@@ -1,7 +1,5 @@
 """Sweeps that end badly: an agent that is killed, an interrupt, a kill. Nothing is lost, nothing is bought twice."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Claims without a place in the code, through the installed program: never a pass, and no line that is not known."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generated files and claims: a real line is found however it is quoted, and nothing makes anchoring fail."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A baseline that is edited again and again holds what it should, and its text can always be read."""
 
-from __future__ import annotations
-
 from datetime import date
 
 from hypothesis import given, settings

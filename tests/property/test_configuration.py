@@ -1,7 +1,5 @@
 """Whatever a file or a variable holds: settings come out, or one ConfigError in printable words."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Generated changes: what the parser says of git's diff is what the blobs hold, line by line."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

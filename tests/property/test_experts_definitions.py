@@ -1,7 +1,5 @@
 """Whatever a file holds: an expert comes out, or a ConfigError, and nothing else."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Generated findings, written in any shape into any text: exactly those come back, and none from other texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

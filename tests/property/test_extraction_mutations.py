@@ -1,7 +1,5 @@
 """Sound answers with characters deleted, doubled, replaced and inserted: nothing breaks, nothing is invented."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Globs against an obvious and slow reading of the same patterns: every way to fit, one character after the other."""
 
-from __future__ import annotations
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 

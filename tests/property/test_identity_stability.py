@@ -1,7 +1,5 @@
 """Generated programs: what edits, renames, reformatting and rewording leave of a fingerprint, and must not join."""
 
-from __future__ import annotations
-
 import string
 from dataclasses import dataclass
 

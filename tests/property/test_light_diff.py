@@ -1,7 +1,5 @@
 """Whatever a diff holds, its light form can be read back: each line once, in order, under its true number."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Generated reviews: merging does not depend on order, loses no look, and joins only what is pairwise the same."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from hypothesis import given

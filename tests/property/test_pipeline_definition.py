@@ -1,7 +1,5 @@
 """Whatever stands in a pipeline's file: the loader ends in words, and what the schema refuses it refuses."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

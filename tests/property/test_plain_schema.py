@@ -1,7 +1,5 @@
 """What is told without jsonschema is what jsonschema would tell."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

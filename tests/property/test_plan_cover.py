@@ -1,7 +1,5 @@
 """Generated changes: every hunk is covered exactly once, by true hunks, in units of bounded size."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Whatever a review holds, every format is a valid document of its kind, and the same one each time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import date

@@ -1,7 +1,5 @@
 """Whatever values, names and critiques a stage is told of, its prompt says all of them and stays in shape."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

@@ -1,7 +1,5 @@
 """Any directory that can be kept comes back as it was, and any patch makes one tree of another."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

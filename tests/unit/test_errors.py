@@ -1,7 +1,5 @@
 """Every error carries what a person needs, in the words of its reader."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Help, messages, reports and pages say things as a native speaker would write them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

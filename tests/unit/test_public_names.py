@@ -4,8 +4,6 @@ The functions below are never called: mypy, which runs with every `make test`, c
 `assert_type` that is no longer true fails there, and so does a `type: ignore` that ignores nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

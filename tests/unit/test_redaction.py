@@ -1,7 +1,5 @@
 """Redaction: every known form is masked, nothing else is, in linear time. All secrets here are made up of pieces."""
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -1,7 +1,5 @@
 """What a runtime shares among its calls."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import subprocess

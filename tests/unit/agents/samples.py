@@ -1,7 +1,5 @@
 """Requests, results and failures, recorded runs of the real programs, and a program in the place of a vendor's."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

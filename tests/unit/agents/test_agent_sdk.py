@@ -1,7 +1,5 @@
 """The Agent SDK's part, with a program of ours in the place of claude, or with its messages as they were recorded."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

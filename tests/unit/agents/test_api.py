@@ -1,7 +1,5 @@
 """The api agent against the stand-in server, as each vendor's service."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """One call with all that is around it: checks, attempts, places, quotas, budget, masking, and a chain of agents."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import traceback

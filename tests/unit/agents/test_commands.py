@@ -3,8 +3,6 @@
 `python -m tests.unit.agents.test_commands` writes the record anew, for a person to compare.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

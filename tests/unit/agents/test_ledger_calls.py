@@ -1,7 +1,5 @@
 """A call that was paid for is not bought again, whoever else wants the same, and whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

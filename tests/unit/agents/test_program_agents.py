@@ -1,7 +1,5 @@
 """What all agents have in common that start a program, with one of ours in the place of each vendor's."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """What the programs print, as the agents read it: recorded runs, and messages of any shape."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """An event loop whose time jumps to the next timer instead of passing, so that hours of waiting take no time."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors

@@ -1,7 +1,5 @@
 """Lock files: what is wrong is reported, ordinary bumps are not, and what cannot be read is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every rule of the pack against its own examples, by the real ast-grep, in one scan of all of them."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

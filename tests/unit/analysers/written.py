@@ -1,7 +1,5 @@
 """Files that are written for an analyser, and the target that holds them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path

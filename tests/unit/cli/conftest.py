@@ -1,7 +1,5 @@
 """What the tests of pipelines at the command line share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A pseudo-terminal, and a screen that understands as much as our displays write: what a person would see."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """`codeloupe agent run` up to the call itself."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verb `commits` in this process, with a scripted agent on the only seat."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`codeloupe history`, verb by verb, on a real repository and a real database."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The options of `review` and `commits`: the settings, the commits and the context that they name."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys

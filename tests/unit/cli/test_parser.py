@@ -1,7 +1,5 @@
 """How help looks at any width, and what is said about wrong words."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

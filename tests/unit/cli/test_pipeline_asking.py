@@ -1,7 +1,5 @@
 """Asking a person on a real terminal: what there is to see, every answer, and an end at any moment."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """What is seen while a pipeline runs: a tree on a terminal that leaves nothing behind, lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 import re
 

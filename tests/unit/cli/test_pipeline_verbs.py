@@ -1,7 +1,5 @@
 """`codeloupe pipeline`: runs that are there, shown, listed and answered; and new ones by a scripted agent."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial

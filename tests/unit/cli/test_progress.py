@@ -1,7 +1,5 @@
 """What is seen while a review, a sweep or an agent call runs, and that no event and no stream can disturb it."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

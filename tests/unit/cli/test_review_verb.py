@@ -1,7 +1,5 @@
 """The verb `review` with a review that is made up: what it asks for, where it writes, what it says."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 from collections.abc import Iterator

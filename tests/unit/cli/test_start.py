@@ -1,7 +1,5 @@
 """What the program loads before it works, and how it ends: both cost every user time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What all verbs do: run a coroutine until a signal ends it, and write a result, or say before the work why not."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

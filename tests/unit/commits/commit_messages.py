@@ -1,7 +1,5 @@
 """Commit messages as people, bots and attackers write them, each with its files and the category that it has."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Commits, findings and reviews for the tests of a sweep."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any

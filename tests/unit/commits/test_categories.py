@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import tomllib
 from datetime import UTC, datetime
 from importlib.resources import files

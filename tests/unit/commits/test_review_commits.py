@@ -1,7 +1,5 @@
 """A whole sweep in one process: real git, the scripted agent, the real ledger."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings from text, without files, for the tests of this room."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

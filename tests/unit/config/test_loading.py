@@ -1,7 +1,5 @@
 """Settings from files, variables, flags and the situation: which wins, where it came from, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The YAML reader: what it takes, what it refuses with line and hint, and how mistakes are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from codeloupe.config.schema import KEYS

@@ -1,7 +1,5 @@
 """Changed files from two texts, and claims about them, for the tests of anchoring and identity."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType

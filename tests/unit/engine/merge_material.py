@@ -1,7 +1,5 @@
 """The labelled pairs of review comments, as findings of two looks."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Changes and experts for the tests of the plan, and what must hold for every plan."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 

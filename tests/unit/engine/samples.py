@@ -1,7 +1,5 @@
 """Findings and changes for the tests of this room."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from inspect import signature
 from itertools import product

@@ -1,7 +1,5 @@
 """From settings to agents, keys and callers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What became of findings from one saved review to another."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

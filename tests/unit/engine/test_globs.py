@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from codeloupe.engine.globs import Globs
 from codeloupe.model.scope import check_pattern
 from tests.rows import each

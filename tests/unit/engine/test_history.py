@@ -1,7 +1,5 @@
 """From what a person types to an entry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The fingerprint of a finding: what keeps it and what changes it, beside what generated programs show."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer

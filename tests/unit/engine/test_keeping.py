@@ -1,7 +1,5 @@
 """Keeping reviews and sweeps: they are there afterwards, and a failure to keep one never costs the review."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What becomes of a finding from one round of review to the next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations, permutations
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from codeloupe.engine.verdict import exit_code, judge, summarise

@@ -1,7 +1,5 @@
 """A pull request on a GitHub server of ours, at hand for whoever publishes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a comment says, and where it can be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

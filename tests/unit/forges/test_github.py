@@ -1,7 +1,5 @@
 """Which pull request is meant, and what an answer of GitHub means."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

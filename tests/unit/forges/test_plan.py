@@ -1,7 +1,5 @@
 """What a plan has for a pull request, and for any sequence of pushes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

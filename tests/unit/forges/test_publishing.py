@@ -1,7 +1,5 @@
 """Publishing on a GitHub server of ours, which keeps state and checks each request against GitHub's descriptions."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A report read back, whoever wrote it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """Marks, the threads that bear them, and who dismisses what they say."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

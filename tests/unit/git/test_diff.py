@@ -1,7 +1,5 @@
 """The parser against git itself: the forms a diff comes in, git's own lists, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Permissions do not bind root, so each test does its work in a child process without root's right to overlook them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Reading a change: of every scope, in every kind of repository, and at the edges."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """From what a caller asks for to two fixed sides."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from pathlib import Path

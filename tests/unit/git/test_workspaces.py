@@ -1,7 +1,5 @@
 """Workspaces: what is kept of one comes back byte for byte, and nothing that an agent left in it counts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

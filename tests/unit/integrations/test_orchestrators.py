@@ -1,7 +1,5 @@
 """The two reviewers for orchestrators, with a review that is scripted: what becomes of each kind of ending."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

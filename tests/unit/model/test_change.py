@@ -1,7 +1,5 @@
 """Hunks and files of a change: line numbers, counts, names and modes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk

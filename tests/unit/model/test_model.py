@@ -1,7 +1,5 @@
 """Severities, what makes a review complete, what lets a finding block, and the table of agents."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import pkgutil

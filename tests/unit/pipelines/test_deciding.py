@@ -1,7 +1,5 @@
 """What comes next: which state may follow which, what is done with a stage, which begin, whose work is joined."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A pipeline's file as a user writes it: the definition that comes out, what is wrong with its line, and the schema."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A run by the engine: stages, gates, recovery, and what people decide."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import sys

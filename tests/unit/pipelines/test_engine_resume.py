@@ -1,7 +1,5 @@
 """A run that goes on: after a death at any moment, and after edits of its pipeline, of which no work is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Where a run works, with whose agents, and within which limits."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys

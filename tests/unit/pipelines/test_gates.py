@@ -1,7 +1,5 @@
 """Gates: a critic, a program, a review, a person."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """One execution of a stage: its prompt, its agent's call, and what is collected or raised."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Small reviews to render, and what a report must never contain."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Every format: a valid document of its kind that leaves nothing out. Then what each format for programs says."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs for programs: one documented form, valid whatever a run holds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run as text: what a person needs to know at a glance, in any width, whatever agents wrote."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.reports import Layout, render

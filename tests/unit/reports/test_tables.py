@@ -1,7 +1,5 @@
 """Tables and lists: within the width, aligned, safe. Their wording is kept in `golden/reports`."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

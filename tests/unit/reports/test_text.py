@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree as ET

@@ -1,7 +1,5 @@
 """Reviews, sweeps and records for the tests of the history: ordinary ones, and any that the model allows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum

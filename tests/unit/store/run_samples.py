@@ -1,7 +1,5 @@
 """Ordinary runs of pipelines for the tests."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Results, requests and a clock for the tests of the store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The baseline: its file read, checked and edited, taken from the right revision, and made from a review."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import io

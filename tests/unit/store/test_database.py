@@ -1,7 +1,5 @@
 """The database file: made, opened, shared and closed."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import random

@@ -1,7 +1,5 @@
 """The history in SQLite: what a damaged row costs, what is read for what, and what a failure leaves behind."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sqlite3

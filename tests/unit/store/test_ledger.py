@@ -1,7 +1,5 @@
 """The ledger in the database: owners, limits and what can be learnt about it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

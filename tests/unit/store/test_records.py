@@ -1,7 +1,5 @@
 """Stored data as bytes and back: exact, tolerant of added fields, strict about what it does not know."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from datetime import date

@@ -1,7 +1,5 @@
 """Runs on disk: exact, private, whole, locked by one, and never led astray by what lies in their directories."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

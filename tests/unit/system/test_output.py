@@ -1,7 +1,5 @@
 """What is kept of an output and how it is cut into lines, however it arrives."""
 
-from __future__ import annotations
-
 import sys
 
 from hypothesis import given

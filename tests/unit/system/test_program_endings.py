@@ -1,7 +1,5 @@
 """Real programs, run and streamed: deadlines, cancellation, and that nothing is left, also when we are killed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

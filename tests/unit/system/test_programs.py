@@ -1,7 +1,5 @@
 """Real programs, run and streamed: what comes back, and what cannot be started."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

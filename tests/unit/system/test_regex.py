@@ -1,7 +1,5 @@
 """Patterns that are compiled at their first use, and that all of ours can be."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

@@ -1,7 +1,5 @@
 """Directories for the time of one piece of work, and the removal of trees, whatever is in them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The GitHub server of the tests against GitHub's published description; its answers are checked as it gives them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from graphql import parse, validate

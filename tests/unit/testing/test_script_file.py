@@ -1,7 +1,5 @@
 """Scripts for the stand-in server, and what docs/testing.md shows: it is run, and what it names exists."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The stand-in server, as a client sees it on the wire: no library of a vendor is between."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import http.client

@@ -5,8 +5,6 @@ a review while another one is running. Its reviewer is a process of its own, whi
 waits for. How a wait ends is written down beforehand, one ending for each wait.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real tasks for external reviewers: the change of a real repository, taken in as a review takes it in."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

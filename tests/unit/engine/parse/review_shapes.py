@@ -1,7 +1,5 @@
 """One review in every shape that is accepted, and what is to be read from it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

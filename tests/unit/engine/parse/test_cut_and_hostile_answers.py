@@ -4,8 +4,6 @@ Of a finding that was cut, title and severity must be whole, or it is not read. 
 their size is such that quadratic work would not end within a test's time limit.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
