@@ -197,7 +197,7 @@ def _strange(value: Mapping[str, Any], known: Iterable[str]) -> str:
     return sign_of_failure(others, is_clean=True) or contradiction(others) or ""
 
 
-_CRITIQUE_NAMES = words("verdict score blockers fixes summary reason explanation")
+_CRITIQUE_NAMES = words("verdict score blockers fixes summary reason explanation confidence readable")
 _ITEM_NAMES = words("description text title issue message problem blocker fix action body detail")
 _VERDICTS = {
     **dict.fromkeys(words("pass passed approve approved accept accepted"), CriticVerdict.PASS),
