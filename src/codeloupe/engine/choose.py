@@ -232,15 +232,17 @@ class Reviewers(Struct):
         return lambda request, emit: caller.call(request, agent=one.agents, emit=emit)
 
 
-class _Analysers(Struct, frozen=True):
-    """The analysers, which load when there is something to review."""
+class _Analysers(Struct):
+    """The analysers, which load when there is something to review, and are the same for all commits of a sweep."""
 
     info: ReviewerInfo
+    made: Reviewer | None = None
 
     async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
         from codeloupe.analysers.offline import OfflineReviewer
 
-        return await OfflineReviewer(default_analysers(), why=self.info.why).review(task, emit)
+        self.made = self.made or OfflineReviewer(default_analysers(), why=self.info.why)
+        return await self.made.review(task, emit)
 
 
 class _WithSecrets(Struct, frozen=True):
