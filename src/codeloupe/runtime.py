@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import Spent
 from codeloupe.agents.calls.limiter import Timing
-from codeloupe.agents.calls.validation import validate_types
 from codeloupe.config.arguments import check_arguments, check_fields, check_scope
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
@@ -188,6 +187,7 @@ class Runtime:
         is bought once: a finished call comes from the ledger unless `fresh`. Raises an AgentError, whose kind says what
         happened and whether trying again makes sense, BudgetExhausted among them, or a StoreError.
         """
+        from codeloupe.agents.calls.validation import validate_types
 
         async def answer() -> AgentResult:
             validate_types(request, agent="any agent")

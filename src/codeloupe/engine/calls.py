@@ -11,14 +11,13 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
-from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
@@ -30,6 +29,9 @@ from codeloupe.model.ports import Agent
 from codeloupe.store.database import DATABASE_NAME, Database, state_directory
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
+
+if TYPE_CHECKING:
+    from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
 
 UNEXPECTED_ERROR = "unexpected_error"
 # What is not called as its class is.
@@ -152,6 +154,8 @@ class AgentCalls:
         return part
 
     def _shared(self, settings: Settings) -> AgentCaller:
+        from codeloupe.agents.calls.caller import AgentCaller, CallerOptions  # noqa: PLC0415 - where agents are asked
+
         if self._caller is None:
             self._caller = AgentCaller(
                 CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute),

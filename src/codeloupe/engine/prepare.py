@@ -25,7 +25,6 @@ from codeloupe.git.command import both
 from codeloupe.git.commits import pushed_ranges
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.guidance import moments_in, read_guidance, read_intent, read_working_guidance
-from codeloupe.git.pull_request import fetch_pull_request
 from codeloupe.git.repository import Repository, find_root, open_repository, private_directory, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
 from codeloupe.git.snapshot import place_of
@@ -89,6 +88,8 @@ async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[Scop
 
 async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
     """Fetch a pull request into an empty directory: what to review, and where. Raises UsageError and ProcessError."""
+    from codeloupe.git.pull_request import fetch_pull_request  # noqa: PLC0415 - few reviews are of one
+
     found = await fetch_pull_request(request, repo=repo, into=into)
     return found.scope, found.repo
 
