@@ -8,7 +8,7 @@ import pytest
 from codeloupe.config.schema import Settings
 from codeloupe.engine.ask import AgentReviewer
 from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
+from codeloupe.engine.choose import ANALYSERS, ChosenReviewer, Reviewers, choose_reviewers, default_analysers
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.ports import Reviewer
@@ -51,6 +51,10 @@ def test_auto_takes_the_first_agent_that_can_be_used_and_says_who_was_passed_ove
     [one] = chosen(agents=("codex", "gemini", "api"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
     assert (one.info.type, one.agents, one.reads_tree) == ("offline", (), False)
     assert "codex and gemini are not installed, api is without a model" in one.info.why
+
+
+def test_the_names_of_the_analysers_are_those_that_run() -> None:
+    assert tuple(analyser.name for analyser in default_analysers()) == ANALYSERS
 
 
 @each(
