@@ -14,6 +14,8 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 # What goes into the wheel; folders too, so that a file that went away is noticed.
 SOURCES := pyproject.toml README.md LICENSE $(shell find src -not -name '*.pyc' -not -name __pycache__)
 
+TESTS := $(shell find tests -name '*.py')
+
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .PHONY: help demo test unit soak check pytest coverage develop bench own format lock picture clean
@@ -41,7 +43,7 @@ check: $(VENV)/.dev $(VENV)/.wheel  ## formatting, lint, types, layers
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 
-pytest: $(VENV)/.dev $(VENV)/.wheel $(AGENTS)/.installed  ## the tests, on the built wheel
+pytest: $(VENV)/.tests $(AGENTS)/.installed  ## the tests, on the built wheel
 	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 4 --dist worksteal -q $(PYTEST_OPTIONS)
 
 # A map, not a gate, and it doubles the time of the tests on Python 3.11: so it is asked for.
@@ -96,6 +98,11 @@ $(VENV)/.wheel: $(VENV)/.base $(SOURCES)
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	@echo "Setting up the development tools (once) ..." >&2
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Each worker of pytest would compile all tests by itself, at the same time as the others.
+$(VENV)/.tests: $(VENV)/.dev $(VENV)/.wheel $(TESTS)
+	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest --collect-only -q >/dev/null || true
 	@touch $@
 
 # npm and node come from a Python wheel, so that a machine needs neither; --ignore-scripts: nothing of theirs runs here.
