@@ -79,14 +79,7 @@ async def review(
         made = team.make()
         prepared = await stack.enter_async_context(_prepared(request, team, options))
         emit(ChangeRead(prepared.change))
-        since_last = options.get("since_last", False)
-        round_ = Round()
-        if prepared.change.files:
-            from codeloupe.engine.rounds import begin_round
-
-            round_ = await begin_round(
-                prepared, reviewers, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
-            )
+        round_ = await _round(prepared, team, options)
         remarks = (*_remarks(prepared, request), *round_.errors)
         partial = (_PARTIAL_TREE,) if prepared.tree_is_partial and team.have_agents else ()
         for note in (*(error.message for error in remarks), *round_.notes, *partial):
@@ -140,6 +133,23 @@ async def _prepared(request: ScopeRequest, team: Reviewers, options: ReviewOptio
             own = options.get("own_patterns", frozenset())
             selection = replace(selection, skipped=tuple(_as_gap(skip, own) for skip in selection.skipped))
         yield await _with_each_commit(replace(prepared, selection=selection), request, settings)
+
+
+async def _round(prepared: Prepared, team: Reviewers, options: ReviewOptions) -> Round:
+    """What earlier reviews of the same work saw and found; of no change they can have seen nothing."""
+    if not prepared.change.files:
+        return Round()
+    from codeloupe.engine.rounds import begin_round
+
+    return await begin_round(
+        prepared,
+        team.chosen,
+        team.settings,
+        calls=team.calls,
+        repo=team.repo,
+        fresh=team.fresh,
+        since_last=options.get("since_last", False),
+    )
 
 
 def _as_gap(skip: SkippedFile, own_patterns: frozenset[str]) -> SkippedFile:
