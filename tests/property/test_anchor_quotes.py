@@ -23,26 +23,13 @@ _STATEMENTS = st.builds(
 _LINES = st.lists(
     _STATEMENTS | st.sampled_from(["", "    return None", "}", "# note", "\u00e9t\u00e9 = 1"]), max_size=30
 )
-_WILD = [
-    "\0",
-    "...",
-    "[redacted]",
-    "```",
-    "\\n",
-    "+x\n-y",
-    "12: x",
-    ":12",
-    "\ud800",
-    "\r",
-    "&amp;",
-    "<U+200B×9>",
+_WILD = (
+    *("\0", "...", "[redacted]", "```", "\\n", "+x\n-y", "12: x", ":12", "\ud800", "\r", "&amp;", "<U+200B×9>"),
     "a/../../b",
-]
+)
 _WILD_TEXT = st.text(max_size=60) | st.sampled_from(_WILD)
 _WILD_LINE = st.none() | st.integers(-5, 40) | st.sampled_from([99999, -1, 10**30, -(10**30)])
 _CONTENT = st.none() | st.binary(max_size=200) | _LINES.map(lambda lines: "\n".join(lines).encode())
-
-
 _MANNERS: tuple[Callable[[str, int], str], ...] = (
     lambda line, _: line,
     lambda line, _: f"  \t{line.strip()}  ",

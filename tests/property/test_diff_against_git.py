@@ -14,21 +14,8 @@ from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_cases, commit_t
 from tests.repository import GitRepository
 
 _NASTY_LINES = (
-    *(
-        b"",
-        b" ",
-        b"same",
-        b"other",
-        b"\r",
-        b"text\r",
-        b"a\rb",
-        b"\f",
-        b"\v\x1c\x1d\x85",
-        b"\xff\xfe",
-        b"\0",
-        b"-",
-        b"+",
-    ),
+    *(b"", b" ", b"same", b"other", b"\r", b"text\r", b"a\rb", b"\f", b"\v\x1c\x1d\x85", b"\xff\xfe", b"\0"),
+    *(b"-", b"+"),
     *("\u2028\u2029\u0085".encode(), b"-- ", b"-- a/x", b"++ b/x", b"--- a/x", b"+++ b/x", b"@@ -1 +1 @@", b"2.39.5"),
     *(b"diff --git a/x b/x", b"\\ No newline at end of file"),
 )
@@ -105,15 +92,8 @@ def _parse_or_refuse(data: bytes) -> None:
 _FRAGMENTS = (
     *(b"diff --git a/x b/x\n", b"index 1234567..89abcde 100644\n", b"new file mode 100644\n", b"rename from x\n"),
     *(b"similarity index 100%\n", b"--- a/x\n", b"+++ b/x\n", b"--- /dev/null\n", b"@@ -1 +1 @@\n", b"@@ -0,0 +1 @@\n"),
-    *(
-        b"@@ -1,2 +1,2 @@ f\n",
-        b" context\n",
-        b"+added\n",
-        b"-deleted\n",
-        b"\\ No newline at end of file\n",
-        b"\n",
-        b"-- \n",
-    ),
+    *(b"@@ -1,2 +1,2 @@ f\n", b" context\n", b"+added\n", b"-deleted\n", b"\\ No newline at end of file\n"),
+    *(b"\n", b"-- \n"),
     *(b"GIT binary patch\n", b"literal 3\nabc\n\n", b"Binary files a/x and b/x differ\n", b"Submodule x 1111..2222:\n"),
 )
 
