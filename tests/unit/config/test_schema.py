@@ -133,6 +133,6 @@ def test_the_initial_file_sets_nothing_and_has_every_key_with_its_default_in_com
     joined = re.sub(r"\n# +", " ", text)
     assert all(f"Value: {kind_of(key).expected}." in joined for key in KEYS if key not in USER_KEYS)
     assert (default_text("timeout_seconds"), default_text("fail_on")) == ("300", "high")
-    shown = {"null": None, "0.25": 0.25, r'["a", "b\"c"]': ["a", 'b"c'], r'["\u202e"]': ["\u202e"]}
+    shown: dict[str, Any] = {"null": None, "0.25": 0.25, r'["a", "b\"c"]': ["a", 'b"c'], r'["\u202e"]': ["\u202e"]}
     shown["é\\x1b\\u202e"] = "é\x1b\u202e"
     assert [value_text(value) for value in shown.values()] == list(shown)
