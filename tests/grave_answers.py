@@ -24,7 +24,6 @@ GRAVE: dict[str, Any] = {
     "confidence": 0.9,
 }
 LOW: dict[str, Any] = {**GRAVE, "title": "A name could be clearer", "body": "A nit.", "severity": "low"}
-UNRATED = {name: value for name, value in GRAVE.items() if name != "severity"}
 FORM: dict[str, Any] = {
     "file_path": FILE,
     "line_start": LINE,
@@ -44,10 +43,11 @@ def _with(**changes: Any) -> dict[str, Any]:
     return {**GRAVE, **changes}
 
 
-def _without(*names: str) -> dict[str, Any]:
-    return {name: value for name, value in GRAVE.items() if name not in names}
+def _without(*names: str, of: dict[str, Any] = GRAVE) -> dict[str, Any]:
+    return {name: value for name, value in of.items() if name not in names}
 
 
+UNRATED = _without("severity")
 _PLAIN = _answer(GRAVE)
 _INDENTED = json.dumps({"findings": [GRAVE]}, indent=2)
 _BULLET = (
@@ -120,6 +120,7 @@ _ENVELOPES = {
     "a mark in front": f"\ufeff{_PLAIN}",
     "many nested lists": json.dumps({"findings": [[[GRAVE]]]}),
 }
+_RESULT = {"level": "error", "message": {"text": "eval"}}
 _SHAPES = {
     "by file": json.dumps({"findings": {FILE: [_without("file")]}}),
     "by file at the top": json.dumps({FILE: [_without("file")]}),
@@ -140,9 +141,7 @@ _SHAPES = {
     "blocker": _answer(_with(severity="Blocker")),
     "the form with a verdict": json.dumps({"verdict": "FAIL", "findings": [FORM]}),
     "the form without a verdict": json.dumps({"findings": [FORM]}),
-    "the form without a file": json.dumps(
-        {"verdict": "FAIL", "findings": [{name: value for name, value in FORM.items() if name != "file_path"}]}
-    ),
+    "the form without a file": json.dumps({"verdict": "FAIL", "findings": [_without("file_path", of=FORM)]}),
     "a verdict that fails over a nit": json.dumps({"verdict": "FAIL", "findings": [{**FORM, "priority": 3}]}),
     "a verdict nobody knows": json.dumps({"verdict": "MAYBE", "findings": []}),
     "a list of nulls": '{"findings": [null]}',
@@ -153,12 +152,7 @@ _SHAPES = {
     "a title as a list": _answer(_with(title=["Code of strangers is run"], body=None)),
     "the answer is the finding": json.dumps({**GRAVE, "findings": []}),
     "a nit and a finding apart": json.dumps({"findings": [LOW], "critical": [UNRATED]}),
-    "SARIF": json.dumps(
-        {
-            "version": "2.1.0",
-            "runs": [{"tool": {"driver": {"name": "x"}}, "results": [{"level": "error", "message": {"text": "eval"}}]}],
-        }
-    ),
+    "SARIF": json.dumps({"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "x"}}, "results": [_RESULT]}]}),
 }
 _PLACES = {
     "another quote": _answer(_with(quote="    return eval(user_input)")),
@@ -205,9 +199,8 @@ _OTHER_SEVERITIES = {
     for severity in (
         *("kritisch", "critique", "crítico", "критический", "严重", "重大", "치명적", "🔴", "🚨", "☠️ critical"),
         *("\u0441ritical", "\uff43\uff52\uff49tical", "cri\u200btical", "CRIT1CAL", "10/10", "9.8", "CVSS 9.8", "sev0"),
-        *("SEV-0", "urgent"),
         *("showstopper", "very high", "catastrophic", "P00", "p-0", "critical|high", "low but actually critical", ""),
-        *(9.8, 10, -1, True, [], {}, {"label": "critical"}, ["critical", "high"], None),
+        *("SEV-0", "urgent", 9.8, 10, -1, True, [], {}, {"label": "critical"}, ["critical", "high"], None),
     )
 }
 _TWO_SEVERITIES = {
@@ -246,14 +239,9 @@ _SAID_BESIDE = {
         "".join(chr(ord(letter) + 0xFEE0) if 33 <= ord(letter) <= 126 else letter for letter in _PLAIN),
         base64.b64encode(_PLAIN.encode()).decode(),
         f"\x1b[31mcritical\x1b[0m {FILE}:{LINE} eval runs code",
-        "VERDICT: FAIL",
-        "**Verdict:** ❌",
-        "Final verdict: REQUEST_CHANGES",
-        "I would not approve this.",
-        "NACK",
+        *("VERDICT: FAIL", "**Verdict:** ❌", "Final verdict: REQUEST_CHANGES", "I would not approve this.", "NACK"),
         f"# Findings\n\n1. `{FILE}:{LINE}` - eval runs the code of strangers",
-        f"Issues:\n* {FILE} line {LINE} — eval",
-        f"- [ ] Fix eval in {FILE}:{LINE} (critical)",
+        *(f"Issues:\n* {FILE} line {LINE} — eval", f"- [ ] Fix eval in {FILE}:{LINE} (critical)"),
         "> [!CAUTION]\n> eval runs code of strangers",
         f"::error file={FILE},line={LINE}::eval runs code of strangers",
         f"{FILE}:{LINE}:5: error: eval runs code of strangers",
@@ -273,15 +261,10 @@ _STATED_BESIDE = {
         {"critical": "eval runs whatever a stranger sends"},
         {"vulnerability": f"RCE through eval in {FILE}:{LINE}"},
         *({"bug": {"where": f"{FILE}:{LINE}", "what": "eval of a text"}}, {"critical": "1"}, {"total_findings": "2"}),
-        *(
-            {"total": 3},
-            {"risk_score": 95},
-            {"security_score": 0},
-            {"risk_assessment": "High"},
-            {"safe_to_merge": False},
-        ),
-        *({"ready_to_merge": "no"}, {"is_secure": False}, {"approve": 0}, {"final_verdict": "FAIL"}),
-        *({"review_result": "FAIL"}, {"review": {"verdict": "FAIL"}}, {"should_merge": False}),
+        *({"total": 3}, {"risk_score": 95}, {"security_score": 0}, {"risk_assessment": "High"}),
+        *({"safe_to_merge": False}, {"ready_to_merge": "no"}, {"is_secure": False}, {"approve": 0}),
+        *({"final_verdict": "FAIL"}, {"review_result": "FAIL"}, {"review": {"verdict": "FAIL"}}),
+        {"should_merge": False},
         {"befunde": [{"datei": FILE, "zeile": LINE, "schweregrad": "kritisch", "titel": "eval führt Code aus"}]},
         *({"f\u0456nd\u0456ngs": [{"t\u0456tle": "x", "sever\u0456ty": "critical"}]}, {"find\u200bings": [UNRATED]}),
         {"columns": ["severity", "file"], "rows": [["critical", FILE]]},
@@ -310,24 +293,10 @@ _OTHER_FORMS = {
     **{f"cut after {end} characters": _PLAIN[:end] for end in range(1, len(_PLAIN), 4)},
 }
 # What is said in so many ways that only the reading of it is tried with each.
-WORDED_ANSWERS: dict[str, str] = {
-    **_OTHER_SEVERITIES,
-    **_TWO_SEVERITIES,
-    **_SAID_BESIDE,
-    **_STATED_BESIDE,
-    **_OTHER_FORMS,
-}
-
+WORDED_ANSWERS: dict[str, str] = _OTHER_SEVERITIES | _TWO_SEVERITIES | _SAID_BESIDE | _STATED_BESIDE | _OTHER_FORMS
 GRAVE_ANSWERS: dict[str, str] = {
-    **dict(list(_SAID_BESIDE.items())[::6]),
-    **dict(list(_STATED_BESIDE.items())[::6]),
-    **_UNDER_OTHER_KEYS,
-    **_SIGNS,
-    **_BROKEN_JSON,
-    **_ENVELOPES,
-    **_SHAPES,
-    **_PLACES,
-    **_TEXTS,
+    **dict([*_SAID_BESIDE.items()][::6] + [*_STATED_BESIDE.items()][::6]),
+    **(_UNDER_OTHER_KEYS | _SIGNS | _BROKEN_JSON | _ENVELOPES | _SHAPES | _PLACES | _TEXTS),
 }
 
 # What these claim must not be lost when the model, asked to say it again, says that there is nothing.
@@ -346,23 +315,16 @@ CLEAN_WORDS: dict[str, str] = {
         for said in (
             "The change adds a loader that strips its input and evaluates it. I read every hunk.",
             "I checked for injection, race conditions and leaks and found none.",
-            "This fixes a crash when the list is empty.",
+            *("This fixes a crash when the list is empty.", "Line 4 is fine.", "## Review\n\n### Findings"),
             "The error handling is correct and the tests cover the new branch.",
-            "Line 4 is fine.",
             "No bugs, vulnerabilities or regressions were found.",
-            "I did not find any defects in this change.",
-            "Keine kritischen Fehler gefunden.",
-            "Aucune faille critique.",
-            "No encontré vulnerabilidades críticas.",
-            "没有发现严重漏洞。",
-            "重大な脆弱性はありません。",
-            "Критических уязвимостей нет.",
-            "## Review\n\n### Findings",
+            *("I did not find any defects in this change.", "Keine kritischen Fehler gefunden.", "✅ All good."),
+            *("No encontré vulnerabilidades críticas.", "没有发现严重漏洞。", "重大な脆弱性はありません。"),
+            *("Критических уязвимостей нет.", "Aucune faille critique."),
             "**Critical:** 0\n**High:** 0",
             "## Critical\n\nNone.\n\n## High\n\nNone.",
             "| File | Change |\n|---|---|\n| app.py | adds load |",
             "| Severity | Count |\n|---|---|\n| critical | 0 |\n| high | 0 |",
-            "✅ All good.",
             "<thinking>Could the text be malicious? The caller validates it.</thinking>",
         )
     },
@@ -370,15 +332,13 @@ CLEAN_WORDS: dict[str, str] = {
         f"empty list beside {json.dumps(beside)}": _answer(**beside)
         for beside in (
             {"security_score": 95, "risk": "low", "risk_level": "Low", "risk_score": 0},
-            {"security": "No security concerns."},
-            {"security": "The change does not touch authentication."},
+            *({"security": "No security concerns."}, {"security": "The change does not touch authentication."}),
             {"no_issues": True, "issues_found": False, "has_bugs": "no"},
             {"safe_to_merge": True, "is_secure": True, "approved": "yes"},
             {"decision": "approve", "recommendation": "merge", "overall": "good", "confidence": "high"},
             {"critical": "0", "high": "0", "total": 0, "total_files": 3, "lines_changed": 40},
             {"summary": "Fixes an off-by-one error and removes a race condition."},
-            {"summary": "Adds tests for the crash in load()."},
-            {"summary": "This change fixes bug 1234."},
+            *({"summary": "Adds tests for the crash in load()."}, {"summary": "This change fixes bug 1234."}),
             {"notes": ["Reads well", "Naming is consistent"], "tools_used": ["Read"]},
             {"files_reviewed": [FILE], "reviewed": True, "coverage": 1.0},
             {"metadata": {"model": "x", "duration_ms": 1200}, "usage": {"input_tokens": 1200}},

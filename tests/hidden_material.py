@@ -34,6 +34,10 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
+def _riff(content: bytes, size: int) -> bytes:
+    return b"RIFF" + struct.pack("<I", size) + b"WAVE" + content
+
+
 def zipped(name: str, content: str) -> bytes:
     """A ZIP file with one compressed file in it."""
     buffer = io.BytesIO()
@@ -138,13 +142,9 @@ FILES: Mapping[str, bytes] = {
     "gif.js": b"GIF89a=1;\n" + LINE.encode() + b"//\0\n",
     "jpeg.js": b"\xff\xd8\xff\xfe" + struct.pack(">H", len(LINE) + 2) + LINE.encode() + b"\xff\xd9",
     "bitmap.bmp": b"BM" + struct.pack("<IIII", 90, 0, 54, 40) + LINE.encode() + b"\0\n",
-    "sound.sh": b"RIFF"
-    + struct.pack("<I", 12 + len(LINE))
-    + b"WAVEdata"
-    + struct.pack("<I", len(LINE))
-    + LINE.encode(),
+    "sound.sh": _riff(b"data" + struct.pack("<I", len(LINE)) + LINE.encode(), 12 + len(LINE)),
     "chunk.sh": png((b"teXt", b"\n" + LINE.encode())),
-    "sound.wav": b"RIFF" + struct.pack("<I", 4 + len(LINE)) + b"WAVE" + LINE.encode() + b"\0\n",
+    "sound.wav": _riff(LINE.encode() + b"\0\n", 4 + len(LINE)),
     "icon.ico": b"\0\0\1\0\1\0" + SCRIPT.encode() * 3,
     "film.mp4": b"\0\0\0\x18ftypisom" + SCRIPT.encode() * 3 + b"\0\n",
     "song.mp3": b"ID3\4\0\0\0\0\0\0" + SCRIPT.encode() * 3,
@@ -304,42 +304,30 @@ CHANGES: Mapping[str, Plan] = {
     "settings on the only branch": _plan(*_NOTHING_READ, *_EVIL, words=("--commit", "HEAD")),
     "everything left out by the base": _plan(("write", "codeloupe.yaml", "exclude: ['**']\n"), *_BRANCH, *_EVIL),
     "classes of the change": _plan(
-        *_BRANCH,
-        ("write", "codeloupe.yaml", "accept_unread: [archives, programs]\n"),
-        ("write", "a.zip", zipped("a.sh", SCRIPT)),
-        ("commit", "evil"),
+        *(*_BRANCH, ("write", "codeloupe.yaml", "accept_unread: [archives, programs]\n")),
+        *(("write", "a.zip", zipped("a.sh", SCRIPT)), ("commit", "evil")),
     ),
     "another branch of the stranger as base": _plan(
-        *_BRANCH,
-        *_EVIL,
-        ("branch", "trunk"),
-        ("write", "codeloupe.yaml", "base_branch: trunk\n"),
-        ("commit", "settings"),
+        *(*_BRANCH, *_EVIL, ("branch", "trunk")),
+        *(("write", "codeloupe.yaml", "base_branch: trunk\n"), ("commit", "settings")),
     ),
     "an include that fits nothing": _plan(
         *_BRANCH, ("write", "src/evil.sh", SCRIPT), ("commit", "evil"), words=("--include", "scr/**")
     ),
     "moved out of what is excluded": _plan(
-        ("write", "codeloupe.yaml", "exclude: [samples/**]\n"),
-        ("write", "samples/a.sh", SCRIPT),
-        *_BRANCH,
-        ("git", "mv", "samples/a.sh", "run.sh"),
-        ("commit", "move"),
+        *(("write", "codeloupe.yaml", "exclude: [samples/**]\n"), ("write", "samples/a.sh", SCRIPT), *_BRANCH),
+        *(("git", "mv", "samples/a.sh", "run.sh"), ("commit", "move")),
     ),
     "a merge with more in it": _plan(
-        *_BRANCH,
-        *(("write", "a.txt", "a\n"), ("commit", "one"), ("checkout", "main")),
+        *(*_BRANCH, ("write", "a.txt", "a\n"), ("commit", "one"), ("checkout", "main")),
         *(("write", "b.txt", "b\n"), ("commit", "other"), ("checkout", "change")),
-        ("git", "merge", "--no-commit", "--no-ff", "--quiet", "main"),
-        *_EVIL,
+        *(("git", "merge", "--no-commit", "--no-ff", "--quiet", "main"), *_EVIL),
         words=("main...HEAD",),
     ),
     "replaced objects": replaced_objects,
     "a repository in the tree": a_repository_in_the_tree,
     "flags of the index": _plan(
-        ("write", "evil.sh", "#!/bin/sh\n"),
-        *_BRANCH,
-        ("write", "evil.sh", SCRIPT),
+        *(("write", "evil.sh", "#!/bin/sh\n"), *_BRANCH, ("write", "evil.sh", SCRIPT)),
         ("git", "update-index", "--assume-unchanged", "evil.sh"),
     ),
     "a copied file": _plan(
@@ -349,15 +337,8 @@ CHANGES: Mapping[str, Plan] = {
     "a picture differs": _diff("diff --git a/a.png b/a.png", _INDEX, "Binary files a/a.png and b/a.png differ"),
     "a patch of git's own form": _diff(
         "diff --git a/a.dat b/a.dat",
-        *(
-            "new file mode 100644",
-            "index 0000000..2222222",
-            "GIT binary patch",
-            "literal 4",
-            "LcmZQzU|?Y3VBi1%0093",
-            "",
-        ),
-        *("literal 0", "HcmV?d00001", ""),
+        *("new file mode 100644", "index 0000000..2222222", "GIT binary patch", "literal 4", "LcmZQzU|?Y3VBi1%0093"),
+        *("", "literal 0", "HcmV?d00001", ""),
     ),
     "a submodule in a diff": _diff(
         "diff --git a/lib b/lib",

@@ -10,7 +10,7 @@ from codeloupe.engine.anchor import Anchorer
 from codeloupe.engine.code_text import fold
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ClaimedFinding, Severity
-from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
+from tests.unit.engine.anchor_material import ORIGIN, changed_file, place
 
 _NAMES = st.text(string.ascii_lowercase, min_size=3, max_size=6)
 _STATEMENTS = st.builds(
@@ -23,26 +23,13 @@ _STATEMENTS = st.builds(
 _LINES = st.lists(
     _STATEMENTS | st.sampled_from(["", "    return None", "}", "# note", "\u00e9t\u00e9 = 1"]), max_size=30
 )
-_WILD = [
-    "\0",
-    "...",
-    "[redacted]",
-    "```",
-    "\\n",
-    "+x\n-y",
-    "12: x",
-    ":12",
-    "\ud800",
-    "\r",
-    "&amp;",
-    "<U+200B×9>",
+_WILD = (
+    *("\0", "...", "[redacted]", "```", "\\n", "+x\n-y", "12: x", ":12", "\ud800", "\r", "&amp;", "<U+200B×9>"),
     "a/../../b",
-]
+)
 _WILD_TEXT = st.text(max_size=60) | st.sampled_from(_WILD)
 _WILD_LINE = st.none() | st.integers(-5, 40) | st.sampled_from([99999, -1, 10**30, -(10**30)])
 _CONTENT = st.none() | st.binary(max_size=200) | _LINES.map(lambda lines: "\n".join(lines).encode())
-
-
 _MANNERS: tuple[Callable[[str, int], str], ...] = (
     lambda line, _: line,
     lambda line, _: f"  \t{line.strip()}  ",
@@ -71,9 +58,7 @@ def test_a_line_is_found_however_it_is_quoted(lines: list[str], data: st.DataObj
     content = "\n".join(lines).encode()
     old = "\n".join(data.draw(_LINES)).encode()
     change = changed_file("a.py", old, content)
-    finding = Anchorer([change], {"a.py": content}.get).place(
-        claim(manner(lines[number - 1], number), line=number), ORIGIN
-    )
+    finding = place(manner(lines[number - 1], number), content, old=old, line=number)
     same = [at for at, line in enumerate(lines, start=1) if fold(line) == fold(lines[number - 1])]
     best = min(same, key=lambda at: (rank(change, at), abs(at - number), at))
     assert finding.anchored
@@ -97,10 +82,7 @@ def test_several_lines_are_found_with_blank_lines_added_and_left_out(lines: list
         return
     gaps = data.draw(st.lists(st.sampled_from(["\n", "\n\n", "\n  \n"]), min_size=len(quoted), max_size=len(quoted)))
     quote = "".join(line + gap for line, gap in zip((line for line in quoted if line), gaps, strict=False))
-    content = "\n".join(lines).encode()
-    finding = Anchorer([changed_file("a.py", None, content)], {"a.py": content}.get).place(
-        claim(quote, line=first), ORIGIN
-    )
+    finding = place(quote, "\n".join(lines), line=first)
     assert finding.anchored
     found = lines[finding.first_line - 1 : finding.last_line]
     assert [fold(line) for line in found if fold(line)] == [fold(line) for line in quoted if fold(line)]
@@ -115,8 +97,7 @@ def test_a_deleted_line_is_anchored_inside_the_file(old: list[str], new: list[st
     if not gone:
         return
     quote = data.draw(st.sampled_from(gone)).decode()
-    known = data.draw(st.booleans())
-    finding = Anchorer([change], {"a.py": after}.get if known else {"b": b""}.get).place(claim(f"-{quote}"), ORIGIN)
+    finding = place(f"-{quote}", after, old=before, known=data.draw(st.booleans()))
     assert finding.anchored
     assert 1 <= finding.first_line <= max(1, len(new))
     assert finding.evidence == quote

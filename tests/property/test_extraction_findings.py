@@ -1,16 +1,17 @@
-"""Generated findings, written in any shape into any text: exactly those come back, and none from other texts."""
+"""Findings written in any shape into any text: exactly those come back, none from other texts or damaged ones."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.engine.parse.claims import read_verification
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.finding import ClaimedFinding, Severity
 from codeloupe.system.json_text import scan_json
-from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, JsonShape, dumped
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, JsonShape, dumped, short_finding
 
 # Surrogates too: paths that are no UTF-8 hold them, and so may what models say of those.
 _CHARACTERS = st.characters(exclude_characters="\x1c\x1d\x1e\x1f\x85\u2028\u2029")
@@ -45,15 +46,8 @@ _SHAPES = st.sampled_from(sorted(JSON_SHAPES)).map(JSON_SHAPES.__getitem__)
 
 def expected_of(shape: JsonShape, given_findings: Sequence[ClaimedFinding]) -> list[ClaimedFinding]:
     """What the shape can say of them; a body that only repeats the title is none, and what is equal counts once."""
-    kept = []
-    for finding in shape.expected(given_findings):
-        body = "" if finding.body == finding.title else finding.body
-        kept.append(ClaimedFinding(**{**as_dict(finding), "body": body}))
-    return list(dict.fromkeys(kept))
-
-
-def as_dict(finding: ClaimedFinding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in ClaimedFinding.__struct_fields__}
+    kept = shape.expected(given_findings)
+    return list(dict.fromkeys(replace(one, body="" if one.body == one.title else one.body) for one in kept))
 
 
 @given(_FINDINGS, _SHAPES, st.sampled_from(sorted(ENVELOPES)))
@@ -66,25 +60,6 @@ def test_generated_findings_come_back_exactly(
     is_explained = any(found.severity.at_least(Severity.HIGH) for found in answer.findings)
     doubt = None if is_explained or not (answer.problem or "").startswith("verdict FAIL") else answer.problem
     assert (answer.problem, answer.dropped, answer.repaired) == (doubt, (), False)
-
-
-_PROSE = st.text(st.characters(exclude_characters="{["), max_size=60)
-
-
-@given(_FINDINGS, _SHAPES, st.data())
-def test_generated_findings_cut_anywhere_come_back_as_far_as_they_are_whole(
-    given_findings: list[ClaimedFinding], shape: JsonShape, data: st.DataObject
-) -> None:
-    text = dumped(shape.value(given_findings))
-    length = data.draw(st.integers(0, len(text) - 1))
-    answer = read_review_answer(text[:length])
-    expected = expected_of(shape, given_findings)
-    # The last may be cut, but never in its title or severity.
-    whole, last = list(answer.findings[:-1]), next(iter(answer.findings[-1:]), None)
-    assert whole == expected[: len(whole)]
-    if last is not None:
-        assert (last.title, last.severity) == (expected[len(whole)].title, expected[len(whole)].severity)
-    assert answer.problem is not None
 
 
 _FRAGMENTS = st.lists(
@@ -108,7 +83,8 @@ def test_no_text_breaks_the_readers_and_no_finding_comes_from_nowhere(text: str)
     assert positions == sorted(positions)
 
 
-_KEYS = st.text(max_size=30)
+# A key that is itself a quote can make the text before it look like code with quotes in it.
+_KEYS = st.text(st.characters(exclude_characters="'\""), max_size=30)
 _VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -132,3 +108,51 @@ def test_an_object_with_a_trailing_comma_is_mended_to_what_it_was(value: dict[st
 def test_no_structured_value_breaks_the_readers(value: Any) -> None:
     assert read_review_answer("", value).findings == ()
     read_verification("", value)
+
+
+_PLAIN = tuple(
+    short_finding(severity, f"title-{name}", f"dir/{name}.py", evidence=f"quote {name}")
+    for name, severity in zip(("aa", "bb", "cc"), Severity, strict=False)
+)
+# No backslash: with one, what is read is not what stands there.
+_DAMAGE = "{}[]\",:' \n`-*x1#/“"
+# In these, the text of the answer stands in a string, with its quotes escaped.
+_NESTED = {"string", "claude", "claude messages", "gemini", "codex"}
+
+
+@st.composite
+def changed(draw: st.DrawFn, text: str) -> str:
+    for _ in range(draw(st.integers(1, 6))):
+        start = draw(st.integers(0, len(text)))
+        end = start + draw(st.sampled_from([1, 1, 1, 5, 40]))
+        kind = draw(st.sampled_from(["delete", "double", "replace", "insert"]))
+        if kind == "delete":
+            text = text[:start] + text[end:]
+        elif kind == "double":
+            text = text[:end] + text[start:]
+        else:
+            text = text[:start] + draw(st.sampled_from(_DAMAGE)) + text[start + (kind == "replace") :]
+    return text
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_changed_answer_breaks_nothing_and_invents_nothing(data: st.DataObject) -> None:
+    shape = data.draw(_SHAPES)
+    envelope = data.draw(st.sampled_from(sorted(ENVELOPES)))
+    text = data.draw(changed(ENVELOPES[envelope](shape.value(_PLAIN))))
+    answer = read_review_answer(text)
+    # Something was claimed in it, so it is never clean, whatever happened to it.
+    assert answer.findings or answer.problem
+    if envelope not in _NESTED:
+        for finding in answer.findings:
+            assert finding.title in text
+            assert finding.file is None or finding.file in text
+            assert finding.evidence in text
+
+
+@given(st.data())
+def test_a_changed_verification_never_refutes_what_was_confirmed(data: st.DataObject) -> None:
+    text = ENVELOPES[data.draw(st.sampled_from(sorted(ENVELOPES)))]({"reason": "so", "proof": "confirmed"})
+    shown = read_verification(data.draw(changed(text)))
+    assert shown.proof != "refuted"

@@ -1,7 +1,8 @@
-"""Generated programs: what edits, renames, reformatting and rewording leave of a fingerprint, and must not join."""
+"""Generated findings: what keeps a fingerprint, and what is joined, does not depend on order, and is never lost."""
 
 import string
 from dataclasses import dataclass
+from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +11,11 @@ from msgspec.structs import replace
 from codeloupe.engine.anchor import Anchorer
 from codeloupe.engine.code_text import fold
 from codeloupe.engine.identity import with_fingerprints
+from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.similarity import Profile, are_nearly_identical, likeness
 from codeloupe.model.finding import Finding, Severity
 from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
+from tests.unit.engine.merge_material import labelled_pairs
 
 _NAMES = st.text(string.ascii_lowercase, min_size=4, max_size=7)
 _STATEMENTS = st.builds("{} = {}({}, 1)".format, _NAMES, _NAMES, _NAMES)
@@ -62,11 +66,9 @@ def reviewed(program: Program, *, file: str = "a.py", category: str = "bug", tit
     return found
 
 
-def fingerprint(
-    program: Program, *others: Finding, file: str = "a.py", category: str = "bug", title: str = "wrong"
-) -> str:
+def fingerprint(program: Program, *others: Finding, file: str = "a.py", **words: str) -> str:
     """The fingerprint of the statement's finding in a review with some other findings."""
-    found = reviewed(program, file=file, category=category, title=title)
+    found = reviewed(program, file=file, **words)
     named = with_fingerprints([*others, found], context={file: program.content}.get)
     return next(one.fingerprint for one in named if replace(one, fingerprint="", surroundings="") == found)
 
@@ -133,24 +135,88 @@ def test_a_defect_that_is_pasted_twice_keeps_two(program: Program, rule: str | N
     assert named[:1] == with_fingerprints([first], context=context)
 
 
+_SEEN = st.sampled_from([seen for pair in labelled_pairs() for seen in (pair.one, pair.other)])
+_CODES = st.sampled_from(["handle = open(path)", "user = find(name).mail\nsend(user)", "x = 1"])
+
+
+@st.composite
+def reviews(draw: st.DrawFn) -> list[Finding]:
+    """Findings of different looks, crowded on few lines, so that much could be joined."""
+    made = []
+    for number, comment in enumerate(draw(st.lists(_SEEN, min_size=1, max_size=9))):
+        line = draw(st.integers(1, 6))
+        made.append(
+            replace(
+                comment,
+                file=draw(st.sampled_from(["a.py", "a.py", "b.py"])),
+                evidence=draw(_CODES),
+                line_start=line,
+                line_end=line + draw(st.integers(0, 2)),
+                severity=draw(st.sampled_from(Severity)),
+                anchored=draw(st.sampled_from([True, True, True, False])),
+                seen_by=(f"look {number}",),
+            )
+        )
+    return made
+
+
+@given(review=reviews(), data=st.data())
+def test_whatever_the_order_of_arrival_each_look_is_counted_in_exactly_one_finding(
+    review: list[Finding], data: st.DataObject
+) -> None:
+    merged = merge_findings(review)
+    assert merge_findings(data.draw(st.permutations(review))) == merged
+    looks = [look for item in merged for look in item.seen_by]
+    assert sorted(looks) == sorted(finding.seen_by[0] for finding in review)
+    assert all(item.agreement == len(item.seen_by) for item in merged)
+
+
+@given(review=reviews())
+def test_all_that_is_joined_is_pairwise_the_same(review: list[Finding]) -> None:
+    by_look = {finding.seen_by[0]: finding for finding in review}
+    for item in merge_findings(review):
+        members = [by_look[look] for look in item.seen_by]
+        for one, other in combinations(members, 2):
+            assert one.file == other.file
+            told = (one.title, one.body, one.evidence, one.line_start, one.line_end)
+            alike = likeness(Profile(one), Profile(other)) >= 0.5
+            assert alike or told == (other.title, other.body, other.evidence, other.line_start, other.line_end)
+
+
+@given(review=reviews())
+def test_a_look_keeps_its_findings_apart(review: list[Finding]) -> None:
+    same_look = [replace(finding, seen_by=("the only one",)) for finding in review]
+    merged = merge_findings(same_look)
+    assert all(item.agreement == 1 for item in merged)
+    profiles = [Profile(finding) for finding in same_look]
+    if not any(are_nearly_identical(one, other) for one, other in combinations(profiles, 2)):
+        assert len(merged) == len(same_look)
+
+
 _ANYTHING = st.builds(
     Finding,
+    **dict.fromkeys(("category", "title", "body"), _TEXT),
+    **dict.fromkeys(("rule", "suggestion"), st.none() | st.text(max_size=3)),
     file=st.sampled_from(["a.py", "b\udcff"]),
     line_start=st.integers(-3, 40),
     line_end=st.integers(-3, 10**12),
     severity=st.sampled_from(Severity),
-    category=_TEXT,
-    title=_TEXT,
-    body=_TEXT,
     evidence=st.text(max_size=60) | st.just("\ud800"),
-    reviewer=st.just("r"),
-    rule=st.none() | _TEXT,
+    reviewer=st.text(max_size=3),
+    confidence=st.none() | st.floats(),
     anchored=st.booleans(),
+    agreement=st.integers(1, 3),
+    seen_by=st.lists(st.sampled_from("xyz"), max_size=2).map(tuple),
 )
 
 
-@given(findings=st.lists(_ANYTHING, max_size=6), content=st.none() | st.binary(max_size=200))
-def test_whatever_is_found_gets_a_name_of_its_own(findings: list[Finding], content: bytes | None) -> None:
+@given(findings=st.lists(_ANYTHING, max_size=8), content=st.none() | st.binary(max_size=200))
+def test_whatever_is_found_gets_a_name_of_its_own_and_can_be_merged(
+    findings: list[Finding], content: bytes | None
+) -> None:
     named = with_fingerprints(findings, context=lambda _: content)
     assert len({one.fingerprint for one in named}) == len(findings)
     assert sorted(one.title for one in named) == sorted(one.title for one in findings)
+    merged = merge_findings(findings)
+    assert bool(merged) == bool(findings)
+    assert {finding.file for finding in merged} == {finding.file for finding in findings}

@@ -12,12 +12,8 @@ from codeloupe.model.pipeline import ArtifactRule, AttemptRecord, CriticVerdict,
 from codeloupe.pipelines.execution import build_prompt
 
 HEADINGS = (
-    "## Stage Requirements",
-    "## Agent Definition",
-    "## Prior Artifacts",
-    "## Elicitation Context",
-    "## Attempt History",
-    "## Execution Environment",
+    *("## Stage Requirements", "## Agent Definition", "## Prior Artifacts", "## Elicitation Context"),
+    *("## Attempt History", "## Execution Environment"),
 )
 # Text of any kind, with what could pass for a part of the prompt more often.
 _forgeries = st.sampled_from(
@@ -65,16 +61,11 @@ def test_a_prompt_says_everything_in_its_own_sections(
     text.encode()
     assert "\0" not in text
 
-    wanted = {
-        HEADINGS[0]: True,
-        HEADINGS[1]: bool(definition),
-        HEADINGS[2]: bool(request.prior_artifacts),
-        HEADINGS[3]: bool(request.elicitation_context),
-        HEADINGS[4]: bool(request.attempt_history),
-        HEADINGS[5]: True,
-    }
+    parts = (True, definition, request.prior_artifacts, request.elicitation_context, request.attempt_history, True)
     lines = text.splitlines()
-    assert [line for line in lines if line.startswith("## ")] == [line for line in HEADINGS if wanted[line]]
+    assert [line for line in lines if line.startswith("## ")] == [
+        heading for heading, part in zip(HEADINGS, parts, strict=True) if part
+    ]
     assert sum(line.startswith("### ") for line in lines) == len(request.attempt_history)
     # Nothing but our own headings and sentences stands at the beginning of a line.
     said = [f"- {escape(str(path))}" for path in request.prior_artifacts]

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -31,15 +29,6 @@ directories = st.dictionaries(paths, files | links, max_size=8)
 Directory = dict[bytes, tuple[bytes, bool] | bytes]
 
 
-@contextlib.contextmanager
-def room() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp())
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory)
-
-
 def write(directory: Path, wanted: Directory, *, mode: int = 0o644) -> Path:
     """Write what can stand side by side: a file that another path needs as a folder, or that is there, is left out."""
     directory.mkdir(exist_ok=True)
@@ -60,7 +49,8 @@ def write(directory: Path, wanted: Directory, *, mode: int = 0o644) -> Path:
 @given(directories)
 @settings(max_examples=15)
 def test_what_is_kept_comes_back_exactly(wanted: Directory) -> None:
-    with room() as place:
+    with tempfile.TemporaryDirectory() as room:
+        place = Path(room)
         store = GitWorkspaceStore(place / "store.git", source=None)
         work = write(place / "work", wanted)
         kept = asyncio.run(store.keep(work))
@@ -74,7 +64,8 @@ def test_what_is_kept_comes_back_exactly(wanted: Directory) -> None:
 @given(directories, directories)
 @settings(max_examples=15)
 def test_a_patch_makes_the_second_tree_of_the_first(first: Directory, second: Directory) -> None:
-    with room() as place:
+    with tempfile.TemporaryDirectory() as room:
+        place = Path(room)
         store = GitWorkspaceStore(place / "store.git", source=None)
         before = asyncio.run(store.keep(write(place / "before", first))).tree
         after = asyncio.run(store.keep(write(place / "after", second))).tree
@@ -90,7 +81,8 @@ def test_a_patch_makes_the_second_tree_of_the_first(first: Directory, second: Di
 @given(directories, directories)
 @settings(max_examples=15)
 def test_a_workspace_is_put_back_exactly_whatever_happened_to_it(first: Directory, second: Directory) -> None:
-    with room() as place:
+    with tempfile.TemporaryDirectory() as room:
+        place = Path(room)
         store = GitWorkspaceStore(place / "store.git", source=None)
         work = write(place / "work", first)
         kept = asyncio.run(store.keep(work))

@@ -14,6 +14,7 @@ from codeloupe.config.files import (
     user_file_path,
 )
 from codeloupe.errors import ConfigError
+from tests.children import held_files
 from tests.rows import each
 
 
@@ -29,24 +30,20 @@ def test_either_spelling_of_the_repository_file_is_found_and_both_together_are_r
         find_repository_file(tmp_path)
 
 
-@each("target", ["secret.yaml", "nowhere"])
-def test_a_repository_file_that_is_a_symbolic_link_is_not_followed(target: str, tmp_path: Path) -> None:
-    (tmp_path / "secret.yaml").write_text("base_branch: secret\n", encoding="utf-8")
-    (tmp_path / "codeloupe.yaml").symlink_to(tmp_path / target)
-    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: a symbolic link, which is not followed"):
-        read_repository_file(tmp_path)
-
-
-def open_files() -> set[str]:
-    return {path.name for path in Path("/dev/fd").iterdir()}
-
-
 def test_one_megabyte_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "codeloupe.yaml"
     path.write_bytes(b"#" * 1_000_000)
     assert read_repository_file(tmp_path) == ConfigText("codeloupe.yaml", "#" * 1_000_000)
     path.write_bytes(b"#" * 1_000_001)
     with pytest.raises(ConfigError, match=r"codeloupe\.yaml: larger than 1,000,000 bytes"):
+        read_repository_file(tmp_path)
+
+
+@each("target", ["secret.yaml", "nowhere"])
+def test_a_repository_file_that_is_a_symbolic_link_is_not_followed(target: str, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("base_branch: secret\n", encoding="utf-8")
+    (tmp_path / "codeloupe.yaml").symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: a symbolic link, which is not followed"):
         read_repository_file(tmp_path)
 
 
@@ -67,12 +64,10 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_line(data: bytes, messa
 @each(
     ("environment", "path"),
     [
-        ({"XDG_CONFIG_HOME": "/settings", "HOME": "/home/somebody"}, "/settings/codeloupe/config.yaml"),
-        ({"HOME": "/home/somebody"}, "/home/somebody/.config/codeloupe/config.yaml"),
-        ({"XDG_CONFIG_HOME": "", "HOME": "/home/somebody"}, "/home/somebody/.config/codeloupe/config.yaml"),
-        ({"XDG_CONFIG_HOME": "relative", "HOME": "/home/somebody"}, "/home/somebody/.config/codeloupe/config.yaml"),
-        ({"HOME": "relative"}, None),
-        ({}, None),
+        ({"XDG_CONFIG_HOME": "/settings", "HOME": "/me"}, "/settings/codeloupe/config.yaml"),
+        ({"HOME": "/me"}, "/me/.config/codeloupe/config.yaml"),
+        *[({"XDG_CONFIG_HOME": odd, "HOME": "/me"}, "/me/.config/codeloupe/config.yaml") for odd in ("", "relative")],
+        *[({"HOME": "relative"}, None), ({}, None)],
     ],
 )
 def test_the_user_file_is_where_the_environment_says(environment: dict[str, str], path: str | None) -> None:
@@ -101,14 +96,14 @@ def test_a_file_that_is_not_there_is_no_error_and_the_users_own_may_be_a_link(tm
 
 
 def test_what_is_no_regular_file_is_refused_at_once_and_leaves_no_open_file(tmp_path: Path) -> None:
-    before = open_files()
+    before = held_files()
     for make in (os.mkfifo, os.mkdir):
         place = tmp_path / make.__name__
         place.mkdir()
         make(place / "codeloupe.yaml")
         with pytest.raises(ConfigError, match=r"codeloupe\.yaml: not a regular file"):
             read_repository_file(place)
-    assert open_files() == before
+    assert held_files() == before
 
 
 @each(

@@ -132,31 +132,15 @@ _TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_time
         (r'"\e[31mred\u202e\n": 1', rf"{_FILE}:1: '\x1b[31mred\u202e\n': unknown key", "`codeloupe config show`"),
         ("fail_on: low\nuntrusted: true\nfail_on: low", f"{_FILE}:3: fail_on: already given on line 1", "keep one"),
         ("<<: {fail_on: low}", f"{_FILE}:1: '<<': unknown key", "`codeloupe config show`"),
-        (
-            {f"{_ENV}FAIL_ON": "worst"},
-            f"{_ENV}FAIL_ON: expected critical, high, medium or low",
-            "change or leave out",
-        ),
-        (
-            {f"{_ENV}UNTRUSTED": "ja"},
-            f"{_ENV}UNTRUSTED: expected true or false, found 'ja'",
-            "change or leave",
-        ),
+        ({f"{_ENV}FAIL_ON": "worst"}, f"{_ENV}FAIL_ON: expected critical, high, medium or low", "change or leave out"),
+        ({f"{_ENV}UNTRUSTED": "ja"}, f"{_ENV}UNTRUSTED: expected true or false, found 'ja'", "change or leave"),
         ({f"{_ENV}MAX_FILE_BYTES": "9" * 5000}, f"{_ENV}MAX_FILE_BYTES: expected a whole number from 1", "change or"),
         ({f"{_ENV}TIMEOUT_SECONDS": "nan"}, f"{_ENV}TIMEOUT_SECONDS: expected a number of seconds above 0", "change"),
-        (
-            {f"{_ENV}REVIEWERS": "codex, offlin"},
-            f"{_ENV}REVIEWERS: expected a list of agent_sdk, ",
-            "did you mean `off",
-        ),
+        ({f"{_ENV}REVIEWERS": "codex, offlin"}, f"{_ENV}REVIEWERS: expected a list of agent_sdk, ", "did you mean `o"),
         ({f"{_ENV}REVIEW_COMMAND": "a 'b"}, f"{_ENV}REVIEW_COMMAND: expected a program and its arguments as", "change"),
         ({f"{_ENV}FAIL_ON\x1b": "high"}, rf"{_ENV}FAIL_ON\x1b: unknown variable", "did you mean `CODELOUPE_FAIL_ON`?"),
         ({f"{_ENV}TIMEOUT": "5"}, f"{_ENV}TIMEOUT: unknown variable", "did you mean `CODELOUPE_TIMEOUT_SECONDS`?"),
-        (
-            {"max_file_bytes": "many"},
-            "--max-file-bytes: expected a whole number from 1 to 1,000,000,000",
-            "change or l",
-        ),
+        ({"max_file_bytes": "many"}, "--max-file-bytes: expected a whole number from 1 to 1,000,000,000", "change or"),
         ({"include": [1, 2]}, "--include: expected a list of patterns", "put it in quotes"),
         (dict.fromkeys(_TIMEOUTS, -5.0), "--timeout: expected a number of seconds above 0, found '-5.0'", "change or"),
     ],
@@ -183,21 +167,11 @@ def test_all_mistakes_of_all_sources_are_told_at_once(tmp_path: Path) -> None:
             environment={"CODELOUPE_TIMEOUT_SECONDS": "-1"},
             flags={"reviewer_type": "offlin"},
         )
-    severities = "critical, high, medium or low (or P0 to P3)"
-    seconds = "CODELOUPE_TIMEOUT_SECONDS"
-    assert caught.value.message.splitlines() == [
-        "the configuration has 7 mistakes:",
-        f"  {user_file}:1: untrusted: expected true or false, found 'perhaps' (the default is false)",
-        "  codeloupe.yaml:1: failOn: unknown key (did you mean `fail_on`?)",
-        "  codeloupe.yaml:2: include: entry 1: expected a pattern as text, found '1' (put it in quotes)",
-        f"  codeloupe.yaml:3: fail_on: expected {severities}, found 'hihg' (did you mean `high`?)",
-        "  codeloupe.yaml:4: fail_on: already given on line 3 (keep one of the two)",
-        f"  {seconds}: expected a number of seconds above 0, found '-1' (change or leave out {seconds})",
-        (
-            "  --reviewer: expected auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline, "
-            "found 'offlin' (did you mean `offline`?)"
-        ),
-    ]
+    first, *mistakes = caught.value.message.splitlines()
+    assert first == "the configuration has 7 mistakes:"
+    files = (f"{user_file}:1", *(f"codeloupe.yaml:{line}" for line in range(1, 5)))
+    assert [row.strip().split(": ")[0] for row in mistakes] == [*files, "CODELOUPE_TIMEOUT_SECONDS", "--reviewer"]
+    assert mistakes[0].endswith(": untrusted: expected true or false, found 'perhaps' (the default is false)")
     assert caught.value.exit_code == 2
 
 
@@ -235,15 +209,13 @@ def test_what_is_no_setting_is_left_alone_and_an_unknown_flag_is_a_mistake_of_th
 
 def test_experts_and_instructions_are_read_whole() -> None:
     settings = load(EXPERTS).settings
-    assert settings.own_experts == {
-        "payments": {
-            "description": "Where money moves.",
-            "brief": "money",
-            "focus": ("rounding", "currency"),
-            "do_not_flag": ("names",),
-            "paths": ("pay/**",),
-            "severity_guide": {"critical": "money is lost", "low": "a report is ugly"},
-        }
+    assert settings.own_experts["payments"] == {
+        "description": "Where money moves.",
+        "brief": "money",
+        "focus": ("rounding", "currency"),
+        "do_not_flag": ("names",),
+        "paths": ("pay/**",),
+        "severity_guide": {"critical": "money is lost", "low": "a report is ugly"},
     }
     (expert,) = load_experts(settings.experts, own=settings.own_experts)
     assert (expert.name, expert.focus, expert.do_not_flag) == ("payments", ("rounding", "currency"), ("names",))
@@ -268,11 +240,7 @@ _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
         (f"{_OWN}a: 5", "2: own_experts.a: expected a group with focus, and perhaps description, brief, ", _SCHEMA),
         (f"{_OWN}a:\n    focus: []", f"3: {_FOCUS}: expected a list of texts, at least one, found an empty", _SCHEMA),
         (f"{_OWN}a:\n    focus:\n      - x\n      - 5", f"5: {_FOCUS}: entry 2: expected a text of at", "put it in"),
-        (
-            f"{_OWN}a:\n    focus: x\n    {_GUIDE}",
-            "5: own_experts.a.severity_guide.hihg: unknown",
-            "did you mean `high",
-        ),
+        (f"{_OWN}a:\n    focus: x\n    {_GUIDE}", "5: own_experts.a.severity_guide.hihg: unknown", "did you mean `h"),
         (f"{_OWN}Big Name: {{focus: x}}", f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B", _SCHEMA),
         (f"{_OWN}default: {{focus: x}}", "2: own_experts.default: `default` means the experts of an ord", _SCHEMA),
         (f"{_OWN}a: {{focus: {'x' * 401}}}", f"2: {_FOCUS}: entry 1: expected a text of at most 400 char", _SCHEMA),
@@ -283,11 +251,7 @@ _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
         ("commit_experts: [a]", "1: commit_experts: expected lists of names of", "the default is {}"),
         (f"{_RULES}  - text: x", "2: instructions: entry 1: `paths` is missing", _SCHEMA),
         (f"{_RULES}- {{paths: [a], text: x}}\n- paths: a\n  text: x", "3: instructions: entry 2: paths: exp", _SCHEMA),
-        (
-            f"{_RULES}- {{path: [a], text: x, paths: [b]}}",
-            "2: instructions: entry 1: path: unknown key",
-            "did you mean",
-        ),
+        (f"{_RULES}- {{path: [a], text: x, paths: [b]}}", "2: instructions: entry 1: path: unknown key", "did you"),
         ("instructions: x", "1: instructions: expected a list of groups", "the default is []"),
     ],
 )

@@ -56,15 +56,14 @@ def test_settings_made_by_hand_take_lists_and_every_spelling_of_a_severity() -> 
     assert isinstance(settings.timeout_seconds, float)
 
 
+EXPERT = {
+    "description": "Money.",
+    "focus": ["rounding"],
+    "paths": ["pay/**"],
+    "severity_guide": {"high": "money is lost"},
+}
 FULL = Settings(
-    own_experts={
-        "payments": {
-            "description": "Money.",
-            "focus": ["rounding"],
-            "paths": ["pay/**"],
-            "severity_guide": {"high": "money is lost"},
-        }
-    },
+    own_experts={"payments": EXPERT},
     commit_experts={"bug_fix": ("reliability", "tests")},
     instructions=(PathInstruction(("api/**",), "Check every input."),),
     reviewers=("codex", "offline"),
@@ -77,16 +76,9 @@ FULL = Settings(
 @each(
     "wrong",
     [
-        {"passes": 11},
-        {"effort": "huge"},
-        {"lanes": []},
-        {"reviewers": ["codex", "codex"]},
-        {"own_experts": {"Bad Name": {"focus": ["x"]}}},
-        {"own_experts": {"payments": {"focsu": ["x"]}}},
-        {"commit_experts": {"bugfix": ["x"]}},
-        {"commit_experts": {"bug_fix": []}},
-        {"instructions": [{"text": "x"}]},
-        {"colour": "blue"},
+        *({"passes": 11}, {"effort": "huge"}, {"lanes": []}, {"reviewers": ["codex", "codex"]}, {"colour": "blue"}),
+        *({"own_experts": {"Bad Name": {"focus": ["x"]}}}, {"own_experts": {"payments": {"focsu": ["x"]}}}),
+        *({"commit_experts": {"bugfix": ["x"]}}, {"commit_experts": {"chore": []}}, {"instructions": [{"text": "x"}]}),
     ],
 )
 def test_the_json_schema_refuses_what_the_settings_refuse(wrong: dict[str, Any]) -> None:
@@ -107,23 +99,10 @@ def test_the_settings_load_without_heavy_packages() -> None:
     assert ended.stdout == "set()\n"
 
 
-def test_settings_are_frozen_have_a_hash_and_refuse_unknown_keys() -> None:
-    with pytest.raises(AttributeError):
-        Settings().untrusted = True  # type: ignore[misc]  # that it is refused is the test
-    assert hash(Settings(include=("a",))) == hash(Settings(include=("a",)))
-    with pytest.raises(TypeError, match="colour"):
-        Settings(colour="blue")  # type: ignore[call-arg]  # that it is refused is the test
-
-
 def test_settings_survive_the_way_through_plain_values_which_are_what_a_file_would_hold() -> None:
     values = plain_values(FULL)
     assert Settings(**values) == replace(replace(FULL, passes=3), passes=1) == FULL
-    assert values["own_experts"]["payments"] == {
-        "description": "Money.",
-        "focus": ["rounding"],
-        "paths": ["pay/**"],
-        "severity_guide": {"high": "money is lost"},
-    }
+    assert values["own_experts"] == {"payments": EXPERT}
     assert values["instructions"] == [{"paths": ["api/**"], "text": "Check every input."}]
     assert values["commit_experts"] == {"bug_fix": ["reliability", "tests"]}
     assert (values["effort"], type(values["effort"]), values["fail_on"]) == ("high", str, "low")
@@ -154,11 +133,6 @@ def test_the_initial_file_sets_nothing_and_has_every_key_with_its_default_in_com
     joined = re.sub(r"\n# +", " ", text)
     assert all(f"Value: {kind_of(key).expected}." in joined for key in KEYS if key not in USER_KEYS)
     assert (default_text("timeout_seconds"), default_text("fail_on")) == ("300", "high")
-    shown = {
-        "null": None,
-        "0.25": 0.25,
-        r'["a", "b\"c"]': ["a", 'b"c'],
-        "é\\x1b\\u202e": "é\x1b\u202e",
-        r'["\u202e"]': ["\u202e"],
-    }
-    assert {text: value_text(value) for text, value in shown.items()} == dict(zip(shown, shown, strict=True))
+    shown: dict[str, Any] = {"null": None, "0.25": 0.25, r'["a", "b\"c"]': ["a", 'b"c'], r'["\u202e"]': ["\u202e"]}
+    shown["é\\x1b\\u202e"] = "é\x1b\u202e"
+    assert [value_text(value) for value in shown.values()] == list(shown)

@@ -28,12 +28,9 @@ class TestHeadAndTail:
         head, tail = (limit_bytes + 1) // 2, limit_bytes // 2
         omitted = max(0, len(whole) - limit_bytes)
         assert output.omitted_bytes == omitted
-        if omitted:
-            expected = whole[:head] + b"\n[... %d bytes left out ...]\n" % omitted + whole[len(whole) - tail :]
-        else:
-            expected = whole
-        assert output.kept() == expected
-        assert output.kept() == expected
+        word = b"\n[... %d bytes left out ...]\n" % omitted
+        expected = whole[:head] + word + whole[len(whole) - tail :] if omitted else whole
+        assert output.kept() == output.kept() == expected
 
     def test_memory_is_bounded_whatever_the_size_of_the_pieces(self) -> None:
         for piece, count in ((b"x", 50_000), (b"x" * 1_000_000, 300)):
@@ -57,9 +54,8 @@ class TestLines:
         short, skipped = lines_of(pieces, limit_bytes)
         assert len(short) + skipped == len(every)
         assert all(len(line) <= limit_bytes for line in short)
-        assert [line for line in every if len(line) < limit_bytes] == [
-            line for line in short if len(line) < limit_bytes
-        ]
+        below = [[line for line in lines if len(line) < limit_bytes] for lines in (every, short)]
+        assert below[0] == below[1]
 
     def test_a_line_over_the_limit_is_not_held(self) -> None:
         found: list[bytes] = []

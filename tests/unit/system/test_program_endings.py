@@ -37,27 +37,20 @@ from tests.rows import each
 pytestmark = pytest.mark.program
 
 
+Grace = Callable[[float], None]
+
+
 @pytest.fixture
-def grace(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+def grace(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Grace:
     """Sets how long a program has to end after the polite signal, in the place of the two seconds of real life."""
 
     def set_to(seconds: float) -> None:
         program = changed_guardian(tmp_path_factory.mktemp("guardian"), f"module.GRACE_SECONDS = {seconds}")
         monkeypatch.setattr(streaming, "_GUARDIAN", program)
-        monkeypatch.setattr(streaming, "END_SECONDS", seconds + streaming.END_SECONDS)
+        monkeypatch.setattr(streaming, "END_SECONDS", seconds + END_SECONDS)
         monkeypatch.setattr("codeloupe.system.process._TERMINATE_GRACE_SECONDS", seconds)
 
     return set_to
-
-
-@pytest.fixture
-def short_grace(grace: Callable[[float], None]) -> None:
-    grace(0.3)
-
-
-@pytest.fixture
-def long_grace(grace: Callable[[float], None]) -> None:
-    grace(300.0)
 
 
 Call = Callable[[Command], Coroutine[Any, Any, Completed]]
@@ -79,15 +72,11 @@ DAEMON = (
 )
 
 
-def now(work: Coroutine[Any, Any, Completed]) -> Completed:
-    return asyncio.run(work)
-
-
 def ended(call: Call, script: str, place: Path, count: int = 1) -> Any:
     """The error of a script that is ended at its deadline, when so many processes have said their numbers."""
     return timed_out(
         ProcessTimedOut,
-        lambda seconds: now(call(shell(script, place, timeout_seconds=seconds))),
+        lambda seconds: asyncio.run(call(shell(script, place, timeout_seconds=seconds))),
         ready=lambda _: len(recorded_pids(place)) == count,
     )
 
@@ -116,9 +105,11 @@ class TestDeadline:
         assert error.stderr == "warning\n"
         assert not error.silent
 
-    @pytest.mark.usefixtures("long_grace")
     @both
-    def test_a_program_may_tidy_up_at_the_polite_signal_which_comes_once(self, tmp_path: Path, call: Call) -> None:
+    def test_a_program_may_tidy_up_at_the_polite_signal_which_comes_once(
+        self, tmp_path: Path, grace: Grace, call: Call
+    ) -> None:
+        grace(300.0)
         # It goes on for ten rounds after it was asked.
         rounds = "until test $left = 0; do sleep 0.05; test $left = always || left=$((left - 1)); done; rm lock"
         script = f"touch lock; left=always; trap 'echo asked; left=10' TERM; echo $$ >sh.pid; {rounds}"
@@ -135,7 +126,7 @@ class TestDeadline:
         def stubborn(seconds: float) -> None:
             started = time.monotonic()
             try:
-                now(call(shell(STUBBORN, tmp_path, timeout_seconds=seconds)))
+                asyncio.run(call(shell(STUBBORN, tmp_path, timeout_seconds=seconds)))
             finally:
                 waited.append(time.monotonic() - started - seconds)
 
@@ -147,9 +138,10 @@ class TestDeadline:
 
 class TestSilence:
     def test_a_program_that_writes_nothing_for_too_long_is_ended(self, tmp_path: Path) -> None:
+        what = shell("echo first; exec sleep 1000", tmp_path)
         error = timed_out(
             StreamTimedOut,
-            lambda seconds: now(stream(shell("echo first; exec sleep 1000", tmp_path), idle_timeout_seconds=seconds)),
+            lambda seconds: asyncio.run(stream(what, idle_timeout_seconds=seconds)),
             ready=lambda error: bool(error.stdout),
             words=r"sh wrote nothing for \d+(\.\d)? s and was ended",
         )
@@ -163,7 +155,7 @@ class TestSilence:
         def heard(silence_seconds: float) -> Completed:
             pause = f"time.sleep({silence_seconds / 4})"
             script = f"import os, time\nfor _ in range(6): {pause}; os.write({output}, b'x')"
-            completed = now(stream(python(script, tmp_path), idle_timeout_seconds=silence_seconds))
+            completed = asyncio.run(stream(python(script, tmp_path), idle_timeout_seconds=silence_seconds))
             assert completed.seconds > silence_seconds
             return completed
 
@@ -173,11 +165,11 @@ class TestSilence:
 
 
 class TestDescendants:
-    @pytest.mark.usefixtures("short_grace")
-    def test_a_timeout_ends_a_daemon_that_hides_and_will_not_hear(self, tmp_path: Path) -> None:
+    def test_a_timeout_ends_a_daemon_that_hides_and_will_not_hear(self, tmp_path: Path, grace: Grace) -> None:
+        grace(0.3)
         timed_out(
             StreamTimedOut,
-            lambda seconds: now(stream(python(f"{DAEMON}time.sleep(1000)", tmp_path, timeout_seconds=seconds))),
+            lambda seconds: asyncio.run(stream(python(f"{DAEMON}time.sleep(1000)", tmp_path, timeout_seconds=seconds))),
             ready=lambda _: len(recorded_pids(tmp_path)) == 1,
         )
         assert_all_gone(recorded_pids(tmp_path))
@@ -193,7 +185,7 @@ class TestDescendants:
     ) -> None:
         changes = f"module.GRACE_SECONDS, module.LAST_WAIT_SECONDS = {seconds}"
         monkeypatch.setattr(streaming, "_GUARDIAN", changed_guardian(tmp_path_factory.mktemp("guardian"), changes))
-        completed = now(stream(python(f"{DAEMON}print('done')", tmp_path)))
+        completed = asyncio.run(stream(python(f"{DAEMON}print('done')", tmp_path)))
         assert (completed.exit_code, completed.stdout) == (0, b"done\n")
         assert len(recorded_pids(tmp_path)) == 1
         assert_all_gone(recorded_pids(tmp_path))
@@ -204,7 +196,7 @@ class TestDescendants:
         self, tmp_path: Path, call: Call, output: str
     ) -> None:
         script = f"sleep 1000 {output} & echo $! >child.pid; echo done"
-        completed = now(call(shell(script, tmp_path, timeout_seconds=FAR_TOO_LONG_SECONDS)))
+        completed = asyncio.run(call(shell(script, tmp_path, timeout_seconds=FAR_TOO_LONG_SECONDS)))
         assert (completed.exit_code, completed.stdout) == (0, b"done\n")
         assert completed.seconds < PATIENCE_SECONDS
         assert_all_gone(recorded_pids(tmp_path))
@@ -253,11 +245,12 @@ class TestCancellation:
         assert_all_gone(recorded_pids(tmp_path))
         assert_no_child_left()
 
-    @pytest.mark.usefixtures("short_grace")
     @each(("call", "cancellations"), [(run, 2), (run, 50), (stream, 2), (stream, 50)])
     def test_further_cancellations_during_the_clean_up_leave_nothing(
-        self, tmp_path: Path, call: Call, cancellations: int
+        self, tmp_path: Path, grace: Grace, call: Call, cancellations: int
     ) -> None:
+        grace(0.3)
+
         async def scenario() -> None:
             other = asyncio.create_task(call(shell("until test -e go; do sleep 0.01; done; echo whole", tmp_path)))
             task = asyncio.create_task(call(shell(STUBBORN, tmp_path)))
@@ -299,12 +292,12 @@ class TestCancellation:
         assert_all_gone(recorded_pids(tmp_path))
 
 
-@pytest.mark.usefixtures("long_grace")
-def test_what_a_thread_of_ours_blocks_is_not_blocked_for_a_program(tmp_path: Path) -> None:
+def test_what_a_thread_of_ours_blocks_is_not_blocked_for_a_program(tmp_path: Path, grace: Grace) -> None:
+    grace(300.0)
     script = "trap 'echo asked; exit' TERM; echo ready; echo $$ >sh.pid; while :; do sleep 0.05; done"
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
     try:
-        completed = now(stream(shell("sleep 0.2; echo done", tmp_path)))
+        completed = asyncio.run(stream(shell("sleep 0.2; echo done", tmp_path)))
         error = ended(stream, script, tmp_path)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -439,8 +432,8 @@ class TestTheGuardianIsKilled:
             self.kill(tmp_path, signal.SIGKILL)
         assert caught.value.hint
 
-    @pytest.mark.usefixtures("long_grace")
-    def test_one_that_is_asked_to_end_ends_its_call_in_order(self, tmp_path: Path) -> None:
+    def test_one_that_is_asked_to_end_ends_its_call_in_order(self, tmp_path: Path, grace: Grace) -> None:
+        grace(300.0)
         assert self.kill(tmp_path, signal.SIGTERM).exit_code == -signal.SIGTERM
 
 
@@ -461,7 +454,7 @@ class TestOnASystemThatAdoptsNoOrphans:
     def test_a_member_of_the_group_does_not_outlive_a_good_run(self, tmp_path: Path) -> None:
         deaf = "(trap '' TERM; touch ready; while :; do sleep 0.05; done)"
         script = f"{deaf} & echo $! >deaf.pid; until test -e ready; do sleep 0.01; done; cat; exit 3"
-        completed = now(stream(shell(script, tmp_path, stdin=b"x")))
+        completed = asyncio.run(stream(shell(script, tmp_path, stdin=b"x")))
         assert (completed.exit_code, completed.stdout) == (3, b"x")
         assert len(recorded_pids(tmp_path)) == 1
         assert_all_gone(recorded_pids(tmp_path))

@@ -15,8 +15,7 @@ def test_it_is_compiled_at_its_first_use_and_does_what_a_pattern_does() -> None:
     assert broken.pattern == "("
     for pattern in (regex(r"\d+", re.ASCII), re.compile(r"\d+", re.ASCII)):
         assert pattern.findall("a1 b22") == ["1", "22"]
-        assert pattern.sub("n", "a1 b22") == "an bn"
-        assert pattern.fullmatch("7")
+        assert (pattern.sub("n", "a1 b22"), bool(pattern.fullmatch("7"))) == ("an bn", True)
         assert pattern.flags & re.ASCII
         assert (pattern.groups, pattern.pattern) == (0, r"\d+")
 

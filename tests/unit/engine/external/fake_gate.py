@@ -20,7 +20,7 @@ active = os.path.join(folder, "active")
 
 def record(**what):
     with open(os.path.join(folder, "calls.jsonl"), "a") as file:
-        said = {"argv": sys.argv[1:], "cwd": os.getcwd(), "environment": dict(os.environ), **what}
+        said = {"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(), "environment": dict(os.environ), **what}
         file.write(json.dumps(said) + "\n")
 
 

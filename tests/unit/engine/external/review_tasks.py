@@ -33,6 +33,12 @@ async def reviewed(
         return await reviewer.review(replace(intake.task(timeout_seconds=40.0), **changes), heard.append)
 
 
+def failure(outcome: ReviewerOutcome) -> str:
+    """Why its one unit failed."""
+    [unit] = outcome.units_failed
+    return unit.reason
+
+
 @contextmanager
 def taken_in(scope: ScopeRequest, repo: Path) -> Iterator[ReviewTask]:
     """The task of a scope, for any number of reviewers."""

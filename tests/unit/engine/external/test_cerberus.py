@@ -1,7 +1,6 @@
 import asyncio
 import fcntl
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,11 +17,11 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
-from tests.children import assert_all_gone, recorded_pids, until_recorded
+from tests.children import assert_all_gone
 from tests.repository import GitRepository
 from tests.rows import each
 from tests.unit.engine.external.fake_gate import FakeGate, ending
-from tests.unit.engine.external.review_tasks import review_now, reviewed, taken_in
+from tests.unit.engine.external.review_tasks import failure, review_now, reviewed, taken_in
 
 pytestmark = pytest.mark.program
 
@@ -73,11 +72,6 @@ def review(
         return review_now(judge, scope, repository.path, **more)
     events: list[Event] = more.pop("events", [])
     return asyncio.run(judge.review(replace(repository.task, **more), events.append))
-
-
-def failure(outcome: ReviewerOutcome) -> str:
-    [unit] = outcome.units_failed
-    return unit.reason
 
 
 def test_a_pass_is_clean_and_it_is_started_on_the_range_and_then_waited_for(
@@ -269,23 +263,18 @@ def test_a_review_of_another_process_is_waited_for_but_not_for_ever(committed: C
 
 @pytest.mark.requirement("C8")
 def test_a_cancellation_ends_the_wait_and_frees_the_lock(committed: Committed, tmp_path: Path) -> None:
-    program = tmp_path / "review-gate"
-    (tmp_path / "python").symlink_to(sys.executable)
-    body = f"import os, sys, time\nopen({str(tmp_path)!r} + '/' + sys.argv[1] + '.pid', 'w').write(str(os.getpid()))\n"
-    program.write_text(f"#!{tmp_path}/python -IS\n{body}if sys.argv[1] == 'wait': time.sleep(60)\n")
-    program.chmod(0o755)
-    place = GatePlace(repo=committed.path, state_directory=tmp_path / "state")
-    slow = CerberusReviewer(str(program), (), info=INFO, place=place)
+    gate = FakeGate(tmp_path / "gate", ending(0, "PASS", seconds=60))
 
     async def go() -> None:
-        task = asyncio.ensure_future(reviewed(slow, SCOPE, committed.path))
-        await until_recorded(tmp_path, 2)
+        task = asyncio.ensure_future(reviewed(reviewer(gate, committed), SCOPE, committed.path))
+        while gate.verbs != ONCE:  # noqa: ASYNC110 - the event is in another process
+            await asyncio.sleep(0.005)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(go())
-    assert_all_gone(recorded_pids(tmp_path))
+    assert_all_gone([call["pid"] for call in gate.calls])
     [lock] = (tmp_path / "state").iterdir()
     with lock.open("rb") as free:
         fcntl.flock(free, fcntl.LOCK_EX | fcntl.LOCK_NB)

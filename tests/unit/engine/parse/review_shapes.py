@@ -14,6 +14,12 @@ def _finding(severity: Severity, title: str, file: str, lines: tuple[int, int], 
     return ClaimedFinding(severity=severity, title=title, file=file, line_start=lines[0], line_end=lines[1], **more)
 
 
+def short_finding(severity: Severity, title: str, file: str, **more: Any) -> ClaimedFinding:
+    """A finding with all that a shape can say of it, in few characters."""
+    rest = {"body": "{\nb", "category": "c", "suggestion": "s", "confidence": 0.5}
+    return _finding(severity, title, file, (12, 13), **{**rest, **more})
+
+
 FINDINGS = (
     _finding(
         *(Severity.HIGH, 'A query is built from "text"', "src/data base/query.py", (12, 14)),
@@ -63,45 +69,43 @@ class JsonShape:
         return tuple(replace(finding, **values) for finding, values in zip(bare, kept, strict=True))
 
 
-def _written(names: str) -> Callable[[ClaimedFinding], Item]:
-    """How an item is written: `name=field` for each of its members."""
+def _written(names: str, **stated: Callable[[Severity], Any]) -> Callable[[ClaimedFinding], Item]:
+    """How an item is written: `name=field` for each of its members, and how a member states the severity."""
     pairs = [pair.split("=") for pair in names.split()]
-    return lambda finding: {name: getattr(finding, field) for name, field in pairs}
+
+    def written(finding: ClaimedFinding) -> Item:
+        values = {name: getattr(finding, field) for name, field in pairs}
+        return {**values, **{name: word(finding.severity) for name, word in stated.items()}}
+
+    return written
 
 
-_OWN_FIELDS = _written(
+own_item = _written(
     "file=file line=line_start line_end=line_end quote=evidence severity=severity category=category title=title "
-    "body=body suggestion=suggestion confidence=confidence"
+    "body=body suggestion=suggestion confidence=confidence",
+    severity=lambda severity: severity.label,
 )
-_GATE_FIELDS = _written(
-    "file_path=file line_start=line_start line_end=line_end priority=severity title=title body=body"
+gate_item = _written(
+    "file_path=file line_start=line_start line_end=line_end priority=severity title=title body=body",
+    priority=lambda severity: severity.priority,
 )
-_ISSUE_FIELDS = _written("file=file line=line_start severity=severity message=title suggestion=suggestion")
-_DESCRIBED_FIELDS = _written("severity=severity category=category description=title evidence=evidence")
-_CODEX_FIELDS = _written("title=title body=body confidence_score=confidence")
-_ISSUE_WORDS = {Severity.HIGH: "error", Severity.LOW: "suggestion", Severity.MEDIUM: "Warning", Severity.CRITICAL: "P0"}
-
-
-def own_item(finding: ClaimedFinding) -> Item:
-    return {**_OWN_FIELDS(finding), "severity": finding.severity.label}
-
-
-def gate_item(finding: ClaimedFinding) -> Item:
-    return {**_GATE_FIELDS(finding), "priority": finding.severity.priority}
-
-
-def issue_item(finding: ClaimedFinding) -> Item:
-    return {**_ISSUE_FIELDS(finding), "severity": _ISSUE_WORDS[finding.severity]}
-
-
-def described_item(finding: ClaimedFinding) -> Item:
-    return {**_DESCRIBED_FIELDS(finding), "severity": finding.severity.label.upper()}
+_WORDS = {Severity.HIGH: "error", Severity.LOW: "suggestion", Severity.MEDIUM: "Warning", Severity.CRITICAL: "P0"}
+issue_item = _written(
+    "file=file line=line_start severity=severity message=title suggestion=suggestion", severity=_WORDS.__getitem__
+)
+described_item = _written(
+    "severity=severity category=category description=title evidence=evidence",
+    severity=lambda severity: severity.label.upper(),
+)
+_codex_fields = _written(
+    "title=title body=body confidence_score=confidence", priority=lambda severity: f"[P{severity.priority}]"
+)
 
 
 def codex_item(finding: ClaimedFinding) -> Item:
     lines = {"start": finding.line_start, "end": finding.line_end}
     place = {"absolute_file_path": finding.file, "line_range": lines}
-    return {**_CODEX_FIELDS(finding), "priority": f"[P{finding.severity.priority}]", "code_location": place}
+    return {**_codex_fields(finding), "code_location": place}
 
 
 _PLACE = ("file", "line_start", "line_end")

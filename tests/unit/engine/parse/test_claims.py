@@ -160,7 +160,8 @@ def test_of_several_critiques_every_blocker_counts_and_lists_are_capped() -> Non
         *[('{"verdict": "PASS", "score": 90, "blockers": [', CUT), ('{"verdict": "PASS", "score": 9', CUT)],
         ('{"is_error": true, "result": "{\\"verdict\\": \\"PASS\\"}"}', 'the run failed: {"verdict": "PASS"}'),
         ('{"verdict": "PASS", "score": 9}\n{"type": "turn.failed", "error": "cut"}', "the run failed: cut"),
-        ("[" * 500, TOO_DEEP),
+        *[("[" * 500, TOO_DEEP), ('{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 1_000_000, CUT)],
+        ('{"verdict": "PASS", "score": 90}\n' * 30_000, "invalid json: more than 10,000 values"),
     ],
 )
 def test_what_says_nothing_for_certain_is_a_problem_and_never_a_pass(text: str, problem: str) -> None:
@@ -177,18 +178,6 @@ def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing() ->
     for odd in (5, [], "", object(), float("nan")):
         assert read_verification("nothing", odd).problem
         assert read_critique("nothing", odd).problem
-
-
-@each(
-    "text",
-    [
-        *("Verdict: " * 100_000, '{"verdict": ' * 80_000, '{"verdict": "PASS", "score": 90}\n' * 30_000),
-        *('{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 1_000_000, " " * 1_000_000 + "-"),
-    ],
-)
-def test_a_megabyte_without_an_answer_or_of_answers_is_none(text: str) -> None:
-    answer = read_critique(text)
-    assert (answer.verdict, bool(answer.problem)) == (None, True)
 
 
 @each(

@@ -10,32 +10,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.claims import read_verification
+from codeloupe.engine.parse.claims import read_critique, read_verification
 from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.rows import each
 from tests.unit.engine.parse import review_shapes
-from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, dumped, own_item
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, dumped, own_item, short_finding
 
 # Counting lines would take several times as long as running them, and other tests show the same lines.
 pytestmark = [pytest.mark.no_cover, pytest.mark.timeout(300)]
 
 # Short, so that every place can be tried; with what looks like the end of something.
-FINDINGS = tuple(
-    ClaimedFinding(
-        severity=severity,
-        title=f'{name} "}}]" \\ é🔍',
-        body="{\nb",
-        file=f"{name}.py",
-        line_start=12,
-        line_end=13,
-        category="c",
-        evidence=f"x = [{name!r}]",
-        suggestion="s",
-        confidence=0.5,
-    )
-    for name, severity in (("one", Severity.HIGH), ("two", Severity.LOW))
+FINDINGS = (
+    short_finding(Severity.HIGH, 'one "}]" \\ é🔍', "one.py", evidence="x = ['one']"),
+    short_finding(Severity.LOW, 'two "}]" \\ é🔍', "two.py", evidence="x = ['two']"),
 )
 
 
@@ -108,15 +97,9 @@ PIECES = [
     *("[", "{", '{"', '"', "'", "`", "~", '\\"', '"\\', "\\", "[]", "{}", "{]", "[{", "{/*", "{//", '{"a":', '{"a":['),
     *('{"a":"b"c', '["a",', "[1],", "“"),
     *(" ", "\n", "\ud800", "\0", "```json\n", "```\n```json\n[", '{"a":1 ', '{"a":1,/*', '{"a": "x" j, ', '{"a":1}\n'),
-    *(
-        "**Severity:** ",
-        "**Severity:** high\n**Title:** x\n",
-        "Severity: high\nFile: ",
-        "- [P1] x — a.py:1\n",
-        "- [P1] ",
-    ),
+    *("**Severity:** ", "**Severity:** high\n**Title:** x\n", "Severity: high\nFile: ", "- [P1] x — a.py:1\n"),
     *("a:1: error: x\n", "a:1: x\n", "a:1", "no issues found. ", '{"findings":[', '{"findings":[]}', '{"result":"'),
-    "{'a': 'it's",
+    *("- [P1] ", "{'a': 'it's", "Verdict: ", '{"verdict": '),
 ]
 # One finding, told over and over.
 FINDING_PIECES = ["**Severity:** high\n**Title:** x\n", "- [P1] x — a.py:1\n", "a:1: error: x\n", "a:1: x\n"]
@@ -134,8 +117,10 @@ def test_a_great_text_of_anything_ends_with_a_problem_or_its_one_finding(piece: 
 
 
 @each("piece", PIECES)
-def test_a_great_text_of_anything_verifies_nothing(piece: str) -> None:
-    assert read_verification(piece * (CHARACTERS // 3 // len(piece))).problem
+def test_a_great_text_of_anything_verifies_nothing_and_passes_nothing(piece: str) -> None:
+    text = piece * (CHARACTERS // 3 // len(piece))
+    assert read_verification(text).problem
+    assert read_critique(text).problem
 
 
 def test_a_number_of_many_digits_does_no_harm() -> None:

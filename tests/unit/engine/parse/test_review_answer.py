@@ -151,8 +151,8 @@ class TestSeverities:
     SPELLINGS: dict[Severity, list[Any]] = {  # noqa: RUF012 - a table
         Severity.CRITICAL: ["P0", "0", " Critical ", "blocker", "BLOCKER", "Must fix", "🔴 Critical!", "P0/P1"],
         Severity.HIGH: [
-            *["[P1]", "ERROR", "major", "HIGH (P1)", "P1 - high", "1 (high)", "Severity: high", "**HIGH**"],
-            *["medium-high", 1.0],
+            *["[P1]", "ERROR", "major", "HIGH (P1)", "P1 - high", "1 (high)", "Severity: high", "**HIGH**", 1.0],
+            "medium-high",
         ],
         Severity.MEDIUM: [2, "warning", "should fix", "moderate"],
         Severity.LOW: [3.0, "Suggestion", "info", "minor", "nit"],
@@ -250,7 +250,7 @@ def test_places_are_read_in_every_spelling(
     assert (finding.file, finding.line_start, finding.line_end) == (file, start, end)
 
 
-def test_the_evidence_is_the_quote_without_its_place() -> None:
+def test_the_evidence_is_the_quote_without_its_place_and_a_confidence_a_share_of_one() -> None:
     rows: list[Any] = [
         *[({"evidence": "a.py:3 - x = 1"}, "x = 1"), ({"evidence": "a.py:3 - `x = 1`"}, "x = 1")],
         *[({"evidence": "a.py:3"}, ""), ({"file": "src/a.py", "evidence": "a.py:3 - x = 1"}, "x = 1")],
@@ -261,9 +261,6 @@ def test_the_evidence_is_the_quote_without_its_place() -> None:
     ]
     found = [only_finding({"title": "x", "severity": "low", **fields}).evidence for fields, _ in rows]
     assert found == [evidence for _, evidence in rows]
-
-
-def test_a_confidence_is_a_share_of_one() -> None:
     shares = {0.8: 0.8, 1: 1.0, 85: 0.85, "0.5": 0.5, "80%": 0.8, -1: None, 101: None, "high": None}
     assert {stated: only_finding({**ITEM, "confidence": stated}).confidence for stated in shares} == shares
     assert only_finding({**ITEM, "confidence": True}).confidence is None
@@ -331,15 +328,13 @@ class TestSeveralAnswers:
         assert any("critical|high|medium|low" in reason for reason in answer.dropped)
         answer = read_review_answer(f'{{"verdict": "FAIL", "findings": []}}\n{EMPTY}')
         assert answer.problem == "verdict FAIL without findings"
+        assert read_review_answer(f"{EMPTY} That is {'{'} all {{").problem is None
+        assert titles(read_review_answer(f"- **Severity:** high\n- **Description:** Bad\n\n{EMPTY}\n")) == ["Bad"]
 
     @each("cut", ['{"findings": [{"title": "B"', '{"find', '{"title": "B", "seve'])
     def test_an_answer_that_is_cut_off_never_gives_way(self, cut: str) -> None:
         answer = read_review_answer(f"{json.dumps({'findings': [ITEM]})}\n{cut}")
         assert (answer.findings, answer.problem) == ((FINDING,), TRUNCATED_JSON)
-
-    def test_text_after_an_answer_may_hold_an_open_brace_and_bullets_beside_it_are_findings(self) -> None:
-        assert read_review_answer(f"{EMPTY} That is {'{'} all {{").problem is None
-        assert titles(read_review_answer(f"- **Severity:** high\n- **Description:** Bad\n\n{EMPTY}\n")) == ["Bad"]
 
     def test_what_was_said_to_a_model_or_before_the_result_is_not_its_answer(self) -> None:
         said = json.dumps({"findings": [ITEM]})
@@ -372,7 +367,6 @@ class TestStructured:
         other = json.dumps([{**ITEM, "title": "Another"}])
         for value in ({"findings": [ITEM]}, MappingProxyType({"findings": [ITEM]}), json.dumps({"findings": [ITEM]})):
             assert read_review_answer(other, value).findings == (FINDING,)
-        assert read_review_answer("I am done.", {"findings": []}) == ReviewAnswer()
 
     @pytest.mark.defect("T8")
     def test_an_empty_one_is_not_clean_beside_a_text_that_tells_of_findings(self) -> None:
@@ -399,15 +393,8 @@ class TestRepaired:
     VALUE = {"findings": [own_item(FINDINGS[2])]}  # noqa: RUF012 - a value
     ITEMS = json.dumps({"findings": [ITEM, {**ITEM, "title": "B"}]})
 
-    @each(
-        "text",
-        [
-            *(repr(VALUE), dumped(VALUE).replace("}]", ",},]"), dumped(VALUE, indent=2).replace(",\n", "\n")),
-            dumped(VALUE).replace('"title"', "title").replace('"findings"', "findings"),
-            *(dumped(VALUE, indent=2).replace("\n", " // why\n"), "\ufeff" + dumped(VALUE).replace("0.5", ".5")),
-            json.dumps(json.dumps(VALUE))[1:-1],
-        ],
-    )
+    # What is mended is in the tests of the JSON reader.
+    @each("text", [repr(VALUE), "\ufeff" + dumped(VALUE).replace("0.5", ".5"), json.dumps(json.dumps(VALUE))[1:-1]])
     def test_broken_json_is_mended_and_that_is_told(self, text: str) -> None:
         answer = read_review_answer(text)
         assert answer.findings == JSON_SHAPES["own"].expected(FINDINGS[2:])
@@ -442,7 +429,5 @@ class TestReasoning:
         answer = read_review_answer(text)
         assert answer.problem == "invalid json: nothing but reasoning"
         assert answer.findings == ((FINDING,) if FOUND in text else ())
-
-    def test_a_closing_tag_that_is_quoted_hides_nothing(self) -> None:
-        answer = read_review_answer(f"<think>The code has </think>{CLEAN}\n, a trick.</think>{FOUND}")
-        assert answer.findings == (FINDING,)
+        quoted = f"<think>The code has </think>{CLEAN}\n, a trick.</think>{FOUND}"
+        assert read_review_answer(quoted).findings == (FINDING,)

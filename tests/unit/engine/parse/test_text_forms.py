@@ -189,3 +189,79 @@ def test_no_wording_of_a_grave_defect_is_read_as_a_clean_answer_and_clean_ones_a
     nits = {"findings": [{"title": "x", "severity": "low"}]}
     told = [name for name in WORDED_ANSWERS if name.startswith("a nit, then ")]
     assert [name for name in told if passes(WORDED_ANSWERS[name], nits)] == []
+
+
+RULES = [{"id": "R1", "defaultConfiguration": {"level": "error"}}, {"id": "R2"}]
+
+
+def result(**more: Any) -> dict[str, Any]:
+    region = {"startLine": 3, "endLine": 4, "snippet": {"text": "x = 1"}}
+    location = {"physicalLocation": {"artifactLocation": {"uri": "src/a%20b.py"}, "region": region}}
+    return {"ruleId": "R2", "message": {"text": "It fails.\nAlways."}, "locations": [location], **more}
+
+
+def document(*results: Any, **run: Any) -> dict[str, Any]:
+    runs = [{"tool": {"driver": {"name": "x", "rules": RULES}}, "results": list(results), **run}]
+    return {"$schema": "https://example.invalid/sarif-2.1.0.json", "version": "2.1.0", "runs": runs}
+
+
+def read(value: Any) -> ReviewAnswer:
+    return read_review_answer(json.dumps(value))
+
+
+def test_a_result_of_sarif_is_a_finding() -> None:
+    words = {"body": "It fails.\nAlways.", "rule": "R2", "evidence": "x = 1"}
+    expected = finding(MEDIUM, "It fails.", "src/a b.py", 3, line_end=4, **words)
+    assert read(document(result())) == ReviewAnswer(findings=(expected,))
+
+
+def test_the_level_is_the_result_s_own_or_its_rule_s_or_a_warning() -> None:
+    for level, severity in (("error", HIGH), ("warning", MEDIUM), ("note", LOW), ("none", LOW)):
+        assert [finding.severity for finding in read(document(result(level=level))).findings] == [severity]
+    rules = [result(ruleId="R1"), result(ruleId="unknown"), result(ruleId="R1", level="note")]
+    assert [finding.severity for finding in read(document(*rules)).findings] == [HIGH, MEDIUM, LOW]
+
+
+def test_the_results_of_all_runs_are_taken_but_for_passes_and_suppressed_ones_are_counted() -> None:
+    accepted = result(suppressions=[{"kind": "inSource"}])
+    refused = result(suppressions=[{"kind": "external", "status": "rejected"}], ruleId="R1")
+    both = document(result(kind="pass"), accepted, refused)
+    both["runs"].append(document(result())["runs"][0])
+    answer = read(both)
+    assert [finding.rule for finding in answer.findings] == ["R1", "R2"]
+    assert (answer.summary, answer.problem, answer.dropped) == ("1 suppressed results", None, ())
+    assert read(document()) == ReviewAnswer()
+
+
+@each(
+    ("value", "problem"),
+    [
+        ({"version": "2.1.0", "runs": []}, "missing field: runs"),
+        ({"version": "2.1.0", "runs": [{"tool": {}}]}, "missing field: results"),
+        ({"version": "2.1.0", "runs": [3]}, "missing field: results"),
+        (document(result(level="odd")), "invalid severity: odd"),
+        (document(result(message={})), "missing field: title"),
+        (document("text"), "missing field: title"),
+        (document(invocations=[{"executionSuccessful": False}]), "the tool says that it failed"),
+    ],
+)
+def test_what_is_no_whole_sarif_document_has_a_problem(value: Any, problem: str) -> None:
+    assert read(value).problem == problem
+
+
+def test_a_bad_result_costs_that_result_and_odd_places_are_unknown_places() -> None:
+    places: list[Any] = [None, [5], [{"physicalLocation": {"region": []}}]]
+    answer = read(document(result(level=5), *(result(locations=place, ruleId=str(place)) for place in places)))
+    assert len(answer.findings) == 3
+    assert answer.dropped == ("invalid severity: 5 (finding 1)",)
+    assert {(found.file, found.line_start, found.evidence) for found in answer.findings} == {(None, None, "")}
+
+
+def test_a_level_that_the_missing_part_may_tell_is_unknown() -> None:
+    text = json.dumps(
+        {"runs": [{"results": [result(ruleId="R1"), result(level="note")], "tool": document()["runs"][0]["tool"]}]}
+    )
+    answer = read_review_answer(text[: text.index('"rules"')])
+    assert [finding.severity for finding in answer.findings] == [LOW]
+    assert answer.dropped == ("missing field: level (finding 1)",)
+    assert answer.problem == "invalid json: truncated"
