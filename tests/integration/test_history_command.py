@@ -32,19 +32,10 @@ def kept(shop: GitRepository, number: int, *findings: Finding) -> str:
 def test_every_verb_works_on_a_history_and_says_nothing_on_stderr(shop: GitRepository) -> None:
     one = kept(shop, 1, named("a"))
     kept(shop, 2)
-    for words in (
-        ("list",),
-        ("list", "--json"),
-        ("list", "--all-repositories"),
-        ("show", one),
-        ("show", one, "--raw"),
-        ("render", one, "--fail-on", "critical"),
-        ("render", one, "--format", "json", "--fail-on", "critical"),
-        ("compare", one, "last"),
-        ("trends",),
-        ("prune", "--keep", "9", "--dry-run"),
-    ):
-        ended = started_codeloupe("history", *words, cwd=shop.path)
+    calls = f"list,list --json,list --all-repositories,show {one},show {one} --raw,render {one} --fail-on critical"
+    calls += f",render {one} --format json --fail-on critical,compare {one} last,trends,prune --keep 9 --dry-run"
+    for words in calls.split(","):
+        ended = started_codeloupe("history", *words.split(), cwd=shop.path)
         assert (ended.exit_code, ended.stderr) == (0, ""), words
         assert ended.stdout
 

@@ -64,19 +64,8 @@ def test_the_json_has_every_field_of_version_1(project: GitRepository) -> None:
     ended = codeloupe("review", "--format", "json", "-q", cwd=project.path)
     document = ended.json()
     assert list(document)[:4] == ["schema_version", "tool", "review_id", "scope"]
-    for key in (
-        "reviewer",
-        "verdict",
-        "passed",
-        "complete",
-        "exit_code",
-        "summary",
-        "findings",
-        "coverage",
-        "usage",
-        "errors",
-    ):
-        assert key in document
+    rest = "reviewer verdict passed complete exit_code summary findings coverage usage errors"
+    assert set(rest.split()) <= set(document)
     assert (document["verdict"], document["passed"], document["complete"]) == ("FAIL", False, True)
     assert document["exit_code"] == ended.exit_code == 1
     assert document["scope"]["kind"] == "branch"

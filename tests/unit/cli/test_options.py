@@ -94,26 +94,6 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option(words: list[str], me
     assert caught.value.hint
 
 
-@each(
-    ("verb", "words"),
-    [
-        (review, ["--fresh", "--resume"]),
-        (review, ["-q", "--debug"]),
-        (review, ["--passes", "many"]),
-        (commits, ["--output", "html"]),
-        (commits, ["--on-incomplete", "maybe"]),
-        (commits, ["-q", "-v"]),
-    ],
-)
-def test_what_excludes_each_other_or_is_no_number_is_refused(
-    verb: Any, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parsed(*words, verb=verb)
-    assert caught.value.code == 2
-    assert "hint: " in capsys.readouterr().err
-
-
 @pytest.mark.requirement("D1")
 @each(
     ("words", "expected"),
