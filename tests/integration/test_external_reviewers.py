@@ -32,7 +32,7 @@ LOCATED = {
     "code_location": {"absolute_file_path": "/somewhere/a.py", "line_range": {"start": 2, "end": 2}},
 }
 REGION = {"artifactLocation": {"uri": "a.py"}, "region": {"startLine": 2, "endLine": 2}}
-RESULT = {"ruleId": "X1", "level": "error", "message": {"text": "Division by zero"}}
+RESULT: dict[str, Any] = {"ruleId": "X1", "level": "error", "message": {"text": "Division by zero"}}
 RESULT |= {"locations": [{"physicalLocation": REGION}]}
 SHAPES: dict[str, dict[str, Any]] = {
     "verdict and findings": {"verdict": "FAIL", "findings": [FORM]},

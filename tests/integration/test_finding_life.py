@@ -29,7 +29,7 @@ class Life:
     def __init__(self, project: GitRepository) -> None:
         self.project = project
         self.findings: list[dict[str, Any]] = []
-        self.agents: dict[str, Mapping[str, str]] = {}
+        self.server = StandInServer(reply=self.answer)
 
     def answer(self, request: RecordedRequest) -> Reply:
         if request.mentions("Try to refute the claim"):
@@ -55,7 +55,8 @@ class Life:
 
     def run(self, *words: str, home: Path | None = None, agent: str = "") -> Ended:
         place = {} if home is None else {"CODELOUPE_HOME": str(home)}
-        return codeloupe(*words, cwd=self.project.path, environment={**place, **self.agents.get(agent, {})})
+        variables = agents_at(self.server, agent) if agent else {}
+        return codeloupe(*words, cwd=self.project.path, environment={**place, **variables})
 
     def offline(self, *words: str, home: Path | None = None) -> Ended:
         return self.run("review", "--reviewer", "offline", "--format", "json", *words, home=home)
@@ -77,8 +78,7 @@ def life(repository: GitRepository) -> Iterator[Life]:
     repository.commit_files({"README.md": "jobs\n"})
     repository.commit_files({FILE: CODE}, branch="nightly")
     life = Life(repository)
-    with StandInServer(reply=life.answer) as server:
-        life.agents = {name: agents_at(server, name) for name in ("api", "claude_cli")}
+    with life.server:
         yield life
 
 

@@ -75,11 +75,11 @@ def asleep(folder: Path) -> Settings:
     return command(folder, PYTHON_HEADER + body)
 
 
-def answered(project: GitRepository, answer: object, diff_range: str = "HEAD~2..HEAD~1") -> ReviewResult:
+def answered(project: GitRepository, answer: object, *, verify: bool = False) -> ReviewResult:
     """What becomes of the answer of a model."""
     with StandInServer([Json(answer)]) as server:
-        settings = Settings(reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=False)
-        return asyncio.run(make_reviewer(settings, repo=project.path)(diff_range))
+        settings = Settings(reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=verify)
+        return asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
 
 
 @pytest.mark.requirement("V1")
@@ -187,7 +187,7 @@ QUOTED = FORM | {"priority": 0, "title": "[P0] Injection", "evidence": "    os.s
 def test_the_answer_of_an_agent_becomes_a_result(
     project: GitRepository, answer: dict[str, object], titles: list[str], parse_error: str | None
 ) -> None:
-    result = answered(project, answer, "HEAD~2..HEAD")
+    result = answered(project, answer, verify=True)
     assert [issue.title for issue in result.issues] == titles
     assert (result.passed, result.parse_error) == (not titles and parse_error is None, parse_error)
 

@@ -2,7 +2,6 @@
 
 import io
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -50,13 +49,11 @@ SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+def terminal(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> Terminal:
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    device = Terminal()
-    yield device
-    device.close()
+    return terminal
 
 
 def shown(mode: ProgressMode, *events: events.Event, stream: TextIO | None = None) -> str:
