@@ -10,13 +10,15 @@ import pytest
 
 from codeloupe.analysers import ast_grep
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
-from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget
+from codeloupe.analysers.interface import Analyser, AnalyserReport
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import AnalyserFailed, ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.finding import Severity
-from tests.endings import comes_to_pass, timed_out
+from tests.children import assert_all_gone, recorded_pids, until_recorded
+from tests.endings import timed_out
 from tests.rows import each
+from tests.unit.analysers.written import Files, analyse, target
 
 CANARY = "canary-of-the-host-" + "4711"
 TYPED = (AnalyserFailed, ProcessError)
@@ -32,38 +34,13 @@ class Case:
     suppressed: str
 
 
+SWALLOWS = "async function f() { try { await work(); } catch (error) {} }"
+TOKEN = "token gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU"
 CASES = {
     "ruff": Case(RuffAnalyser, ".py", "print(unknown)\n", "print(unknown)  # noqa\n"),
-    "ast-grep": Case(
-        AstGrepAnalyser,
-        ".js",
-        "async function f() { try { await work(); } catch (error) {} }\n",
-        "async function f() { try { await work(); } catch (error) {} } // ast-grep-ignore\n",
-    ),
-    "detect-secrets": Case(
-        SecretsAnalyser,
-        ".txt",
-        "token gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU\n",
-        "token gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU # pragma: allowlist secret\n",
-    ),
+    "ast-grep": Case(AstGrepAnalyser, ".js", f"{SWALLOWS}\n", f"{SWALLOWS} // ast-grep-ignore\n"),
+    "detect-secrets": Case(SecretsAnalyser, ".txt", f"{TOKEN}\n", f"{TOKEN} # pragma: allowlist secret\n"),
 }
-
-
-def target(root: Path, *names: str, trusted: bool = False, timeout_seconds: float = 30.0) -> AnalysisTarget:
-    return AnalysisTarget(
-        root=root,
-        files=names,
-        added_lines=dict.fromkeys(names, frozenset({1})),
-        trusted=trusted,
-        timeout_seconds=timeout_seconds,
-    )
-
-
-def write(root: Path, name: str, content: str) -> str:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
-    return name
 
 
 def program(tmp_path: Path, script: str) -> str:
@@ -73,44 +50,22 @@ def program(tmp_path: Path, script: str) -> str:
     return str(path)
 
 
-def analyse(analyser: Analyser, files: AnalysisTarget) -> AnalyserReport:
-    return asyncio.run(analyser.analyse(files))
+def files(case: Case, *stems: str, text: str = "") -> Files:
+    """Files with the defect of an analyser, or another text, below names without their ending."""
+    return {stem + case.suffix: text or case.defect for stem in stems or ("a",)}
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        # A process that has ended and was not yet collected by its new parent is gone for us.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
-def all_end(pids: Path) -> bool:
-    """Whether all processes that wrote their numbers end."""
-    numbers = [int(number) for number in pids.read_text(encoding="ascii").split()]
-    assert len(numbers) == 2
-    return comes_to_pass(lambda: not any(is_running(number) for number in numbers))
-
-
-def is_written(path: Path) -> bool:
-    return path.exists() and path.read_text(encoding="ascii").endswith("\n")
-
-
-def hanging(tmp_path: Path) -> tuple[str, Path]:
+def hanging(tmp_path: Path) -> str:
     """A program that never ends, nor does its child; both tell their process numbers."""
-    pids = tmp_path / "pids"
-    return program(tmp_path, f"sleep 60 &\necho $! $$ > '{pids}'\nwait"), pids
+    return program(tmp_path, f"sleep 60 &\ncd '{tmp_path}'; echo $! > child.pid; echo $$ > own.pid\nwait")
 
 
 @each("case", CASES.values())
 def test_a_defect_is_found_with_all_that_a_report_needs(case: Case, tmp_path: Path) -> None:
-    root = tmp_path / "snapshot"
-    name = write(root, f"a{case.suffix}", case.defect)
-    report = analyse(case.make(None), target(root, name))
+    report = analyse(case.make(None), tmp_path, files(case))
     assert report.failed == {}
     (issue,) = report.issues
-    assert (issue.file, issue.line_start) == (name, 1)
+    assert (issue.file, issue.line_start) == (f"a{case.suffix}", 1)
     assert issue.line_end >= issue.line_start
     assert isinstance(issue.severity, Severity)
     assert all((issue.rule, issue.category, issue.title, issue.body, issue.suggestion))
@@ -124,19 +79,16 @@ def test_it_has_a_version_a_clean_file_has_no_issues_and_for_no_file_nothing_is_
     analyser = case.make(None)
     assert analyser.name in CASES
     assert asyncio.run(analyser.version())[0].isdigit()
-    name = write(tmp_path, f"a{case.suffix}", "\n")
-    assert analyser.accepts(name)
-    assert analyse(analyser, target(tmp_path, name)) == AnalyserReport()
-    assert analyse(case.make("/nonexistent/program"), target(tmp_path)) == AnalyserReport()
+    assert analyser.accepts(f"a{case.suffix}")
+    assert analyse(analyser, tmp_path, files(case, text="\n")) == AnalyserReport()
+    assert analyse(case.make("/nonexistent/program"), tmp_path, {}) == AnalyserReport()
 
 
 @each("case", CASES.values())
 def test_a_missing_program_is_a_typed_error(case: Case, tmp_path: Path) -> None:
-    root = tmp_path / "snapshot"
-    name = write(root, f"a{case.suffix}", case.defect)
     analyser = case.make("/nonexistent/program")
     with pytest.raises((ProgramNotFound, AnalyserFailed)) as caught:
-        analyse(analyser, target(root, name))
+        analyse(analyser, tmp_path, files(case))
     assert caught.value.message
     assert caught.value.hint
     with pytest.raises((ProgramNotFound, AnalyserFailed)):
@@ -153,14 +105,11 @@ def test_a_missing_program_is_a_typed_error(case: Case, tmp_path: Path) -> None:
 )
 @each("case", CASES.values())
 def test_a_program_that_breaks_is_never_a_clean_report(case: Case, tmp_path: Path, script: str) -> None:
-    root = tmp_path / "snapshot"
-    name = write(root, f"a{case.suffix}", case.defect)
-    analyser = case.make(program(tmp_path, script))
     try:
-        failed = set(analyse(analyser, target(root, name)).failed)
+        failed = set(analyse(case.make(program(tmp_path, script)), tmp_path / "snapshot", files(case)).failed)
     except TYPED:
-        failed = {name}
-    assert failed == {name}
+        return
+    assert failed == set(files(case))
 
 
 @each("case", CASES.values())
@@ -174,68 +123,58 @@ def test_a_program_that_does_not_say_its_version_is_a_typed_error(case: Case, tm
 def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "snapshot"
-    name = write(root, f"a{case.suffix}", case.defect)
-    hanger, pids = hanging(tmp_path)
+    hanger = hanging(tmp_path)
     # Of its own accord it gives up a file before the time is over, and that is not what is shown here.
     monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 60.0)
     timed_out(
         ProcessTimedOut,
-        lambda seconds: analyse(case.make(hanger), target(root, name, timeout_seconds=seconds)),
-        ready=lambda _: is_written(pids),
+        lambda seconds: analyse(case.make(hanger), tmp_path / "snapshot", files(case), timeout_seconds=seconds),
+        ready=lambda _: len(recorded_pids(tmp_path)) == 2,
     )
-    assert all_end(pids)
+    assert_all_gone(recorded_pids(tmp_path))
 
 
 @each("case", CASES.values())
 def test_cancellation_in_mid_run_leaves_no_process(case: Case, tmp_path: Path) -> None:
-    root = tmp_path / "snapshot"
-    name = write(root, f"a{case.suffix}", case.defect)
-    hanger, pids = hanging(tmp_path)
+    hanger = hanging(tmp_path)
 
     async def cancel_when_running() -> None:
-        running = asyncio.ensure_future(case.make(hanger).analyse(target(root, name)))
-        while not is_written(pids):  # noqa: ASYNC110 - another program writes it
-            await asyncio.sleep(0.01)
+        running = asyncio.ensure_future(case.make(hanger).analyse(target(tmp_path / "snapshot", files(case))))
+        await until_recorded(tmp_path, 2)
         running.cancel()
         await running
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel_when_running())
-    assert all_end(pids)
+    assert_all_gone(recorded_pids(tmp_path))
 
 
 @each("case", CASES.values())
 def test_a_file_is_analysed_whatever_its_name(case: Case, tmp_path: Path) -> None:
-    root = tmp_path / "snapshot"
     stems = (
         *("-rf", "--version", "@file", "with space", "line\nbreak", "tab\tand\\backslash", "quote'\"`$(touch x)"),
         *(".hidden", "glob[*?]", "node_modules/inside", ".venv/inside", "build/inside", "a:1:2", "n" * 200),
         os.fsdecode(b"not-utf8-\xff\xe9"),
     )
-    names = [write(root, stem + case.suffix, case.defect) for stem in stems]
-    report = analyse(case.make(None), target(root, *names))
+    report = analyse(case.make(None), tmp_path, files(case, *stems))
     assert report.failed == {}
-    assert sorted(issue.file for issue in report.issues) == sorted(names)
+    assert sorted(issue.file for issue in report.issues) == sorted(files(case, *stems))
 
 
-def hostile_configuration(root: Path, outside: Path) -> None:
+def hostile_configuration(outside: Path) -> Files:
     """What a repository may hold to hide its defects, to write elsewhere or to read files of the host."""
     (outside / "host.toml").write_text(f'# {CANARY}\nselect = "{CANARY}"\n', encoding="utf-8")
     ruff = f'exclude = ["*"]\nextend = "{outside}/host.toml"\ncache-dir = "{outside}/cache"\nfix = true\n'
-    for name in ("ruff.toml", ".ruff.toml"):
-        write(root, name, ruff + '[lint]\nselect = []\n[lint.per-file-ignores]\n"*" = ["ALL"]\n')
-    write(root, "pyproject.toml", '[tool.ruff]\nexclude = ["*"]\nforce-exclude = true\n')
-    write(
-        root,
-        "sgconfig.yml",
-        f"ruleDirs: [{outside}]\ncustomLanguages:\n  js: {{libraryPath: {outside}/evil.so, extensions: [js]}}\n",
-    )
-    write(root, ".secrets.baseline", '{"version": "1.5.0", "plugins_used": [], "filters_used": [], "results": {}}')
-    for name in (".gitignore", ".ignore", ".sgignore"):
-        write(root, name, "*\n")
-    write(root, "detect_secrets.py", f"open('{outside}/executed', 'w')\n")
-    write(root, "codeloupe/__init__.py", f"open('{outside}/executed', 'w')\n")
+    ruff += '[lint]\nselect = []\n[lint.per-file-ignores]\n"*" = ["ALL"]\n'
+    language = f"js: {{libraryPath: {outside}/evil.so, extensions: [js]}}"
+    return {
+        **dict.fromkeys(("ruff.toml", ".ruff.toml"), ruff),
+        **dict.fromkeys((".gitignore", ".ignore", ".sgignore"), "*\n"),
+        **dict.fromkeys(("detect_secrets.py", "codeloupe/__init__.py"), f"open('{outside}/executed', 'w')\n"),
+        "pyproject.toml": '[tool.ruff]\nexclude = ["*"]\nforce-exclude = true\n',
+        "sgconfig.yml": f"ruleDirs: [{outside}]\ncustomLanguages:\n  {language}\n",
+        ".secrets.baseline": '{"version": "1.5.0", "plugins_used": [], "filters_used": [], "results": {}}',
+    }
 
 
 @each("case", CASES.values())
@@ -243,11 +182,11 @@ def test_no_configuration_of_the_repository_changes_anything(case: Case, tmp_pat
     root = tmp_path / "snapshot"
     outside = tmp_path / "outside"
     outside.mkdir()
-    names = [write(root, f"{stem}{case.suffix}", case.defect) for stem in ("a", "inner/b")]
-    before = analyse(case.make(None), target(root, *names))
-    hostile_configuration(root, outside)
+    faulty = files(case, "a", "inner/b")
+    before = analyse(case.make(None), root, faulty)
+    target(root, hostile_configuration(outside))
     content = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    after = analyse(case.make(None), target(root, *names))
+    after = analyse(case.make(None), root, faulty)
     assert len(before.issues) == 2
     assert after == before
     assert CANARY not in repr(after)
@@ -258,17 +197,15 @@ def test_no_configuration_of_the_repository_changes_anything(case: Case, tmp_pat
 @each("trusted", [True, False])
 @each("case", CASES.values())
 def test_a_suppression_in_the_code_counts_only_in_a_trusted_change(case: Case, tmp_path: Path, trusted: bool) -> None:
-    root = tmp_path / "snapshot"
-    name = write(root, f"a{case.suffix}", case.suppressed)
-    assert len(analyse(case.make(None), target(root, name, trusted=trusted)).issues) == (0 if trusted else 1)
+    report = analyse(case.make(None), tmp_path, files(case, text=case.suppressed), trusted=trusted)
+    assert len(report.issues) == (0 if trusted else 1)
 
 
 @each("case", CASES.values())
 def test_one_bad_file_does_not_hide_the_others(case: Case, tmp_path: Path) -> None:
-    root = tmp_path / "snapshot"
-    good = write(root, f"good{case.suffix}", case.defect)
-    bad = f"bad{case.suffix}"
-    (root / bad).mkdir()
-    report = analyse(case.make(None), target(root, bad, good))
+    good, bad = f"good{case.suffix}", f"bad{case.suffix}"
+    (tmp_path / bad).mkdir()
+    lines = dict.fromkeys((bad, good), frozenset({1}))
+    report = analyse(case.make(None), tmp_path, files(case, "good"), files=(bad, good), added_lines=lines)
     assert [issue.file for issue in report.issues] == [good]
     assert set(report.failed) == {bad}

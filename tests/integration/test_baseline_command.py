@@ -24,6 +24,13 @@ def review(repository: GitRepository, *words: str) -> Ended:
     return codeloupe("review", "--reviewer", "offline", "--format", "json", *words, cwd=repository.path)
 
 
+def adopt(repository: GitRepository, *words: str) -> str:
+    """Accept all findings of the last review, and what the program says first."""
+    added = codeloupe("baseline", "add", "--all", "--reason", "legacy", *words, cwd=repository.path)
+    assert added.exit_code == 0
+    return added.stdout.split("\n")[0]
+
+
 def kinds(document: Any) -> set[str]:
     return {error["kind"] for error in document["errors"]}
 
@@ -31,8 +38,7 @@ def kinds(document: Any) -> set[str]:
 def test_a_legacy_code_base_is_adopted_and_only_what_is_new_counts(faulty: GitRepository) -> None:
     first = review(faulty)
     assert first.exit_code == 1
-    added = codeloupe("baseline", "add", "--all", "--reason", "legacy", "--owner", "us", cwd=faulty.path)
-    assert (added.exit_code, added.stdout.split("\n")[0]) == (0, f"Added 2 entries in {BASELINE_NAME}:")
+    assert adopt(faulty, "--owner", "us") == f"Added 2 entries in {BASELINE_NAME}:"
     second = review(faulty)
     document = second.json()
     assert (second.exit_code, document["verdict"], document["complete"]) == (0, "PASS", True)
@@ -66,7 +72,7 @@ def test_a_finding_of_a_sweep_is_adopted_like_one_of_a_review(faulty: GitReposit
 
 def test_what_is_fixed_is_told_as_unused_and_pruned(faulty: GitRepository) -> None:
     review(faulty)
-    codeloupe("baseline", "add", "--all", "--reason", "legacy", cwd=faulty.path)
+    adopt(faulty)
     faulty.write("app.py", "import os\n\n\n" + FAULTY.replace("eval(name)", "int(name)"))
     assert "baseline_unused" in kinds(review(faulty).json())
     listed = codeloupe("baseline", "list", "--json", cwd=faulty.path).json()
@@ -76,7 +82,7 @@ def test_what_is_fixed_is_told_as_unused_and_pruned(faulty: GitRepository) -> No
 
 def test_an_expired_entry_counts_again_and_is_told(faulty: GitRepository) -> None:
     review(faulty)
-    codeloupe("baseline", "add", "--all", "--reason", "legacy", "--expires", "2999-12-31", cwd=faulty.path)
+    adopt(faulty, "--expires", "2999-12-31")
     text = (faulty.path / BASELINE_NAME).read_text()
     faulty.write(BASELINE_NAME, text.replace("2999-12-31", "2001-12-31"))
     ended = review(faulty)
@@ -96,7 +102,7 @@ def test_a_comment_with_a_reason_suppresses_and_one_without_does_not(faulty: Git
 
 def test_of_an_untrusted_change_neither_comments_nor_its_own_baseline_are_followed(faulty: GitRepository) -> None:
     review(faulty)
-    codeloupe("baseline", "add", "--all", "--reason", "mine", cwd=faulty.path)
+    adopt(faulty)
     faulty.write("app.py", f"import os\n\n\n{FAULTY}    os.system(name)  # codeloupe: ignore fine\n")
     faulty.commit("hide it")
     trusted = review(faulty, "main..topic")
@@ -110,7 +116,7 @@ def test_of_an_untrusted_change_neither_comments_nor_its_own_baseline_are_follow
 
 def test_of_an_untrusted_change_the_baseline_of_the_base_holds(faulty: GitRepository) -> None:
     review(faulty)
-    codeloupe("baseline", "add", "--all", "--reason", "known at the base", cwd=faulty.path)
+    adopt(faulty)
     text = (faulty.path / BASELINE_NAME).read_text()
     faulty.remove(BASELINE_NAME)
     faulty.checkout("main")
@@ -122,19 +128,14 @@ def test_of_an_untrusted_change_the_baseline_of_the_base_holds(faulty: GitReposi
     assert review(faulty, f"{base}..topic").exit_code == 1
 
 
-def test_a_broken_baseline_stops_a_review_before_it_begins(faulty: GitRepository) -> None:
+def test_a_report_from_a_pipe_can_be_adopted_and_a_broken_baseline_stops_a_review(faulty: GitRepository) -> None:
+    words = ("baseline", "add", "app.py:5", "--reason", "x", "--from", "-")
+    piped = codeloupe(*words, cwd=faulty.path, stdin=review(faulty).stdout.encode())
+    assert "Added 1 entry" in piped.stdout
     faulty.write(BASELINE_NAME, "version: 1\nentries:\n- fingerprint: abcdef\n")
     ended = review(faulty)
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert f"{BASELINE_NAME}:3: this entry has no reason" in ended.stderr
-
-
-def test_a_report_in_a_file_can_be_adopted(faulty: GitRepository) -> None:
-    report = review(faulty).stdout
-    piped = codeloupe(
-        "baseline", "add", "app.py:5", "--reason", "x", "--from", "-", cwd=faulty.path, stdin=report.encode()
-    )
-    assert "Added 1 entry" in piped.stdout
 
 
 @pytest.mark.parametrize(

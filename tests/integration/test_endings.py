@@ -133,35 +133,30 @@ sys.exit(main(["review"]))
 """
 
 
+def crashed(project: GitRepository, code: str = CRASH, **variables: str) -> str:
+    """What the program says at an internal error."""
+    words, environment = (sys.executable, "-c", code), {**os.environ, **variables}
+    completed = subprocess.run(words, cwd=project.path, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 4
+    return completed.stderr
+
+
 def test_an_internal_error_is_exit_4_with_a_log_that_holds_no_secret(project: GitRepository, tmp_path: Path) -> None:
     home = tmp_path / "state"
     password = "hunter2-" + "but-longer"
-    environment = {**os.environ, "CODELOUPE_HOME": str(home), "MY_API_TOKEN": password}
     code = CRASH.replace("lost the plot", f"lost the plot {password}")
-    completed = subprocess.run(
-        [sys.executable, "-c", code], cwd=project.path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert completed.returncode == 4
-    assert "internal error: RuntimeError: lost the plot" in completed.stderr
-    assert "Traceback" not in completed.stderr
+    said = crashed(project, code, CODELOUPE_HOME=str(home), MY_API_TOKEN=password)
+    assert "internal error: RuntimeError: lost the plot" in said
+    assert "Traceback" not in said
     (log,) = (home / "logs").iterdir()
-    assert str(log) in completed.stderr
+    assert str(log) in said
     text = log.read_text()
     assert "Traceback" in text
-    for secret in (password, "ghp_" + "a1B2"):
-        assert secret not in text
-        assert secret not in completed.stderr
+    assert not [secret for secret in (password, "ghp_" + "a1B2") if secret in text + said]
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
-
-
-def test_an_internal_error_without_a_place_for_its_log_is_told_all_the_same(project: GitRepository) -> None:
-    environment = {**os.environ, "CODELOUPE_HOME": "/dev/null/nowhere"}
-    completed = subprocess.run(
-        [sys.executable, "-c", CRASH], cwd=project.path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert completed.returncode == 4
-    assert "the log could not be written" in completed.stderr
-    assert "RuntimeError" in completed.stderr
+    said = crashed(project, CODELOUPE_HOME="/dev/null/nowhere")
+    assert "the log could not be written" in said
+    assert "RuntimeError" in said
 
 
 def test_a_reader_that_leaves_early_is_no_error(project: GitRepository) -> None:
@@ -193,17 +188,10 @@ WITH_A_THREAD = (
 
 @pytest.mark.defect("U9")
 def test_a_full_disk_behind_standard_output_is_told_in_words(project: GitRepository) -> None:
-    offline = ("--reviewer", "offline", "-q")
-    verbs: tuple[tuple[str, ...], ...] = (
-        (),
-        ("--version",),
-        ("config", "schema"),
-        ("review", "--uncommitted", *offline),
-        ("review", "--uncommitted", "-o", "/dev/stdout", *offline),
-        ("history", "list"),
-    )
+    offline = "--uncommitted --reviewer offline -q"
+    verbs = ["", "--version", "config schema", f"review {offline}", f"review -o /dev/stdout {offline}", "history list"]
     wrong: list[str] = []
-    for words in verbs:
+    for words in map(str.split, verbs):
         with Path("/dev/full").open("wb") as full:
             ended = subprocess.run((str(PROGRAM), *words), cwd=project.path, stdout=full, stderr=-1, check=False)
             threaded = (sys.executable, "-c", WITH_A_THREAD, *words)

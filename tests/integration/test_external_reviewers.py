@@ -15,76 +15,31 @@ from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import RangeScope, ScopeRequest, UncommittedScope
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.unit.engine.external.fake_gate import FakeGate, ending
 from tests.warm_program import codeloupe
 
 RANGE = RangeScope("HEAD~1..HEAD")
+FORM = {"file_path": "a.py", "line_start": 2, "line_end": 2, "priority": 1, "title": "[P1] Division by zero"}
+FORM |= {"body": "It always fails."}
+ISSUE = {"file": "a.py", "line": 2, "severity": "error", "message": "Division by zero", "suggestion": "Do not."}
+QUOTED = {"severity": "HIGH", "category": "bug", "description": "Division by zero", "evidence": "a.py:2 - y = x / 0"}
+LOCATED = {
+    "title": "Division by zero",
+    "body": "It always fails.",
+    "confidence_score": 0.9,
+    "priority": 1,
+    "code_location": {"absolute_file_path": "/somewhere/a.py", "line_range": {"start": 2, "end": 2}},
+}
+REGION = {"artifactLocation": {"uri": "a.py"}, "region": {"startLine": 2, "endLine": 2}}
+RESULT: dict[str, Any] = {"ruleId": "X1", "level": "error", "message": {"text": "Division by zero"}}
+RESULT |= {"locations": [{"physicalLocation": REGION}]}
 SHAPES: dict[str, dict[str, Any]] = {
-    "verdict and findings": {
-        "verdict": "FAIL",
-        "findings": [
-            {
-                "file_path": "a.py",
-                "line_start": 2,
-                "line_end": 2,
-                "priority": 1,
-                "title": "[P1] Division by zero",
-                "body": "It always fails.",
-            }
-        ],
-    },
-    "passed and issues": {
-        "passed": False,
-        "summary": "one",
-        "issues": [
-            {"file": "a.py", "line": 2, "severity": "error", "message": "Division by zero", "suggestion": "Do not."}
-        ],
-    },
-    "categories and evidence": {
-        "findings": [
-            {
-                "severity": "HIGH",
-                "category": "bug",
-                "description": "Division by zero",
-                "evidence": "a.py:2 - y = x / 0",
-            }
-        ]
-    },
-    "code locations": {
-        "findings": [
-            {
-                "title": "Division by zero",
-                "body": "It always fails.",
-                "confidence_score": 0.9,
-                "priority": 1,
-                "code_location": {"absolute_file_path": "/somewhere/a.py", "line_range": {"start": 2, "end": 2}},
-            }
-        ],
-        "overall_correctness": "patch is incorrect",
-    },
-    "SARIF": {
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": {"name": "linter"}},
-                "results": [
-                    {
-                        "ruleId": "X1",
-                        "level": "error",
-                        "message": {"text": "Division by zero"},
-                        "locations": [
-                            {
-                                "physicalLocation": {
-                                    "artifactLocation": {"uri": "a.py"},
-                                    "region": {"startLine": 2, "endLine": 2},
-                                }
-                            }
-                        ],
-                    }
-                ],
-            }
-        ],
-    },
+    "verdict and findings": {"verdict": "FAIL", "findings": [FORM]},
+    "passed and issues": {"passed": False, "summary": "one", "issues": [ISSUE]},
+    "categories and evidence": {"findings": [QUOTED]},
+    "code locations": {"findings": [LOCATED], "overall_correctness": "patch is incorrect"},
+    "SARIF": {"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "linter"}}, "results": [RESULT]}]},
 }
 TEXTS = {
     "lines of a linter": "a.py:2:5: error: Division by zero\n",
@@ -125,7 +80,7 @@ def review(repository: GitRepository, settings: Settings, scope: ScopeRequest = 
     return asyncio.run(run.review(scope, repo=repository.path, settings=settings))
 
 
-@pytest.mark.parametrize("shape", TEXTS)
+@each("shape", TEXTS)
 def test_every_shape_becomes_the_same_finding(committed: GitRepository, tmp_path: Path, shape: str) -> None:
     result = review(committed, printing(tmp_path, TEXTS[shape], exit_code=1))
     [finding] = result.findings
@@ -137,24 +92,19 @@ def test_every_shape_becomes_the_same_finding(committed: GitRepository, tmp_path
     assert result.reviewer.type == "command"
 
 
-def test_a_clean_answer_passes_and_none_does_not(committed: GitRepository, tmp_path: Path) -> None:
+def test_a_clean_answer_passes_and_none_a_cut_one_or_a_pass_with_a_blocking_finding_does_not(
+    committed: GitRepository, tmp_path: Path
+) -> None:
     clean = review(committed, printing(tmp_path, '{"verdict": "PASS", "findings": []}'))
     assert (clean.verdict, clean.complete, clean.exit_code) == (Verdict.PASS, True, 0)
     silent = review(committed, printing(tmp_path, ""))
     assert (silent.complete, silent.exit_code) == (False, 3)
     assert [unit.reason for unit in silent.coverage.units_failed] == ["empty output"]
-
-
-def test_a_pass_with_a_blocking_finding_does_not_pass(committed: GitRepository, tmp_path: Path) -> None:
-    answer = {**SHAPES["verdict and findings"], "verdict": "PASS"}
+    answer = {"verdict": "PASS", "findings": [FORM]}
     assert review(committed, printing(tmp_path, json.dumps(answer))).exit_code == 1
-
-
-def test_a_cut_answer_keeps_its_findings_and_is_not_whole(committed: GitRepository, tmp_path: Path) -> None:
-    finding = json.dumps(SHAPES["verdict and findings"]["findings"][0])
-    result = review(committed, printing(tmp_path, f'{{"verdict": "FAIL", "findings": [{finding}, {{"file_pa'))
-    assert [found.line_start for found in result.findings] == [2]
-    assert (result.complete, result.exit_code) == (False, 1)
+    cut = review(committed, printing(tmp_path, f'{{"verdict": "FAIL", "findings": [{json.dumps(FORM)}, {{"file_pa'))
+    assert [found.line_start for found in cut.findings] == [2]
+    assert (cut.complete, cut.exit_code) == (False, 1)
 
 
 def test_the_program_can_be_run_from_the_command_line(committed: GitRepository, tmp_path: Path) -> None:
@@ -171,7 +121,7 @@ def test_the_program_can_be_run_from_the_command_line(committed: GitRepository, 
     assert [finding["line_start"] for finding in ended.json()["findings"]] == [2]
 
 
-FINDING = {"reviewer": "codex", **SHAPES["verdict and findings"]["findings"][0]}
+FINDING = {"reviewer": "codex", **FORM}
 
 
 def test_the_gate_decides_over_a_range(committed: GitRepository, tmp_path: Path) -> None:

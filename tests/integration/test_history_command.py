@@ -32,19 +32,10 @@ def kept(shop: GitRepository, number: int, *findings: Finding) -> str:
 def test_every_verb_works_on_a_history_and_says_nothing_on_stderr(shop: GitRepository) -> None:
     one = kept(shop, 1, named("a"))
     kept(shop, 2)
-    for words in (
-        ("list",),
-        ("list", "--json"),
-        ("list", "--all-repositories"),
-        ("show", one),
-        ("show", one, "--raw"),
-        ("render", one, "--fail-on", "critical"),
-        ("render", one, "--format", "json", "--fail-on", "critical"),
-        ("compare", one, "last"),
-        ("trends",),
-        ("prune", "--keep", "9", "--dry-run"),
-    ):
-        ended = started_codeloupe("history", *words, cwd=shop.path)
+    calls = f"list,list --json,list --all-repositories,show {one},show {one} --raw,render {one} --fail-on critical"
+    calls += f",render {one} --format json --fail-on critical,compare {one} last,trends,prune --keep 9 --dry-run"
+    for words in calls.split(","):
+        ended = started_codeloupe("history", *words.split(), cwd=shop.path)
         assert (ended.exit_code, ended.stderr) == (0, ""), words
         assert ended.stdout
 
@@ -68,7 +59,11 @@ def test_a_gate_is_closed_and_opened_anew_at_no_cost(shop: GitRepository) -> Non
     assert codes == {"critical": 0, "high": 0, "medium": 1, "low": 1}
 
 
-def test_mistakes_are_told_with_what_to_do(shop: GitRepository) -> None:
+def test_mistakes_are_told_with_what_to_do_and_an_empty_history_is_none(shop: GitRepository) -> None:
+    ended = codeloupe("history", "list", cwd=shop.path)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert "`codeloupe review` makes the first entry" in ended.stdout
+    assert codeloupe("history", "show", cwd=shop.path).exit_code == 2
     kept(shop, 0xABCD0001)
     kept(shop, 0xABCD0002)
     for words, told in (
@@ -80,13 +75,6 @@ def test_mistakes_are_told_with_what_to_do(shop: GitRepository) -> None:
         assert (ended.exit_code, ended.stdout) == (2, ""), words
         assert told in ended.stderr
         assert "hint:" in ended.stderr
-
-
-def test_an_empty_history_is_friendly_and_no_error(tmp_path: Path) -> None:
-    ended = codeloupe("history", "list", cwd=tmp_path)
-    assert (ended.exit_code, ended.stderr) == (0, "")
-    assert "`codeloupe review` makes the first entry" in ended.stdout
-    assert codeloupe("history", "show", cwd=tmp_path).exit_code == 2
 
 
 def test_a_sweep_is_one_entry_and_its_commits_are_shown(shop: GitRepository) -> None:
@@ -118,23 +106,17 @@ def test_hostile_words_reach_no_terminal_and_no_ci_log(shop: GitRepository) -> N
         assert "\n::" not in shown
 
 
-def test_a_terminal_without_unicode_gets_none(shop: GitRepository) -> None:
+def test_a_terminal_without_unicode_gets_none_colour_comes_when_asked_for_and_json_is_one_document(
+    shop: GitRepository,
+) -> None:
     kept(shop, 1, named("a"), named("b"))
-    for words in (("list",), ("trends",), ("compare", "last")):
-        ended = started_codeloupe("history", *words, cwd=shop.path, environment={"PYTHONIOENCODING": "ascii"})
+    for words in ("list", "trends", "compare last"):
+        ended = started_codeloupe("history", *words.split(), cwd=shop.path, environment={"PYTHONIOENCODING": "ascii"})
         assert ended.exit_code == 0
         assert ended.stdout.isascii()
-
-
-def test_colour_comes_when_asked_for_and_no_color_keeps_it_out(shop: GitRepository) -> None:
-    kept(shop, 1, named("a"))
     assert "\x1b[" in codeloupe("history", "list", "--color", "always", cwd=shop.path).stdout
     plain = codeloupe("history", "trends", cwd=shop.path, environment={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
     assert "\x1b[" not in plain
-
-
-def test_json_of_every_verb_is_one_document(shop: GitRepository) -> None:
-    kept(shop, 1, named("a"))
-    for words in (("list",), ("compare", "last"), ("trends",), ("prune", "--keep", "5")):
-        document = json.loads(codeloupe("history", *words, "--json", cwd=shop.path).stdout)
+    for words in ("list", "compare last", "trends", "prune --keep 5"):
+        document = json.loads(codeloupe("history", *words.split(), "--json", cwd=shop.path).stdout)
         assert document["schema_version"] == 1

@@ -34,11 +34,9 @@ def project(repository: GitRepository, tmp_path: Path) -> GitRepository:
     return repository
 
 
-def branch(project: GitRepository, name: str, code: str, start: str = "main") -> None:
-    project.git("checkout", "--quiet", "-b", name, start)
-    project.write(f"shop/{name}.py", code)
-    project.git("add", ".")
-    project.git("commit", "--quiet", "--no-verify", "--message", name)
+def branch(project: GitRepository, name: str, code: str) -> None:
+    project.git("checkout", "--quiet", "-b", name, "main")
+    project.commit_files({f"shop/{name}.py": code}, name)
 
 
 def pushing(project: GitRepository, *words: str) -> subprocess.CompletedProcess[str]:
@@ -78,8 +76,7 @@ def test_what_is_pushed_is_reviewed_and_not_what_is_checked_out(project: GitRepo
 def test_each_pushed_commit_is_searched_for_secrets_and_a_merge_too(project: GitRepository) -> None:
     def commit(text: str | None) -> None:
         project.write("shop/key.py", text) if text else project.remove("shop/key.py")
-        project.git("add", "--all")
-        project.git("commit", "--quiet", "--no-verify", "--message", "a key" if text else "no key")
+        project.commit("a key" if text else "no key")
 
     branch(project, "side", CLEAN)
     branch(project, "feat", CLEAN)

@@ -64,9 +64,9 @@ def test_what_a_request_holds_is_followed_to_where_it_does_harm(project: GitRepo
 
 @pytest.mark.defect("O")
 def test_a_source_that_is_new_makes_an_old_sink_a_finding_at_the_new_line(project: GitRepository) -> None:
-    project.write("app.py", APP.replace('form["name"].strip()', '"fixed"').replace('form.get("next", "/")', '"/"'))
-    project.commit("fixed name")
-    project.write("app.py", APP.replace('form.get("next", "/")', '"/"'))
+    app = APP.replace('form.get("next", "/")', '"/"')
+    project.commit_files({"app.py": app.replace('form["name"].strip()', '"fixed"')}, "fixed name")
+    project.write("app.py", app)
     assert found(project, "--uncommitted") == [("py-command-injection", "high", 9)]
 
 

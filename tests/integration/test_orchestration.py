@@ -21,6 +21,7 @@ from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.sweep_history import Made, make_commits
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "orchestrators.md").read_text(encoding="utf-8")
@@ -59,13 +60,26 @@ def review(project: GitRepository, diff_range: str, *commits: str, **options: ob
     return asyncio.run(reviewer(diff_range, commit_shas=list(commits) or None))
 
 
+def command(folder: Path, text: str, *words: str, **more: Any) -> Settings:
+    """Settings with a program of that text as the reviewer."""
+    program = folder / "reviewer"
+    program.write_text(text)
+    program.chmod(0o755)
+    return Settings(reviewer_type="command", review_command=(str(program), *words), **more)
+
+
 def asleep(folder: Path) -> Settings:
     """Settings with a reviewer that tells that it was started, and then takes for ever."""
-    program = folder / "sleeper"
     pid = str(folder / "sleeper.pid")
-    program.write_text(f"{PYTHON_HEADER}import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n")
-    program.chmod(0o755)
-    return Settings(reviewer_type="command", review_command=(str(program),))
+    body = f"import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
+    return command(folder, PYTHON_HEADER + body)
+
+
+def answered(project: GitRepository, answer: object, *, verify: bool = False) -> ReviewResult:
+    """What becomes of the answer of a model."""
+    with StandInServer([Json(answer)]) as server:
+        settings = Settings(reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=verify)
+        return asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
 
 
 @pytest.mark.requirement("V1")
@@ -102,7 +116,7 @@ def test_no_changes_pass_without_asking_anybody(project: GitRepository, tmp_path
     assert recorded_pids(tmp_path) == []
 
 
-@pytest.mark.parametrize("diff_range", ["main..no-such-branch", "main", "--output=x..HEAD"])
+@each("diff_range", ["main..no-such-branch", "main", "--output=x..HEAD"])
 def test_a_range_that_means_nothing_is_fatal_and_no_exception(project: GitRepository, diff_range: str) -> None:
     result = review(project, diff_range)
     assert (result.passed, result.fatal_error, result.issues) == (False, True, ())
@@ -138,10 +152,8 @@ def test_a_cancelled_review_leaves_nothing_running(project: GitRepository, tmp_p
 
 @pytest.mark.requirement("V8")
 def test_an_answer_that_cannot_be_read_is_named_in_both_shapes(project: GitRepository, tmp_path: Path) -> None:
-    program = tmp_path / "talker"
-    program.write_text('#!/bin/sh\ncat > /dev/null\necho \'{"verdict": "PASS"}\'\n')
-    program.chmod(0o755)
-    settings = Settings(reviewer_type="command", review_command=(str(program),), on_parse_error="pass")
+    talker = '#!/bin/sh\ncat > /dev/null\necho \'{"verdict": "PASS"}\'\n'
+    settings = command(tmp_path, talker, on_parse_error="pass")
     warnings: list[str] = []
     reviewer = CodeReviewer(project.path, settings=settings, on_review_warning=warnings.append)
     assert asyncio.run(reviewer("main..HEAD")) == ReviewResult(
@@ -153,26 +165,9 @@ def test_an_answer_that_cannot_be_read_is_named_in_both_shapes(project: GitRepos
     assert result.raw_output.strip() == '{"verdict": "PASS"}'
 
 
-ANSWER: dict[str, Any] = {
-    "verdict": "FAIL",
-    "findings": [
-        {
-            "file_path": "fault.py",
-            "line_start": 5,
-            "line_end": 5,
-            "priority": 0,
-            "title": "[P0] Command injection",
-            "body": "The name may hold anything.",
-            "evidence": "    os.system('echo ' + name)",
-        }
-    ],
-}
-
-# The form as the requirement has it, which has no room for a quote.
-UNQUOTED = {
-    **ANSWER,
-    "findings": [{name: value for name, value in ANSWER["findings"][0].items() if name != "evidence"}],
-}
+FORM: dict[str, Any] = {"file_path": "fault.py", "line_start": 5, "line_end": 5, "priority": 1}
+FORM |= {"title": "[P1] The shell is asked", "body": "The name reaches the shell."}
+QUOTED = FORM | {"priority": 0, "title": "[P0] Injection", "evidence": "    os.system('echo ' + name)"}
 
 
 @pytest.mark.requirement("V6")
@@ -181,34 +176,25 @@ UNQUOTED = {
 @pytest.mark.parametrize(
     ("answer", "titles", "parse_error"),
     [
-        (ANSWER, ["[P0] Command injection"], None),
-        (UNQUOTED, ["[P0] Command injection"], None),
+        ({"verdict": "FAIL", "findings": [QUOTED]}, ["[P0] Injection"], None),
+        # The form as the requirement has it, which has no room for a quote.
+        ({"verdict": "FAIL", "findings": [FORM]}, ["[P1] The shell is asked"], None),
         ({"verdict": "PASS", "findings": []}, [], None),
         ({"verdict": "MAYBE", "findings": []}, [], "invalid verdict: MAYBE"),
         ({"verdict": "PASS"}, [], "missing field: findings"),
     ],
 )
 def test_the_answer_of_an_agent_becomes_a_result(
-    project: GitRepository,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: dict[str, object],
-    titles: list[str],
-    parse_error: str | None,
+    project: GitRepository, answer: dict[str, object], titles: list[str], parse_error: str | None
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "made-up")
-    with StandInServer([Json(answer)]) as server:
-        settings = Settings(reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1")
-        result = asyncio.run(CodeReviewer(project.path, settings=settings)("HEAD~2..HEAD"))
+    result = answered(project, answer, verify=True)
     assert [issue.title for issue in result.issues] == titles
     assert (result.passed, result.parse_error) == (not titles and parse_error is None, parse_error)
 
 
 @pytest.mark.requirement("C7")
 def test_prose_is_no_structured_output(project: GitRepository, tmp_path: Path) -> None:
-    program = tmp_path / "talker"
-    program.write_text("#!/bin/sh\ncat > /dev/null\necho 'I had a look at the change.'\n")
-    program.chmod(0o755)
-    settings = Settings(reviewer_type="command", review_command=(str(program),))
+    settings = command(tmp_path, "#!/bin/sh\ncat > /dev/null\necho 'I had a look at the change.'\n")
     result = asyncio.run(WorkdirReviewer(settings=settings).review(project.path, "main"))
     assert (result.passed, result.summary) == (False, "No structured review output")
     assert result.raw_output == "I had a look at the change.\n"
@@ -257,11 +243,8 @@ def test_the_example_of_a_work_directory_runs(project: GitRepository) -> None:
 
 def test_the_example_of_a_reviewer_works(project: GitRepository, tmp_path: Path) -> None:
     project.commit_files({"later.py": "x = 1\n# TODO: more\n"}, "later")
-    program = tmp_path / "todo-reviewer"
-    program.write_text(PYTHON_HEADER + REVIEWER_EXAMPLE)
-    program.chmod(0o755)
     [text] = blocks("yaml")
-    settings = Settings(reviewer_type="command", review_command=(str(program), *_of_user(tmp_path, text)[1:]))
+    settings = command(tmp_path, PYTHON_HEADER + REVIEWER_EXAMPLE, *_of_user(tmp_path, text)[1:])
     result = asyncio.run(CodeReviewer(project.path, settings=settings)("main..HEAD"))
     # It calls that "not passed"; what decides is that a finding of medium severity does not block.
     assert [(issue.file, issue.line_start, issue.title) for issue in result.issues] == [
@@ -283,16 +266,6 @@ def _of_user(folder: Path, text: str) -> tuple[str, ...]:
 def test_every_public_name_is_in_the_guide() -> None:
     for name in ("CodeReviewer", "WorkdirReviewer", "make_reviewer", "make_workdir_reviewer", "on_review_warning"):
         assert name in GUIDE
-
-
-FORM: dict[str, Any] = {
-    "file_path": "fault.py",
-    "line_start": 5,
-    "line_end": 5,
-    "priority": 1,
-    "title": "[P1] The shell is asked",
-    "body": "The name reaches the shell.",
-}
 
 
 def _without(*names: str) -> dict[str, Any]:
@@ -317,13 +290,7 @@ def test_answers_in_the_form_of_orchestrators_with_something_missing_never_pass_
         "FAIL over a nit": ({"verdict": "FAIL", "findings": [nit]}, "verdict FAIL", unread),
         "FAIL over nothing": ({"verdict": "FAIL", "findings": []}, "verdict FAIL", unread),
     }
-    results = {}
-    for name, (answer, _, _) in answers.items():
-        with StandInServer([Json(answer)]) as server:
-            settings = Settings(
-                reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=False
-            )
-            results[name] = asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
+    results = {name: answered(project, answer) for name, (answer, _, _) in answers.items()}
     assert [name for name, result in results.items() if result.passed or result.fatal_error] == []
     told = {name: (result.parse_error or "", result.verdict.value) for name, result in results.items()}
     wrong = {
@@ -339,11 +306,7 @@ def test_whole_answers_in_that_form_pass_by_what_fails(project: GitRepository) -
     ends = {}
     for priority, stated in ((0, "FAIL"), (1, "FAIL"), (2, "NEEDS_WORK"), (3, "NEEDS_WORK")):
         form = FORM | {"priority": priority, "title": f"[P{priority}] The shell is asked"}
-        with StandInServer([Json({"verdict": stated, "findings": [form]})]) as server:
-            settings = Settings(
-                reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=False
-            )
-            result = asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
+        result = answered(project, {"verdict": stated, "findings": [form]})
         ends[priority] = (result.passed, result.verdict.value, result.parse_error, len(result.issues))
     assert ends == {
         0: (False, "FAIL", None, 1),

@@ -23,9 +23,6 @@ def test_the_demo_finds_the_faults_of_every_language_and_succeeds(tmp_path: Path
     # The key in it is never shown whole.
     assert "AKIA" in ended.stdout
     assert "AKIA" + "QX7ZP3LMN5" not in ended.stdout
-
-
-def test_a_picture_that_cannot_be_written_is_refused_before_the_review(tmp_path: Path) -> None:
     ended = codeloupe("demo", "--svg", "no/such/folder/demo.svg", cwd=tmp_path)
     assert ended.exit_code == 2
     assert ended.stderr.startswith("codeloupe: cannot write the result to no/such/folder/demo.svg: ")
@@ -81,21 +78,18 @@ def test_doctor_tells_where_things_are_kept(tmp_path: Path) -> None:
     assert "set CODELOUPE_HOME to a folder" in " ".join(bad.stdout.split())
 
 
-def test_version_is_told_in_both_ways(tmp_path: Path) -> None:
-    for words in (["version"], ["--version"]):
-        assert codeloupe(*words, cwd=tmp_path).stdout == f"codeloupe {__version__}\n"
-
-
-def test_the_help_lists_every_verb_and_each_has_help_of_its_own(tmp_path: Path) -> None:
+def test_the_help_lists_every_verb_each_has_help_of_its_own_and_the_version_is_said(tmp_path: Path) -> None:
     listed = codeloupe("--help", cwd=tmp_path).stdout
     for name, purpose in VERBS.items():
         assert f"{name} " in listed
         assert purpose in listed
         assert warm_codeloupe(name, "--help", cwd=tmp_path).exit_code == 0
     assert codeloupe(cwd=tmp_path).stdout == listed
+    for words in (["version"], ["--version"]):
+        assert codeloupe(*words, cwd=tmp_path).stdout == f"codeloupe {__version__}\n"
 
 
-def test_the_bash_completion_completes_verbs_and_options(tmp_path: Path) -> None:
+def test_the_bash_completion_completes_options_and_other_shells_get_a_script_too(tmp_path: Path) -> None:
     script = tmp_path / "completion.sh"
     script.write_text(codeloupe("completion", "bash", cwd=tmp_path).stdout)
     bash = shutil.which("bash")
@@ -106,9 +100,6 @@ def test_the_bash_completion_completes_verbs_and_options(tmp_path: Path) -> None
     )
     completed = subprocess.run([bash, "-c", ask], capture_output=True, text=True, check=True)
     assert "--staged" in completed.stdout
-
-
-def test_other_shells_get_a_script_too(tmp_path: Path) -> None:
     for shell in ("zsh", "tcsh"):
         assert "codeloupe" in codeloupe("completion", shell, cwd=tmp_path).stdout
 

@@ -1,13 +1,10 @@
 """A branch under review again and again: what is sent, and what becomes of the findings, through the front door."""
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.lifelike import LARGE, make_lifelike_change
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.agent_programs import agents_at
 from tests.program import Ended
@@ -22,30 +19,20 @@ FINDINGS = {
 }
 
 
-def found(code: str, file: str) -> dict[str, Any]:
-    return {
-        "file": file,
-        "line": 1,
-        "body": "It fails for an empty list.",
-        "category": "correctness",
-        "severity": "medium",
-        **FINDINGS[code],
-    }
+PLACES = {"len(prices)": "shop/average.py", "prices[0]": "shop/first.py"}
+REST = {"line": 1, "body": "It fails for an empty list.", "category": "correctness", "severity": "medium"}
 
 
-class Model:
-    """Finds what stands on added lines of the diff that it is shown, as a model would."""
-
-    def __call__(self, request: RecordedRequest) -> Reply:
-        text = "\n".join(request.strings())
-        files = {"len(prices)": "shop/average.py", "prices[0]": "shop/first.py"}
-        shown = [code for code in FINDINGS if any(line.startswith("+") and code in line for line in text.split("\n"))]
-        return Json({"findings": [found(code, files[code]) for code in shown]})
+def answer(request: RecordedRequest) -> Reply:
+    """Finds what is on added lines of the diff that it is shown, as a model would."""
+    added = [line for text in request.strings() for line in text.split("\n") if line.startswith("+")]
+    shown = [code for code in FINDINGS if any(code in line for line in added)]
+    return Json({"findings": [{"file": PLACES[code], **REST, **FINDINGS[code]} for code in shown]})
 
 
 @pytest.fixture
 def server() -> Iterator[StandInServer]:
-    with StandInServer(reply=Model()) as server:
+    with StandInServer(reply=answer) as server:
         yield server
 
 
@@ -88,18 +75,15 @@ def test_a_finding_is_new_then_open_then_fixed_then_back(server: StandInServer, 
     assert states(review(server, project).json()) == {title: "regressed", other: "open"}
 
 
-def test_a_review_of_an_unchanged_branch_asks_nobody(server: StandInServer, project: GitRepository) -> None:
+def test_an_unchanged_an_amended_and_a_rebased_branch_is_not_asked_about_again(
+    server: StandInServer, project: GitRepository
+) -> None:
     first = review(server, project).json()
     asked = server.count(auxiliary=False)
     again = review(server, project).json()
     assert server.count(auxiliary=False) == asked
     assert states(again) == dict.fromkeys(states(first), "open")
     assert again["complete"] is True
-
-
-def test_an_amended_and_rebased_branch_is_not_asked_about_again(server: StandInServer, project: GitRepository) -> None:
-    first = review(server, project).json()
-    asked = server.count(auxiliary=False)
     project.git("commit", "--quiet", "--amend", "--message=another message")
     project.git("checkout", "--quiet", "main")
     project.commit_files({"other.md": "more\n"})
@@ -107,24 +91,18 @@ def test_an_amended_and_rebased_branch_is_not_asked_about_again(server: StandInS
     project.git("rebase", "--quiet", "main")
     again = review(server, project).json()
     assert server.count(auxiliary=False) == asked
-    assert [finding["fingerprint"] for finding in again["findings"]] == [
-        finding["fingerprint"] for finding in first["findings"]
-    ]
+    assert [one["fingerprint"] for one in again["findings"]] == [one["fingerprint"] for one in first["findings"]]
 
 
-def test_since_last_shows_only_what_is_new_to_it(server: StandInServer, project: GitRepository) -> None:
-    review(server, project)
-    project.commit_files({"shop/first.py": SECOND})
-    document = review(server, project, "--since-last").json()
-    assert states(document) == {FINDINGS["prices[0]"]["title"]: "new"}
-
-
-def test_since_last_without_an_earlier_review_says_that_all_is_reviewed(
+def test_since_last_shows_only_what_is_new_to_it_or_says_that_all_is_reviewed(
     server: StandInServer, project: GitRepository
 ) -> None:
     ended = review(server, project, "--since-last")
     assert "no earlier review of this branch" in ended.stderr
     assert len(ended.json()["findings"]) == 1
+    project.commit_files({"shop/first.py": SECOND})
+    document = review(server, project, "--since-last").json()
+    assert states(document) == {FINDINGS["prices[0]"]["title"]: "new"}
 
 
 def test_the_raw_answers_are_kept_with_the_review(server: StandInServer, project: GitRepository) -> None:
@@ -133,33 +111,3 @@ def test_the_raw_answers_are_kept_with_the_review(server: StandInServer, project
     assert shown.exit_code == 0, shown.stderr
     assert "answer of shop/average.py" in shown.stdout
     assert "Division by zero for no prices" in shown.stdout
-
-
-def test_other_terms_ask_again(server: StandInServer, project: GitRepository) -> None:
-    review(server, project)
-    asked = server.count(auxiliary=False)
-    review(server, project, "--experts", "security")
-    assert server.count(auxiliary=False) == asked + 1
-
-
-def sent_bytes(server: StandInServer) -> int:
-    return sum(len(json.dumps(request.body)) for request in server.requests if not request.auxiliary)
-
-
-def test_a_one_line_commit_in_a_large_branch_sends_a_twentieth_of_the_first_review(tmp_path: Path) -> None:
-    make_lifelike_change(tmp_path / "large", LARGE)
-    project = GitRepository(tmp_path / "large")
-    with StandInServer([Json({"findings": []})]) as server:
-        first = review(server, project).json()
-        all_of_it = sent_bytes(server)
-        assert first["complete"] is True
-        touched = project.git("diff", "--name-only", "--diff-filter=M", "main").decode().split()
-        name = next(name for name in touched if name.endswith(".py"))
-        path = project.path / name
-        path.write_text(path.read_text() + "LAST_LINE = 1\n")
-        project.commit()
-        server.clear()
-        again = review(server, project).json()
-        assert again["complete"] is True
-        assert any(request.mentions("LAST_LINE") for request in server.requests)
-        assert 0 < sent_bytes(server) <= 0.05 * all_of_it

@@ -18,9 +18,8 @@ OFFLINE = ("--reviewer", "offline")
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
     """On `change`, src/app.py and src/gone.py differ from main; docs and web do not."""
-    for name in ("src/app.py", "src/gone.py", "docs/guide.md", "web/index.html"):
-        repository.write(name, "# a\n")
-    repository.commit("base")
+    names = ("src/app.py", "src/gone.py", "docs/guide.md", "web/index.html")
+    repository.commit_files(dict.fromkeys(names, "# a\n"), "base")
     repository.checkout("change", new=True)
     repository.write("src/app.py", f"# a\n{LINE}")
     repository.remove("src/gone.py")
@@ -117,18 +116,11 @@ def test_paths_are_arguments_and_words_that_are_none_get_a_hint(project: GitRepo
 @pytest.mark.defect("T3")
 def test_a_class_is_accepted_by_its_name_in_the_settings_of_the_base(repository: GitRepository) -> None:
     repository.commit_files({"codeloupe.yaml": "accept_unread: [archives, submodules, lock_files]\n"}, "base")
-    repository.checkout("change", new=True)
-    repository.write("a.zip", zipped("a.sh", SCRIPT))
-    repository.write("logo.png", png())
-    repository.write("yarn.lock", "no lock file\n")
-    repository.commit("change")
+    files: dict[str, str | bytes] = {"a.zip": zipped("a.sh", SCRIPT), "logo.png": png(), "yarn.lock": "no lock file\n"}
+    repository.commit_files(files, branch="change")
     accepted = _review(repository, "--untrusted", "--format", "json")
     reasons = {one["file"]: (one["reason"], one["accepted"]) for one in accepted.json()["coverage"]["skipped"]}
-    assert reasons == {
-        "a.zip": ("archive", True),
-        "logo.png": ("media", True),
-        "yarn.lock": ("lock file", True),
-    }
+    assert reasons == {"a.zip": ("archive", True), "logo.png": ("media", True), "yarn.lock": ("lock file", True)}
     assert accepted.exit_code == 0
     refused = _review(repository, "main...HEAD", "--untrusted", "--format", "json")
     assert refused.json()["coverage"]["skipped"] == accepted.json()["coverage"]["skipped"]
@@ -169,17 +161,17 @@ def _asked(project: GitRepository, *words: str) -> tuple[Ended, str]:
 
 @pytest.mark.defect("T15")
 def test_text_reaches_the_model_whole_and_readable_or_is_a_gap(repository: GitRepository) -> None:
-    repository.write("old.js", "x" * 9_000 + "deleted_end()\n")
-    repository.write("old.ps1", "$old = 1\r\n".encode("utf-16"))
-    repository.commit("base")
-    repository.checkout("change", new=True)
-    repository.write("a.ps1", "$password = 'caf\u00e9'\r\n".encode("utf-16"))
-    repository.write("b.sql", b"\xfe\xff" + "select name from users\n".encode("utf-16-be"))
-    repository.write("c.py", "# coding: shift_jis\nname = '\u65e5\u672c'\n".encode("shift_jis"))
-    repository.write("d.txt", b"na\xefve text\n")
-    repository.write("e.sh", b"echo hello\0 world\n")
-    repository.write("old.ps1", "$new = 2\r\n".encode("utf-16"))
-    repository.commit("change")
+    old, new = (f"${name}\r\n".encode("utf-16") for name in ("old = 1", "new = 2"))
+    repository.commit_files({"old.js": "x" * 9_000 + "deleted_end()\n", "old.ps1": old}, "base")
+    files: dict[str, str | bytes] = {
+        "a.ps1": "$password = 'caf\u00e9'\r\n".encode("utf-16"),
+        "b.sql": b"\xfe\xff" + "select name from users\n".encode("utf-16-be"),
+        "c.py": "# coding: shift_jis\nname = '\u65e5\u672c'\n".encode("shift_jis"),
+        "d.txt": b"na\xefve text\n",
+        "e.sh": b"echo hello\0 world\n",
+        "old.ps1": new,
+    }
+    repository.commit_files(files, branch="change")
     ended, sent = _asked(repository)
     wanted = (
         *("+$password = 'caf\u00e9'", "+select name from users", "+name = '\u65e5\u672c'", "+na<0xEF>ve text"),
@@ -200,10 +192,7 @@ def test_rules_go_out_with_their_patterns_and_unused_guidance_is_said(repository
     repository.write("docs/rules.md", "Be kind.\n")
     (repository.path / "REVIEW.md").symlink_to("docs/rules.md")
     repository.commit("base")
-    repository.checkout("change", new=True)
-    for name in ("migrations/1.sql", "app.py"):
-        repository.write(name, "select 1\n")
-    repository.commit("change")
+    repository.commit_files(dict.fromkeys(("migrations/1.sql", "app.py"), "select 1\n"), branch="change")
     for words in ((), ("main...HEAD",), ("--untrusted",)):
         ended, sent = _asked(repository, *words)
         assert "- For migrations/** only: Every table has a key." in sent

@@ -5,6 +5,7 @@ import pytest
 from codeloupe.system.redaction import redact
 from codeloupe.testing import Json, StandInServer
 from tests.agent_programs import agents_at
+from tests.program import Ended
 from tests.repository import GitRepository
 from tests.secret_material import LAYOUTS, body_rows, look_alikes, private_keys, vendor_tokens
 from tests.warm_program import codeloupe
@@ -12,6 +13,11 @@ from tests.warm_program import codeloupe
 AGENTS = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
 # The forms of 66 vendors are what was asked for; of these two may be missed.
 MISSED_AT_MOST = 2
+
+
+def review(repository: GitRepository, server: StandInServer, agent: str) -> Ended:
+    words = ("review", "--reviewer", agent, "--format", "json")
+    return codeloupe(*words, cwd=repository.path, environment=agents_at(server, agent))
 
 
 @pytest.mark.defect("X2")
@@ -57,11 +63,7 @@ def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -
     repository.remove("deploy/old.pem")
     repository.commit()
     with StandInServer(reply=lambda _request: Json({"findings": []})) as server:
-        ended = codeloupe(
-            *("review", "--reviewer", agent, "--format", "json"),
-            cwd=repository.path,
-            environment=agents_at(server, agent),
-        )
+        ended = review(repository, server, agent)
         sent = "\n".join(text for request in server.requests for text in request.strings())
     assert "shop/pgp.py" in sent, ended.stderr
     rows = [row for key in keys.values() for row in body_rows(key)]
@@ -72,11 +74,7 @@ def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -
 def test_what_is_masked_for_an_agent_alone_is_reported_until_it_is_gone(repository: GitRepository) -> None:
     def reviewed(server: StandInServer, content: str) -> tuple[int, dict[str, str]]:
         repository.commit_files({"shop/settings.py": content})
-        ended = codeloupe(
-            *("review", "--reviewer", "api", "--format", "json"),
-            cwd=repository.path,
-            environment=agents_at(server, "api"),
-        )
+        ended = review(repository, server, "api")
         found = ended.json()["findings"]
         return ended.exit_code, {finding["rule"]: finding["status"] for finding in found}
 

@@ -61,49 +61,28 @@ def test_validate_looks_at_variables_experts_folders_and_the_baseline_too(reposi
 @pytest.mark.defect("V14")
 def test_files_that_only_look_like_settings_are_mentioned(repository: GitRepository) -> None:
     repository.commit_files({"a.py": "x = 1\n"})
-    mistaken = (
-        ".codeloupe.yaml",
-        ".codeloupe.yml",
-        "codeloupe.toml",
-        "codeloupe.json",
-        "codelupe.yaml",
-        "Codeloupe.yaml",
-    )
+    mistaken = [".codeloupe.yaml", ".codeloupe.yml", "codeloupe.toml", "codeloupe.json"]
+    mistaken += ["codelupe.yaml", "Codeloupe.yaml"]
     for name in (*mistaken, "code.yaml", "codeloupe.md", "codeloupe.py", "codeloupe-baseline.yaml"):
         repository.write(name, "")
-    for words in (
-        ["config", "validate"],
-        ["config", "show"],
-        ["review", "--staged", "--reviewer", "offline"],
-        ["doctor"],
-    ):
-        told = codeloupe(*words, cwd=repository.path).stderr
+    review = "review --staged --reviewer offline"
+    for words in ("config validate", "config show", review, "doctor"):
+        told = codeloupe(*words.split(), cwd=repository.path).stderr
         assert [name for name in mistaken if f" {name} is not read" not in told] == [], words
         assert told.count("is not read") == len(mistaken)
-    assert (
-        "is not read" not in codeloupe("review", "--staged", "-q", "--reviewer", "offline", cwd=repository.path).stderr
-    )
+    assert "is not read" not in codeloupe(*review.split(), "-q", cwd=repository.path).stderr
 
 
 @pytest.mark.defect("V14")
 def test_a_relative_home_never_puts_anything_into_the_work_tree(repository: GitRepository) -> None:
     repository.commit_files({"a.py": "x = 1\n"})
     relative = {"CODELOUPE_HOME": "kept/here"}
-    for words in (
-        ["review", "--uncommitted", "--reviewer", "offline"],
-        ["history", "list"],
-        ["doctor"],
-        ["pipeline", "list"],
-    ):
-        ended = codeloupe(*words, cwd=repository.path, environment=relative)
+    for words in ("review --uncommitted --reviewer offline", "history list", "doctor", "pipeline list"):
+        ended = codeloupe(*words.split(), cwd=repository.path, environment=relative)
         assert ended.exit_code in (2, 3), words
         assert "CODELOUPE_HOME" in ended.stderr
         assert "absolute path" in ended.stderr
     assert not (repository.path / "kept").exists()
-
-
-def _garbage(home: Path) -> None:
-    (home / DATABASE_NAME).write_bytes(b"no database at all " * 200)
 
 
 def _damaged(home: Path) -> None:
@@ -127,26 +106,27 @@ def _foreign(home: Path) -> None:
     connection.close()
 
 
-def _folder(home: Path) -> None:
-    (home / DATABASE_NAME).mkdir()
-
-
-def _file_for_runs(home: Path) -> None:
-    (home / "pipelines").touch()
+BREAKING: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda home: (home / DATABASE_NAME).write_bytes(b"no database at all " * 200),
+    "a folder": lambda home: (home / DATABASE_NAME).mkdir(),
+    "a file for runs": lambda home: (home / "pipelines").touch(),
+    "damaged": _damaged,
+    "newer": _newer,
+    "foreign": _foreign,
+}
 
 
 @pytest.mark.defect("V14")
 def test_doctor_praises_no_store_that_it_has_not_opened(tmp_path: Path) -> None:
-    breaking: tuple[Callable[[Path], None], ...] = (_garbage, _damaged, _newer, _foreign, _folder, _file_for_runs)
     praised: list[str] = []
-    for broken in breaking:
-        home = tmp_path / broken.__name__
+    for name, broken in BREAKING.items():
+        home = tmp_path / name
         home.mkdir()
         broken(home)
         ended = codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(home)})
         (line,) = [line for line in ended.stdout.splitlines() if " state " in line]
         if "✘" not in line or ended.exit_code != 3 or "to mend it:" not in ended.stdout:
-            praised.append(f"{broken.__name__}: {ended.exit_code} {line}")
+            praised.append(f"{name}: {ended.exit_code} {line}")
     assert praised == []
     for place in ("/dev/null/nowhere", "/proc/nowhere", str(tmp_path / ("long" * 100) / "x")):
         assert codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": place}).exit_code == 3

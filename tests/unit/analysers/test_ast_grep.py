@@ -14,7 +14,6 @@ from codeloupe.analysers import ast_grep, programs
 from codeloupe.analysers.ast_grep import AstGrepAnalyser, only_code
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.errors import AnalyserFailed
-from codeloupe.model.finding import Severity
 from tests.program import PYTHON_HEADER
 from tests.rows import each
 from tests.unit.analysers.written import Files, analyse
@@ -50,15 +49,12 @@ def stand_in(directory: Path, body: str) -> str:
     return str(program)
 
 
-def test_an_issue_has_its_place_its_severity_and_words_for_a_person(tmp_path: Path) -> None:
+def test_an_issue_has_its_place(tmp_path: Path) -> None:
     report = scan(tmp_path, {"src/app.js": f"// one\n\n{EVAL}x;\neval(\n  code\n);\n"})
-    issue, over_lines = report.issues
-    assert (issue.file, issue.line_start, issue.line_end, issue.rule) == ("src/app.js", 3, 3, RULE)
-    assert (issue.severity, issue.category) == (Severity.HIGH, "security")
-    assert issue.title == "Code is built at run time and given to eval"
-    assert "runs code of their own" in issue.body
-    assert (issue.suggestion or "").startswith("Use JSON.parse")
-    assert (over_lines.line_start, over_lines.line_end) == (5, 7)
+    assert [(one.file, one.line_start, one.line_end) for one in report.issues] == [
+        ("src/app.js", 3, 3),
+        ("src/app.js", 5, 7),
+    ]
     assert report.failed == {}
 
 
@@ -176,7 +172,6 @@ def test_more_files_than_fit_in_one_call_are_all_scanned(tmp_path: Path) -> None
     ("body", "words"),
     [
         ("print('rules are broken', file=sys.stderr); sys.exit(8)", "exit code 8.*rules are broken"),
-        ("print('no summary')", "did not say which files"),
         ("print('{\"range\": {}}'); say()", "cannot be understood"),
         ("print('[' * 100000); say()", "cannot be understood"),
     ],

@@ -117,6 +117,7 @@ def test_an_ordinary_bump_is_silent(name: str, old: str | None, new: str) -> Non
 
 
 _EVIL = "https://evil.example"
+_TARBALL = "{integrity: sha512-A, tarball: http://a.b/c}"
 
 
 @pytest.mark.defect("T3")
@@ -126,6 +127,7 @@ _EVIL = "https://evil.example"
         ("package-lock.json", _npm(), _npm(address=f"{_EVIL}/left-pad/-/left-pad-1.0.0.tgz"), "source-moved"),
         ("package-lock.json", _npm(), _npm(address="http://registry.npm" + "js.org/left-pad"), "insecure-source"),
         ("package-lock.json", _npm(), _npm(address="git+ssh://git@github.com/a/b.git#1"), "source-moved"),
+        ("package-lock.json", _npm(), _npm(address="git@git.example:owner/name"), "source-moved"),
         ("package-lock.json", None, _npm(address=f"{_EVIL}/left-pad"), "new-source"),
         ("package-lock.json", _npm(), _npm(digest=None), "hash-missing"),
         ("package-lock.json", _npm(), _npm("1.0.1", digest=None), "hash-missing"),
@@ -139,12 +141,7 @@ _EVIL = "https://evil.example"
         ("yarn.lock", _yarn(), _yarn(digest="sha512-B").replace("a" * 40, "b" * 40), "hash-changed"),
         ("yarn.lock", _berry(), _berry("1.0.1"), "hash-of-another"),
         ("pnpm-lock.yaml", _pnpm(), _pnpm(resolution="{tarball: http://evil.example/a.tgz}"), "hash-missing"),
-        (
-            "pnpm-lock.yaml",
-            _pnpm(),
-            _pnpm(resolution="{integrity: sha512-A, tarball: http://a.b/c}"),
-            "insecure-source",
-        ),
+        ("pnpm-lock.yaml", _pnpm(), _pnpm(resolution=_TARBALL), "insecure-source"),
         ("pnpm-lock.yaml", _pnpm(), _pnpm(more="    requiresBuild: true\n"), "install-script"),
         ("poetry.lock", _poetry(), _poetry("1.0.0", "sha256:b"), "hash-changed"),
         ("poetry.lock", _poetry(), _poetry("1.0.1", ""), "hash-missing"),

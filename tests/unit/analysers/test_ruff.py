@@ -24,14 +24,10 @@ def check(root: Path, files: Files, /, **more: Any) -> AnalyserReport:
     return analyse(RuffAnalyser(), root, files, **more)
 
 
-def issues(root: Path, code: str | bytes, *, name: str = "a.py", trusted: bool = False) -> tuple[Issue, ...]:
-    report = check(root, {name: code}, trusted=trusted)
+def issues(root: Path, code: str, *, name: str = "a.py") -> tuple[Issue, ...]:
+    report = check(root, {name: code})
     assert report.failed == {}
     return report.issues
-
-
-def rules(root: Path, code: str | bytes, *, name: str = "a.py", trusted: bool = False) -> list[str]:
-    return [issue.rule for issue in issues(root, code, name=name, trusted=trusted)]
 
 
 def test_every_rule_of_the_table_is_a_stable_rule_of_the_installed_ruff() -> None:
@@ -107,21 +103,30 @@ def test_a_variable_named_after_what_a_secret_has_is_no_secret(tmp_path: Path) -
     assert found == [("S105", 5), ("S105", 6), ("S105", 7), ("S107", 8)]
 
 
-def test_a_password_in_a_test_is_not_reported_but_other_defects_are(tmp_path: Path) -> None:
-    code = "password = 'hunter2'\nprint(unknown)\n"
-    assert rules(tmp_path, code, name="src/a.py") == ["S105", "F821"]
-    assert rules(tmp_path, code, name="tests/test_a.py") == ["F821"]
+@each(
+    ("name", "code", "expected"),
+    [
+        ("src/a.py", "password = 'hunter2'\nprint(unknown)\n", [("S105", 1), ("F821", 2)]),
+        ("tests/test_a.py", "password = 'hunter2'\nprint(unknown)\n", [("F821", 2)]),
+        # An init file may import a name to pass it on.
+        ("package/__init__.py", "from os import path\nprint(unknown)\n", [("F821", 2)]),
+        ("package/module.py", "from os import path\nprint(unknown)\n", [("F401", 1), ("F821", 2)]),
+        # A lone carriage return does not shift the lines.
+        ("a.py", "x = 1\ry = 2\rz = 3\nprint(unknown)\r\nprint(unknown)\n", [("F821", 2), ("F821", 3)]),
+    ],
+)
+def test_what_is_reported_depends_on_the_kind_of_file_and_has_its_line(
+    tmp_path: Path, name: str, code: str, expected: list[tuple[str, int]]
+) -> None:
+    assert [(issue.rule, issue.line_start) for issue in issues(tmp_path, code, name=name)] == expected
 
 
-def test_a_syntax_error_on_an_added_line_is_an_issue(tmp_path: Path) -> None:
+def test_a_syntax_error_on_an_added_line_is_an_issue_and_a_file_with_one_elsewhere_is_not_clean(tmp_path: Path) -> None:
     report = check(tmp_path, {"a.py": "x = 1\ny = = 2\nz = = 3\n"}, added={"a.py": {3}})
     (issue,) = report.issues
     assert (issue.rule, issue.line_start, issue.severity) == ("invalid-syntax", 3, Severity.HIGH)
     assert "does not parse" in issue.title
     assert report.failed == {}
-
-
-def test_a_file_with_a_syntax_error_elsewhere_is_not_clean(tmp_path: Path) -> None:
     report = check(tmp_path, {"a.py": "x = 1\ny = = 2\n", "b.py": "print(unknown)\n"}, added={"a.py": {1}})
     assert report.failed == {"a.py": "syntax error at line 2: the other checks could not run"}
     assert [issue.file for issue in report.issues] == ["b.py"]
@@ -143,12 +148,6 @@ def test_a_file_that_is_not_utf8_is_not_clean(tmp_path: Path) -> None:
     report = check(tmp_path, {"a.py": b"# -*- coding: latin-1 -*-\nx = '\xe9'\nprint(unknown)\n"})
     assert report.issues == ()
     assert "UTF-8" in report.failed["a.py"]
-
-
-def test_an_init_file_may_import_a_name_to_pass_it_on(tmp_path: Path) -> None:
-    code = "from os import path\nprint(unknown)\n"
-    assert rules(tmp_path, code, name="package/__init__.py") == ["F821"]
-    assert rules(tmp_path, code, name="package/module.py") == ["F401", "F821"]
 
 
 def test_a_file_that_kills_ruff_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -174,11 +173,6 @@ def test_a_file_that_holds_ruff_up_does_not_hide_the_others(tmp_path: Path) -> N
     failed = with_enough_time(failed_within, ready=lambda failed: len(failed) == 1, seconds=(1.0, 6.0, 30.0))
     assert list(failed) == ["0.py"]
     assert "did not finish" in failed["0.py"]
-
-
-def test_a_lone_carriage_return_does_not_shift_the_lines(tmp_path: Path) -> None:
-    code = b"x = 1\ry = 2\rz = 3\nprint(unknown)\r\nprint(unknown)\n"
-    assert [issue.line_start for issue in issues(tmp_path, code)] == [2, 3]
 
 
 # ruff takes every text with SQL words and a hole for an injection; what cannot be one must not hold up a push.

@@ -83,35 +83,21 @@ def test_an_issue_carries_what_its_rule_file_says(found: dict[Example, list[Issu
         assert (issue.severity.label, issue.category) == (about["severity"], about["category"])
 
 
-def shortcomings(rule: str, folder: str, document: Any) -> Iterator[str]:
-    about = document["metadata"]
-    if document["id"] != rule or not re.fullmatch(rf"{PREFIXES.get(folder, f'{folder}-')}[a-z0-9]+(-[a-z0-9]+)*", rule):
-        yield "its id is not its file's name, or does not begin with the language"
-    if (document["language"], document["severity"]) != (pack.FOLDERS[folder][0], "warning"):
-        yield "its language is not the first of its folder, or its own severity is not warning"
-    if set(about) - {"quiet_in_tests"} != {"severity", "category", "why", "fix"} or about["category"] not in CATEGORIES:
-        yield "its metadata is not complete, or names an unknown category"
-    if (
-        about["severity"] not in {severity.label for severity in Severity}
-        or about.get("quiet_in_tests", True) is not True
-    ):
-        yield "its severity is unknown, or quiet_in_tests is there and not true"
-    if not 10 <= len(document["message"]) <= 80 or document["message"].endswith("."):
-        yield "its message is no title"
-    if not 30 <= len(about["why"]) <= 320 or not about["why"].endswith("."):
-        yield "it does not say why it matters in one to three sentences"
-    if not 5 <= len(about["fix"]) <= 160 or not about["fix"].endswith("."):
-        yield "it does not say how to mend it in a sentence or two"
-
-
-def test_every_rule_file_is_complete() -> None:
-    found = {rule: list(shortcomings(rule, path.parent.name, load(path))) for rule, path in RULES.items()}
-    assert {rule: words for rule, words in found.items() if words} == {}
-
-
-def test_every_rule_has_two_bad_and_two_good_examples() -> None:
+def test_every_rule_file_is_complete_and_has_two_bad_and_two_good_examples() -> None:
     for rule, path in RULES.items():
-        snippets = load(EXAMPLES / path.parent.name / path.name)
+        folder, document = path.parent.name, load(path)
+        about, message = document["metadata"], document["message"]
+        assert document["id"] == rule
+        assert re.fullmatch(rf"{PREFIXES.get(folder, f'{folder}-')}[a-z0-9]+(-[a-z0-9]+)*", rule), rule
+        assert (document["language"], document["severity"]) == (pack.FOLDERS[folder][0], "warning"), rule
+        assert set(about) - {"quiet_in_tests"} == {"severity", "category", "why", "fix"}, rule
+        assert about["category"] in CATEGORIES, rule
+        assert about["severity"] in {severity.label for severity in Severity}, rule
+        assert about.get("quiet_in_tests", True) is True, rule
+        assert re.fullmatch(r".{9,79}[^.]", message), f"{rule}: its message is no title"
+        assert re.fullmatch(r".{29,319}\.", about["why"], re.DOTALL), f"{rule}: why it matters is not a few sentences"
+        assert re.fullmatch(r".{4,159}\.", about["fix"], re.DOTALL), f"{rule}: how to mend it is not a sentence or two"
+        snippets = load(EXAMPLES / folder / path.name)
         assert set(snippets) == {"bad", "good"}, rule
         assert min(len(set(snippets["bad"])), len(set(snippets["good"]))) >= 2, rule
 

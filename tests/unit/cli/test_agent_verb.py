@@ -7,6 +7,7 @@ import pytest
 
 from codeloupe.cli.main import main
 from codeloupe.model.agent import AgentRequest, AgentResult
+from tests.rows import each
 
 
 @pytest.fixture
@@ -33,16 +34,7 @@ def test_two_files_of_one_name_are_both_sent_along(asked: list[AgentRequest], tm
     assert asked[0].context == {"old/notes.md": "the old ones", "new/notes.md": "the new ones", "plan.md": "the plan"}
 
 
-def test_a_schema_that_is_nested_beyond_reading_is_a_mistake_in_the_file(
-    asked: list[AgentRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "deep.json").write_text('{"a":' * 50_000)
-    assert main(["agent", "run", "--schema", "deep.json", "Hi"]) == 2
-    assert "deep.json: nested too deeply" in capsys.readouterr().err
-    assert not asked
-
-
-@pytest.mark.parametrize(
+@each(
     ("words", "kind"),
     [
         (("--agent", "clude", "Hi"), "ConfigError"),
@@ -62,10 +54,18 @@ def test_what_stops_it_before_the_call_is_told_in_json_too(
     assert not asked
 
 
-@pytest.mark.parametrize("words", [("--prompt-file", "/dev/zero"), ("--context", "/dev/zero", "Hi")])
-def test_a_file_without_an_end_is_refused_and_never_cut(
-    asked: list[AgentRequest], capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+@each(
+    ("words", "said"),
+    [
+        (("--schema", "deep.json", "Hi"), "deep.json: nested too deeply"),
+        (("--prompt-file", "/dev/zero"), "/dev/zero is larger than 67,108,864 bytes"),
+        (("--context", "/dev/zero", "Hi"), "/dev/zero is larger than 67,108,864 bytes"),
+    ],
+)
+def test_a_file_without_an_end_or_nested_beyond_reading_is_refused(
+    asked: list[AgentRequest], capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
+    Path("deep.json").write_text('{"a":' * 50_000)
     assert main(["agent", "run", *words]) == 2
-    assert "/dev/zero is larger than 67,108,864 bytes" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
     assert not asked

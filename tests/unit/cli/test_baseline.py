@@ -85,14 +85,13 @@ def used_and_unused() -> Review:
     return review(finding(fingerprint=ONE, suppression=aside), errors=(told,))
 
 
-def test_the_list_marks_what_is_used_unused_and_expired(
+def test_the_list_marks_what_is_used_unused_and_expired_and_pruning_removes_it(
     repository: GitRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     baseline(repository, "add", "--all", "--reason", "x", *report(repository))
-    repository.write(
-        BASELINE_NAME,
-        (repository.path / BASELINE_NAME).read_text() + "  - {fingerprint: abcdef, reason: x, expires: 2000-01-01}\n",
-    )
+    path = repository.path / BASELINE_NAME
+    before = path.read_text() + "  - {fingerprint: abcdef, reason: x, expires: 2000-01-01}\n"
+    path.write_text(before)
     capsys.readouterr()
     source = report(repository, used_and_unused())
     baseline(repository, "list", "--json", *source)
@@ -100,20 +99,12 @@ def test_the_list_marks_what_is_used_unused_and_expired(
     assert [entry["state"] for entry in document["entries"]] == ["used", "unused", "expired"]
     baseline(repository, "list", "--color", "never", *source)
     assert "3 entries: 1 used, 1 unused, 1 expired" in capsys.readouterr().out
-
-
-def test_pruning_removes_what_has_expired_or_is_unused(
-    repository: GitRepository, capsys: pytest.CaptureFixture[str]
-) -> None:
-    baseline(repository, "add", "--all", "--reason", "x", *report(repository))
-    source = report(repository, used_and_unused())
-    before = (repository.path / BASELINE_NAME).read_text()
     assert baseline(repository, "prune", "--dry-run", *source) == 0
-    assert (repository.path / BASELINE_NAME).read_text() == before
+    assert "Would remove 2 entries" in capsys.readouterr().out
+    assert path.read_text() == before
     assert baseline(repository, "prune", "--json", *source) == 0
-    out = capsys.readouterr().out
-    assert "Would remove 1 entry" in out
     assert [each.fingerprint for each in entries(repository)] == [ONE]
+    capsys.readouterr()
     baseline(repository, "prune", *source)
     assert "Nothing to remove" in capsys.readouterr().out
 

@@ -5,9 +5,8 @@ import pytest
 
 from codeloupe.cli import config
 from codeloupe.cli.parser import Parser
-from codeloupe.config.schema import KEYS, Settings, initial_text, json_schema, plain_values
-from codeloupe.errors import ConfigError, OutputError, UsageError
-from tests.rows import each
+from codeloupe.config.schema import KEYS, Settings, initial_text, plain_values
+from codeloupe.errors import ConfigError, OutputError
 
 
 @pytest.fixture
@@ -127,14 +126,3 @@ def test_every_valid_file_is_named_and_all_mistakes_are_listed(
     other.write_text("fail_on: low\n", encoding="utf-8")
     assert run("validate", other) == 0
     assert capsys.readouterr().out == f"{other}: valid\n"
-
-
-@each("verb", ["init", "show", "validate"])
-def test_a_directory_that_does_not_exist_is_refused(verb: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nowhere: no such directory"):
-        run(verb, "--repo", tmp_path / "nowhere")
-
-
-def test_schema_prints_the_json_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("schema") == 0
-    assert json.loads(capsys.readouterr().out) == json_schema()

@@ -127,8 +127,14 @@ def test_raw_output_is_shown_without_what_a_terminal_would_obey(save: Save, run:
     assert run("show", "last", "--raw").out == "No raw output was saved with this review.\n"
 
 
-def test_another_policy_gives_its_own_exit_code_and_what_was_not_kept_cannot_be_judged(save: Save, run: Run) -> None:
+def test_another_policy_gives_its_own_exit_code_and_what_was_not_kept_cannot_be_judged(
+    save: Save, run: Run, tmp_path: Path
+) -> None:
     save(1, named("f"))
+    target = tmp_path / "report.json"
+    assert run("render", "last", "--format", "json", "-o", str(target)) == (1, "", f"wrote {target}\n")
+    assert json.loads(target.read_text())["review_id"] == identifier(1)
+    refused(run, (["render", "last", "-o", str(tmp_path / "no" / "folder")], "cannot write"), kind=OutputError)
     rows = (("", 1), ("--fail-on P0", 0), ("--fail-on low", 1), ("--fail-on P0 --min-severity P0", 0))
     for words, code in rows:
         ended = run("render", "last", "--format", "json", *words.split())
@@ -149,15 +155,7 @@ def test_another_policy_gives_its_own_exit_code_and_what_was_not_kept_cannot_be_
     )
 
 
-def test_it_can_be_written_to_a_file(save: Save, run: Run, tmp_path: Path) -> None:
-    save(1, named("f"))
-    target = tmp_path / "report.json"
-    assert run("render", "last", "--format", "json", "-o", str(target)) == (1, "", f"wrote {target}\n")
-    assert json.loads(target.read_text())["review_id"] == identifier(1)
-    refused(run, (["render", "last", "-o", str(tmp_path / "no" / "folder")], "cannot write"), kind=OutputError)
-
-
-def test_a_sweep_has_formats_of_its_own_and_is_judged_again(save: Save, run: Run, tmp_path: Path) -> None:
+def test_a_sweep_has_formats_of_its_own_and_does_not_pass_unfinished(save: Save, run: Run, tmp_path: Path) -> None:
     lost = commit_review(2, review=None, verdict=None, failure="timeout")
     save(9, commit_review(1, named("a", severity=Severity.HIGH)), lost)
     sweep = identifier(9)
@@ -170,9 +168,6 @@ def test_a_sweep_has_formats_of_its_own_and_is_judged_again(save: Save, run: Run
     assert 'exit-code="1"' in Path(written).read_text(encoding="utf-8")
     wrong = (["--format", "sarif"], ["--fail-on", "low"], ["--min-severity", "high"])
     refused(run, *((["render", sweep, *words], "is a sweep") for words in wrong), (["show", "--raw"], "is a sweep"))
-
-
-def test_a_sweep_that_was_not_finished_does_not_pass(save: Save, run: Run) -> None:
     save(8, commit_review(1), finished=False)
     ended = run("render", identifier(8), "--format", "json")
     assert (ended.code, json.loads(ended.out)["exit_code"]) == (3, 3)

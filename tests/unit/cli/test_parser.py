@@ -69,6 +69,13 @@ def test_the_usage_is_one_line_with_what_has_to_be_given() -> None:
         (["review", "--effort", "hihg"], "--effort: expected low, medium or high, found 'hihg'", "did you mean high?"),
         (["completion", "fish"], "SHELL: expected bash, zsh or tcsh, found 'fish'", "codeloupe completion --help"),
         (["review", "-v", "-q"], "-q/--quiet and -v/--verbose exclude each other", "codeloupe review --help"),
+        (["review", "--fresh", "--resume"], "--resume and --fresh exclude each other", "codeloupe review --help"),
+        (["review", "--passes", "many"], "--passes: expected a number, found 'many'", "codeloupe review --help"),
+        (
+            ["commits", "--output", "html"],
+            "--output/--format: expected text, json",
+            "codeloupe commits --help",
+        ),
         (["review", "--model"], "--model needs a value", "codeloupe review --help shows"),
         (["commits", "--max", "x"], "--max: expected a number, found 'x'", "codeloupe commits --help shows"),
         (["review", "--\x1b[31m"], "review has no option --\\x1b[31m", "codeloupe review --help shows"),

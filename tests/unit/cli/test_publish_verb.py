@@ -50,16 +50,13 @@ def test_what_was_done_is_told_in_a_few_lines() -> None:
     ]
 
 
-def test_a_dry_run_tells_what_would_be_done() -> None:
+def test_a_dry_run_and_opinions_are_told() -> None:
     done = model.Publication(plan=published(review(finding(4))).plan, dry_run=True)
     told = render_publication(done)
     assert "(dry run: nothing was posted)" in told
     assert "1 new comment" in told
     assert "summary" not in told
     assert json.loads(publication_json(done))["dry_run"] is True
-
-
-def test_opinions_are_told() -> None:
     old = model.StandingOpinion(review_id=1, opinion=model.Opinion.REQUEST_CHANGES, head=FIRST)
     told = render_publication(published(review(), pull_request(opinions=(old,))))
     assert "  approved\n" in told
@@ -88,15 +85,7 @@ def test_no_secret_and_no_command_to_a_log_is_told() -> None:
 
 @each(
     ("problems", "code"),
-    [
-        ((), 0),
-        ((REFUSAL,), 2),
-        ((FAILURE,), 3),
-        ((REFUSAL, FAILURE), 3),
-        ((REFUSAL, REFUSAL), 2),
-        ((MINOR,), 0),
-        ((MINOR, REFUSAL), 2),
-    ],
+    [((), 0), ((REFUSAL,), 2), ((FAILURE,), 3), ((REFUSAL, FAILURE), 3), ((MINOR,), 0), ((MINOR, REFUSAL), 2)],
 )
 def test_the_exit_code_tells_what_is_missing(problems: tuple[model.PublishProblem, ...], code: int) -> None:
     assert published(review(), problems=problems).exit_code == code

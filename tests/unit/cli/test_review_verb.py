@@ -118,22 +118,11 @@ def test_a_review_with_gaps_that_may_pass_says_so(stage: Stage, capsys: pytest.C
     assert "not everything was reviewed; on_incomplete lets it pass" in capsys.readouterr().err
 
 
-@each(
-    ("options", "shown"),
-    [
-        ({"verbose": True}, ["INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J"]),
-        (
-            {"debug": True},
-            [
-                "INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J",
-                "DEBUG codeloupe.sample: prompt of a.py:",
-                "    key [redacted]",
-                "    INFO codeloupe: forged",
-                "    : :error::x\\x1b",
-            ],
-        ),
-    ],
-)
+SENT = "INFO codeloupe.sample: sent [redacted]\\x0a::error::forged \\x1b[2J"
+PROMPT = ["DEBUG codeloupe.sample: prompt of a.py:", "    key [redacted]", "    INFO codeloupe: forged"]
+
+
+@each(("options", "shown"), [({"verbose": True}, [SENT]), ({"debug": True}, [SENT, *PROMPT, "    : :error::x\\x1b"])])
 def test_a_log_has_no_secret_and_no_forged_record_and_prompts_only_with_debug(
     options: dict[str, bool], shown: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

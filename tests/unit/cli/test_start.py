@@ -39,46 +39,51 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     )
 
 
-def test_a_report_without_colour_takes_no_console() -> None:
+def test_a_report_without_colour_takes_no_console_and_progress_without_a_live_line_no_rich() -> None:
     page = "from codeloupe.reports.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
     assert "rich.console" not in loaded_by(page)
-
-
-class TestTheEnd:
-    """With a `sitecustomize` that does something in the program's own process before it starts."""
-
-    def ended(self, tmp_path: Path, custom: str, *words: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "sitecustomize.py").write_text(custom)
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run((str(PROGRAM), *words), capture_output=True, text=True, check=False, env=environment)
-
-    def test_what_was_registered_for_the_exit_is_done(self, tmp_path: Path) -> None:
-        ended = self.ended(tmp_path, "import atexit; atexit.register(print, 'at the exit')", "version")
-        assert ended.returncode == 0
-        assert ended.stdout.splitlines()[1:] == ["at the exit"]
-
-    def test_a_thread_that_is_left_is_waited_for(self, tmp_path: Path) -> None:
-        custom = (
-            "import threading\n"
-            "def after_all():\n"
-            "    threading.main_thread().join()\n"
-            "    print('last', flush=True)\n"
-            "threading.Thread(target=after_all).start()\n"
-        )
-        assert self.ended(tmp_path, custom, "version").stdout.splitlines()[1:] == ["last"]
-
-    @each(
-        ("words", "code"), [(["version"], 0), (["--help"], 0), (["agent"], 2), (["nonsense"], 2), (["--nonsense"], 2)]
+    progress = (
+        "from codeloupe.cli.progress import ProgressDisplay, ProgressMode\n"
+        "from codeloupe.model.events import Warned\n"
+        "for mode in (ProgressMode.PLAIN, ProgressMode.SILENT):\n"
+        "    with ProgressDisplay(stream=sys.stderr, mode=mode) as display: display.emit(Warned('x'))\n"
     )
-    def test_the_interpreter_is_not_taken_apart_and_the_exit_code_stays(
-        self, tmp_path: Path, words: list[str], code: int
-    ) -> None:
-        custom = (
-            "import os, sys\n"
-            "class Last:\n"
-            "    def __del__(self, write=os.write): write(2, b'taken apart')\n"
-            "sys.last_of_all = Last()\n"
-        )
-        ended = self.ended(tmp_path, custom, *words)
-        assert ended.returncode == code
-        assert "taken apart" not in ended.stderr
+    assert "rich" not in loaded_by(progress)
+
+
+AT_EXIT = "import atexit; atexit.register(print, 'at the exit')"
+THREAD = (
+    "import threading\n"
+    "def after_all():\n"
+    "    threading.main_thread().join()\n"
+    "    print('last', flush=True)\n"
+    "threading.Thread(target=after_all).start()\n"
+)
+TAKEN_APART = (
+    "import os, sys\n"
+    "class Last:\n"
+    "    def __del__(self, write=os.write): write(2, b'taken apart')\n"
+    "sys.last_of_all = Last()\n"
+)
+
+
+@each(
+    ("custom", "word", "code", "last"),
+    [
+        (AT_EXIT, "version", 0, "at the exit"),
+        (THREAD, "version", 0, "last"),
+        *((TAKEN_APART, word, 0, "") for word in ("version", "--help")),
+        *((TAKEN_APART, word, 2, "") for word in ("agent", "nonsense", "--nonsense")),
+    ],
+)
+def test_at_the_end_what_is_left_is_waited_for_and_the_interpreter_is_not_taken_apart(
+    tmp_path: Path, custom: str, word: str, code: int, last: str
+) -> None:
+    # It does something in the program's own process before that starts.
+    (tmp_path / "sitecustomize.py").write_text(custom)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run((str(PROGRAM), word), capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == code
+    assert "taken apart" not in ended.stderr
+    if last:
+        assert ended.stdout.splitlines()[1:] == [last]

@@ -54,11 +54,6 @@ def test_a_polite_end_cancels_the_work_and_a_background_job_does_not_hear_the_te
     assert program.returncode == 130
 
 
-def _write(path: Path, text: str = "result\n") -> None:
-    with output_file(path) as pieces:
-        pieces.append(text)
-
-
 @each("name", ["folder/none/out", "file/out", "n" * 300, "."])
 def test_a_target_that_cannot_be_is_refused_before_the_work(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
@@ -77,7 +72,8 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -
     (tmp_path / "out").symlink_to("other")
     (tmp_path / "loop").symlink_to("loop")
     for name in ("out", "loop"):
-        _write(tmp_path / name)
+        with output_file(tmp_path / name) as pieces:
+            pieces.append("result\n")
         assert (tmp_path / name).read_text() == "result\n"
     assert (tmp_path / "other").read_text() == "kept"
 
