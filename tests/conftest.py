@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.repository import GitRepository
 
@@ -20,6 +21,8 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("codeloupe"), derandomize=False, max_examples=3_000)
 settings.load_profile("codeloupe")
+# Else examples would be made of constants in our own modules too, of those that happen to be loaded in this worker.
+setattr(providers, "is_local_module_file", lambda _path: False)  # noqa: B010 - not a public name
 
 
 # The tests of `unit/` are the unit tier: they start no program, open no socket and have no home to write to. Those of
