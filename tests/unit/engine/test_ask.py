@@ -344,20 +344,6 @@ def test_a_flood_of_findings_is_no_review_and_of_what_is_kept_the_most_severe_co
     assert outcome.unreviewed == {"a.py"}
 
 
-def test_a_model_that_claims_defects_and_then_names_none_is_not_clean(tmp_path: Path) -> None:
-    lost = Json({"findings": [claim("a.py", severity="terrible")]})
-    outcome, _ = outcome_of(tmp_path, lost)
-    assert reasons(outcome)["a.py"] == "invalid severity: terrible"
-    assert outcome.unreviewed == {"a.py"}
-    for first, reason in (
-        (Json({"verdict": "FAIL", "findings": []}), "verdict FAIL without findings"),
-        (lost, "invalid severity: terrible"),
-    ):
-        outcome, _ = outcome_of(tmp_path, first, Json({"readable": True, "findings": []}))
-        assert reasons(outcome)["a.py"] == f"{reason}; asked again, it named none"
-        assert outcome.unreviewed == {"a.py"}
-
-
 def test_an_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: Path) -> None:
     outcome, _ = outcome_of(tmp_path, answer(), files={"a.py": HIDDEN})
     assert "sent without their ends" in reasons(outcome)["a.py"]
@@ -441,15 +427,6 @@ def is_open(circuit: Circuit) -> bool:
     except CircuitOpen:
         return True
     return False
-
-
-@each("error", [LOGGED_OUT, errors.StoreError("no database"), SPENT])
-def test_a_failure_that_lasts_opens_it_at_once(error: errors.CodeloupeError) -> None:
-    circuit = Circuit()
-    circuit.note_answer()
-    circuit.note_failure(error)
-    with pytest.raises(CircuitOpen, match=str(error)):
-        circuit.check()
 
 
 @pytest.mark.defect("V3")

@@ -66,23 +66,6 @@ def of_file(review: Review, file: str) -> set[str]:
     return found
 
 
-def test_an_unchanged_branch_is_carried_over_and_still_blocks(reviewed: Work) -> None:
-    # A review that had nothing to look at is passed over.
-    reviewed.review(include=("README.md",))
-    assert (states(reviewed.review()), reviewed.asked) == (BOTH_OPEN, 0)
-    # Commit messages are no conditions.
-    reviewed.project.git("commit", "--quiet", "--amend", "--message=other words")
-    reviewed.review()
-    assert reviewed.asked == 0
-
-
-def test_a_finding_stays_open_when_only_others_look(reviewed: Work) -> None:
-    others = seat(Finder(overlooked={"a", "b"}), "another")
-    for seats in ([offline_seat()], [], [others]):
-        review = reviewed.review(*seats)
-        assert (BOTH_OPEN.items() <= states(review).items(), blocks(review)) == (True, True)
-
-
 def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Work) -> None:
     rounds.write("c.py", SHELL)
     exact = of_file(rounds.review(offline_seat()), "c.py")
@@ -91,12 +74,6 @@ def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_n
     rounds.write("c.py", f"{SHELL}    return word\n")
     second = states(rounds.review(offline_seat()))
     assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
-
-
-def test_a_reverted_file_fixes_its_findings(reviewed: Work) -> None:
-    reviewed.project.remove("a.py")
-    reviewed.project.commit()
-    assert states(reviewed.review()) == {A: "fixed", B: "open"}
 
 
 def test_a_finding_in_a_renamed_file_is_the_same_finding_also_where_its_unit_failed(rounds: Work) -> None:
@@ -148,18 +125,6 @@ def test_hidden_findings_are_carried_over_to_a_stricter_policy(rounds: Work) -> 
     assert (first.findings, first.hidden_findings) == ((), 2)
     second = rounds.review(fail_on=Severity.LOW)
     assert (rounds.asked, states(second), second.exit_code) == (0, BOTH_OPEN, 1)
-
-
-def test_what_a_comment_suppressed_counts_again_when_the_change_is_not_trusted(rounds: Work) -> None:
-    rounds.project.remove("b.py")
-    rounds.write("a.py", code("a").replace("bug_a(items)", "bug_a(items)  # codeloupe: ignore[correctness] known"))
-    trusted = rounds.review()
-    assert trusted.exit_code == 0
-    assert trusted.findings[0].suppression is not None
-    strict = rounds.review(untrusted=True)
-    assert strict.findings[0].suppression is None
-    assert blocks(strict)
-    assert rounds.review().exit_code == 0
 
 
 def test_other_conditions_ask_again(reviewed: Work) -> None:

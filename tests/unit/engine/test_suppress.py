@@ -170,14 +170,6 @@ def test_what_suppresses_nothing_is_reported(text: str, kind: str, message: str)
     assert errors == [(f"ignore_{kind}", f"a.py:1: `codeloupe: ignore{message}")]
 
 
-def test_in_an_untrusted_change_no_comment_is_followed_and_their_number_is_told() -> None:
-    text = "x = 1  # codeloupe: ignore legacy\ny = 2  # codeloupe: ignore\nz = 3 # codeloupe: ignore ours"
-    findings, errors = applied(text, finding(), finding(line=2), finding(line=3), trusted=False)
-    assert all(one.is_open for one in findings)
-    message = "2 comments that ask to ignore findings were not followed, since the change is not trusted"
-    assert errors == [("ignores_not_followed", f"{message} (a.py:1, a.py:3)")]
-
-
 def test_what_is_set_aside_stays_so_and_what_was_suppressed_before_may_count_again() -> None:
     for status in (FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED):
         assert applied(f"x = 1  {NOTE}", finding(status=status))[0][0].suppression is None
