@@ -140,19 +140,9 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 @each(
     "piece",
     [
-        *(
-            "eyJ",
-            "eyJ" + "a" * 20 + ".",
-            "S" + "G.",
-            "sk" + "-",
-            f"{DASHES}BEGIN ",
-            "PRIVATE KEY ",
-            "://a:",
-            "://",
-            "a:b@",
-        ),
+        *("eyJ", "eyJ" + "a" * 20 + ".", "S" + "G.", "sk" + "-", f"{DASHES}BEGIN ", "PRIVATE KEY "),
+        *("://a:", "://", "a:b@", "-", " ", "A"),
         *(f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n", f"{DASHES}END PRIVATE KEY{DASHES}", "authorization: ", "1 + \\n"),
-        *("-", " ", "A"),
     ],
 )
 @each("start", ["", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "https://"])

@@ -78,9 +78,7 @@ def test_the_quote_is_found(quote: str, lines: tuple[int, int] | None) -> None:
 @each(
     "quote",
     [
-        "```python\nhandle = open(path)\ndata = handle.read()\n```",
         "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
-        "`handle = open(path)\ndata = handle.read()`",
         "     handle = open(path)\n+    data = handle.read()",
         "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
         "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
@@ -89,7 +87,6 @@ def test_the_quote_is_found(quote: str, lines: tuple[int, int] | None) -> None:
         "L4: handle = open(path)\nL5: data = handle.read()",
         "4 handle = open(path)\n5 data = handle.read()",
         "+4: handle = open(path)\n+5: data = handle.read()",
-        "    handle = open(path)\n:5\n    data = handle.read()",
         "handle = open(path)\\ndata = handle.read()",
         '"handle = open(path)\\n\\tdata = handle.read()"',
         "a.py:4: handle = open(path)\ndata = handle.read()",

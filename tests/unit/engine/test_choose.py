@@ -191,10 +191,6 @@ class TestTheKeyOfAReviewingCall:
     def test_all_that_shapes_the_answer_counts(self, changed: dict[str, Any]) -> None:
         assert review_key(asked(**changed), AGENT) != review_key(asked(), AGENT)
 
-    def test_another_agent_or_another_model_of_its_own_has_another_key(self) -> None:
-        agents = (AGENT, ScriptedAgent([], name="codex"), ApiAgent("openai:a"), ApiAgent("openai:b"))
-        assert len({review_key(asked(), agent) for agent in agents}) == 4
-
     @pytest.mark.defect("V8")
     def test_the_address_that_answers_counts_for_every_agent(self) -> None:
         made: list[Callable[[str], Agent]] = [
@@ -214,12 +210,13 @@ class TestTheKeyOfAReviewingCall:
             first, second, again = (review_key(asked(), make(url)) for url in (*urls, urls[0]))
             assert first == again != second, type(make(urls[0])).__name__
 
-    def test_a_model_that_the_environment_names_counts(self) -> None:
+    def test_the_agent_its_own_model_and_one_that_the_environment_names_count(self) -> None:
+        named = (AGENT, ScriptedAgent([], name="codex"), ApiAgent("openai:a"), ApiAgent("openai:b"))
         of_gemini = [GeminiAgent(environment={"GEMINI_MODEL": model}) for model in ("pro", "flash", "")]
         of_claude = [ClaudeCliAgent(environment={"ANTHROPIC_MODEL": model}) for model in ("opus", "haiku", "")]
         aliased = ClaudeCliAgent(environment={"ANTHROPIC_DEFAULT_OPUS_MODEL": "opus"})
-        agents: tuple[Agent, ...] = (*of_gemini, *of_claude, aliased)
-        assert len({review_key(asked(), agent) for agent in agents}) == 7
+        agents: tuple[Agent, ...] = (*named, *of_gemini, *of_claude, aliased)
+        assert len({review_key(asked(), agent) for agent in agents}) == 11
 
     def test_a_call_that_must_be_made_each_time_has_none(self) -> None:
         assert review_key(asked(resume_session="s"), AGENT) is None

@@ -20,20 +20,17 @@ from codeloupe.git.identity import find_identity
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.finding import Severity
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
-from codeloupe.model.review import Policy, Review, Verdict
+from codeloupe.model.review import Policy, Review
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.database import Database, database_path
 from codeloupe.store.history import SqliteHistory
 from tests.repository import GitRepository
-from tests.rows import each
 from tests.unit.reports.examples import review
 from tests.unit.store.history_samples import REPOSITORY, commit_review, identifier, named, record, sweep_record
 
-IDENTITY = RepositoryIdentity((REPOSITORY, "path:x"), "shop")
-
 
 def here() -> RepositoryIdentity:
-    return IDENTITY
+    return RepositoryIdentity((REPOSITORY, "path:x"), "shop")
 
 
 def nowhere() -> RepositoryIdentity:
@@ -135,27 +132,6 @@ def saved(
     shown, rest = ALL[: len(ALL) - hidden], ALL[len(ALL) - hidden :]
     kept = rest if keeps_hidden else ()
     return record(1, *shown, hidden=kept, hidden_findings=hidden, policy=policy, **changes)
-
-
-@each(
-    ("fail_on", "findings", "exit_code", "verdict"),
-    [
-        (Severity.CRITICAL, ALL, 0, Verdict.FAIL),
-        (HIGH, ALL, 1, Verdict.FAIL),
-        (HIGH, ALL[1:], 0, Verdict.NEEDS_WORK),
-        (MEDIUM, ALL[1:], 1, Verdict.NEEDS_WORK),
-        (LOW, ALL[2:], 1, Verdict.NEEDS_WORK),
-        (LOW, (), 0, Verdict.PASS),
-    ],
-)
-def test_another_limit_gives_another_exit_code(
-    fail_on: Severity, findings: tuple[object, ...], exit_code: int, verdict: Verdict
-) -> None:
-    before = saved()
-    before = replace(before, review=replace(before.review, findings=findings, policy=Policy(min_severity=HIGH)))
-    review = judged(before, Policy(fail_on=fail_on))
-    assert (review.exit_code, review.verdict, review.policy.fail_on) == (exit_code, verdict, fail_on)
-    assert review.passed is (exit_code == 0)
 
 
 def test_another_policy_shows_less_or_more_and_its_own_what_there_was() -> None:

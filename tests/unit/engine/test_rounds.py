@@ -60,15 +60,10 @@ def blocks(review: Review) -> bool:
     return review.exit_code == 1 and review.verdict.value == "FAIL"
 
 
-def of_file(review: Review, file: str) -> set[str]:
-    found = {finding.title for finding in review.findings if finding.file == file}
-    assert found
-    return found
-
-
 def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Work) -> None:
     rounds.write("c.py", SHELL)
-    exact = of_file(rounds.review(offline_seat()), "c.py")
+    exact = {finding.title for finding in rounds.review(offline_seat()).findings if finding.file == "c.py"}
+    assert exact
     # The base takes over what was done so far, and the work goes on right below.
     rounds.project.git("branch", "--force", "main", "HEAD")
     rounds.write("c.py", f"{SHELL}    return word\n")

@@ -10,7 +10,7 @@ from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.select import HEAD_BYTES, FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus
-from codeloupe.model.review import SkipReason
+from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import check_pattern
 from tests.review_factories import make_task
 from tests.rows import each
@@ -25,11 +25,16 @@ def reason_for(path: str, body: bytes = b"+x\n", *, binary: bool = False, rules:
     return selection.skipped[0].reason.value if selection.skipped else None
 
 
-def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> str | None:
+def skip_of(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> SkippedFile | None:
     selection = select_by_diff(change(changed(path, binary=binary)), rules)
     narrowed = select_by_content(selection, {path: FileContent(len(content), content[:HEAD_BYTES])}, rules)
     assert narrowed.total == 1
-    return narrowed.skipped[0].reason.value if narrowed.skipped else None
+    return next(iter(narrowed.skipped), None)
+
+
+def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> str | None:
+    skip = skip_of(path, content, rules, binary=binary)
+    return skip.reason.value if skip else None
 
 
 def test_a_name_tells_what_not_to_review() -> None:
@@ -117,23 +122,16 @@ def test_what_a_user_excludes_is_no_gap() -> None:
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 50000\n" % (b"5d" * 32)
 
 
-def skip_of(path: str, content: bytes = POINTER, *, trusted: bool = True) -> tuple[SkipReason, bool] | None:
-    """Why a file is left out, and whether that is a gap."""
-    rules = SelectionRules(believe_content=trusted)
-    selection = select_by_diff(change(changed(path)), rules)
-    narrowed = select_by_content(selection, {path: FileContent(len(content), content)}, rules)
-    return next(((skip.reason, skip.is_gap) for skip in narrowed.skipped), None)
-
-
 def test_only_what_git_lfs_takes_for_a_pointer_is_left_out() -> None:
     # A pointer is left out and a gap when the change is not trusted.
     for path in ("model.dat", "data.json", "payload.py"):
-        assert skip_of(path) == (SkipReason.LFS_POINTER, False)
-        assert skip_of(path, trusted=False) == (SkipReason.LFS_POINTER, True)
+        for trusted in (True, False):
+            skip = skip_of(path, POINTER, SelectionRules(believe_content=trusted))
+            assert (skip and skip.reason, skip and skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
     # What git lfs takes for a pointer is one.
     older = POINTER.replace(b"git-lfs", b"hawser")
     for content in (POINTER[:-1], POINTER + b"\n\n", POINTER.replace(b"\n", b"\r\n"), older):
-        assert skip_of("run.sh", content) == (SkipReason.LFS_POINTER, False)
+        assert reason_by_content("run.sh", content) == "LFS pointer"
     # What only begins like a pointer is reviewed.
     for content in (POINTER + b"rm -rf /\n", POINTER.replace(b"oid", b"steal\noid")):
         assert skip_of("run.sh", content) is None
