@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from codeloupe.engine.identity import PlacesOfNow, is_touched, with_fingerprints
 from codeloupe.engine.lifecycle import Asked, EarlierRounds, Ground, Rounds, compare, compare_reviews
@@ -238,37 +238,37 @@ def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) 
         return compare_reviews(history, first, second)
 
 
-def fingerprints(findings: tuple[Finding, ...]) -> list[str]:
-    return [finding.fingerprint for finding in findings]
+def groups(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) -> dict[str, list[str]]:
+    """The fingerprints in each group of a comparison that has some."""
+    found = asdict(compared(earlier, later, *before))
+    return {name: [finding.fingerprint for finding in group] for name, group in found.items() if group}
 
 
 def test_new_still_open_and_fixed() -> None:
     before = defect("b", title="Division by zero for an empty list")
     moved = defect("b", line_start=99, line_end=99, title="ZeroDivisionError when there are none", body="other words")
-    found = compared(record(1, defect("a"), before), record(2, moved, defect("c")))
-    assert (fingerprints(found.new), fingerprints(found.fixed)) == (["c"], ["a"])
-    assert [(finding.line_start, finding.title) for finding in found.still_open] == [(99, moved.title)]
-    assert found.regressed == found.unknown == found.set_aside == ()
+    records = record(1, defect("a"), before), record(2, moved, defect("c"))
+    assert groups(*records) == {"new": ["c"], "still_open": ["b"], "fixed": ["a"]}
+    assert [(finding.line_start, finding.title) for finding in compared(*records).still_open] == [(99, moved.title)]
 
 
 def test_what_is_back() -> None:
     # What was seen before the earlier one, but not in another repository.
-    found = compared(record(2), record(3, defect("a"), defect("b")), record(1, defect("a")))
-    assert (fingerprints(found.regressed), fingerprints(found.new)) == (["a"], ["b"])
+    found = groups(record(2), record(3, defect("a"), defect("b")), record(1, defect("a")))
+    assert found == {"regressed": ["a"], "new": ["b"]}
     elsewhere = record(1, defect("a"), repository="root:other")
-    assert fingerprints(compared(record(2), record(3, defect("a")), elsewhere).new) == ["a"]
+    assert groups(record(2), record(3, defect("a")), elsewhere) == {"new": ["a"]}
     # What the earlier one told as fixed, and what the later one knows to be back.
-    found = compared(record(1, defect("a", status=FindingStatus.FIXED)), record(2, defect("a")))
-    assert [(one.fingerprint, one.status) for one in found.regressed] == [("a", FindingStatus.REGRESSED)]
-    found = compared(record(1), record(2, defect("a", status=FindingStatus.REGRESSED)))
-    assert fingerprints(found.regressed) == ["a"]
+    back = compared(record(1, defect("a", status=FIXED)), record(2, defect("a"))).regressed
+    assert [(one.fingerprint, one.status) for one in back] == [("a", REGRESSED)]
+    assert groups(record(1), record(2, defect("a", status=REGRESSED))) == {"regressed": ["a"]}
 
 
 def test_what_the_later_one_did_not_look_at_is_not_known() -> None:
     failed = Coverage(units_failed=(FailedUnit("a.py (security)", ("x.py", "a.py"), "timeout"),))
     for coverage in (failed, Coverage(skipped=(SkippedFile("a.py", SkipReason.EXCLUDED),))):
-        found = compared(record(1, defect("a"), defect("b")), record(2, coverage=coverage))
-        assert (fingerprints(found.unknown), fingerprints(found.fixed)) == (["a"], ["b"])
+        found = groups(record(1, defect("a"), defect("b")), record(2, coverage=coverage))
+        assert found == {"unknown": ["a"], "fixed": ["b"]}
 
 
 BASE, OTHER = "a" * 40, "c" * 40
@@ -293,33 +293,26 @@ def test_a_review_of_another_change_fixes_nothing(
         record(number, *found, scope=Scope(ScopeKind(kind), base, None, ""), branch=branch)
         for number, found, (kind, base, branch) in ((1, [defect("a")], earlier), (2, [], later))
     )
-    found = compared(one, other)
-    assert fingerprints(found.fixed if comparable else found.unknown) == ["a"]
-    assert fingerprints(found.unknown if comparable else found.fixed) == []
+    assert groups(one, other) == {"fixed" if comparable else "unknown": ["a"]}
 
 
 def test_what_the_later_one_tells_as_fixed_is_fixed_wherever_it_looked() -> None:
-    scope = Scope(ScopeKind.STAGED, None, None, "")
-    later = record(2, defect("a", status=FindingStatus.FIXED), scope=scope)
-    found = compared(record(1, defect("a"), defect("b")), later)
-    assert (fingerprints(found.fixed), fingerprints(found.unknown)) == (["a"], ["b"])
+    later = record(2, defect("a", status=FIXED), scope=Scope(ScopeKind.STAGED, None, None, ""))
+    assert groups(record(1, defect("a"), defect("b")), later) == {"fixed": ["a"], "unknown": ["b"]}
 
 
 def test_what_is_set_aside_now_is_not_fixed() -> None:
     suppressed = {"suppression": Suppression(kind=SuppressionKind.INLINE, reason="on purpose")}
-    for change in ({"status": FindingStatus.REFUTED}, {"status": FindingStatus.DISMISSED}, suppressed):
-        found = compared(record(1, defect("a")), record(2, defect("a", **change), defect("b", **change)))
-        assert found == Comparison(set_aside=found.set_aside)
-        assert fingerprints(found.set_aside) == ["a"]
+    for change in ({"status": REFUTED}, {"status": DISMISSED}, suppressed):
+        later = record(2, defect("a", **change), defect("b", **change))
+        assert groups(record(1, defect("a")), later) == {"set_aside": ["a"]}
 
 
 def test_what_was_hidden_and_kept_counts_and_a_review_compared_with_itself_has_nothing_new() -> None:
     earlier = record(1, hidden=(defect("a", severity=Severity.LOW),))
-    assert fingerprints(compared(earlier, record(2, defect("a", severity=Severity.HIGH))).still_open) == ["a"]
+    assert groups(earlier, record(2, defect("a", severity=Severity.HIGH))) == {"still_open": ["a"]}
     one = record(1, defect("a"), defect("b"))
-    found = compared(one, one)
-    assert fingerprints(found.still_open) == ["a", "b"]
-    assert found == Comparison(still_open=found.still_open)
+    assert groups(one, one) == {"still_open": ["a", "b"]}
 
 
 HUNK = Hunk(1, 1, 1, 2, b" a\n+b\n", section="def f", added=1)
