@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from msgspec.structs import replace
 
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Finding
+from tests.unit.engine.samples import finding
 
 _PAIRS = Path(__file__).with_name("merge_pairs.yaml")
 
@@ -35,16 +37,6 @@ def _pair(entry: dict[str, Any]) -> Pair:
 
 def _seen(look: str, line: int, code: str, comment: list[str]) -> Finding:
     category, title, body, *rule = comment
-    return Finding(
-        file="a.py",
-        line_start=line,
-        line_end=line + code.count("\n"),
-        severity=Severity.HIGH,
-        category=category,
-        title=title,
-        body=body,
-        evidence=code,
-        reviewer=look,
-        rule=rule[0] if rule else None,
-        seen_by=(look,),
-    )
+    made = finding(line=line, evidence=code, category=category, title=title)
+    more = {"body": body, "rule": rule[0] if rule else None, "reviewer": look, "seen_by": (look,)}
+    return replace(made, line_end=line + code.count("\n"), **more)

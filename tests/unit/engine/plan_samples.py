@@ -3,15 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from codeloupe.engine.plan import MOST_FILL, globs_of, header_tokens, hunk_tokens
+from codeloupe.engine.plan import MOST_FILL, globs_of
 from codeloupe.model.change import DiffLine, Effort, Expert, FileChange, FileStatus, Hunk, Unit, UnitPart
 
 LINE = b"    total = compute(first_value, second_value)\n"
-
-
-def estimate_tokens(files: Iterable[FileChange]) -> int:
-    """The size of the files' diffs in tokens, were they sent to a model."""
-    return sum(header_tokens(file) + sum(map(hunk_tokens, file.hunks)) for file in files)
 
 
 def own_body(hunk: Hunk, repeated_rows: int) -> bytes:
@@ -59,6 +54,9 @@ class Choice:
     def matching(self, path: str) -> frozenset[int]:
         return frozenset(place for place, one in enumerate(self.experts) if globs_of(one).unwanted(path) is None)
 
+    def applying(self, path: str) -> frozenset[int]:
+        return self.matching(path) or frozenset(range(len(self.experts)))
+
 
 def check_plan(
     files: Sequence[FileChange],
@@ -76,7 +74,7 @@ def check_plan(
         of_pass = [unit for unit in units if unit.pass_number == pass_number]
         for expert_number, one in enumerate(choice.experts) if apart and experts else [(-1, None)]:
             chosen = [unit for unit in of_pass if one is None or one in unit.experts]
-            wanted = [file for file in files if one is None or expert_number in _applying(choice, file)]
+            wanted = [file for file in files if one is None or expert_number in choice.applying(file.path)]
             assert _covered(chosen) == _wanted(wanted)
     assert {unit.pass_number for unit in units} <= set(range(1, passes + 1))
     lines = {id(file): {line for hunk in file.hunks for line in hunk.lines()} for file in files}
@@ -86,17 +84,9 @@ def check_plan(
             _check_hunks(part, lines[id(part.file)])
 
 
-def _applying(choice: Choice, file: FileChange) -> frozenset[int]:
-    return choice.matching(file.path) or frozenset(range(len(choice.experts)))
-
-
 def _wanted(files: Iterable[FileChange]) -> dict[int, bytes]:
-    bodies: defaultdict[int, list[bytes]] = defaultdict(list)
-    for file in files:
-        for hunk in file.hunks:
-            if hunk.body:
-                bodies[id(file)].append(hunk.body)
-    return {key: b"|".join(found) for key, found in bodies.items()}
+    bodies = {id(file): [hunk.body for hunk in file.hunks if hunk.body] for file in files}
+    return {key: b"|".join(found) for key, found in bodies.items() if found}
 
 
 def _covered(units: Iterable[Unit]) -> dict[int, bytes]:

@@ -1,12 +1,5 @@
 """Findings and changes for the tests of this room."""
 
-from collections.abc import Callable, Iterable, Iterator
-from inspect import signature
-from itertools import product
-from typing import Any
-
-from _pytest.outcomes import Failed
-
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 
@@ -47,21 +40,3 @@ def changed(path: str, body: bytes = b"+x\n", *, binary: bool = False, new_mode:
 
 def change(*files: FileChange, unreadable: tuple[tuple[str, str], ...] = ()) -> Change:
     return Change(SCOPE, files, unreadable)
-
-
-def each_row(rows: Iterable[Any], check: Callable[..., None]) -> None:
-    """Check each row of a table, and then name all that failed."""
-    failed = []
-    single = len(signature(check).parameters) == 1
-    for row in rows:
-        try:
-            check(row) if single else check(*row)
-        except (AssertionError, Failed) as error:
-            failed.append(f"{row!r:.300}: {error}")
-    assert not failed, "\n\n".join(failed)
-
-
-def crossed(*tables: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Every row of each table with every row of the others."""
-    for rows in product(*tables):
-        yield tuple(value for row in rows for value in (row if isinstance(row, tuple) else (row,)))

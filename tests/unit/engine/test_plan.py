@@ -9,16 +9,7 @@ from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, Expert, FileChange, FileStatus, Hunk, Unit
 from tests.rows import each
-from tests.unit.engine.plan_samples import (
-    LINE,
-    added_file,
-    check_plan,
-    estimate_tokens,
-    expert,
-    hunk_of,
-    modified_file,
-    own_body,
-)
+from tests.unit.engine.plan_samples import LINE, added_file, check_plan, expert, hunk_of, modified_file, own_body
 
 EVERY = expert("every")
 PYTHON = expert("python", "*.py")
@@ -106,9 +97,9 @@ def test_sizes() -> None:
     units = plan(*files, effort=Effort.HIGH)
     assert {hunk.added for unit in units for part in unit.parts for hunk in part.hunks} == set(range(20, 100))
     # A hunk a little too large stays whole and alone.
-    large = added_file("large.py", 95)
-    assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < Effort.HIGH.unit_tokens * MOST_FILL
-    assert unit_of("large.py", plan(added_file("a.py", 60), large, effort=Effort.HIGH)).name == "large.py"
+    large = unit_of("large.py", plan(added_file("a.py", 60), added_file("large.py", 95), effort=Effort.HIGH))
+    assert large.name == "large.py"
+    assert Effort.HIGH.unit_tokens < large.tokens < Effort.HIGH.unit_tokens * MOST_FILL
     # An enormous hunk comes in pieces that say what they repeat.
     units = plan(added_file("large.py", 3_000))
     assert len(units) > 5

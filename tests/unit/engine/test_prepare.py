@@ -6,7 +6,9 @@ import pytest
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import Prepared, prepare
+from codeloupe.engine.settings import configure
 from codeloupe.model.change import GuidanceFile, Intent
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import CommitScope, DefaultScope, DiffScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
@@ -45,9 +47,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     Each test has a copy.
     """
     repository = GitRepository(tmp_path_factory.mktemp("work") / "repository")
-    for name in ("a.py", "b.py", "c.py"):
-        repository.write(name, "old\n")
-    repository.commit()
+    repository.commit_files(dict.fromkeys(("a.py", "b.py", "c.py"), "old\n"))
     repository.write("a.py", "staged\n")
     repository.git("add", "a.py")
     repository.write("a.py", "edited\n")
@@ -118,6 +118,23 @@ def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path)
     assert intake.without_content == set(names) - {"clash.py", "good.py"}
 
 
+def test_a_strangers_checkout_without_anything_under_review_is_not_believed_and_needs_no_base(
+    repository: GitRepository, tmp_path: Path
+) -> None:
+    def configured(repo: Path) -> Settings:
+        fork = {"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}
+        return asyncio.run(configure(None, repo=repo, environment=fork, flags={})).settings
+
+    repository.commit_files({"codeloupe.yaml": "fail_on: low\n"})
+    repository.commit_files({"codeloupe.yaml": "fail_on: critical\nuntrusted: false\n"}, branch="topic")
+    assert configured(repository.path).fail_on is Severity.LOW
+    # As a job checks a fork out: one commit, no branch.
+    repository.git("checkout", "--quiet", "--detach")
+    repository.git("branch", "--quiet", "-D", "main", "topic")
+    assert configured(repository.path).fail_on is Severity.HIGH
+    assert configured(tmp_path).untrusted
+
+
 def _with_everything(request: ScopeRequest, path: Path, *, trusted: bool = True) -> tuple[Prepared, dict[str, bytes]]:
     """What was taken in with tree, guidance and context, and the files of the tree."""
 
@@ -131,7 +148,7 @@ def _with_everything(request: ScopeRequest, path: Path, *, trusted: bool = True)
 
 
 @pytest.fixture(scope="module")
-def guided_work(work: GitRepository, tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+def guided(work: GitRepository, tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """As `work`, with guidance that was committed before it was edited, and an ignored file."""
     edited = work.copied_to(tmp_path_factory.mktemp("guided") / "repository")
     edited.git("stash", "--quiet", "--include-untracked")
@@ -140,11 +157,6 @@ def guided_work(work: GitRepository, tmp_path_factory: pytest.TempPathFactory) -
     edited.write("AGENTS.md", "edited")
     edited.write("ignored.py", "ignored\n")
     return edited
-
-
-@pytest.fixture
-def guided(guided_work: GitRepository, tmp_path: Path) -> GitRepository:
-    return guided_work.copied_to(tmp_path / "repository")
 
 
 def test_the_user_s_own_working_tree_is_read_as_it_is_when_it_is_asked_for(guided: GitRepository) -> None:

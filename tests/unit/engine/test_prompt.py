@@ -97,22 +97,17 @@ def test_a_prompt_has_everything_in_its_order_and_ends_with_the_diff_between_mar
     assert places == sorted(places)
 
 
-def test_the_system_text_is_the_same_for_every_unit_and_says_what_a_finding_is() -> None:
+def test_the_system_text_is_the_same_for_every_unit_and_fills_no_field_of_another_text() -> None:
     one = review_prompt(unit_of(modified("+x\n")), material(intent=Intent(title="a")))
     other = review_prompt(
         unit_of(modified("+y\n", path="b.go")), replace(material(guidance=(GuidanceFile("AGENTS.md", "b"),)), fence="z")
     )
     assert one.system == other.system
     assert FENCE not in one.system
-    system = review_prompt(unit_of(modified("+x\n")), material()).system
-    assert "- correctness: wrong conditions; lost errors\n- security: injection" in system
-    for words in ("introduces or makes reachable", "copied exactly", "Leave out: ", '{"findings": []}', "At most two"):
-        assert words in system
-    assert not re.search(r"\{[a-z]+\}", system)
-    expert = Expert(name="own", description="{reading} {checklist}", focus=())
-    assert (
-        "- own: {reading} {checklist}" in review_prompt(unit_of(modified("+x\n"), experts=(expert,)), material()).system
-    )
+    assert "- correctness: wrong conditions; lost errors\n- security: injection" in one.system
+    assert not re.search(r"\{[a-z]+\}", one.system)
+    unit = unit_of(modified("+x\n"), experts=(Expert(name="own", description="{reading} {checklist}", focus=()),))
+    assert "- own: {reading} {checklist}" in review_prompt(unit, material()).system
 
 
 def test_only_an_agent_that_can_read_more_is_told_how() -> None:
@@ -259,8 +254,6 @@ def test_a_change_is_shown_as_git_does_with_less_around_it_and_a_number_at_every
     assert _light(file) == "=== a.py\n@@ -1,3 +1,3 @@ def f():\n one\n-two\n+TWO\n three"
     light = _light(modified("+x\n", path="a.py"), modified("+y\n", path="b.py"))
     assert light == "=== a.py\n@@ -1,0 +1,1 @@\n+x\n=== b.py\n@@ -1,0 +1,1 @@\n+y"
-    rows = _light(modified("+:120\n+=== b.py\n+@@ -1 +1 @@\n+\\ no newline\n")).split("\n")
-    assert rows[2:] == ["+:120", "+=== b.py", "+@@ -1 +1 @@", "+\\ no newline"]
 
 
 def test_the_head_of_a_file_says_what_happened_to_it() -> None:

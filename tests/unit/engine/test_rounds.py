@@ -1,45 +1,131 @@
+"""A branch that is reviewed in rounds by scripted agents, with real git and a real history, in this process."""
+
+import asyncio
 import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.choose import ChosenReviewer
-from codeloupe.model.agent import AgentRequest
+from codeloupe.engine.run import review as review_project
+from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.change import Effort, PathInstruction
-from codeloupe.model.finding import Severity
+from codeloupe.model.events import Event, Warned
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.scope import BaseScope, StagedScope, UncommittedScope
+from codeloupe.model.scope import BaseScope, ScopeRequest, StagedScope, UncommittedScope
 from codeloupe.reports import Layout
 from codeloupe.reports.text import render_text
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
-from tests.rounds_material import NO_TOOLS, Finder, Rounds, code, offline_seat, seat, states, the
 
 pytestmark = pytest.mark.program
+
+_FILE = re.compile(r"^=== (\S+)")
+_BUG = re.compile(r"^[+ ].*bug_(\w+)\(")
+
+
+def code(*bugs: str) -> str:
+    """A function for each name, with a line that the finder finds, and enough between them for a hunk of its own."""
+    return "".join(
+        f"def work_{bug}(items):\n"
+        + "".join(f"    step_{number} = {bug!r}\n" for number in range(8))
+        + f"    return bug_{bug}(items)\n\n\n"
+        for bug in bugs
+    )
+
 
 A, B, C = "Fault a", "Fault b", "Fault c"
 BOTH_OPEN = {A: "open", B: "open"}
 GUARDED = code("a").replace("    step_7 =", "    if not items:\n        return None\n    step_7 =")
 SHELL = "import subprocess\n\n\ndef run(word):\n    subprocess.run(word, shell=True)\n"
-LINES = [f"line_{number} = {number}\n" for number in range(60)]
+OFFLINE = ChosenReviewer(ReviewerInfo("offline", "for a test"))
 
 
-class Work(Rounds):
-    """The branch `work` of a repository, in rounds."""
+@dataclass
+class Finder:
+    """Reports each line of the diff it is shown with a call of `bug_NAME`, as a model would; not the `overlooked`."""
+
+    severity: str = "critical"
+    overlooked: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
+    bad_items: bool = False
+
+    def __call__(self, request: AgentRequest) -> AgentStep:
+        found: list[dict[str, Any]] = []
+        file = ""
+        for line in request.prompt.split("\n"):
+            if header := _FILE.match(line):
+                file = header[1]
+                if file in self.failing:
+                    return Json({"findings": "none of your business"})
+            elif (bug := _BUG.match(line)) and bug[1] not in self.overlooked:
+                found.append(self._claim(file, line[1:], bug[1]))
+        if self.bad_items:
+            found.append({**self._claim("a.py", "x", "y"), "severity": "enormous"})
+        return Json({"findings": found})
+
+    def _claim(self, file: str, quote: str, bug: str) -> dict[str, Any]:
+        words = {"title": f"Fault {bug}", "body": f"It is wrong: {bug}.", "category": "correctness"}
+        return {"file": file, "line": 1, "quote": quote, "severity": self.severity, **words}
+
+
+def chosen(step: Callable[[AgentRequest], AgentStep], name: str = "scripted", *, tools: bool = False) -> ChosenReviewer:
+    agent = ScriptedAgent([step], name=name, limits=AgentLimits(schema=True, tools=tools))
+    return ChosenReviewer(ReviewerInfo(name, "for a test"), (agent,))
+
+
+@dataclass
+class Work:
+    """The branch `work` of a repository; each review is a round."""
+
+    project: GitRepository
+    finder: Finder = field(default_factory=Finder)
+    asked: int = 0
+    notes: list[str] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
 
     def write(self, name: str, text: str, *, commit: bool = True) -> None:
         self.project.write(name, text)
         if commit:
             self.project.commit()
 
+    def review(self, *reviewers: ChosenReviewer, scope: ScopeRequest | None = None, **given: Any) -> Review:
+        asking = reviewers or (chosen(self.finder),)
+        events: list[Event] = []
+        options = {name: given.pop(name) for name in ("fresh", "since_last", "context") if name in given}
+        settings = Settings(**{"verify": False, "guidance": True, **given})
+        given = {"repo": self.project.path, "settings": settings, "reviewers": asking, "emit": events.append}
+        outcome = asyncio.run(review_project(scope, **given, **options))
+        self.notes = [event.message for event in events if isinstance(event, Warned)]
+        agents = [agent for one in asking for agent in one.agents if isinstance(agent, ScriptedAgent)]
+        self.prompts = [request.prompt for agent in agents for request in agent.requests]
+        self.asked = len(self.prompts)
+        return outcome
+
+
+def states(review: Review) -> dict[str, str]:
+    """The status of each finding by its title."""
+    return {finding.title: finding.status.value for finding in review.findings}
+
+
+def the(review: Review, title: str) -> Finding:
+    """The one finding of that title."""
+    [found] = [finding for finding in review.findings if finding.title == title]
+    return found
+
 
 @pytest.fixture(scope="module")
 def branch(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """Branch `work` with a commit over `main`; each test has a copy."""
     repository = GitRepository(tmp_path_factory.mktemp("branch") / "repository")
-    repository.commit_files({"README.md": "work\n", "old.py": "".join(LINES)})
+    repository.commit_files({"README.md": "work\n"})
     repository.commit_files({"a.py": code("a"), "b.py": code("b")}, branch="work")
     return repository
 
@@ -60,43 +146,15 @@ def blocks(review: Review) -> bool:
     return review.exit_code == 1 and review.verdict.value == "FAIL"
 
 
-def of_file(review: Review, file: str) -> set[str]:
-    found = {finding.title for finding in review.findings if finding.file == file}
-    assert found
-    return found
-
-
-def test_an_unchanged_branch_is_carried_over_and_still_blocks(reviewed: Work) -> None:
-    # A review that had nothing to look at is passed over.
-    reviewed.review(include=("README.md",))
-    assert (states(reviewed.review()), reviewed.asked) == (BOTH_OPEN, 0)
-    # Commit messages are no conditions.
-    reviewed.project.git("commit", "--quiet", "--amend", "--message=other words")
-    reviewed.review()
-    assert reviewed.asked == 0
-
-
-def test_a_finding_stays_open_when_only_others_look(reviewed: Work) -> None:
-    others = seat(Finder(overlooked={"a", "b"}), "another")
-    for seats in ([offline_seat()], [], [others]):
-        review = reviewed.review(*seats)
-        assert (BOTH_OPEN.items() <= states(review).items(), blocks(review)) == (True, True)
-
-
 def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Work) -> None:
     rounds.write("c.py", SHELL)
-    exact = of_file(rounds.review(offline_seat()), "c.py")
+    exact = {finding.title for finding in rounds.review(OFFLINE).findings if finding.file == "c.py"}
+    assert exact
     # The base takes over what was done so far, and the work goes on right below.
     rounds.project.git("branch", "--force", "main", "HEAD")
     rounds.write("c.py", f"{SHELL}    return word\n")
-    second = states(rounds.review(offline_seat()))
+    second = states(rounds.review(OFFLINE))
     assert {title: second[title] for title in exact} == dict.fromkeys(exact, "open")
-
-
-def test_a_reverted_file_fixes_its_findings(reviewed: Work) -> None:
-    reviewed.project.remove("a.py")
-    reviewed.project.commit()
-    assert states(reviewed.review()) == {A: "fixed", B: "open"}
 
 
 def test_a_finding_in_a_renamed_file_is_the_same_finding_also_where_its_unit_failed(rounds: Work) -> None:
@@ -122,8 +180,8 @@ def test_what_could_not_be_read_of_an_answer_is_told_again(rounds: Work) -> None
 
 def test_several_reviewers_carry_a_finding_over_once(rounds: Work) -> None:
     one, other = Finder(), Finder()
-    first = rounds.review(seat(one, "one"), seat(other, "other"))
-    again = rounds.review(seat(one, "one"), seat(other, "other"))
+    first = rounds.review(chosen(one, "one"), chosen(other, "other"))
+    again = rounds.review(chosen(one, "one"), chosen(other, "other"))
     assert rounds.asked == 0
     assert [(finding.title, finding.agreement) for finding in again.findings] == [(A, 2), (B, 2)]
     assert [finding.seen_by for finding in again.findings] == [finding.seen_by for finding in first.findings]
@@ -133,12 +191,12 @@ def test_what_analysers_found_beside_an_agent_is_not_carried_over_by_the_agent(r
     rounds.write("c.py", "def run(word):\n    eval(word)\n", commit=False)
     told = [
         [(one.title, one.agreement, one.seen_by) for one in review.findings if one.file == "c.py"]
-        for review in (rounds.review(seat(rounds.finder), offline_seat()) for _ in range(2))
+        for review in (rounds.review(chosen(rounds.finder), OFFLINE) for _ in range(2))
     ]
     assert told[0]
     assert told[0] == told[1]
     rounds.write("c.py", "def run(word):\n    eval(word)  # noqa: S307\n", commit=False)
-    third = rounds.review(seat(rounds.finder), offline_seat())
+    third = rounds.review(chosen(rounds.finder), OFFLINE)
     assert len({(one.file, one.line_start, one.title) for one in third.findings}) == len(third.findings)
 
 
@@ -148,18 +206,6 @@ def test_hidden_findings_are_carried_over_to_a_stricter_policy(rounds: Work) -> 
     assert (first.findings, first.hidden_findings) == ((), 2)
     second = rounds.review(fail_on=Severity.LOW)
     assert (rounds.asked, states(second), second.exit_code) == (0, BOTH_OPEN, 1)
-
-
-def test_what_a_comment_suppressed_counts_again_when_the_change_is_not_trusted(rounds: Work) -> None:
-    rounds.project.remove("b.py")
-    rounds.write("a.py", code("a").replace("bug_a(items)", "bug_a(items)  # codeloupe: ignore[correctness] known"))
-    trusted = rounds.review()
-    assert trusted.exit_code == 0
-    assert trusted.findings[0].suppression is not None
-    strict = rounds.review(untrusted=True)
-    assert strict.findings[0].suppression is None
-    assert blocks(strict)
-    assert rounds.review().exit_code == 0
 
 
 def test_other_conditions_ask_again(reviewed: Work) -> None:
@@ -174,7 +220,7 @@ def test_other_conditions_ask_again(reviewed: Work) -> None:
     for changed in changes:
         again = reviewed.review(**changed)
         assert again.usage.requests + again.usage.cached > 0, changed
-    larger = seat(reviewed.finder)
+    larger = chosen(reviewed.finder)
     reviewed.review(replace(larger, info=replace(larger.info, model="larger")))
     assert reviewed.asked == 1
     # Guidance, and a mode of a file.
@@ -237,7 +283,7 @@ def test_another_clone_with_other_work_on_the_same_branch_takes_nothing_away(rev
     clone.git("branch", "main", "origin/main")
     clone.git("rm", "--quiet", "a.py", "b.py")
     clone.commit_files({"d.py": code("d")})
-    Rounds(clone).review()
+    Work(clone).review()
     assert states(reviewed.review()).keys() >= {A, B}
     assert all(status != "fixed" for title, status in states(reviewed.review()).items() if title in (A, B))
 
@@ -273,13 +319,12 @@ def test_where_findings_are_verified_a_verification_says_whether_it_is_fixed(
             return Json({"proof": word["now"], "reason": "read it"})
         return rounds.finder(request)
 
-    agent = ScriptedAgent([answer], name="scripted", limits=replace(NO_TOOLS, tools=True))
-    seats = (ChosenReviewer(ReviewerInfo("scripted", "for a test"), (agent,)),)
-    assert the(rounds.review(*seats, verify=True), A).verification == "confirmed: read it"
+    verifying = chosen(answer, tools=True)
+    assert the(rounds.review(verifying, verify=True), A).verification == "confirmed: read it"
     rounds.finder.overlooked = {"a"}
     word["now"] = proof
     rounds.write("a.py", GUARDED, commit=False)
-    assert states(rounds.review(*seats, verify=True)) == {A: status, B: "open"}
+    assert states(rounds.review(verifying, verify=True)) == {A: status, B: "open"}
 
 
 @pytest.mark.defect("T13")

@@ -1,10 +1,19 @@
+import os
+from pathlib import Path
+
+import pytest
 from msgspec.structs import replace
 
+from codeloupe.engine.globs import Globs
 from codeloupe.engine.prepare import shown_whole
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.select import HEAD_BYTES, FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.git.diff import parse_diff
-from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.model.review import SkipReason
+from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus
+from codeloupe.model.review import SkippedFile, SkipReason
+from codeloupe.model.scope import check_pattern
+from tests.review_factories import make_task
+from tests.rows import each
 from tests.unit.engine.samples import change, changed
 
 RULES = SelectionRules()
@@ -16,11 +25,16 @@ def reason_for(path: str, body: bytes = b"+x\n", *, binary: bool = False, rules:
     return selection.skipped[0].reason.value if selection.skipped else None
 
 
-def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> str | None:
+def skip_of(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> SkippedFile | None:
     selection = select_by_diff(change(changed(path, binary=binary)), rules)
     narrowed = select_by_content(selection, {path: FileContent(len(content), content[:HEAD_BYTES])}, rules)
     assert narrowed.total == 1
-    return narrowed.skipped[0].reason.value if narrowed.skipped else None
+    return next(iter(narrowed.skipped), None)
+
+
+def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> str | None:
+    skip = skip_of(path, content, rules, binary=binary)
+    return skip.reason.value if skip else None
 
 
 def test_a_name_tells_what_not_to_review() -> None:
@@ -108,23 +122,16 @@ def test_what_a_user_excludes_is_no_gap() -> None:
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 50000\n" % (b"5d" * 32)
 
 
-def skip_of(path: str, content: bytes = POINTER, *, trusted: bool = True) -> tuple[SkipReason, bool] | None:
-    """Why a file is left out, and whether that is a gap."""
-    rules = SelectionRules(believe_content=trusted)
-    selection = select_by_diff(change(changed(path)), rules)
-    narrowed = select_by_content(selection, {path: FileContent(len(content), content)}, rules)
-    return next(((skip.reason, skip.is_gap) for skip in narrowed.skipped), None)
-
-
 def test_only_what_git_lfs_takes_for_a_pointer_is_left_out() -> None:
     # A pointer is left out and a gap when the change is not trusted.
     for path in ("model.dat", "data.json", "payload.py"):
-        assert skip_of(path) == (SkipReason.LFS_POINTER, False)
-        assert skip_of(path, trusted=False) == (SkipReason.LFS_POINTER, True)
+        for trusted in (True, False):
+            skip = skip_of(path, POINTER, SelectionRules(believe_content=trusted))
+            assert (skip and skip.reason, skip and skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
     # What git lfs takes for a pointer is one.
     older = POINTER.replace(b"git-lfs", b"hawser")
     for content in (POINTER[:-1], POINTER + b"\n\n", POINTER.replace(b"\n", b"\r\n"), older):
-        assert skip_of("run.sh", content) == (SkipReason.LFS_POINTER, False)
+        assert reason_by_content("run.sh", content) == "LFS pointer"
     # What only begins like a pointer is reviewed.
     for content in (POINTER + b"rm -rf /\n", POINTER.replace(b"oid", b"steal\noid")):
         assert skip_of("run.sh", content) is None
@@ -176,3 +183,139 @@ def test_a_file_that_is_shown_whole_keeps_what_was_deleted_where_it_was() -> Non
     assert shown(b"a\nb\nc\nd\n", edited) == (b"+a\n+b\n-old\n-older\n+c\n+d\n", 4, 2)
     assert shown(b"a\nb\n", b"@@ -2 +1,0 @@\n-gone\n") == (b"+a\n-gone\n+b\n", 2, 1)
     assert shown(b"a\nb\n", b"@@ -1 +0,0 @@\n-gone\n") == (b"-gone\n+a\n+b\n", 2, 1)
+
+
+# A pattern, the paths that it fits, and after the bar those that it does not.
+PATTERNS = """
+*.py            a.py deep/down/a.py | a.pyc
+docs            docs/a/b.md | mydocs/a.md
+docs/           docs/a.md |
+src/*.py        src/a.py | src/x/a.py other/src/a.py
+/src/*.py       src/a.py |
+src/**/*.py     src/a.py src/x/y/a.py |
+**/test_*.py    test_a.py x/test_a.py |
+src/**          src/x/y |
+a?c.txt         abc.txt | a/c.txt
+[ab].txt        b.txt |
+[!ab].txt       c.txt | a.txt
+[^ab].txt       c.txt |
+[!ab]x          | /x
+a+(b).txt       a+(b).txt |
+a.b             | aXb
+a[b             a[b |
+[]a].txt        ].txt |
+[!]a].txt       b.txt | ].txt
+[a-]            - |
+[a-c-e]         b - | d
+[\\d]           d | 7
+[a--b&&c||d~~e] & |
+[[]             [ |
+a[]b            a[]b |
+a[!]b           a[!]b |
+a[b/c]d         a[b/c]d |
+[.-0]x          | /x
+a[.-0]b         | a/b
+[z-a]           | m
+[!z-a]          m |
+[😀-🙏]         😐 |
+caf\udce9       caf\udce9 |
+a**b            a/x/b ab |
+a**/b           a/b axx/y/b | ab
+a/**/b/**/c     a/b/c a/x/b/y/z/c/below | a/c/b
+**              any/thing |
+a/**            | a
+*b*c            abbc x/abc/below | b/c
+"""
+
+
+@each("row", PATTERNS.strip().split("\n"))
+def test_a_pattern_fits_paths_as_git_reads_it(row: str) -> None:
+    pattern, _, paths = row.partition(" ")
+    fitting, _, others = paths.rpartition("|")
+    reasons = {path: Globs((), (pattern,)).unwanted(path) for path in (*fitting.split(), *others.split())}
+    assert reasons == dict.fromkeys(fitting.split(), f"by the pattern {pattern}") | dict.fromkeys(others.split())
+
+
+def test_without_include_patterns_everything_is_wanted_and_exclude_wins() -> None:
+    assert Globs((), ()).unwanted("any/thing") is None
+    assert Globs((), ("new\nline",)).unwanted("new\nline") is not None
+    globs = Globs(("src/**",), ("*.js",))
+    assert globs.unwanted("src/a.py") is None
+    assert globs.unwanted("docs/a.py") == "no include pattern fits"
+    assert globs.unwanted("src/a.js") == "by the pattern *.js"
+
+
+@each(
+    ("pattern", "path"),
+    [
+        ("*a*a*a*a*a*a*a*ab", "a" * 100_000),
+        ("**a**a**a**a**a**b", "a/" * 50_000),
+        ("**a*a*a*a*b", "a" * 100_000),
+        ("**/a*a/**/a*a/**/a*b/**/c", "aa/" * 30_000),
+        ("/".join(["**", "*a*"] * 200) + "/b", "aa/" * 1_000),
+        ("*" + "a" * 500 + "b", "a" * 4_096),
+        ("[" * 4_096, "a" * 4_096),
+        ("*[!b]" * 800 + "b", "a" * 4_096),
+    ],
+)
+def test_a_hostile_pattern_ends_on_a_hostile_path(pattern: str, path: str) -> None:
+    # A star that goes back over what another one took would not end within the time limit of a test.
+    assert Globs((), (pattern,)).unwanted(path) is None
+
+
+@each(
+    ("pattern", "problem"),
+    [
+        ("[z-a].py", "its range from 'z' to 'a' runs backwards"),
+        ("src/[!9-0]", "its range from '9' to '0' runs backwards"),
+        ("", "it names no file"),
+        ("//", "it names no file"),
+        ("./src/**", "it has `.` where a path has the name of a folder or file"),
+        ("../other", "it has `..` where a path has the name of a folder or file"),
+        ("a//b", "it has nothing where a path has the name of a folder or file"),
+        *((usable, None) for usable in ("*.py", "/src/", "a/**", "[a-z]*", "[", "...", ".github/**", "[a/b]", "**")),
+    ],
+)
+def test_only_a_pattern_that_makes_no_sense_is_complained_about(pattern: str, problem: str | None) -> None:
+    assert check_pattern(pattern) == problem
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> TextReader:
+    """A snapshot with one reviewed file, and a tree around it with traps."""
+    task = make_task(tmp_path, {"src/a.py": "new\n"})
+    tree = tmp_path / "tree"
+    (tree / "src").mkdir(parents=True)
+    (tree / "src" / "a.py").write_text("from the tree\n")
+    (tree / "other.py").write_text("other\n")
+    (tree / ".git").mkdir()
+    (tree / ".git" / "config").write_text("url = with-a-password\n")
+    (tmp_path / "outside.txt").write_text("secret\n")
+    (tree / "link.py").symlink_to(tmp_path / "outside.txt")
+    (tree / "folder").symlink_to(tmp_path)
+    os.mkfifo(tree / "pipe")
+    return TextReader(replace(task, tree=tree))
+
+
+def test_a_reviewed_file_comes_from_the_snapshot_and_another_one_from_the_tree_if_there_is_one(
+    text: TextReader, tmp_path: Path
+) -> None:
+    assert (text.read("src/a.py"), text.read("other.py")) == (b"new\n", b"other\n")
+    task = make_task(tmp_path, {"a.py": "x\n", "b.py": "y\n"})
+    (task.snapshot / "stray.py").write_text("z\n")
+    alone = TextReader(replace(task, without_content=frozenset({"b.py"})))
+    assert (alone.read("a.py"), alone.read("b.py"), alone.read("stray.py")) == (b"x\n", None, None)
+    # A deleted file has no text, even when the tree has one of its name.
+    gone = FileChange("stray.py", None, FileStatus.DELETED)
+    assert TextReader(replace(task, files=(gone,), tree=task.snapshot)).read("stray.py") is None
+
+
+@each(
+    "path",
+    [
+        *("link.py", "folder/outside.txt", "../outside.txt", "src/../other.py", "/etc/hostname", ".git/config"),
+        *(".GIT/config", "src", "pipe", "missing.py", "", "src//a.py", "nul\0byte", "half\ud800character", "x" * 5_000),
+    ],
+)
+def test_nothing_else_is_read(text: TextReader, path: str) -> None:
+    assert text.read(path) is None

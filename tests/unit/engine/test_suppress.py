@@ -1,5 +1,4 @@
 import tempfile
-from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,16 @@ ONE, TWO = "1" * 32, "2" * 32
 NOTE = "# codeloupe: ignore legacy"
 FILES = (FileChange("a.py", "a.py", FileStatus.MODIFIED), FileChange("b.py", "b.py", FileStatus.MODIFIED))
 
-_Result = tuple[tuple[Finding, ...], list[tuple[str, str]]]
-
 
 def of(category: str, *, rule: str | None = None, expert: str | None = None) -> Finding:
     return replace(finding(category=category), rule=rule, expert=expert)
 
 
-def applied(
-    text: str | None, *findings: Finding, entries: Sequence[BaselineEntry] = (), trusted: bool = True
-) -> _Result:
+def applied(text: str, *findings: Finding) -> tuple[tuple[Finding, ...], list[tuple[str, str]]]:
     """What becomes of findings in `a.py`, and what is reported of it beside what the change adds."""
     with tempfile.TemporaryDirectory() as folder:
-        task = make_task(Path(folder), {} if text is None else {"a.py": text}, trusted=trusted)
-        outcome = suppress(ReviewerOutcome(findings), task, baseline=Baseline(tuple(entries)), today=TODAY)
+        task = make_task(Path(folder), {"a.py": text})
+        outcome = suppress(ReviewerOutcome(findings), task, baseline=Baseline(), today=TODAY)
     told = [(error.kind, error.message) for error in outcome.errors if error.kind != "suppressions_added"]
     return outcome.findings, told
 
@@ -170,26 +165,11 @@ def test_what_suppresses_nothing_is_reported(text: str, kind: str, message: str)
     assert errors == [(f"ignore_{kind}", f"a.py:1: `codeloupe: ignore{message}")]
 
 
-def test_in_an_untrusted_change_no_comment_is_followed_and_their_number_is_told() -> None:
-    text = "x = 1  # codeloupe: ignore legacy\ny = 2  # codeloupe: ignore\nz = 3 # codeloupe: ignore ours"
-    findings, errors = applied(text, finding(), finding(line=2), finding(line=3), trusted=False)
-    assert all(one.is_open for one in findings)
-    message = "2 comments that ask to ignore findings were not followed, since the change is not trusted"
-    assert errors == [("ignores_not_followed", f"{message} (a.py:1, a.py:3)")]
-
-
 def test_what_is_set_aside_stays_so_and_what_was_suppressed_before_may_count_again() -> None:
     for status in (FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED):
         assert applied(f"x = 1  {NOTE}", finding(status=status))[0][0].suppression is None
     before = replace(finding(), suppression=Suppression(kind=SuppressionKind.BASELINE, reason="legacy"))
     assert applied("x\ny\n", before, finding(line=2)) == ((finding(), finding(line=2)), [])
-
-
-def test_the_baseline_suppresses_with_its_reason_owner_and_day() -> None:
-    why = Suppression(kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE)
-    for trusted in (True, False):
-        suppressed = applied(None, found(), entries=[entry(owner="me", expires=TODAY)], trusted=trusted)
-        assert suppressed == ((replace(found(), suppression=why),), [])
 
 
 def added(path: str, *lines: str) -> FileChange:
@@ -301,10 +281,14 @@ def test_the_lines_of_a_reviewed_file_are_those_of_its_content_or_else_of_its_di
     assert not outcome.findings[0].is_open
 
 
-def test_what_could_not_be_reviewed_says_nothing_about_the_baseline(tmp_path: Path) -> None:
+def test_an_entry_says_why_and_what_could_not_be_reviewed_says_nothing_about_the_baseline(tmp_path: Path) -> None:
     task = make_task(tmp_path, {"a.py": "x\n"})
     failed = ReviewerOutcome(units_failed=(FailedUnit("a.py", ("a.py",), "timeout"),))
     unseen = ReviewerOutcome(unreviewed=frozenset({"a.py"}))
     for outcome, kinds in ((failed, []), (unseen, []), (ReviewerOutcome(), ["baseline_unused"])):
         errors = suppress(outcome, task, baseline=Baseline((entry(),)), today=TODAY).errors
         assert [error.kind for error in errors] == kinds
+    dated = Baseline((entry(owner="me", expires=TODAY),))
+    [known] = suppress(ReviewerOutcome((found(),)), task, baseline=dated, today=TODAY).findings
+    why = Suppression(kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=ONE)
+    assert known == replace(found(), suppression=why)
