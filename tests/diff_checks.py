@@ -1,23 +1,21 @@
 """Comparing a parsed diff with what git itself says, down to every line of every blob."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from codeloupe.git.changes import parse_list, reconcile
+from codeloupe.git.changes import parse_list, read_change, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus
+from codeloupe.git.repository import open_repository
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.change import SUBMODULE_MODE, Change, FileChange, FileStatus
+from codeloupe.model.scope import ScopeRequest
 from tests.repository import GitRepository
 
 _SHARED = ("--no-ext-diff", "--find-renames", "--diff-algorithm=histogram")
-PATCH_OPTIONS = (
-    *_SHARED,
-    "--no-textconv",
-    "--no-color",
-    "--text",
-    "--full-index",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-)
+_PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
+PATCH_OPTIONS = (*_SHARED, "--no-textconv", "--no-color", "--text", "--full-index", *_PREFIXES)
 LIST_OPTIONS = (*_SHARED, "--raw", "--numstat", "--no-abbrev", "-z")
 
 
@@ -69,6 +67,16 @@ def _for_each(repository: GitRepository, commits: Sequence[tuple[str, str]], *op
         output[start + len(header) : end]
         for start, header, end in zip(starts, headers, [*starts[1:], len(output)], strict=True)
     ]
+
+
+def read_scope(path: Path, request: ScopeRequest) -> Change:
+    """The change that is asked for, read as the program reads it."""
+
+    async def go() -> Change:
+        repository = await open_repository(path)
+        return await read_change(repository, await resolve_scope(repository, request, base_branch=None))
+
+    return asyncio.run(go())
 
 
 def check_change(patch: bytes, lists: bytes, blobs: GitRepository | Mapping[str, bytes]) -> tuple[FileChange, ...]:

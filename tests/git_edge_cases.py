@@ -7,12 +7,12 @@ user's rights would not allow are no obstacle. Nothing is checked out.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.repository import GitRepository
 
-FIRST_SUBMODULE = "1" * 40
-SECOND_SUBMODULE = "2" * 40
+FIRST_SUBMODULE, SECOND_SUBMODULE = b"1" * 40, b"2" * 40
 
 _FIRST_SECONDS = 1_700_000_000
 _PLAIN_NAME = re.compile(rb"[A-Za-z0-9._/-]+")
@@ -58,9 +58,8 @@ def commit_cases(repository: GitRepository, cases: Sequence[EdgeCase]) -> list[t
         for case, branch in zip(cases, branches, strict=True)
     )
     repository.git("fast-import", "--quiet", stdin=b"".join(piece for part in parts for piece in part))
-    names = (
-        repository.git("rev-parse", *(f"{branch}{end}" for branch in branches for end in ("~1", ""))).decode().split()
-    )
+    ends = (f"{branch}{end}" for branch in branches for end in ("~1", ""))
+    names = repository.git("rev-parse", *ends).decode().split()
     return list(zip(names[::2], names[1::2], strict=True))
 
 
@@ -82,20 +81,7 @@ def _quoted(path: bytes) -> bytes:
     return b'"' + b"".join(b"\\%03o" % byte for byte in path) + b'"'
 
 
-def _file(content: bytes) -> Entry:
-    return Entry("100644", content)
-
-
-def _program(content: bytes) -> Entry:
-    return Entry("100755", content)
-
-
-def _link(target: bytes) -> Entry:
-    return Entry("120000", target)
-
-
-def _submodule(commit: str) -> Entry:
-    return Entry("160000", commit.encode())
+_file, _program, _link, _submodule = (partial(Entry, mode) for mode in ("100644", "100755", "120000", "160000"))
 
 
 def _edited(name: str, old: bytes, new: bytes, *, path: bytes = b"file.txt") -> EdgeCase:

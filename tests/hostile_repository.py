@@ -1,16 +1,13 @@
 """A repository in which everything that git could be made to run is set to run, and hidden what can be hidden."""
 
-from __future__ import annotations
-
 import contextlib
-import copy
 import dataclasses
 import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Self
 
 from tests.repository import GitRepository
 
@@ -175,14 +172,11 @@ class Trap:
         """The programs that were started."""
         return {mark.name for mark in self.marks.iterdir()}
 
-    def copy(self, folder: Path) -> Trap:
+    def copy(self, folder: Path) -> Self:
         """The same repository again; its programs work as they did, and leave their marks where they did."""
-        shutil.copytree(self.repository.path, folder / "repository", symlinks=True)
-        repository = copy.copy(self.repository)
-        repository.path = folder / "repository"
         for mark in self.marks.iterdir():
             mark.unlink()
-        return dataclasses.replace(self, repository=repository)
+        return dataclasses.replace(self, repository=self.repository.copied_to(folder / "repository"))
 
 
 def make_trap(folder: Path) -> Trap:
@@ -272,17 +266,9 @@ def _append(file: Path, text: str) -> None:
 
 def plain_git(folder: Path, words: str, **variables: str) -> str:
     """git as a user would start it on a terminal, with nothing switched off."""
-    person = {
-        f"GIT_{role}_{what}": "a@example.invalid" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-    }
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": os.environ["HOME"],
-        "TERM": "vt100",
-        "PAGER": "cat",
-        **person,
-        **variables,
-    }
+    person = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    places = {name: os.environ[name] for name in ("PATH", "HOME")}
+    environment = {**places, "TERM": "vt100", "PAGER": "cat", **dict.fromkeys(person, "a@example.invalid"), **variables}
     master, terminal = os.openpty()
     with os.fdopen(master, "rb", buffering=0) as screen:
         process = subprocess.Popen(
@@ -299,12 +285,8 @@ def plain_git(folder: Path, words: str, **variables: str) -> str:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(b"protocol=https\nhost=host.invalid\n\n")
                 process.stdin.close()
-            return _read_to_end(screen)
-
-
-def _read_to_end(screen: IO[bytes]) -> str:
-    shown = b""
-    with contextlib.suppress(OSError):  # a terminal that nobody writes to any more is an error, not an end
-        while chunk := screen.read(65536):
-            shown += chunk
-    return shown.decode("utf-8", "replace")
+            shown = b""
+            with contextlib.suppress(OSError):  # a terminal that nobody writes to any more is an error, not an end
+                while chunk := screen.read(65536):
+                    shown += chunk
+            return shown.decode("utf-8", "replace")

@@ -24,9 +24,8 @@ class Forge:
         self.root = root
         self.bare = root / path
         self.work = work
-        work.write("shop/total.py", BASE_CODE)
-        work.write("notes/old.txt", "a text that only the first commit has\n")
-        work.commit("the shop")
+        files = {"shop/total.py": BASE_CODE, "notes/old.txt": "a text that only the first commit has\n"}
+        work.commit_files(files, "the shop")
         work.remove("notes/old.txt")
         work.commit_files({"README.md": "a shop\n"}, "a readme")
         self.bare.mkdir(parents=True)
@@ -40,10 +39,8 @@ class Forge:
         other = copy.copy(self)
         other.root = folder / "forge"
         other.bare = other.root / self.bare.relative_to(self.root)
-        other.work = copy.copy(self.work)
-        other.work.path = folder / "repository"
+        other.work = self.work.copied_to(folder / "repository")
         shutil.copytree(self.root, other.root, symlinks=True)
-        shutil.copytree(self.work.path, other.work.path, symlinks=True)
         return other
 
     def push(self, *refs: str) -> None:
@@ -74,9 +71,13 @@ class Forge:
         subprocess.run(("git", "-C", str(self.bare), *words), check=True, capture_output=True)
 
 
-def faulty_topic(work: GitRepository) -> str:
-    """A branch that left main before its last commit, with one faulty file; main has gone on since."""
-    head = work.commit_files({"shop/average.py": FAULTY_CODE}, "Average prices\n\nFor the report.", branch="topic")
+def forge_with_topic(place: Path) -> Forge:
+    """A forge with pull request 7 of branch `topic`, with one faulty file, that left main before its last commit."""
+    forge = Forge(place / "forge", GitRepository(place / "work"))
+    work, message = forge.work, "Average prices\n\nFor the report."
+    head = work.commit_files({"shop/average.py": FAULTY_CODE}, message, branch="topic")
     work.checkout("main")
     work.commit_files({"CHANGES.md": "something else\n"}, "main goes on")
-    return head
+    forge.push("main:refs/heads/main")
+    forge.open(head)
+    return forge

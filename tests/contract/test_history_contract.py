@@ -1,8 +1,7 @@
 """What every history must do, whatever keeps it."""
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,23 +39,13 @@ from tests.unit.store.history_samples import (
     sweep_record,
 )
 
-Opened = AbstractContextManager[History]
 HERE = (REPOSITORY,)
 
 
-@contextmanager
-def _sqlite(directory: Path) -> Iterator[History]:
-    with Database(directory / "codeloupe.sqlite3") as database:
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with Database(tmp_path / "codeloupe.sqlite3") as database:
         yield SqliteHistory(database)
-
-
-HISTORIES: dict[str, Callable[[Path], Opened]] = {"sqlite": _sqlite}
-
-
-@pytest.fixture(params=list(HISTORIES))
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[History]:
-    with HISTORIES[request.param](tmp_path) as opened:
-        yield opened
 
 
 def listed(history: History, **query: object) -> list[str]:
@@ -116,7 +105,7 @@ class TestReviews:
 class TestLists:
     def test_the_newest_come_first_and_only_so_many(self, history: History) -> None:
         for number in (1, 2, 3):
-            history.save(record(number))
+            history.save(record(number, saved_at=at(days=max(2, number))))  # of two at one moment the later comes first
         assert listed(history) == [identifier(3), identifier(2), identifier(1)]
         assert listed(history, limit=2) == [identifier(3), identifier(2)]
 
@@ -134,11 +123,6 @@ class TestLists:
         history.prune(PruneRule(keep_last=2))
         assert listed(history) == [identifier(3), identifier(8)]
 
-    def test_of_two_at_one_moment_the_one_saved_later_comes_first(self, history: History) -> None:
-        for number in (1, 2):
-            history.save(record(number, saved_at=at(days=1)))
-        assert listed(history) == [identifier(2), identifier(1)]
-
     def test_a_repository_is_found_by_any_of_its_names_and_no_other_is(self, history: History) -> None:
         history.save(record(1))
         history.save(record(2, repository="path:x"))
@@ -148,11 +132,12 @@ class TestLists:
         assert listed(history, repositories=()) == []
 
     def test_a_branch_can_be_asked_for(self, history: History) -> None:
-        history.save(record(1, branch="topic"))
-        history.save(record(2, branch="ma\udcffn"))
-        history.save(record(3, branch=None))
-        assert listed(history, branch="topic") == [identifier(1)]
-        assert listed(history, branch="ma\udcffn") == [identifier(2)]
+        for number, branch in enumerate(("topic", "ma\udcffn", None), 1):
+            history.save(record(number, branch=branch))
+        assert [listed(history, branch=branch) for branch in ("topic", "ma\udcffn")] == [
+            [identifier(1)],
+            [identifier(2)],
+        ]
 
     def test_an_entry_tells_what_a_list_shows(self, history: History) -> None:
         findings = (
@@ -199,6 +184,8 @@ class TestLast:
             history.save(record(number, repository=("path:x" if number == 3 else REPOSITORY)))
         assert _id(history.last(HERE)) == identifier(2)
         assert _id(history.last((REPOSITORY, "path:x"))) == identifier(3)
+        history.save_sweep(sweep_record(5, commit_review(1)))
+        assert _id(history.last(HERE)) == identifier(2), "a review of a sweep is not the last"
         assert history.last(("root:other",)) is None
 
     def test_branch_and_scope_choose(self, history: History) -> None:
@@ -209,11 +196,6 @@ class TestLast:
         assert _id(history.last(HERE, branch="topic")) == identifier(3)
         assert _id(history.last(HERE, branch="topic", scope=ScopeKind.BRANCH)) == identifier(1)
         assert history.last(HERE, branch="main", scope=ScopeKind.STAGED) is None
-
-    def test_a_review_of_a_sweep_is_not_the_last(self, history: History) -> None:
-        history.save(record(1))
-        history.save_sweep(sweep_record(5, commit_review(1)))
-        assert _id(history.last(HERE)) == identifier(1)
 
 
 def _id(found: ReviewRecord | None) -> str | None:
@@ -315,17 +297,14 @@ class TestFindings:
         assert [s.saved_at for s in seen] == [at(days=1), at(days=2), at(days=3)]
         assert seen[2].severity is Severity.LOW
 
-    def test_a_repository_can_be_asked_for(self, history: History) -> None:
-        history.save(record(1, named("f1")))
+    def test_a_repository_and_thousands_at_once_can_be_asked_for(self, history: History) -> None:
+        names = [f"f{number}" for number in range(3000)]
+        history.save(record(1, *(named(name) for name in names)))
         history.save(record(2, named("f1"), repository="root:other"))
         assert [s.review_id for s in history.findings_of(["f1"], repositories=HERE)] == [identifier(1)]
         assert len(history.findings_of(["f1"])) == 2
         assert history.findings_of([]) == ()
-
-    def test_thousands_can_be_asked_for_at_once(self, history: History) -> None:
-        names = [f"f{number}" for number in range(3000)]
-        history.save(record(1, *(named(name) for name in names)))
-        assert len(history.findings_of(names)) == 3000
+        assert len(history.findings_of(names)) == 3001
 
 
 class TestDismissals:
@@ -369,7 +348,7 @@ class TestTrends:
         assert rows[0].fixed_share == pytest.approx(1 / 3)
         assert rows[1].fixed_share is None
 
-    def test_by_expert_who_shares_its_reviews_with_others(self, lived: History) -> None:
+    def test_by_reviewer_and_by_expert_who_shares_its_reviews_with_others(self, lived: History) -> None:
         rows = lived.trends([TrendKey.EXPERT], repositories=HERE)[0].rows
         assert [(row.key, row.findings, row.fixed) for row in rows] == [
             ("security", 2, 1),
@@ -377,15 +356,12 @@ class TestTrends:
             ("tests", 1, 0),
         ]
         assert all(row.cost_usd is None and row.reviews is None for row in rows)
-
-    def test_by_reviewer(self, lived: History) -> None:
         rows = lived.trends([TrendKey.REVIEWER], repositories=HERE)[0].rows
         assert [(row.key, row.reviews, row.findings, row.fixed) for row in rows] == [
             ("offline", 2, 3, 1),
             ("codex", 1, 1, 0),
         ]
-
-    def test_a_finding_of_two_repositories_is_two(self, lived: History) -> None:
+        # A finding of two repositories is two.
         rows = lived.trends([TrendKey.REVIEWER])[0].rows
         assert [(row.key, row.findings, row.unknown_costs) for row in rows] == [("offline", 4, 3), ("codex", 1, 0)]
 
@@ -423,13 +399,11 @@ class TestPruning:
         assert full.raw_outputs(identifier(1)) == {}
         assert len(full.findings_of(["a"])) == 2
 
-    def test_the_newest_stay_however_old(self, full: History) -> None:
-        full.prune(PruneRule(older_than=at(days=100), keep_last=2))
-        assert listed(full, repositories=None) == [identifier(7), identifier(6)]
-
-    def test_all_but_the_newest_go(self, full: History) -> None:
+    def test_all_but_the_newest_go_and_these_stay_however_old(self, full: History) -> None:
         full.prune(PruneRule(keep_last=3, repositories=HERE))
         assert listed(full, repositories=None) == [identifier(number) for number in (7, 6, 5, 4)]
+        full.prune(PruneRule(older_than=at(days=100), keep_last=2))
+        assert listed(full, repositories=None) == [identifier(7), identifier(6)]
         full.prune(PruneRule(keep_last=0))
         assert listed(full, repositories=None) == []
         assert full.get(identifier(1001)) is None
@@ -449,12 +423,7 @@ class TestPruning:
         full.prune(PruneRule(max_bytes=0, keep_last=1, older_than=at()))
         assert listed(full, repositories=None) == [identifier(7)]
 
-    def test_a_dry_run_removes_nothing(self, full: History) -> None:
-        before = listed(full, repositories=None)
-        removed = full.prune(PruneRule(keep_last=0), dry_run=True)
-        assert removed.reviews == 8
-        assert listed(full, repositories=None) == before
-
-    def test_a_rule_that_says_nothing_removes_nothing(self, full: History) -> None:
+    def test_a_dry_run_and_a_rule_that_says_nothing_remove_nothing(self, full: History) -> None:
+        assert full.prune(PruneRule(keep_last=0), dry_run=True).reviews == 8
         assert full.prune(PruneRule()).reviews == 0
-        assert len(listed(full, repositories=None)) == 7
+        assert listed(full, repositories=None) == [identifier(number) for number in range(7, 0, -1)]

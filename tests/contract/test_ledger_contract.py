@@ -1,8 +1,9 @@
 """What every ledger must do, whatever keeps it."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -25,27 +26,15 @@ class OpenLedger(Ledger, Protocol):
     def is_claimed(self, key: str) -> bool: ...
 
 
-Opened = AbstractContextManager[OpenLedger]
-
-
-@contextmanager
-def _sqlite(directory: Path, clock: SetClock) -> Iterator[OpenLedger]:
-    with Database(directory / "codeloupe.sqlite3") as database:
-        yield SqliteLedger(database, clock=clock)
-
-
-LEDGERS: dict[str, Callable[[Path, SetClock], Opened]] = {"sqlite": _sqlite}
-
-
 @pytest.fixture
 def clock() -> SetClock:
     return SetClock()
 
 
-@pytest.fixture(params=list(LEDGERS))
-def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: SetClock) -> Iterator[OpenLedger]:
-    with LEDGERS[request.param](tmp_path, clock) as opened:
-        yield opened
+@pytest.fixture
+def ledger(tmp_path: Path, clock: SetClock) -> Iterator[OpenLedger]:
+    with Database(tmp_path / "codeloupe.sqlite3") as database:
+        yield SqliteLedger(database, clock=clock)
 
 
 def claim(ledger: Ledger, key: str = "k", lease_seconds: float = 60) -> bool:
@@ -126,16 +115,11 @@ def test_a_lease_that_is_no_time_is_refused(ledger: OpenLedger, seconds: float) 
 
 
 def test_of_many_threads_one_gets_each_claim(ledger: OpenLedger) -> None:
-    got: list[str] = []
     start = threading.Barrier(6)
 
-    def work() -> None:
+    def work(_number: int) -> list[int]:
         start.wait()
-        got.extend(key for key in map(str, range(30)) if claim(ledger, key))
+        return [key for key in range(30) if claim(ledger, str(key))]
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(got) == sorted(map(str, range(30)))
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(chain(*pool.map(work, range(6)))) == list(range(30))

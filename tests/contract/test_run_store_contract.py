@@ -1,6 +1,6 @@
 """What every store of runs must do, whatever it keeps them in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,14 +12,13 @@ from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageState
 from codeloupe.store.runs import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, failed_try, run, stage
 
+# Opens a store; a second call opens the same runs.
 Opened = Callable[[], DirectoryRunStore]
-# A name to what opens a store at a place; a second call at the same place opens the same runs.
-STORES: Mapping[str, Callable[[Path], DirectoryRunStore]] = {"directory": DirectoryRunStore}
 
 
-@pytest.fixture(params=list(STORES))
+@pytest.fixture(params=[DirectoryRunStore])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
-    return lambda: STORES[request.param](tmp_path / "runs")
+    return lambda: request.param(tmp_path / "runs")
 
 
 @pytest.fixture
@@ -36,14 +35,13 @@ def full_run(number: int = 1) -> RunRecord:
 
 
 class TestStates:
-    def test_a_new_run_is_there_with_its_first_state(self, store: DirectoryRunStore, opened: Opened) -> None:
+    def test_a_new_run_is_there_with_its_first_state_and_its_name_is_given_once(
+        self, store: DirectoryRunStore, opened: Opened
+    ) -> None:
         directory = store.create(full_run())
         assert directory.is_dir()
         assert store.directory("00000001") == directory
         assert opened().load("00000001") == full_run()
-
-    def test_a_name_is_given_once(self, store: DirectoryRunStore) -> None:
-        store.create(full_run())
         with pytest.raises(StoreError, match="there is a run 00000001 already"):
             store.create(run(1))
         assert store.load("00000001") == full_run()
@@ -111,11 +109,9 @@ class TestJournal:
 
 
 class TestList:
-    def test_no_run_is_no_error(self, store: DirectoryRunStore) -> None:
+    def test_no_run_is_no_error_and_the_newest_comes_first(self, store: DirectoryRunStore) -> None:
         runs, problems = store.list()
         assert (runs, dict(problems)) == ((), {})
-
-    def test_the_newest_comes_first(self, store: DirectoryRunStore) -> None:
         for number in (2, 3, 1):
             store.create(run(number))
         runs, problems = store.list()

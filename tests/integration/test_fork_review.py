@@ -10,7 +10,6 @@ import pytest
 
 from codeloupe.testing import Json, RecordedRequest, StandInServer
 from tests.agent_programs import agents_at
-from tests.program import Ended
 from tests.pull_fork import (
     BASE_GUIDANCE,
     BASE_INSTRUCTION,
@@ -104,19 +103,10 @@ def test_reports_for_people_tell_of_the_changed_rules(forge: Forge, url: str, tm
         assert "version was used for this review" in " ".join(plain.split()), style
 
 
-def agent_review(forge: Forge, way: str, place: Path, url: str, server: StandInServer) -> Ended:
-    words = ("--reviewer", "claude_cli", "--no-verify", "--format", "json")
-    return review_of_fork(forge, way, place, url, *words, more=agents_at(server, "claude_cli"))
-
-
 def block_of(request: RecordedRequest, label: str) -> list[str]:
     """The lines of the blocks of data with a label, in all that was sent."""
-    blocks = [
-        found[2]
-        for text in request.strings()
-        for found in re.finditer(rf"<(data-[0-9a-f]+) {re.escape(label)}>\n(.*?)\n</\1>", text, re.DOTALL)
-    ]
-    return [line for block in blocks for line in block.split("\n")]
+    pattern = re.compile(rf"<(data-[0-9a-f]+) {re.escape(label)}>\n(.*?)\n</\1>", re.DOTALL)
+    return [line for text in request.strings() for found in pattern.finditer(text) for line in found[2].split("\n")]
 
 
 @pytest.mark.parametrize("way", ["github", "--pr N"])
@@ -124,7 +114,8 @@ def test_the_agent_is_guided_by_the_base_and_sees_the_forks_words_as_the_change(
     forge: Forge, url: str, tmp_path: Path, way: str
 ) -> None:
     with StandInServer(reply=lambda _request: Json({"findings": [FINDING]})) as server:
-        ended = agent_review(forge, way, tmp_path / "place", url, server)
+        words = ("--reviewer", "claude_cli", "--no-verify", "--format", "json")
+        ended = review_of_fork(forge, way, tmp_path / "place", url, *words, more=agents_at(server, "claude_cli"))
         requests = list(server.requests)
     assert ended.exit_code == 1, ended.stderr
     asked = [request for request in requests if request.mentions("return nmae")]

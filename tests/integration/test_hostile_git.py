@@ -30,6 +30,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from codeloupe.model.sweep import CommitQuery
+from tests.diff_checks import read_scope
 from tests.hostile_repository import SOURCES, TRIGGERS, VARIABLES, Trap, arm, make_trap, plain_git
 
 _SCOPES = (
@@ -123,9 +124,7 @@ def test_no_program_is_started_and_nothing_is_seen_otherwise_than_without_them(
     seen = asyncio.run(_see_everything(trap.repository.path))
 
     assert trap.sprung() == set()
-    assert seen[0] == expected[0]
-    assert seen[1] == expected[1]
-    assert seen[2] == expected[2]
+    assert seen == expected
 
 
 def test_no_code_is_hidden(trap: Trap) -> None:
@@ -152,23 +151,17 @@ def test_no_code_is_hidden(trap: Trap) -> None:
 
 @pytest.mark.parametrize("request_", [CommitScope("partial"), RangeScope("main..partial")])
 def test_what_a_partial_clone_lacks_is_an_error_and_is_not_fetched(trap: Trap, request_: ScopeRequest) -> None:
-    async def read() -> Change:
-        repository = await open_repository(trap.repository.path)
-        return await read_change(repository, await resolve_scope(repository, request_, base_branch=None))
-
     with pytest.raises(GitFailed) as caught:
-        asyncio.run(read())
+        read_scope(trap.repository.path, request_)
     assert "git fetch" in caught.value.hint
     assert trap.sprung() == set()
 
 
 def test_a_diff_is_completed_without_starting_anything(trap: Trap) -> None:
-    blobs = [
-        trap.repository.git("-c", "core.fsmonitor=false", "rev-parse", name).decode().strip() for name in ("main:a.py",)
-    ]
-    lost = trap.repository.git("-c", "core.fsmonitor=false", "rev-parse", "partial:lost.py").decode().strip()
+    words = ("-c", "core.fsmonitor=false", "rev-parse", "main:a.py", "partial:lost.py")
+    known, lost = trap.repository.git(*words).decode().split()
     section = "diff --git a/{0} b/{0}\nindex {1}..{2} 100644\n--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-{3}\n+import x\n"
-    data = section.format("a.py", blobs[0], "1" * 40, "a.py 0") + section.format("lost.py", lost, "2" * 40, "lost")
+    data = section.format("a.py", known, "1" * 40, "a.py 0") + section.format("lost.py", lost, "2" * 40, "lost")
 
     async def complete() -> frozenset[str]:
         request = DiffScope("-", data.encode())

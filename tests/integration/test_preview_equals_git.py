@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,56 +63,28 @@ def _name(path: bytes) -> str:
 
 def comparable(document: dict[str, Any]) -> list[dict[str, Any]]:
     keys = ("old_path", "new_path", "status", "binary")
-    return [
-        {
-            **{key: file[key] for key in keys},
-            "added": None if file["binary"] else file["added"],
-            "deleted": None if file["binary"] else file["deleted"],
-        }
-        for file in document["files"]
+    counts = [
+        {key: None if file["binary"] else file[key] for key in ("added", "deleted")} for file in document["files"]
     ]
+    return [{key: file[key] for key in keys} | counted for file, counted in zip(document["files"], counts, strict=True)]
 
 
-@dataclass(frozen=True)
-class Case:
-    """An edge case that was committed, and what git tells of it."""
-
-    repository: Path
-    base: str
-    head: str
-    told: list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
-    """All of them in one repository, where nothing is checked out."""
-    repository = GitRepository(tmp_path_factory.mktemp("cases") / "repository")
+def test_every_edge_case_and_some_through_the_front_door(tmp_path: Path) -> None:
+    repository = GitRepository(tmp_path / "repository")
     commits = commit_cases(repository, EDGE_CASES)
     told = told_by_git(repository, [head for _, head in commits])
-    return {
-        case.name: Case(repository.path, *sides, files)
-        for case, sides, files in zip(EDGE_CASES, commits, told, strict=True)
-    }
+    ranges = [f"{base}..{head}" for base, head in commits]
 
+    async def seen() -> dict[str, list[dict[str, Any]]]:
+        pairs = zip(EDGE_CASES, ranges, strict=True)
+        return {case.name: comparable(await previewed(repository.path, RangeScope(text))) for case, text in pairs}
 
-def test_every_edge_case(cases: dict[str, Case]) -> None:
-    async def wrong() -> list[str]:
-        return [
-            name
-            for name, case in cases.items()
-            if comparable(await previewed(case.repository, RangeScope(f"{case.base}..{case.head}"))) != case.told
-        ]
-
-    assert asyncio.run(wrong()) == []
-
-
-# A start of the program costs more than the rest, so the front door is tried with some of the cases.
-def test_edge_cases_through_the_front_door(cases: dict[str, Case]) -> None:
-    for case in list(cases.values())[::20]:
-        words = ("review", f"{case.base}..{case.head}", "--preview", "--format", "json", "-q")
-        ended = codeloupe(*words, cwd=case.repository)
+    assert asyncio.run(seen()) == {case.name: files for case, files in zip(EDGE_CASES, told, strict=True)}
+    # A start of the program costs more than the rest.
+    for text, files in list(zip(ranges, told, strict=True))[::20]:
+        ended = codeloupe("review", text, "--preview", "--format", "json", "-q", cwd=repository.path)
         assert ended.exit_code == 0, ended.stderr
-        assert comparable(ended.json()) == case.told
+        assert comparable(ended.json()) == files
 
 
 @pytest.mark.timeout(300)

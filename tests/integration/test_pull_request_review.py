@@ -15,9 +15,8 @@ from codeloupe.model.scope import PullRequestScope
 from tests.agent_factories import assert_nothing_runs_in
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.program import PROGRAM, Ended
-from tests.pull_material import FAULTY_CODE, Forge, faulty_topic
+from tests.pull_material import FAULTY_CODE, Forge, forge_with_topic
 from tests.pull_server import Instead, PullServer
-from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
 OFFLINE = ("--reviewer", "offline", "--format", "json")
@@ -27,12 +26,7 @@ TOKEN = "ghp_" + "x1Y2" * 9
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Forge:
     """Made once; each test has a copy."""
-    place = tmp_path_factory.mktemp("original")
-    forge = Forge(place / "forge", GitRepository(place / "repository"))
-    head = faulty_topic(forge.work)
-    forge.push("main:refs/heads/main")
-    forge.open(head)
-    return forge
+    return forge_with_topic(tmp_path_factory.mktemp("original"))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import RevisionError
-from codeloupe.git.changes import read_change
 from codeloupe.git.commits import CommitChange, list_commits, only_own, read_commit_changes
 from codeloupe.git.repository import open_repository
-from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.sweep import CommitQuery
 from codeloupe.system.process import Command, Completed, run
+from tests.diff_checks import read_scope
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
+from tests.rows import each
 
 pytestmark = pytest.mark.program
 
@@ -105,30 +106,24 @@ def test_a_query_chooses_the_commits(history: GitRepository, limits: dict[str, o
     assert [commit.subject for commit in _list(history.path, **limits)] == expected.split()
 
 
-@pytest.mark.parametrize("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
-@pytest.mark.parametrize("end", ["since", "until"])
-def test_a_misspelt_date_is_refused_and_not_taken_for_now(history: GitRepository, date: str, end: str) -> None:
-    with pytest.raises(RevisionError, match="is not a date that git understands") as caught:
-        _list(history.path, **{end: date})
-    assert "2 days ago" in caught.value.hint
+def test_every_usual_way_to_write_a_date_is_taken_and_a_misspelt_one_not_taken_for_now(history: GitRepository) -> None:
+    for date in (
+        *("yesterday", "last Monday", "2 weeks ago", "2.weeks.ago", "1 year 3 months ago", "2023-01-02", "@1700000000"),
+        *("2023-01-02T03:04:05Z", "Mon, 2 Jan 2023 03:04:05 +0100", "2 Jan 2023 03:04 CEST", "noon yesterday"),
+        "1st of May 2023",
+    ):
+        assert isinstance(_list(history.path, since=date), tuple)
+    for date in ("yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"):
+        for end in ("since", "until"):
+            with pytest.raises(RevisionError, match="is not a date that git understands") as caught:
+                _list(history.path, **{end: date})
+            assert "2 days ago" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "date",
-    [
-        "yesterday", "last Monday", "2 weeks ago", "2.weeks.ago", "1 year 3 months ago", "2023-01-02",
-        "2023-01-02T03:04:05Z", "Mon, 2 Jan 2023 03:04:05 +0100", "2 Jan 2023 03:04 CEST", "@1700000000",
-        "noon yesterday", "1st of May 2023",
-    ],
-)  # fmt: skip
-def test_every_usual_way_to_write_a_date_is_taken(history: GitRepository, date: str) -> None:
-    assert isinstance(_list(history.path, since=date), tuple)
-
-
-@pytest.mark.parametrize("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
-def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -> None:
-    with pytest.raises(RevisionError):
-        _list(history.path, revision=revision)
+def test_an_unknown_revision_is_refused(history: GitRepository) -> None:
+    for revision in ("gone", "-x", "--all", "gone..main", "main..--output=sprung", ""):
+        with pytest.raises(RevisionError):
+            _list(history.path, revision=revision)
     assert not list(history.path.rglob("sprung"))
 
 
@@ -153,14 +148,6 @@ def read(path: Path, *, query: CommitQuery | None = None) -> list[CommitChange]:
         commits = await list_commits(repository, asked)
         changes = read_commit_changes(repository, commits, merges=asked.looks_into_merges)
         return [change async for change in changes]
-
-    return asyncio.run(go())
-
-
-def read_alone(path: Path, sha: str) -> Change:
-    async def go() -> Change:
-        repository = await open_repository(path)
-        return await read_change(repository, await resolve_scope(repository, CommitScope(sha), base_branch=None))
 
     return asyncio.run(go())
 
@@ -195,7 +182,7 @@ def test_each_change_is_the_one_that_the_commit_alone_gives(long: tuple[Path, li
     changes = read(path)
     assert [change.commit.sha for change in changes] == names[::-1]
     for change in changes[::6]:
-        assert change.change == read_alone(path, change.commit.sha)
+        assert change.change == read_scope(path, CommitScope(change.commit.sha))
     for change in changes:
         assert change.change is not None
         assert [file.path for file in change.change.files] == list(change.commit.files)
@@ -231,7 +218,7 @@ def test_text_that_imitates_the_marks_and_odd_names_is_content(repository: GitRe
     newest, oldest = read(repository.path)
     assert newest.change is not None
     assert newest.change.files == ()
-    assert oldest.change == read_alone(repository.path, oldest.commit.sha)
+    assert oldest.change == read_scope(repository.path, CommitScope(oldest.commit.sha))
     assert set(oldest.commit.files) == set(names)
 
 
@@ -317,6 +304,28 @@ def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
     assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (2, 2)
     assert changes["merge"].commit.files == ("a.txt", "gone.txt", "new.txt")
     assert list(by_subject(read(merged.path, query=CommitQuery(author="Bob")))) == ["side 1"]
+
+
+@each("object_format", ["sha1", "sha256"])
+def test_an_octopus_merge_and_a_repository_with_long_names_are_read(tmp_path: Path, object_format: str) -> None:
+    repository = GitRepository(tmp_path / "repository")
+    shutil.rmtree(repository.path / ".git")
+    repository.git("init", "--quiet", "--template=", "--initial-branch=main", f"--object-format={object_format}")
+    repository.commit("base")
+    for name in ("one", "two"):
+        repository.commit_files({f"{name}.txt": f"{name}\n"}, name, branch=name)
+        repository.checkout("main")
+    repository.git("merge", "--quiet", "--no-ff", "one", "two")
+    repository.write("own.txt", "own\n")
+    repository.git("add", "--all")
+    repository.git("commit", "--quiet", "--amend", "-m", "merge")
+    whole, own = (
+        by_subject(read(repository.path, query=CommitQuery(merges=merges)))["merge"] for merges in (False, True)
+    )
+    assert changed(whole) == {"one.txt": "+one", "own.txt": "+own", "two.txt": "+two"}
+    assert changed(own) == {"own.txt": "+own"}
+    assert {len(name) for name in whole.commit.parents} == {40 if object_format == "sha1" else 64}
+    assert len(whole.commit.parents) == 3
 
 
 def test_where_two_diffs_disagree_on_the_place_the_whole_file_stays() -> None:

@@ -66,16 +66,15 @@ def _refusal(data: bytes) -> DiffSyntaxError:
 
 def _two_commits(repository: GitRepository) -> tuple[str, str]:
     base = repository.commit_files({"x.py": _OLD}, "first\n\n--- a/no.py\n+ no diff")
-    repository.write("x.py", _NEW)
-    repository.write("z.py", "z\n")
-    return base, repository.commit("second\n\n- a point\n+ another\n    indented")
+    return base, repository.commit_files({"x.py": _NEW, "z.py": "z\n"}, "second\n\n- a point\n+ another\n    indented")
 
 
 def _conflict(repository: GitRepository) -> None:
     """A merge of two branches that changed the same line, with the conflict in the tree."""
     repository.commit_files({"x": "one\n"})
-    for branch, content in (("side", "two\n"), ("main", "three\n")):
-        repository.commit_files({"x": content}, branch=branch)
+    repository.commit_files({"x": "two\n"}, branch="side")
+    repository.checkout("main")
+    repository.commit_files({"x": "three\n"})
     repository.git("merge", "--no-commit", "side", may_fail=True)
 
 

@@ -2,6 +2,8 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -69,19 +71,13 @@ def test_guidance_comes_from_the_reviewed_tree_or_for_an_untrusted_change_from_i
 def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
-    for name in (
-        "REVIEW.md",
-        "CLAUDE.md",
-        "a/AGENTS.md",
-        "a/b/REVIEW.md",
-        "a/c/REVIEW.md",
-        "x/AGENTS.md",
-        "a/README.md",
-    ):
-        repository.write(name, name)
-    repository.commit()
+    read, others = (
+        ["REVIEW.md", "CLAUDE.md", "a/AGENTS.md", "a/b/REVIEW.md"],
+        ["a/c/REVIEW.md", "x/AGENTS.md", "a/README.md"],
+    )
+    repository.commit_files({name: name for name in read + others})
     found = _read_guidance(repository, request_, "a/b/file.py", "a/file.py")
-    assert [one.path for one in found] == ["REVIEW.md", "CLAUDE.md", "a/AGENTS.md", "a/b/REVIEW.md"]
+    assert [one.path for one in found] == read
     assert all(one.text == one.path for one in found)
 
 
@@ -132,9 +128,7 @@ def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest)
 
 def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) -> None:
     names = [f"folder{number}/AGENTS.md" for number in range(300)]
-    for name in names:
-        repository.write(name, name)
-    repository.commit()
+    repository.commit_files({name: name for name in names})
     paths = [*(f"folder{number}/a.py" for number in range(9_000)), "deep/" * 1_000 + "a.py"]
     for request in (CommitScope("HEAD"), UncommittedScope()):
         assert len(_read_guidance(repository, request, *paths)) == 200
@@ -150,12 +144,8 @@ def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename()
         FileChange("codeloupe-baseline.yaml", "codeloupe-baseline.yaml", FileStatus.MODIFIED),
         FileChange("AGENTS.md.txt", "AGENTS.md.txt", FileStatus.MODIFIED),
     )
-    assert guidance_changed(Change(scope, files)) == (
-        "sub/CLAUDE.md",
-        "REVIEW.md",
-        "codeloupe.yaml",
-        "codeloupe-baseline.yaml",
-    )
+    steering = ("sub/CLAUDE.md", "REVIEW.md", "codeloupe.yaml", "codeloupe-baseline.yaml")
+    assert guidance_changed(Change(scope, files)) == steering
 
 
 def _read_intent(repository: GitRepository, request: ScopeRequest, context: str = "") -> Intent:
@@ -188,9 +178,7 @@ def test_every_scope_has_the_messages_of_its_commits(branched: GitRepository) ->
     assert _read_intent(branched, RangeScope("HEAD..HEAD")) == Intent()
     for request in (StagedScope(), UncommittedScope()):
         assert _read_intent(branched, request, "ticket 7") == Intent(context="ticket 7")
-
-
-def test_merges_are_told_only_when_one_is_asked_for(branched: GitRepository) -> None:
+    # Merges are told only when one is asked for.
     branched.checkout("main")
     branched.commit("Elsewhere")
     branched.checkout("feature/x")
@@ -222,15 +210,7 @@ class Memory:
         self.roots[place] = root
 
 
-class BrokenMemory:
-    def known_root(self, place: bytes) -> str | None:
-        raise StoreError("no room")
-
-    def remember_root(self, place: bytes, root: str) -> None:
-        raise StoreError("no room")
-
-
-def identity(path: Path, memory: Memory | BrokenMemory | None = None) -> RepositoryIdentity:
+def identity(path: Path, memory: Any = None) -> RepositoryIdentity:
     """Found with an event loop; without one it must be the same."""
     found = asyncio.run(find_identity(path, memory or Memory()))
     assert find_identity_now(path, memory or Memory()) == found
@@ -317,7 +297,8 @@ def test_merged_histories_go_by_the_root_of_the_first_parents_which_is_walked_to
     assert identity(shop.path).names[0] != first.names[0]
     shop.git("checkout", "--quiet", "main")
     shop.git("merge", "--quiet", "--allow-unrelated-histories", "-s", "ours", "-m", "both", "side")
-    assert identity(shop.path) == identity(shop.path, BrokenMemory()) == first
+    broken = Mock(**{f"{name}.side_effect": StoreError("no room") for name in ("known_root", "remember_root")})
+    assert identity(shop.path) == identity(shop.path, broken) == first
     for wrong in ("f" * 40, "--help", "", "HEAD"):  # what is remembered may be of another repository
         memory.roots = dict.fromkeys(memory.roots, wrong)
         assert identity(shop.path, memory) == first

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.repository import GitRepository
 from tests.stage_workspaces import run_bound
 
@@ -43,20 +41,6 @@ def told(path, request, *names):
 
 print(json.dumps([told(*words) for words in json.loads(sys.argv[1])]))
 """
-_LEAVE_CLOSED_FOLDERS = """
-import json
-from codeloupe.git.snapshot import empty_directory
-with empty_directory() as root:
-    for name in ("closed", "closed-too/inner"):
-        (root / name / "deep").mkdir(parents=True)
-        (root / name / "deep" / "file").write_text("x")
-    (root / "link").symlink_to("/")
-    (root / "closed").chmod(0)
-    (root / "closed-too" / "inner").chmod(0)
-    (root / "closed-too").chmod(0)
-    root.chmod(0o500)
-print(json.dumps(root.parent.exists()))
-"""
 
 
 def _read_all(*requests: tuple[str, ...]) -> list[Any]:
@@ -77,9 +61,7 @@ def _closed(*places: Path) -> Iterator[None]:
 
 
 def test_unreadable_files_are_named_and_the_others_are_reviewed(repository: GitRepository) -> None:
-    for name in ("tracked.py", "committed.py", "changed.py", "same.py"):
-        repository.write(name, "old = 1\n")
-    repository.commit()
+    repository.commit_files(dict.fromkeys(("tracked.py", "committed.py", "changed.py", "same.py"), "old = 1\n"))
     repository.commit_files({"committed.py": "new = 2\n"}, branch="feature")
     closed = [
         repository.write("tracked.py", "new = 2\n"),
@@ -98,13 +80,9 @@ def test_unreadable_files_are_named_and_the_others_are_reviewed(repository: GitR
 
 
 def test_a_closed_folder_is_named_and_its_files_are_not_taken_for_deleted(repository: GitRepository) -> None:
-    repository.write("folder/tracked.py", "old = 1\n")
-    repository.write("folder/deep/tracked.py", "old = 1\n")
-    repository.write("other.py", "old = 1\n")
-    repository.commit()
-    repository.write("folder/tracked.py", "new = 2\n")
-    repository.write("folder/new.py", "new = 2\n")
-    repository.write("other.py", "new = 2\n")
+    repository.commit_files(dict.fromkeys(("folder/tracked.py", "folder/deep/tracked.py", "other.py"), "old = 1\n"))
+    for name in ("folder/tracked.py", "folder/new.py", "other.py"):
+        repository.write(name, "new = 2\n")
 
     with _closed(repository.path / "folder"):
         (seen,) = _read_all((str(repository.path), "UncommittedScope"))
@@ -130,8 +108,3 @@ def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: G
     assert "index, a part of the repository, cannot be read: permission denied" in seen[0]["message"]
     assert "is not a directory that can be entered: permission denied" in seen[2]["message"]
     assert "git cannot read" in seen[3]["message"]
-
-
-@pytest.mark.program
-def test_a_snapshot_is_removed_even_with_folders_in_it_that_nobody_may_enter() -> None:
-    assert json.loads(run_bound(_LEAVE_CLOSED_FOLDERS)) is False

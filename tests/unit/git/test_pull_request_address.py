@@ -109,12 +109,7 @@ def test_plain_http_goes_to_this_machine_alone() -> None:
     ("text", "url", "protocol", "name"),
     [
         ("https://github.com/owner/shop.git", "https://github.com/owner/shop.git", "https", "github.com/owner/shop"),
-        (
-            f"https://x:{PASSWORD}@github.com/owner/shop",
-            "https://github.com/owner/shop",
-            "https",
-            "github.com/owner/shop",
-        ),
+        (f"https://x:{PASSWORD}@github.com/o/shop", "https://github.com/o/shop", "https", "github.com/o/shop"),
         ("git@github.com:owner/shop.git", "git@github.com:owner/shop.git", "ssh", "github.com/owner/shop"),
         ("github.com:owner/shop", "github.com:owner/shop", "ssh", "github.com/owner/shop"),
         (f"ssh://git:{PASSWORD}@h:2222/o/shop.git", "ssh://git@h:2222/o/shop.git", "ssh", "h/o/shop"),

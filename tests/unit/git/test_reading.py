@@ -15,10 +15,8 @@ import pytest
 
 from codeloupe.errors import GitFailed, NotARepository, RepositoryBusy
 from codeloupe.git import command
-from codeloupe.git.changes import TreeState, changed_between, identity, read_change, read_tree_state
+from codeloupe.git.changes import TreeState, changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
-from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.change import Change
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
@@ -28,6 +26,7 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
+from tests.diff_checks import read_scope as _read
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
 from tests.rows import each
@@ -51,14 +50,6 @@ Path("{result}").write_text(json.dumps(seen))
 """
 
 
-def _read(path: Path, request: ScopeRequest) -> Change:
-    async def go() -> Change:
-        repository = await open_repository(path)
-        return await read_change(repository, await resolve_scope(repository, request, base_branch=None))
-
-    return asyncio.run(go())
-
-
 def _statuses(path: Path, request: ScopeRequest) -> dict[str, str]:
     return {file.path: file.status.value for file in _read(path, request).files}
 
@@ -72,9 +63,7 @@ def _added(path: Path, request: ScopeRequest) -> dict[str, bytes]:
 
 @pytest.fixture
 def committed(repository: GitRepository) -> GitRepository:
-    for name in _NAMES:
-        repository.write(name, f"{name}\n")
-    repository.commit("root")
+    repository.commit_files({name: f"{name}\n" for name in _NAMES}, "root")
     return repository
 
 
@@ -206,9 +195,7 @@ class TestKindsOfRepositories:
     def test_in_a_sparse_checkout_only_what_is_there_and_changed_is_shown(
         self, committed: GitRepository, sparse_index: str
     ) -> None:
-        for name in ("in/a.py", "out/a.py", "out/b.py", "far/c.py"):
-            committed.write(name, "x\n")
-        committed.commit()
+        committed.commit_files(dict.fromkeys(("in/a.py", "out/a.py", "out/b.py", "far/c.py"), "x\n"))
         committed.git("sparse-checkout", "set", "--cone", sparse_index, "in")
         assert not (committed.path / "out").exists()
         expected: dict[str, str] = {}

@@ -229,8 +229,7 @@ def test_a_shallow_clone_says_how_to_deepen_it(forked: GitRepository, tmp_path: 
 @pytest.fixture
 def pushed(repository: GitRepository) -> GitRepository:
     """`main`, with one commit that origin has too."""
-    repository.write("a.txt", "1\n")
-    repository.git("update-ref", "refs/remotes/origin/main", repository.commit("pushed"))
+    repository.git("update-ref", "refs/remotes/origin/main", repository.commit_files({"a.txt": "1\n"}, "pushed"))
     return repository
 
 

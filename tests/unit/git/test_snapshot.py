@@ -3,7 +3,9 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,18 +58,23 @@ _CONTENTS = {
 }
 
 
-def _commit_exactly(repository: GitRepository, contents: dict[str, bytes], links: dict[str, str] | None = None) -> str:
+def _commit_exactly(repository: GitRepository, contents: dict[str, bytes], links: dict[str, str]) -> str:
     """A commit whose blobs hold exactly these bytes, past every conversion."""
     records = []
-    for name, content in contents.items():
+    for name, content in (contents | {name: target.encode() for name, target in links.items()}).items():
         blob = repository.git("hash-object", "-w", "--stdin", "--no-filters", stdin=content).strip()
-        mode = b"100755" if name.endswith(".sh") else b"100644"
-        records.append(mode + b" " + blob + b"\t" + os.fsencode(name) + b"\0")
-    for name, target in (links or {}).items():
-        blob = repository.git("hash-object", "-w", "--stdin", "--no-filters", stdin=target.encode()).strip()
-        records.append(b"120000 " + blob + b"\t" + os.fsencode(name) + b"\0")
+        mode = b"120000" if name in links else b"100755" if name.endswith(".sh") else b"100644"
+        records.append(b"%b %b\t%b\0" % (mode, blob, os.fsencode(name)))
     repository.git("-c", "core.protectNTFS=false", "update-index", "-z", "--index-info", stdin=b"".join(records))
     return repository.commit_staged()
+
+
+def _commit_names(repository: GitRepository, *names: str) -> None:
+    """A commit of files with one content that are nowhere but in it."""
+    blob = repository.git("hash-object", "-w", "--stdin", stdin=b"x\n").decode().strip()
+    records = "".join(f"100644 {blob}\t{name}\0" for name in names)
+    repository.git("update-index", "-z", "--index-info", stdin=records.encode())
+    repository.commit_staged()
 
 
 async def _open(path: Path, request: ScopeRequest) -> tuple[Repository, Sides]:
@@ -118,12 +125,9 @@ def test_every_file_is_byte_for_byte_its_blob(
 
 
 def test_more_names_than_a_command_line_can_hold_are_exported(repository: GitRepository) -> None:
-    contents = {f"{'folder' * 20}/{number:06}-{'name' * 20}.py": b"x\n" for number in range(1500)}
-    blob = repository.git("hash-object", "-w", "--stdin", stdin=b"x\n").decode().strip()
-    records = b"".join(f"100644 {blob}\t{name}\0".encode() for name in contents)
-    repository.git("update-index", "-z", "--index-info", stdin=records)
-    repository.commit_staged()
-    wanted = list(contents)[1:]
+    names = [f"{'folder' * 20}/{number:06}-{'name' * 20}.py" for number in range(1500)]
+    _commit_names(repository, *names)
+    wanted = names[1:]
     for request in (CommitScope("HEAD"), StagedScope()):
         seen, missing = _export(repository.path, request, wanted)
         assert sorted(seen) == wanted
@@ -156,9 +160,7 @@ def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository
 
 @pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
 def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: GitRepository, sparse_index: str) -> None:
-    for name in ("in/a.py", "out/b.py", "out/c.py", "in/gone.py"):
-        repository.write(name, f"{name}\n")
-    repository.commit()
+    repository.commit_files({name: f"{name}\n" for name in ("in/a.py", "out/b.py", "out/c.py", "in/gone.py")})
     repository.git("sparse-checkout", "set", "--cone", sparse_index, "in")
     repository.remove("in/gone.py")
     repository.write("out/c.py", "there all the same\n")
@@ -170,10 +172,7 @@ def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: Gi
 def test_a_path_of_more_folders_than_any_library_can_take_is_named(repository: GitRepository, tmp_path: Path) -> None:
     repository.commit()
     deep, deepest = "a/" * 199 + "file", "a/" * 1100 + "file"
-    blob = repository.git("hash-object", "-w", "--stdin", stdin=b"x\n").decode().strip()
-    records = "".join(f"100644 {blob}\t{name}\0" for name in (deep, deepest))
-    repository.git("update-index", "-z", "--index-info", stdin=records.encode())
-    repository.commit_staged()
+    _commit_names(repository, deep, deepest)
     for request in (CommitScope("HEAD"), StagedScope()):
         for paths in (None, [deep, deepest]):
             assert _export(repository.path, request, paths) == ({deep: b"x\n"}, {deepest: "more than 200 folders deep"})
@@ -194,32 +193,18 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
     inner = _tree(repository, ("100644", b"escaped", blob))
     tree = _tree(
         repository,
-        ("40000", b"..", inner),
-        ("40000", b".", inner),
-        ("40000", b".git", inner),
-        ("40000", b".GIT", inner),
-        ("100644", b"../escaped-by-name", blob),
-        ("100644", b"/escaped-absolute", blob),
-        ("100644", b"a//b", blob),
+        *(("40000", name, inner) for name in (b"..", b".", b".git", b".GIT")),
+        *(("100644", name, blob) for name in (b"../escaped-by-name", b"/escaped-absolute", b"a//b")),
         ("120000", b"both", blob),
         ("40000", b"both", inner),
         ("120000", b".gitmodules", blob),
-        ("100644", b"good.py", blob),
-        ("100644", b"x" * 300, blob),
+        *(("100644", name, blob) for name in (b"good.py", b"x" * 300)),
     )
     sha = repository.git("commit-tree", "-m", "evil", tree).decode().strip()
     repository.git("update-ref", "refs/heads/main", sha)
 
-    outside = {
-        "../escaped",
-        "./escaped",
-        ".git/escaped",
-        ".GIT/escaped",
-        "../escaped-by-name",
-        "/escaped-absolute",
-        "a//b",
-        "x" * 300,
-    }
+    outside = {*(f"{name}/escaped" for name in ("..", ".", ".git", ".GIT")), "../escaped-by-name"}
+    outside |= {"/escaped-absolute", "a//b", "x" * 300}
 
     async def go() -> tuple[list[str], list[str], dict[str, str]]:
         opened, sides = await _open(repository.path, CommitScope("HEAD"))
@@ -261,11 +246,8 @@ def test_a_file_is_not_written_twice_nor_through_a_link() -> None:
 def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
     """Tracked, staged, edited, untracked and ignored files, a link out of the tree and a nested repository."""
     (tmp_path / "secret").write_text("secret")
-    repository.write(".gitignore", "ignored/\n")
-    repository.write("a.py", "old\n")
-    repository.write("sub/b.py", "b\n")
     (repository.path / "link").symlink_to(tmp_path / "secret")
-    repository.commit()
+    repository.commit_files({".gitignore": "ignored/\n", "a.py": "old\n", "sub/b.py": "b\n"})
     repository.write("a.py", "staged\n")
     repository.git("add", "a.py")
     repository.write("a.py", "edited\n")
@@ -273,6 +255,29 @@ def mixed(repository: GitRepository, tmp_path: Path) -> GitRepository:
     repository.write("ignored/c.py", "c\n")
     GitRepository(repository.path / "nested").write("d.py", "d\n")
     return repository
+
+
+@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+@pytest.mark.parametrize("export", [partial(exported, paths=["a.py"]), partial(exported_tree, needed=["a.py"])])
+def test_a_snapshot_is_gone_after_a_cancellation(mixed: GitRepository, request_: ScopeRequest, export: Any) -> None:
+    roots: list[Path] = []
+
+    async def go() -> None:
+        async with export(*await _open(mixed.path, request_)) as snapshot:
+            roots.append(snapshot.root)
+            assert (snapshot.root / "a.py").is_file()
+            await asyncio.sleep(60)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(go())
+        while not roots:  # noqa: ASYNC110 - git works meanwhile
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert not roots[0].parent.exists()
 
 
 @pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
@@ -366,27 +371,23 @@ def _rebuild(path: Path | None, *files: FileChange) -> list[bytes | None]:
 
 @pytest.fixture
 def changed(repository: GitRepository) -> GitRepository:
-    repository.write("a.py", "".join(f"{number}\n" for number in range(30)))
-    repository.write("sub folder/b\t.py", "b\n")
-    repository.write("mode.sh", "x\n")
-    repository.write("becomes-link", "text\n")
-    repository.write("image.bin", b"\0\1")
-    repository.commit()
-    repository.write("a.py", "".join(f"{number}\n" for number in range(30)).replace("15\n", "fifteen\n"))
-    repository.write("sub folder/b\t.py", "b\nc")
+    numbers = "".join(f"{number}\n" for number in range(30))
+    before = {"sub folder/b\t.py": "b\n", "mode.sh": "x\n", "becomes-link": "text\n"}
+    repository.commit_files({"a.py": numbers, "image.bin": b"\0\1", **before})
+    after = {
+        "sub folder/b\t.py": "b\nc",
+        "image.bin": b"\0\1\2",
+        "new.py": "new\n",
+        "empty.py": "",
+        "new.bin": b"\0\1\2",
+    }
+    for name, content in {"a.py": numbers.replace("15\n", "fifteen\n"), **after}.items():
+        repository.write(name, content)
     (repository.path / "mode.sh").chmod(0o755)
     repository.remove("becomes-link")
     (repository.path / "becomes-link").symlink_to("a.py")
-    repository.write("image.bin", b"\0\1\2")
-    repository.write("new.py", "new\n")
-    repository.write("empty.py", "")
-    repository.write("new.bin", b"\0\1\2")
     repository.git("add", "--all")
     return repository
-
-
-def _expected(repository: GitRepository, files: tuple[FileChange, ...]) -> list[bytes]:
-    return [repository.git("cat-file", "blob", f":{file.new_path}") for file in files]
 
 
 @pytest.mark.parametrize("options", [(), ("--full-index",), ("-U0",), ("-U1",), ("--text", "--full-index")])
@@ -395,9 +396,8 @@ def test_files_are_rebuilt_from_a_diff_and_the_blobs_that_it_names(
 ) -> None:
     files = parse_diff(changed.git("diff", "--cached", *options))
     unknown = set() if "--text" in options else {"image.bin", "new.bin"}
-    contents = [
-        None if file.path in unknown else new for file, new in zip(files, _expected(changed, files), strict=True)
-    ]
+    blobs = [changed.git("cat-file", "blob", f":{file.new_path}") for file in files]
+    contents = [None if file.path in unknown else new for file, new in zip(files, blobs, strict=True)]
     assert len(files) == 8
     assert _rebuild(changed.path, *files) == contents
     # Where the diff names no blobs, HEAD has them.

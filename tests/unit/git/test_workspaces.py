@@ -12,6 +12,7 @@ import pytest
 
 from codeloupe.errors import WorkspaceError
 from codeloupe.git import workspaces
+from codeloupe.git.command import Place, git
 from codeloupe.git.repository import open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.system.directories import remove_tree
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.program
 
 LEAVES = "a link that leaves the workspace"
 LINES = "".join(f"line {number}\n" for number in range(30))
+NAMES_OF_TEN = "00, 01, 02, 03, 04, 05, 06, 07, 08, 09"
 Files = Mapping[str, str | bytes | None]
 
 
@@ -121,16 +123,29 @@ class TestKeepAndPut:
 
         assert all(asyncio.run(all_of_them()))
 
+    @each("moment", ["read-tree", "checkout-index"])
+    def test_a_put_that_was_cancelled_leaves_a_workspace_that_the_next_one_fills(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        async def cancelled(place: Place, *words: str) -> bytes:
+            if words[0] == moment and (task := asyncio.current_task()):
+                fill(run.other, {"half": "done"})
+                task.cancel()
+            return await git(place, *words)
+
+        tree = run.keep({"a": "1", "b/c": "2"}).tree
+        with monkeypatch.context() as patch:
+            patch.setattr(workspaces, "git", cancelled)
+            with pytest.raises(asyncio.CancelledError):
+                run.put(tree, run.other)
+        assert run.elsewhere(tree) == held(run.work)
+
 
 class TestLeftOut:
     def test_what_cannot_be_kept_is_left_out_with_a_reason(self, run: Run, tmp_path: Path) -> None:
         outside = fill(tmp_path / "outside", {"secret": "s"})
         fill(run.work, {"good": "1", "sub/good": "2"})
-        links: dict[str, str] = {
-            "absolute": str(outside / "secret"),
-            "relative": "../../outside/secret",
-            "folder": "../../outside",
-        }
+        links = {"absolute": f"{outside}/secret", "relative": "../../outside/secret", "folder": "../../outside"}
         links |= {"sub/hop": "../folder/secret", "nowhere": "../../../nowhere", ".gitmodules": "good"}
         for name, target in links.items():
             (run.work / name).symlink_to(target)
@@ -192,10 +207,8 @@ print(json.dumps([kept.tree, dict(kept.left_out)]))
         kept = run.keep({"good": "1"})
         deep = "a folder that is more than 200 folders deep, or has too long a path"
         assert set(kept.left_out.values()) == {deep, "a file with too long a path"}
-        assert run.changed(asyncio.run(run.store.beginning()), kept.tree) == (
-            str(deepest.relative_to(run.work)) + "/f",
-            "good",
-        )
+        files = (f"{deepest.relative_to(run.work)}/f", "good")
+        assert run.changed(asyncio.run(run.store.beginning()), kept.tree) == files
 
     def test_too_much_that_is_new_is_refused(self, tmp_path: Path) -> None:
         run = Run(tmp_path, max_files=3, max_total_bytes=1000)
@@ -224,27 +237,25 @@ class TestComparison:
                 run.changed(name, name)
 
 
-@pytest.fixture
-def sourced(repository: GitRepository, tmp_path: Path) -> tuple[Run, GitRepository]:
-    repository.write(".gitignore", "build/\n*.log\n!keep.log\n/local/*\n!/local/shared\n")
-    repository.write("a.txt", "one\n")
-    repository.write("sub/run.sh", "#!/bin/sh\n", executable=True)
-    repository.write("tracked.log", "tracked though ignored\n")
-    repository.git("add", "--force", "tracked.log")
-    repository.commit("the beginning")
-    return Run(tmp_path / "run", repository), repository
-
-
 def state_of(repository: GitRepository) -> dict[str, bytes]:
     files = (file for file in repository.path.rglob("*") if file.is_file())
     return {str(file): file.read_bytes() for file in files}
 
 
 class TestWithARepository:
+    @pytest.fixture
+    def run(self, repository: GitRepository, tmp_path: Path) -> Run:
+        repository.write(".gitignore", "build/\n*.log\n!keep.log\n/local/*\n!/local/shared\n")
+        repository.write("a.txt", "one\n")
+        repository.write("sub/run.sh", "#!/bin/sh\n", executable=True)
+        repository.write("tracked.log", "tracked though ignored\n")
+        repository.git("add", "--force", "tracked.log")
+        repository.commit("the beginning")
+        return Run(tmp_path / "run", repository)
+
     def test_a_run_begins_with_the_tree_of_head_and_the_repository_is_only_read(
-        self, sourced: tuple[Run, GitRepository]
+        self, run: Run, repository: GitRepository
     ) -> None:
-        run, repository = sourced
         repository.write("a.txt", "not committed\n")
         repository.write("untracked", "1")
         before = state_of(repository)
@@ -265,9 +276,8 @@ class TestWithARepository:
         assert state_of(repository) == before
 
     def test_ignored_files_are_left_out_silently_unless_they_are_tracked(
-        self, sourced: tuple[Run, GitRepository]
+        self, run: Run, repository: GitRepository
     ) -> None:
-        run, repository = sourced
         fill(Path(os.environ["XDG_CONFIG_HOME"]), {"git/ignore": "*.swp\n"})
         fill(repository.path, {".git/info/exclude": "mine\n"})
         begun = run.begin()
@@ -279,8 +289,7 @@ class TestWithARepository:
         assert run.changed(begun, kept.tree) == changed
         assert kept.left_out == {}
 
-    def test_pipes_in_the_place_of_gits_files_hold_nobody_up(self, sourced: tuple[Run, GitRepository]) -> None:
-        run, _ = sourced
+    def test_pipes_in_the_place_of_gits_files_hold_nobody_up(self, run: Run) -> None:
         begun = run.begin()
         fill(run.work, {"sub/x": "1", "nested/y": "1"})
         (run.work / ".gitignore").unlink()
@@ -291,10 +300,7 @@ class TestWithARepository:
         assert set(kept.left_out) == {".gitignore", "sub/.gitignore", ".gitattributes", "nested/.git"}
         assert run.changed(begun, kept.tree) == ("nested/y", "sub/x")
 
-    def test_nothing_that_an_agent_configures_in_its_workspace_counts(
-        self, sourced: tuple[Run, GitRepository], tmp_path: Path
-    ) -> None:
-        run, _ = sourced
+    def test_nothing_that_an_agent_configures_in_its_workspace_counts(self, run: Run, tmp_path: Path) -> None:
         begun = run.begin()
         trap = f"touch {tmp_path / 'sprung'}"
         keys = ("core.fsmonitor", "filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv", "core.sshCommand")
@@ -310,8 +316,7 @@ class TestWithARepository:
         assert run.elsewhere(kept.tree) == held(run.work)
         assert not (tmp_path / "sprung").exists()
 
-    def test_git_tells_an_agent_what_it_changed(self, sourced: tuple[Run, GitRepository]) -> None:
-        run, _ = sourced
+    def test_git_tells_an_agent_what_it_changed(self, run: Run) -> None:
         begun = run.begin()
         assert run.git("status", "--porcelain") == ""
         assert run.git("log", "--format=%s") == "the beginning\n"
@@ -323,8 +328,7 @@ class TestWithARepository:
         assert run.git("diff", "--name-only", "HEAD") == "a.txt\nnew\n"
         assert kept.tree != begun
 
-    def test_the_checkout_itself_can_be_kept_without_touching_it(self, sourced: tuple[Run, GitRepository]) -> None:
-        run, repository = sourced
+    def test_the_checkout_itself_can_be_kept_without_touching_it(self, run: Run, repository: GitRepository) -> None:
         for name, content in {"a.txt": "edited\n", "x.log": "ignored", "new": "1"}.items():
             repository.write(name, content)
         before = state_of(repository)
@@ -368,9 +372,8 @@ class TestWithARepository:
         assert run.changed(begun, run.keep().tree) == ("vendored", "z")
 
     def test_a_shallow_clone_and_a_repository_without_commits_are_served_too(
-        self, sourced: tuple[Run, GitRepository], tmp_path: Path
+        self, run: Run, repository: GitRepository, tmp_path: Path
     ) -> None:
-        _, repository = sourced
         repository.commit_files({"a.txt": "two\n"}, "second")
         clone = tmp_path / "clone"
         repository.git("clone", "--quiet", "--depth=1", f"file://{repository.path}", str(clone))
@@ -383,8 +386,7 @@ class TestWithARepository:
         fill(empty.work, {"a": "1"})
         assert empty.git("status", "--porcelain") == "?? a\n"
 
-    def test_objects_that_are_missing_are_an_error(self, sourced: tuple[Run, GitRepository]) -> None:
-        run, repository = sourced
+    def test_objects_that_are_missing_are_an_error(self, run: Run, repository: GitRepository) -> None:
         blob = repository.git("rev-parse", "HEAD:a.txt").decode().strip()
         (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
         with pytest.raises(WorkspaceError, match="cannot be filled: git checkout-index failed") as caught:
@@ -478,12 +480,7 @@ class TestJoining:
             ({}, {"a": "a file"}, {"a/b": "in a folder"}, "a"),
             ({"a/x": "0"}, {"a/x": None, "a": "a file"}, {"a/y": "1"}, "a"),
             ({}, {os.fsdecode(b"\xff\n"): "1"}, {os.fsdecode(b"\xff\n"): "2"}, "\\udcff\\n"),
-            (
-                {},
-                {f"{name:02}": "1" for name in range(30)},
-                {f"{name:02}": "2" for name in range(30)},
-                "00, 01, 02, 03, 04, 05, 06, 07, 08, 09 and 20 more",
-            ),
+            ({}, *({f"{name:02}": text for name in range(30)} for text in "12"), f"{NAMES_OF_TEN} and 20 more"),
         ],
     )
     def test_what_does_not_go_together_is_named(

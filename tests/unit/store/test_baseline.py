@@ -21,13 +21,7 @@ from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppressio
 from codeloupe.model.review import ReviewError
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.store import baseline as file
-from codeloupe.store.baseline import (
-    FIELDS,
-    parse_baseline,
-    read_baseline,
-    read_working_file,
-    write_working_file,
-)
+from codeloupe.store.baseline import FIELDS, parse_baseline, read_baseline, read_working_file, write_working_file
 from codeloupe.store.baseline_editing import edited
 from codeloupe.store.baseline_findings import (
     Acceptance,
@@ -115,47 +109,31 @@ def test_a_text_without_entries_is_an_empty_baseline(text: str) -> None:
 @each(
     ("text", "message", "hint"),
     [
-        (
-            ENTRY.replace("legacy", ""),
-            "known.yaml:4: reason: expected why this finding does not count, found nothing",
-            "few",
-        ),
-        (ENTRY.replace("legacy", "'...'"), "known.yaml:4: reason: expected why this finding", "few words"),
-        (ENTRY.replace("  reason: legacy\n", ""), "known.yaml:3: this entry has no reason", "add `reason: `"),
-        (
-            ENTRY.replace(ONE, "xyz"),
-            "known.yaml:3: fingerprint: expected the fingerprint of a finding, found 'xyz'",
-            "add",
-        ),
-        (f"{ENTRY}  expires: tomorrow\n", "known.yaml:5: expires: expected a date such as 2030-12-31", "YYYY-MM-DD"),
-        (f"{ENTRY}  expires: \uff12030-01-01\n", "known.yaml:5: expires: expected a date", "YYYY-MM-DD"),
-        (f"{ENTRY}  expire: 2030-01-01\n", "known.yaml:5: expire: unknown key", "did you mean `expires`?"),
-        (f"{ENTRY}  zzz: [{{a: b}}]\n", "known.yaml:5: zzz: unknown key", "the keys are fingerprint, file"),
-        (f"{ENTRY}  reason: again\n", "known.yaml:5: reason: already given on line 4", "keep one"),
-        (f"{ENTRY}entry: []\n", "known.yaml:5: entry: unknown key", "did you mean `entries`?"),
-        (ENTRY.replace("1", "2", 1), "known.yaml:1: version: this codeloupe reads version 1, found '2'", "update"),
-        ("entries: []\n", "known.yaml:1: `version: 1` is missing", "first line"),
-        (
-            f"{ENTRY}- fingerprint: {ONE}\n  reason: x\n",
-            "known.yaml:5: the same fingerprint and file are on line 3",
-            "keep",
-        ),
-        ("version: 1\nentries: none\n", "known.yaml:2: entries: expected a list", "- fingerprint"),
-        ("version: 1\nentries: [abc]\n", "known.yaml:2: expected an entry with fingerprint", "key: value"),
-        ("- a\n", "known.yaml:1: expected lines of `key: value`, found a list", "key: value"),
-        (f"{ENTRY}  owner: [a]\n", "known.yaml:5: expected a plain text here", "quotes"),
-        (
-            f"{ENTRY}  owner: !!python/name:os.system x\n",
-            "known.yaml:5: the tag '!!python/name:os.system' is not",
-            "plain value",
-        ),
-        (f"{ENTRY}  owner: {'x' * 5000}\n", "known.yaml:5: a value longer than 4,096 characters", "shorten"),
-        (f"{ENTRY}  owner: a\x1bb\n", "known.yaml:5:11: the character '\\x1b' is not allowed", "UTF-8"),
+        (ENTRY.replace("legacy", ""), "4: reason: expected why this finding does not count, found nothing", "few"),
+        (ENTRY.replace("legacy", "'...'"), "4: reason: expected why this finding", "few words"),
+        (ENTRY.replace("  reason: legacy\n", ""), "3: this entry has no reason", "add `reason: `"),
+        (ENTRY.replace(ONE, "xyz"), "3: fingerprint: expected the fingerprint of a finding, found 'xyz'", "add"),
+        (f"{ENTRY}  expires: tomorrow\n", "5: expires: expected a date such as 2030-12-31", "YYYY-MM-DD"),
+        (f"{ENTRY}  expires: \uff12030-01-01\n", "5: expires: expected a date", "YYYY-MM-DD"),
+        (f"{ENTRY}  expire: 2030-01-01\n", "5: expire: unknown key", "did you mean `expires`?"),
+        (f"{ENTRY}  zzz: [{{a: b}}]\n", "5: zzz: unknown key", "the keys are fingerprint, file"),
+        (f"{ENTRY}  reason: again\n", "5: reason: already given on line 4", "keep one"),
+        (f"{ENTRY}entry: []\n", "5: entry: unknown key", "did you mean `entries`?"),
+        (ENTRY.replace("1", "2", 1), "1: version: this codeloupe reads version 1, found '2'", "update"),
+        ("entries: []\n", "1: `version: 1` is missing", "first line"),
+        (f"{ENTRY}- fingerprint: {ONE}\n  reason: x\n", "5: the same fingerprint and file are on line 3", "keep"),
+        ("version: 1\nentries: none\n", "2: entries: expected a list", "- fingerprint"),
+        ("version: 1\nentries: [abc]\n", "2: expected an entry with fingerprint", "key: value"),
+        ("- a\n", "1: expected lines of `key: value`, found a list", "key: value"),
+        (f"{ENTRY}  owner: [a]\n", "5: expected a plain text here", "quotes"),
+        (f"{ENTRY}  owner: !!python/name:os.system x\n", "5: the tag '!!python/name:os.system' is not", "plain value"),
+        (f"{ENTRY}  owner: {'x' * 5000}\n", "5: a value longer than 4,096 characters", "shorten"),
+        (f"{ENTRY}  owner: a\x1bb\n", "5:11: the character '\\x1b' is not allowed", "UTF-8"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_to_do(text: str, message: str, hint: str) -> None:
     error = refused(text)
-    assert error.message.startswith(message)
+    assert error.message.startswith(f"known.yaml:{message}")
     assert hint in error.hint
     assert error.exit_code == 2
 
@@ -191,13 +169,11 @@ def test_a_hostile_text_or_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / BASELINE_NAME)
-    with pytest.raises(ConfigError, match="not a regular file"):
-        read_working_file(tmp_path)
-    (tmp_path / BASELINE_NAME).unlink()
-    (tmp_path / BASELINE_NAME).mkdir()
-    with pytest.raises(ConfigError, match="not a regular file"):
-        read_working_file(tmp_path)
+    for make in (os.mkfifo, os.mkdir):
+        (tmp_path / BASELINE_NAME).unlink(missing_ok=True)
+        make(tmp_path / BASELINE_NAME)
+        with pytest.raises(ConfigError, match="not a regular file"):
+            read_working_file(tmp_path)
     with pytest.raises(OutputError, match="cannot be written"):
         write_working_file(tmp_path, TEXT)
     assert [each.name for each in tmp_path.iterdir()] == [BASELINE_NAME]
@@ -284,21 +260,15 @@ def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, st
     assert read(repository, ScopeKind.COMMIT, None, head, trusted=False).entries == ()
 
 
-def test_without_a_file_it_is_empty(repository: GitRepository) -> None:
-    sha = repository.commit_files({"a.py": ""})
-    for kind in ScopeKind:
-        for trusted in (True, False):
-            assert read(repository, kind, sha, sha, trusted=trusted).entries == (), (kind, trusted)
-
-
-def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitRepository) -> None:
-    repository.write("real", text("x"))
+def test_without_a_file_or_with_a_symbolic_link_in_its_place_it_is_empty(repository: GitRepository) -> None:
+    without = repository.commit_files({"real": text("x")})
     (repository.path / BASELINE_NAME).symlink_to("real")
-    sha = repository.commit()
+    with_link = repository.commit()
     (repository.path / BASELINE_NAME).unlink()
-    for kind in (ScopeKind.STAGED, ScopeKind.RANGE):
-        assert read(repository, kind, sha, sha, trusted=True).entries == ()
-        assert read(repository, kind, sha, sha, trusted=False).entries == ()
+    for kind in ScopeKind:
+        for sha in (without, with_link):
+            for trusted in (True, False):
+                assert read(repository, kind, sha, sha, trusted=trusted).entries == (), (kind, sha, trusted)
 
 
 def test_a_mistake_in_a_revision_is_told_with_the_revision(repository: GitRepository) -> None:
@@ -318,39 +288,24 @@ def changes(before: str, after: str) -> list[str]:
 
 
 def test_a_new_file_is_written_whole_and_sorted() -> None:
-    text = edited(
-        "",
-        Baseline(),
-        put=[
-            entry(TWO, file="b.py"),
-            entry(ONE, title='a "b": #c', owner="me", expires=date(2030, 1, 2), evidence="x = 1\t# y"),
-        ],
-    )
+    one = entry(ONE, title='a "b": #c', owner="me", expires=date(2030, 1, 2), evidence="x = 1\t# y")
+    text = edited("", Baseline(), put=[entry(TWO, file="b.py"), one])
     assert text.startswith("# Findings that are known and do not count")
-    assert text.partition("version")[2] == (
-        ": 1\n"
-        "entries:\n"
-        f'  - fingerprint: "{ONE}"\n'
-        '    file: "a.py"\n'
-        '    title: "a \\"b\\": #c"\n'
-        '    evidence: "x = 1\\t# y"\n'
-        '    reason: "legacy"\n'
-        '    owner: "me"\n'
-        "    expires: 2030-01-02\n"
-        f'  - fingerprint: "{TWO}"\n'
-        '    file: "b.py"\n'
-        '    reason: "legacy"\n'
+    assert text.partition("entries:\n")[2] == (
+        f'  - fingerprint: "{ONE}"\n    file: "a.py"\n    title: "a \\"b\\": #c"\n    evidence: "x = 1\\t# y"\n'
+        '    reason: "legacy"\n    owner: "me"\n    expires: 2030-01-02\n'
+        f'  - fingerprint: "{TWO}"\n    file: "b.py"\n    reason: "legacy"\n'
     )
 
 
-def test_an_entry_comes_in_where_it_belongs_and_nothing_else_changes() -> None:
+def test_an_entry_comes_in_where_it_belongs_or_keeps_its_place_and_nothing_else_changes() -> None:
     after = edited(TEXT, parse_baseline("x", TEXT), put=[entry(THREE, file="a.py")])
-    assert changes(TEXT, after) == [
-        f'+   - fingerprint: "{THREE}"',
-        '+     file: "a.py"',
-        '+     reason: "legacy"',
-    ]
+    assert changes(TEXT, after) == [f'+   - fingerprint: "{THREE}"', '+     file: "a.py"', '+     reason: "legacy"']
     assert [each.fingerprint for each in parse_baseline("x", after).entries] == [ONE, THREE, TWO]
+    renewed = edited(TEXT, parse_baseline("x", TEXT), put=[entry(ONE, reason="still legacy")])
+    one, two = parse_baseline("x", renewed).entries
+    assert (one.reason, one.title, two.fingerprint) == ("still legacy", "", TWO)
+    assert "# The old queries." in renewed
 
 
 def test_an_entry_goes_with_its_lines_and_comments_stay() -> None:
@@ -362,13 +317,6 @@ def test_an_entry_goes_with_its_lines_and_comments_stay() -> None:
     last = edited(TEXT, baseline, remove=[baseline.entries[1].key])
     assert len(changes(TEXT, last)) == 5
     assert [each.fingerprint for each in parse_baseline("x", last).entries] == [ONE]
-
-
-def test_an_entry_that_is_renewed_keeps_its_place() -> None:
-    after = edited(TEXT, parse_baseline("x", TEXT), put=[entry(ONE, reason="still legacy")])
-    one, two = parse_baseline("x", after).entries
-    assert (one.reason, one.title, two.fingerprint) == ("still legacy", "", TWO)
-    assert "# The old queries." in after
 
 
 @each(
@@ -564,12 +512,9 @@ def states(*entries: BaselineEntry, reviewed: ReviewedFindings | None = None) ->
     return [each.state for each in standings(Baseline(entries), reviewed, today=TODAY)]
 
 
-def test_without_a_review_only_what_has_expired_is_known() -> None:
+def test_without_a_review_only_what_has_expired_is_known_and_a_review_tells_what_is_used_and_what_is_not() -> None:
     entries = entry(expires=date(2030, 6, 14)), entry(TWO, expires=TODAY), entry(THREE)
     assert states(*entries) == [EntryState.EXPIRED, EntryState.UNSEEN, EntryState.UNSEEN]
-
-
-def test_a_review_tells_what_is_used_and_what_is_not() -> None:
     unused = ReviewError(
         "baseline_unused", f"x: 1 entry fits nothing in a.py any more: {entry(TWO, line=7).in_short()}; y"
     )

@@ -5,20 +5,15 @@ import pwd
 import random
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from codeloupe.errors import StoreError
-from codeloupe.store.database import (
-    MIGRATIONS,
-    Database,
-    database_path,
-    may_be_shared,
-    state_directory,
-)
+from codeloupe.store.database import MIGRATIONS, Database, database_path, may_be_shared, migrate, state_directory
 from codeloupe.store.ledger import SqliteLedger
 from tests.rows import each
 from tests.stage_workspaces import run_bound
@@ -36,23 +31,16 @@ def database(path: Path) -> Iterator[Database]:
         yield opened
 
 
-def setting(database: Database, name: str) -> object:
-    with database.reading() as connection:
-        return connection.execute(f"PRAGMA {name}").fetchone()[0]
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
 def add_claim(database: Database, key: str) -> None:
-    with database.writing() as connection:
-        connection.execute("INSERT INTO claims VALUES (?, 'o', 1, 1)", (key,))
+    database.change("INSERT INTO claims VALUES (?, 'o', 1, 1)", (key,))
 
 
 def claims(database: Database) -> list[str]:
-    with database.reading() as connection:
-        return [key for (key,) in connection.execute("SELECT key FROM claims ORDER BY key")]
+    return [key for (key,) in database.select("SELECT key FROM claims ORDER BY key")]
 
 
 def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path: Path) -> None:
@@ -73,7 +61,8 @@ def test_the_file_and_its_directory_are_for_this_user_only(tmp_path: Path, path:
 
 def test_it_is_durable_and_waits_for_others(database: Database) -> None:
     names = ("journal_mode", "synchronous", "foreign_keys", "auto_vacuum", "busy_timeout")
-    assert [setting(database, name) for name in names] == ["wal", 3, 1, 2, 15_000]
+    settings = [database.select(f"PRAGMA {name}") for name in names]
+    assert settings == [[("wal",)], [(3,)], [(1,)], [(2,)], [(15_000,)]]
 
 
 def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Database, path: Path) -> None:
@@ -105,49 +94,61 @@ def filled(path: Path, count: int = 200) -> None:
         ledger.put("whole", result())
 
 
-@each("content", [b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000])
-def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    error = trouble(path)
-    assert "is not a database" in error.message
-    assert "move it away" in error.hint
-    assert "a new one will be created" in error.hint
-    assert path.read_bytes() == content
-
-
-def test_a_damaged_file_is_told_and_left_as_it_is(path: Path) -> None:
-    filled(path)
+def damaged(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(random.Random(4).randbytes(3 * 4096))
-    before = path.read_bytes()
-    error = trouble(path)
-    assert "is damaged" in error.message
-    assert "move it away" in error.hint
-    assert path.read_bytes() == before
 
 
-def test_a_newer_schema_is_left_as_it_is(path: Path) -> None:
-    filled(path)
-    with closing(sqlite3.connect(path)) as newer:
-        newer.execute("PRAGMA user_version = 99")
-        newer.execute("PRAGMA journal_mode = DELETE")
-    before = path.read_bytes()
-    error = trouble(path)
-    assert f"newer codeloupe (schema 99, this one knows up to {len(MIGRATIONS)})" in error.message
-    assert "CODELOUPE_HOME" in error.hint
-    assert path.read_bytes() == before
+def changed(*statements: str) -> Callable[[Path], None]:
+    """What another program, or another version, made of the file."""
 
-
-def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
-    path.parent.mkdir()
-    for statement in ("CREATE TABLE cookies (x)", "PRAGMA application_id = 7"):
+    def change(path: Path) -> None:
         with closing(sqlite3.connect(path)) as other, other:
-            other.execute(statement)
-        before = path.read_bytes()
-        assert "is a database of another program" in trouble(path).message
-        assert path.read_bytes() == before
+            for statement in statements:
+                other.execute(statement)
+
+    return change
+
+
+NEWER = f"newer codeloupe (schema 99, this one knows up to {len(MIGRATIONS)})"
+NO_DATABASE = (b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000)
+
+
+@each(
+    ("is_ours", "change", "message", "hint"),
+    [
+        *((False, partial(Path.write_bytes, data=data), "is not a database", "new one will") for data in NO_DATABASE),
+        (True, damaged, "is damaged", "move it away"),
+        (True, changed("PRAGMA user_version = 99", "PRAGMA journal_mode = DELETE"), NEWER, "CODELOUPE_HOME"),
+        (False, changed("CREATE TABLE cookies (x)"), "is a database of another program", "CODELOUPE_HOME"),
+        (False, changed("PRAGMA application_id = 7"), "is a database of another program", "CODELOUPE_HOME"),
+    ],
+)
+def test_what_is_no_database_of_ours_is_told_and_left_as_it_is(
+    tmp_path: Path, is_ours: bool, change: Callable[[Path], None], message: str, hint: str
+) -> None:
+    path = tmp_path / "codeloupe.sqlite3"
+    if is_ours:
+        filled(path)
+    change(path)
+    before = path.read_bytes()
+    error = trouble(path)
+    assert message in error.message
+    assert hint in error.hint
+    assert path.read_bytes() == before
+
+
+@each("step", range(len(MIGRATIONS)))
+def test_a_migration_that_fails_leaves_the_old_database_whole(tmp_path: Path, step: int) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.sqlite3", isolation_level=None)) as connection:
+        migrate(connection, MIGRATIONS[:step])
+        before = list(connection.iterdump())
+        with pytest.raises(sqlite3.OperationalError, match="no such table: nowhere"):
+            migrate(connection, (*MIGRATIONS[:step], (*MIGRATIONS[step], "DROP TABLE nowhere")))
+        assert list(connection.iterdump()) == before
+        migrate(connection)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
 
 
 def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
@@ -155,8 +156,7 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
         ledger = SqliteLedger(database, limits=None)
         ledger.put("before", result())
         assert ledger.claim("k", lease_seconds=60)
-        with database.reading() as connection:
-            connection.execute("PRAGMA max_page_count = 1")
+        database.select("PRAGMA max_page_count = 1")
         with pytest.raises(StoreError, match="no room left") as caught:
             ledger.put("k", result(os.urandom(100_000).hex()))
         assert str(path) in caught.value.message
@@ -164,25 +164,20 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
         assert ledger.get("before") is not None
         assert ledger.get("k") is None
         assert ledger.is_claimed("k")
-        with database.reading() as connection:
-            connection.execute("PRAGMA max_page_count = 1000000")
+        database.select("PRAGMA max_page_count = 1000000")
         ledger.put("k", result())
         assert ledger.get("k") is not None
 
 
-def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(path: Path) -> None:
-    with Database(path) as database:
-        ledger = SqliteLedger(database)
-        ledger.put("k", result())
-        with database.writing() as connection:
-            connection.execute("UPDATE results SET payload = x'00'")
-        with pytest.raises(StoreError, match="the result k in the database .* cannot be read") as caught:
-            ledger.get("k")
-        assert "fresh=True" in caught.value.hint
-        ledger.put("k", result("again"))
-        found = ledger.get("k")
-        assert found is not None
-        assert found.output == "again"
+def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(database: Database) -> None:
+    ledger = SqliteLedger(database)
+    ledger.put("k", result())
+    database.change("UPDATE results SET payload = x'00'")
+    with pytest.raises(StoreError, match="the result k in the database .* cannot be read") as caught:
+        ledger.get("k")
+    assert "fresh=True" in caught.value.hint
+    ledger.put("k", result("again"))
+    assert ledger.get("k") == result("again", from_ledger=True)
 
 
 _USE = """
@@ -207,19 +202,19 @@ with Database(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
 
 @pytest.mark.program
 @each(
-    ("folder", "file", "modes", "words", "readable"),
+    ("file", "modes", "words", "readable"),
     [
-        ("home", "x.sqlite3", (0o500, 0o600), "cannot be", "not readable"),
-        ("home", "new.sqlite3", (0o500, 0o600), "Permission denied", "not readable"),
-        ("home", "deeper/x.sqlite3", (0o500, 0o600), "cannot make the directory", "not readable"),
-        ("home", "x.sqlite3", (0o700, 0o400), "cannot be written", "readable"),
-        ("home", "x.sqlite3", (0o700, 0), "cannot be opened", "not readable"),
+        ("x.sqlite3", (0o500, 0o600), "cannot be", "not readable"),
+        ("new.sqlite3", (0o500, 0o600), "Permission denied", "not readable"),
+        ("deeper/x.sqlite3", (0o500, 0o600), "cannot make the directory", "not readable"),
+        ("x.sqlite3", (0o700, 0o400), "cannot be written", "readable"),
+        ("x.sqlite3", (0o700, 0), "cannot be opened", "not readable"),
     ],
 )
 def test_what_permissions_forbid_is_told(
-    tmp_path: Path, folder: str, file: str, modes: tuple[int, int], words: str, readable: str
+    tmp_path: Path, file: str, modes: tuple[int, int], words: str, readable: str
 ) -> None:
-    home = tmp_path / folder
+    home = tmp_path / "home"
     filled(home / "x.sqlite3")
     (home / "x.sqlite3").chmod(modes[1])
     home.chmod(modes[0])
@@ -250,20 +245,15 @@ def test_whatever_is_in_its_place_is_told(tmp_path: Path) -> None:
     assert "is damaged" in trouble(cut).message
 
 
-@each(
-    ("environment", "expected"),
-    [
-        ({"CODELOUPE_HOME": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/a"),
-        ({"CODELOUPE_HOME": "", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/b/codeloupe"),
-        ({"XDG_STATE_HOME": "", "HOME": "/c"}, "/c/.local/state/codeloupe"),
-        ({"XDG_STATE_HOME": "in/the/tree", "HOME": "/c"}, "/c/.local/state/codeloupe"),
-    ],
-)
-def test_the_state_directory_is_the_first_that_is_named(environment: dict[str, str], expected: str) -> None:
-    assert state_directory(environment) == Path(expected)
-
-
-def test_a_place_that_is_not_absolute_is_refused_or_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_directory_is_the_first_that_is_named_and_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    for own, state, expected in (
+        ("/a", "/b", "/a"),
+        ("", "/b", "/b/codeloupe"),
+        ("", "", "/c/.local/state/codeloupe"),
+        ("", "in/the/tree", "/c/.local/state/codeloupe"),
+    ):
+        named = {"CODELOUPE_HOME": own, "XDG_STATE_HOME": state, "HOME": "/c"}
+        assert state_directory(named) == Path(expected)
     with pytest.raises(StoreError, match="CODELOUPE_HOME is 'state'") as caught:
         state_directory({"CODELOUPE_HOME": "state"})
     assert "absolute path" in caught.value.hint

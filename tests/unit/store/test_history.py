@@ -34,13 +34,7 @@ def history(database: Database) -> SqliteHistory:
 
 
 def change(database: Database, statement: str, *values: Any) -> None:
-    with database.writing() as connection:
-        assert connection.execute(statement, values).rowcount > 0
-
-
-def newer(data: bytes) -> bytes:
-    document = json.loads(data[1:])
-    return b"j" + json.dumps({**document, "form": 99}).encode()
+    assert database.change(statement, values) > 0
 
 
 class TestDamage:
@@ -66,28 +60,19 @@ class TestDamage:
             assert len(history.trends([TrendKey.WEEK])[0].rows) == 1
         assert history.prune(PruneRule(keep_last=0)).reviews == 1
 
-    def test_a_review_of_a_newer_version_is_told_and_the_others_are_read(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        for number in (1, 2):
-            history.save(record(number))
-        with database.reading() as connection:
-            (payload,) = connection.execute(
-                "SELECT payload FROM reviews WHERE review_id = ?", (identifier(2),)
-            ).fetchone()
-        assert payload[:1] == b"j"
-        change(database, "UPDATE reviews SET payload = ? WHERE review_id = ?", newer(payload), identifier(2))
-        with pytest.raises(StoreError, match=f"{identifier(2)}.*another version of codeloupe .form 99") as caught:
-            history.get(identifier(2))
-        assert caught.value.hint
-        assert history.get(identifier(1)) == replace(record(1), turn=1)
-
-    def test_the_last_one_that_can_be_read_is_the_last(
+    def test_a_review_of_a_newer_version_is_told_and_the_last_that_can_be_read_is_the_last(
         self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         for number in (1, 2):
             history.save(record(number))
-        change(database, "UPDATE reviews SET payload = x'00' WHERE review_id = ?", identifier(2))
+        ((payload,),) = database.select("SELECT payload FROM reviews WHERE review_id = ?", (identifier(2),))
+        assert payload[:1] == b"j"
+        newer = b"j" + json.dumps({**json.loads(payload[1:]), "form": 99}).encode()
+        change(database, "UPDATE reviews SET payload = ? WHERE review_id = ?", newer, identifier(2))
+        with pytest.raises(StoreError, match=f"{identifier(2)}.*another version of codeloupe .form 99") as caught:
+            history.get(identifier(2))
+        assert caught.value.hint
+        assert history.get(identifier(1)) == replace(record(1), turn=1)
         with caplog.at_level(logging.WARNING):
             assert history.last((REPOSITORY,)) == replace(record(1), turn=1)
         assert identifier(2) in caplog.text
@@ -166,17 +151,13 @@ class TestReading:
 
 
 class TestWriting:
-    def test_a_failure_in_the_middle_leaves_what_was_there(
-        self, history: SqliteHistory, database: Database, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failure_in_the_middle_leaves_what_was_there(self, history: SqliteHistory, database: Database) -> None:
         history.save(record(1, named("a")), raw_outputs={"u": "one"})
         # A real failure behind the first rows: the table of the last ones is not as it should be.
-        with database.writing() as connection:
-            connection.execute("ALTER TABLE raw_outputs RENAME TO elsewhere")
+        database.change("ALTER TABLE raw_outputs RENAME TO elsewhere")
         with pytest.raises(StoreError, match="raw_outputs"):
             history.save(record(1, named("b"), named("c")), raw_outputs={"u": "two"})
-        with database.writing() as connection:
-            connection.execute("ALTER TABLE elsewhere RENAME TO raw_outputs")
+        database.change("ALTER TABLE elsewhere RENAME TO raw_outputs")
         assert history.get(identifier(1)) == replace(record(1, named("a")), turn=1)
         assert history.raw_outputs(identifier(1)) == {"u": "one"}
 
@@ -186,10 +167,9 @@ class TestWriting:
         def interrupted(*_arguments: object) -> None:
             raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
-            patch.setattr("codeloupe.store.history_writing.write_review", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
+        monkeypatch.setattr("codeloupe.store.history_writing.write_review", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
         assert history.list(HERE).entries == ()
         assert history.get_sweep(identifier(9)) is None
 
@@ -200,9 +180,8 @@ class TestWriting:
         removed = history.prune(PruneRule(keep_last=2))
         assert removed.size_bytes > 200_000
         assert history.file_bytes() < before - removed.size_bytes / 2
-        with database.reading() as connection:
-            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        assert database.select("PRAGMA integrity_check") == [("ok",)]
+        assert database.select("PRAGMA foreign_key_check") == []
 
     def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
         assert history.known_root(b"/a\xff") is None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -375,13 +375,14 @@ class TestRemoval:
 
 
 @contextmanager
-def holding(store: DirectoryRunStore, how: str = "alone") -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock; it is gone at the end, whatever happens."""
+def child_of(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Another process; it is gone at the end, whatever happens."""
     child = subprocess.Popen(
-        (sys.executable, "-c", _HOLD, str(store.directory(NAME).parent), NAME, how),
+        (sys.executable, "-c", script, *map(str, arguments)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
     )
     try:
         yield child
@@ -400,7 +401,7 @@ class TestLock:
     def test_the_other_process_is_named_with_its_start(self, store: DirectoryRunStore, made: Path) -> None:
         before = datetime.now(UTC)
         assert store.holder(NAME) is None
-        with holding(store) as other:
+        with child_of(_HOLD, made.parent, NAME, "alone") as other:
             assert line(other) == "held"
             holder = store.holder(NAME)
             assert holder is not None
@@ -420,7 +421,7 @@ class TestLock:
     def test_whoever_is_killed_holds_nothing_any_more_nor_does_its_child(
         self, store: DirectoryRunStore, made: Path
     ) -> None:
-        with holding(store, "with a child") as other:
+        with child_of(_HOLD, made.parent, NAME, "with a child") as other:
             orphan = int(line(other))
             assert line(other) == "held"
             other.kill()
@@ -453,7 +454,7 @@ class TestLock:
             pass
 
 
-# Loads everything once; then each line of its input makes a process that works until it is killed.
+# Loads everything once; then each line of its input makes a process that saves until it is killed.
 _WORKER = """
 import os, sys
 from pathlib import Path
@@ -462,21 +463,15 @@ from codeloupe.store.runs import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
 store = DirectoryRunStore(Path(sys.argv[1]))
-
-def work(first):
-{work}
-
 for first in iter(sys.stdin.readline, ""):
     child = os.fork()
-    if child == 0:
-        print("process", os.getpid(), flush=True)
-        work(int(first))
-    os.waitpid(child, 0)
-    print("killed", flush=True)
-"""
-_SAVE = """
+    if child:
+        os.waitpid(child, 0)
+        print("killed", flush=True)
+        continue
+    print("process", os.getpid(), flush=True)
     with store.lock("00000001"):
-        for number in range(first, 10**9):
+        for number in range(int(first), 10**9):
             # Ever another size, so that an old state cannot pass for a new one.
             attempts = (attempt(each, critique(summary="s" * 500)) for each in range(number % 7))
             state = run(1, stage("write", StageState.RUNNING, *attempts), reason=str(number))
@@ -487,48 +482,26 @@ _SAVE = """
 ROUNDS = 12
 
 
-class Worker:
-    """A program that does something to a store of runs again and again, until it is killed, and then anew."""
-
-    def __init__(self, work: str, root: Path) -> None:
-        self._program = subprocess.Popen(
-            (sys.executable, "-c", _WORKER.format(work=work), str(root)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": str(Path(__file__).parents[3])},
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # At the end of its input it goes by itself.
-        self._program.communicate()
-
-    def line(self) -> str:
-        assert self._program.stdout is not None
-        line = self._program.stdout.readline()
-        assert line.endswith("\n"), "it ended by itself"
-        return line.rstrip("\n")
-
-    def killed_at_some_moment(self, first: int, chance: random.Random) -> list[str]:
-        """Let it work on from a number, and kill it some lines and an instant later; all that it had printed."""
-        assert self._program.stdin is not None
-        self._program.stdin.write(f"{first}\n")
-        self._program.stdin.flush()
-        process = int(self.line().removeprefix("process "))
-        printed = [self.line() for _ in range(chance.randrange(2, 12))]
-        time.sleep(chance.uniform(0, 0.005))
-        os.kill(process, signal.SIGKILL)
-        while (line := self.line()) != "killed":
-            printed.append(line)
-        return printed
+def killed_at_some_moment(worker: subprocess.Popen[str], first: int, chance: random.Random) -> list[str]:
+    """Let it save on from a number, and kill it some lines and an instant later; all that it had printed."""
+    assert worker.stdin is not None
+    worker.stdin.write(f"{first}\n")
+    worker.stdin.flush()
+    process = int(line(worker).removeprefix("process "))
+    printed = list[str]()
+    for _ in range(chance.randrange(2, 12)):
+        printed.append(line(worker))
+        assert printed[-1].startswith("save"), "it ended by itself"
+    time.sleep(chance.uniform(0, 0.005))
+    os.kill(process, signal.SIGKILL)
+    while (words := line(worker)) != "killed":
+        assert words, "it ended by itself"
+        printed.append(words)
+    return printed
 
 
 def last(printed: list[str], word: str, default: int) -> int:
-    numbers = [int(line.split()[1]) for line in printed if line.startswith(f"{word} ")]
-    return numbers[-1] if numbers else default
+    return max((int(words.split()[1]) for words in printed if words.startswith(f"{word} ")), default=default)
 
 
 @pytest.mark.program
@@ -538,9 +511,9 @@ def test_after_any_kill_the_last_state_that_was_saved_is_there_or_the_one_under_
     store = DirectoryRunStore(tmp_path)
     store.create(run(1, reason="0"))
     told, interrupted = 0, set[int]()
-    with Worker(_SAVE, tmp_path) as worker:
+    with child_of(_WORKER, tmp_path) as worker:
         for _ in range(ROUNDS):
-            printed = worker.killed_at_some_moment(told + 1, chance)
+            printed = killed_at_some_moment(worker, told + 1, chance)
             saved, begun = last(printed, "saved", told), last(printed, "saves", told)
             loaded = store.load("00000001")
             assert int(loaded.reason) in (saved, begun)
