@@ -13,18 +13,7 @@ from codeloupe.model.review import Policy, Review
 from tests.endings import PATIENCE_SECONDS
 from tests.github_server_graph import Graph
 from tests.github_server_world import changed_file
-from tests.publish_material import (
-    FILES,
-    FIRST,
-    ROWS,
-    SECOND,
-    THIRD,
-    Desk,
-    Sleeper,
-    finding,
-    patch,
-    review,
-)
+from tests.publish_material import FILES, FIRST, ROWS, SECOND, THIRD, Desk, Sleeper, finding, patch, review
 from tests.unit.cli.test_start import loaded_by
 
 pytestmark = pytest.mark.program

@@ -11,13 +11,7 @@ from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Source, Suppression, SuppressionKind
 from codeloupe.model.pipeline import CriticVerdict, StageState
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    SkippedFile,
-    SkipReason,
-    Verdict,
-)
+from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason, Verdict
 from codeloupe.reports.json_v1 import json_schema, render_json
 from codeloupe.reports.pipeline_json import list_schema, run_schema
 from tests.rows import each

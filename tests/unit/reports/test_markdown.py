@@ -5,10 +5,7 @@ from codeloupe.model.review import Coverage, FailedUnit, ReviewError, SkippedFil
 from codeloupe.reports.markdown import render_markdown
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
 from tests.rows import each
-from tests.telling_reviews import (
-    ATTACK,
-    hostile_review,
-)
+from tests.telling_reviews import ATTACK, hostile_review
 from tests.unit.reports.examples import finding, review
 
 

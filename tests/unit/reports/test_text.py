@@ -6,14 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from codeloupe.model.finding import Severity
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    Review,
-    ReviewError,
-    SkippedFile,
-    SkipReason,
-)
+from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports import Layout, render
 from codeloupe.reports.text import svg
 from codeloupe.reports.wording import skipped_in_words
