@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from codeloupe.model.finding import Severity
-from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.review import Review, SkippedFile, SkipReason
 from codeloupe.reports import Layout, render
 from codeloupe.reports.text import svg
 from codeloupe.reports.wording import skipped_in_words
@@ -41,35 +41,12 @@ class TestTheReport:
 
 
 class TestAFinding:
-    def test_its_severity_is_a_word_and_a_number_not_a_colour_alone(self) -> None:
-        for step in Severity:
-            assert f"  {step.label.upper()} P{step.priority}  Statement" in one(severity=step)
-
-    def test_its_place_is_never_broken_so_that_a_terminal_can_open_it(self) -> None:
-        path = "very/" * 30 + "deep.py"
-        assert f"\n  {path}:42\n" in shown(review(finding(file=path)), width=40)
-
     def test_what_is_endless_is_cut_and_the_cut_is_said(self) -> None:
         for body in ("line\n" * 500, "word " * 5_000):
             text = one(body=body)
             assert "… cut here; the JSON report has it whole" in text
             assert len(text.split("\n")) < 100
         assert len(one(evidence="e" + "\u0301" * 100_000)) < 2_000
-
-
-RUFF = FailedUnit("ruff", ("a.py", "b.py", "c.py", "d.py", "e.py"), "timed out")
-
-
-def test_an_error_that_a_gap_tells_is_not_told_again_and_many_are_cut_unless_asked_for() -> None:
-    huge = SkippedFile("huge.json", SkipReason.TOO_LARGE, "3 MB, the limit is 1 MB")
-    errors = (
-        ReviewError("analyser_failed", "ruff could not review: timed out"),
-        ReviewError("not_reviewed", "huge.json: too large: 3 MB, the limit is 1 MB"),
-        *(ReviewError("not_verified", f"number {number}") for number in range(25)),
-    )
-    whole = review(coverage=Coverage(2, 1, (huge,), 3, (RUFF,)), complete=False, exit_code=3, errors=errors)
-    assert (shown(whole).count("✖"), shown(whole).count("… 15 more (-v shows them)")) == (12, 1)
-    assert shown(whole, verbose=True).count("✖") == 27
 
 
 def test_each_reason_to_skip_a_file_has_its_words() -> None:
@@ -108,12 +85,6 @@ class TestTheLayout:
         for name, value in {"NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "30"}.items():
             monkeypatch.setenv(name, value)
         assert [shown(review(finding()), color=color) for color in (False, True)] == before
-
-    def test_ascii_only_holds_for_our_own_signs_and_for_foreign_text(self) -> None:
-        text = shown(review(finding(title="Größe — “zu groß”…", file="日本.py")), ascii_only=True)
-        assert text.isascii()
-        for words in ('Gr\\xf6\\xdfe - "zu gro\\xdf"...', "\\u65e5\\u672c.py:42", "> 42 | cursor"):
-            assert words in text
 
     def test_markup_and_emoji_codes_in_findings_are_only_text(self) -> None:
         title = "[bold red]x[/] :smile: [link=https://example.com]y[/link]"
