@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from typing import Any
 
 import jsonschema
 
-from codeloupe.cli.main import build_parser
 from tests.ci_runner import ACTION, PROJECT, read_yaml
 from tests.rows import each
 
@@ -168,23 +166,6 @@ def test_the_workflow_that_posts_follows_the_one_that_reviews() -> None:
     [uploaded] = [step for step in review["jobs"]["review"]["steps"] if "upload-artifact" in step.get("uses", "")]
     [fetched] = [step for step in publish["jobs"]["publish"]["steps"] if "download-artifact" in step.get("uses", "")]
     assert uploaded["with"]["name"] == fetched["with"]["name"]
-
-
-def documented_commands() -> list[str]:
-    """The commands of codeloupe in the page's blocks, each on one line, and those in its sentences."""
-    text = PAGE.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(?:\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    lines = [line.removeprefix("exec ") for block in blocks for line in block.split("\n")]
-    return [line for line in lines if re.match(r"codeloupe \w", line)] + re.findall(r"`(codeloupe \w[^`\n]*)`", text)
-
-
-def test_every_documented_command_is_one_that_the_program_takes() -> None:
-    commands = documented_commands()
-    assert len(commands) >= 8
-    for command in commands:
-        words = shlex.split(command)[1:]
-        parsed = build_parser([words[0]]).parse_args(words)
-        assert parsed.verb == words[0], command
 
 
 def test_the_page_names_every_file_and_every_input() -> None:

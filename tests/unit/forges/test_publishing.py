@@ -71,6 +71,11 @@ class TestPushes:
         assert [(one.sha, one.state) for one in desk.repo.statuses] == [
             (head, "failure") for head in (FIRST, SECOND, THIRD)
         ]
+        # One that comes back is opened again.
+        desk.publish(review(finding(9, line_end=11), finding(20), head=THIRD))
+        back = desk.pull.threads[2]
+        assert (back.is_resolved, len(back.comments)) == (False, 3)
+        assert "Found again" in back.comments[-1].body
 
     def test_the_same_again_changes_nothing_and_a_second_summary_of_ours_goes(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
@@ -96,17 +101,6 @@ class TestPushes:
         assert [(one.id, one.body) for one in said if one.user.login == "stranger"] == before
         assert [thread.is_resolved for thread in desk.pull.threads] == [True, False, False]
         assert desk.pull.issue_comments[0].body != copied
-
-    def test_one_that_comes_back_is_opened_again(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        push(desk, SECOND, 4)
-        desk.publish(review(head=SECOND))
-        assert desk.pull.threads[0].is_resolved
-        push(desk, THIRD)
-        desk.publish(review(finding(4), head=THIRD))
-        (thread,) = desk.pull.threads
-        assert (thread.is_resolved, len(thread.comments)) == (False, 3)
-        assert "Found again" in thread.comments[-1].body
 
     def test_long_lists_are_read_to_their_end(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
@@ -179,14 +173,7 @@ class TestDismissing:
         again = desk.publish(review(finding(4), head=SECOND))
         assert (again.posted, again.plan.conclusion) == ((), Conclusion.SUCCESS)
 
-    def test_a_maintainer_dismisses_by_a_thumb_down(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        desk.repo.collaborators["ann"] = "maintain"
-        desk.pull.react_by("ann", desk.first, "-1")
-        desk.pull.react_by("stranger", desk.first, "-1")
-        assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["ann"]
-
-    def test_only_a_person_who_may_write_dismisses_whatever_the_label_says(self, desk: Desk) -> None:
+    def test_only_a_person_who_may_write_dismisses_by_a_reply_or_a_thumb_down(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
         desk.repo.collaborators |= {"bob": "read", "tom": "triage", "helper": "write"}
         # A bot is not the person of its name.
@@ -195,6 +182,9 @@ class TestDismissing:
             desk.pull.react_by(login, desk.first, "-1")
         desk.pull.comment_by("author", "dismiss", to=desk.first, association="CONTRIBUTOR")
         assert desk.publish(review(finding(4))).plan.dismissed == ()
+        desk.repo.collaborators["ann"] = "maintain"
+        desk.pull.react_by("ann", desk.first, "-1")
+        assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["ann"]
         desk.pull.comment_by("reviewer", "dismiss", to=desk.first, association="COLLABORATOR")
         # Rights that cannot be asked for are not believed; the person whose token it is can dismiss too.
         rights = "/repos/octo/demo/collaborators/**"
