@@ -64,10 +64,6 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file.name} {name}", job
 
 
-def test_the_examples_are_there() -> None:
-    assert [file.name for file in WORKFLOWS] == ["publish.yml", "review-on-request.yml", "review.yml"]
-
-
 def test_actionlint_sees_what_is_wrong_and_has_nothing_to_say_about_ours(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(DANGEROUS.replace("runs-on: ubuntu-latest", "runs-on: ${{ no.such }}"))
@@ -85,12 +81,6 @@ def test_zizmor_sees_what_is_wrong_and_finds_nothing_of_medium_or_above_in_ours(
     assert zizmor(*WORKFLOWS, ACTION, HOOKS) == []
 
 
-def with_older_names(hooks: Any) -> Any:
-    """The schema at hand knows the stages by the names that they had before pre-commit 3.2."""
-    older = {"pre-commit": "commit", "pre-push": "push"}
-    return [{**hook, "stages": [older.get(stage, stage) for stage in hook["stages"]]} for hook in hooks]
-
-
 @each(
     ("file", "schema"),
     [
@@ -103,8 +93,9 @@ def with_older_names(hooks: Any) -> Any:
 def test_each_file_fits_its_schema(file: Path, schema: str) -> None:
     rules = json.loads((SCHEMAS / schema).read_text(encoding="utf-8"))
     document = read_yaml(file)
-    if file == HOOKS:
-        document = with_older_names(document)
+    if file == HOOKS:  # the schema at hand knows the stages by the names that they had before pre-commit 3.2
+        older = {"pre-commit": "commit", "pre-push": "push"}
+        document = [{**hook, "stages": [older.get(stage, stage) for stage in hook["stages"]]} for hook in document]
     checker = jsonschema.validators.validator_for(rules)(rules)
     assert [f"{list(error.path)}: {error.message[:200]}" for error in checker.iter_errors(document)] == []
 
@@ -149,6 +140,7 @@ def test_who_may_write_holds_no_key_and_who_reviews_may_not_write() -> None:
 
 
 def test_no_example_runs_a_strangers_code_with_rights() -> None:
+    assert [file.name for file in WORKFLOWS] == ["publish.yml", "review-on-request.yml", "review.yml"]
     for file in WORKFLOWS:
         workflow = read_yaml(file)
         triggers = workflow["on"]

@@ -68,17 +68,6 @@ class TestNewFindings:
         assert lines(made) == [("app.py", 9, 12), ("app.py", None, 5), ("app.py", None, 2)]
         assert made.without_comment == ()
 
-    def test_those_without_a_place_in_the_diff_are_left_to_the_summary(self) -> None:
-        files = (*pull_request().files, ChangedFile("big.py", None))
-        found = (finding(4), finding(400), finding(3, file="elsewhere.py"), finding(1, file="big.py"))
-        made = plan(review(*found), pull_request(files=files))
-        assert lines(made) == [("app.py", None, 4)]
-        assert [(one.finding.file, one.reason) for one in made.without_comment] == [
-            ("app.py", "its lines are not in the pull request's diff"),
-            ("big.py", "GitHub shows no diff of its file"),
-            ("elsewhere.py", "its file is not in the pull request's diff"),
-        ]
-
     def test_only_so_many_get_a_comment_and_threads_that_are_open_count(self) -> None:
         made = plan(review(*(finding(line) for line in range(1, 6))), pull_request(), max_comments=2)
         assert len(made.comments) == 2
@@ -324,10 +313,7 @@ class TestOpinions:
             assert plan(reviewed, both).withdrawn == (withdrawn,)
 
 
-def test_what_github_does_not_show_and_who_was_not_asked_is_noted_and_comments_of_others_are_not() -> None:
-    made = plan(review(coverage=Coverage(files_total=9)), pull_request(changed_files=9, unasked=3))
-    assert "3 people" in made.notes[0]
-    assert made.notes[1].startswith("GitHub shows the diff of 2 of 9 files")
+def test_comments_of_others_are_not_noted() -> None:
     other = PostedComment(comment_id=1, body="<!-- codeloupe:1 summary x -->", is_ours=False)
     assert plan(review(), pull_request(comments=(other,))).notes == ()
 

@@ -227,11 +227,6 @@ class TestOutcomes:
         actions.publish(review(finding(4)))
         assert [run.conclusion for run in actions.repo.check_runs] == ["neutral", "failure"]
 
-    def test_without_a_status_none_is_set(self, desk: Desk) -> None:
-        desk.publish(review(), status=StatusKind.NONE)
-        assert desk.repo.statuses == []
-        assert desk.server.count("GET", "/repos/octo/demo/commits/**") == 0
-
     def test_it_approves_when_asked_to_and_takes_it_back_when_that_does_not_hold(self, desk: Desk) -> None:
         for _ in range(2):
             desk.publish(review(), approve=True)
@@ -273,9 +268,13 @@ class TestRights:
         assert_whole(actions.publish(review()))
         assert all(thread.is_resolved for thread in actions.pull.threads)
 
-    def test_a_check_run_with_the_token_of_a_person_is_refused_with_the_way_out(self, desk: Desk) -> None:
+    def test_without_a_status_none_is_set_and_a_check_run_by_a_person_is_refused_with_the_way_out(
+        self, desk: Desk
+    ) -> None:
+        desk.publish(review(), status=StatusKind.NONE)
+        assert (desk.repo.statuses, desk.server.count("GET", "/repos/octo/demo/commits/**")) == ([], 0)
         done = desk.publish(TWO, status=StatusKind.CHECK)
-        assert (done.exit_code, done.summary) == (2, SummaryChange.CREATED)
+        assert (done.exit_code, done.summary) == (2, SummaryChange.UPDATED)
         assert "--status commit" in done.problems[0].hint
 
     def test_a_token_that_is_not_accepted_is_told_and_ends_the_run(self, desk: Desk) -> None:

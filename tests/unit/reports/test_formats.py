@@ -26,7 +26,6 @@ from tests.telling_reviews import (
     incomplete_review,
     open_findings,
     passed_review,
-    shown_diff,
     telling_review,
     unplaced_finding,
 )
@@ -86,10 +85,6 @@ class TestEveryFormat:
     @each("name", FORMATS)
     def test_an_open_finding_is_there(self, name: str) -> None:
         assert "Statement is built from a variable" in render(review(finding()), name, Layout())
-
-    def test_the_page_shows_the_diff_that_the_layout_brings(self) -> None:
-        assert "all of them" in render(review(finding()), "html", Layout(diff=shown_diff()))
-        assert "all of them" not in render(review(finding()), "html", Layout())
 
     @pytest.mark.program
     def test_a_format_loads_when_it_is_asked_for_and_only_text_loads_what_lays_it_out(self) -> None:

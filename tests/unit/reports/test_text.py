@@ -23,30 +23,25 @@ def one(**changes: Any) -> str:
     return shown(review(finding(**changes)))
 
 
-class TestTheReport:
-    @pytest.mark.defect("U2")
-    def test_files_come_by_worst_severity_then_path_and_findings_by_severity(self) -> None:
-        places = [("a", "LOW", 1), ("z", "LOW", 90), ("z", "CRITICAL", 100), ("m", "MEDIUM", 5), ("b", "LOW", 5)]
-        text = shown(
-            review(
-                *(
-                    finding(file=f"{name}.py", severity=Severity[step], line_start=line, title=f"{name}-{line}")
-                    for name, step, line in places
-                )
-            )
-        )
-        order = ["z-100", "z-90", "m-5", "a-1", "b-5"]
-        assert sorted(order, key=text.index) == order
-        assert "1 critical, 1 low" in text
+@pytest.mark.defect("U2")
+def test_files_come_by_worst_severity_then_path_and_findings_by_severity() -> None:
+    places = [("a", "LOW", 1), ("z", "LOW", 90), ("z", "CRITICAL", 100), ("m", "MEDIUM", 5), ("b", "LOW", 5)]
+    found = (
+        finding(file=f"{name}.py", severity=Severity[step], line_start=line, title=f"{name}-{line}")
+        for name, step, line in places
+    )
+    text = shown(review(*found))
+    order = ["z-100", "z-90", "m-5", "a-1", "b-5"]
+    assert sorted(order, key=text.index) == order
+    assert "1 critical, 1 low" in text
 
 
-class TestAFinding:
-    def test_what_is_endless_is_cut_and_the_cut_is_said(self) -> None:
-        for body in ("line\n" * 500, "word " * 5_000):
-            text = one(body=body)
-            assert "… cut here; the JSON report has it whole" in text
-            assert len(text.split("\n")) < 100
-        assert len(one(evidence="e" + "\u0301" * 100_000)) < 2_000
+def test_what_is_endless_is_cut_and_the_cut_is_said() -> None:
+    for body in ("line\n" * 500, "word " * 5_000):
+        text = one(body=body)
+        assert "… cut here; the JSON report has it whole" in text
+        assert len(text.split("\n")) < 100
+    assert len(one(evidence="e" + "\u0301" * 100_000)) < 2_000
 
 
 def test_each_reason_to_skip_a_file_has_its_words() -> None:
@@ -108,16 +103,13 @@ class TestThePicture:
         for expected in ("codeloupe review", "Offline review", "日本 <b> & 'x'", "HIGH P1", "app/db.py:42", "FAIL"):
             assert expected in words
         assert svg(whole, title="codeloupe review\x00") == picture
-
-    def test_it_fetches_nothing_and_names_only_what_it_has(self) -> None:
-        picture = svg(review(finding()), title="t")
+        # It fetches nothing, and names only what it has.
         assert "@font-face" not in picture
         assert "@import" not in picture
         assert re.findall(r"https?://[^\"' ]+", picture) == ["http://www.w3.org/2000/svg"]
         assert not re.findall(r"url\((?!#)", picture)
         named = set(re.findall(r"clip-path=\"url\(#([^)]+)\)", picture))
         assert named <= set(re.findall(r"<clipPath id=\"([^\"]+)\"", picture))
-
-    def test_wide_characters_are_not_squeezed(self) -> None:
+        # Wide characters are not squeezed.
         (length,) = re.findall(r'textLength="([\d.]+)"[^>]*>日本<', svg(review(finding(title="日本")), title="t"))
         assert float(length) == 4 * 12
