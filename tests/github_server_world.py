@@ -65,7 +65,6 @@ class Comment:
     body: str
     association: str
     thread: Thread | None = None
-    review: Review | None = None
     reactions: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -79,7 +78,6 @@ class Review:
     body: str
     state: str
     commit: str
-    comments: list[Comment] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -216,10 +214,9 @@ class PullRequest:
         return self.issue_comments[-1]
 
     def add_review(self, user: User, association: str, *, body: str, state: str, commit: str) -> Review:
-        about = {"body": body, "state": state, "commit": commit}
-        review = Review(id=self.world.new_id(), user=user, association=association, **about)  # type: ignore[arg-type]
-        self.reviews.append(review)
-        return review
+        about = {"association": association, "body": body, "state": state, "commit": commit}
+        self.reviews.append(Review(id=self.world.new_id(), user=user, **about))
+        return self.reviews[-1]
 
     def add_thread(self, review: Review, path: str, line: int, start_line: int | None, body: str) -> None:
         thread = Thread(id=self.world.new_id(), path=path, line=line, start_line=start_line, commit=review.commit)
@@ -233,8 +230,6 @@ class PullRequest:
         return self._say(to.thread, review, body)
 
     def _say(self, thread: Thread, review: Review, body: str) -> Comment:
-        about = {"user": review.user, "association": review.association, "thread": thread, "review": review}
-        comment = Comment(id=self.world.new_id(), body=body, **about)  # type: ignore[arg-type]  # each of its own type
-        thread.comments.append(comment)
-        review.comments.append(comment)
-        return comment
+        by, about = review.user, review.association
+        thread.comments.append(Comment(id=self.world.new_id(), user=by, body=body, association=about, thread=thread))
+        return thread.comments[-1]

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ _PIXEL = bytes.fromhex(
 )
 _SHELL = 'import subprocess\n\n\ndef listing(name):\n    return subprocess.run("ls " + name, shell=True)\n'
 _AVERAGE = "def average(prices):\n    return sum(prices) / len(prices)\n"
+_TOTAL = "def total(prices):\n    return sum(prices)\n"
 _MUTABLE = "def collect(item, into=[]):\n    into.append(item)\n    return into\n"
 
 Answers = Callable[[RecordedRequest], Reply]
@@ -46,25 +47,20 @@ class Case:
     rounds: Callable[[GitRepository, Run], None] = lambda _repository, _run: None
 
 
-def _begin(repository: GitRepository, files: Mapping[str, str] | None = None) -> None:
-    repository.write("README.md", "a shop\n")
-    for name, text in (files or {}).items():
-        repository.write(name, text)
-    repository.commit()
-    repository.git("checkout", "--quiet", "-b", "work")
+def _begin(repository: GitRepository) -> None:
+    repository.commit_files({"README.md": "a shop\n"})
+    repository.checkout("work", new=True)
 
 
 def _several_languages(repository: GitRepository) -> None:
     _begin(repository)
-    repository.write("shop/files.py", _SHELL)
-    repository.write("shop/lists.py", _MUTABLE)
-    repository.write("web/page.js", "function show(text) {\n  eval(text);\n}\n")
-    repository.commit()
+    script = "function show(text) {\n  eval(text);\n}\n"
+    repository.commit_files({"shop/files.py": _SHELL, "shop/lists.py": _MUTABLE, "web/page.js": script})
 
 
 def _clean(repository: GitRepository) -> None:
     _begin(repository)
-    repository.commit_files({"shop/total.py": "def total(prices):\n    return sum(prices)\n"})
+    repository.commit_files({"shop/total.py": _TOTAL})
 
 
 def _staged_secret(repository: GitRepository) -> None:
@@ -75,11 +71,10 @@ def _staged_secret(repository: GitRepository) -> None:
 
 def _left_out(repository: GitRepository) -> None:
     _begin(repository)
-    repository.write("logo.png", _PIXEL)
-    repository.write("package-lock.json", json.dumps({"name": "shop", "lockfileVersion": 3, "packages": {}}) + "\n")
-    repository.write("vendor/lib.js", "var x = 1;\n")
-    repository.write("app.py", _MUTABLE)
-    repository.commit()
+    lock = json.dumps({"name": "shop", "lockfileVersion": 3, "packages": {}}) + "\n"
+    repository.commit_files(
+        {"logo.png": _PIXEL, "package-lock.json": lock, "vendor/lib.js": "var x = 1;\n", "app.py": _MUTABLE}
+    )
 
 
 def _average(repository: GitRepository) -> None:
@@ -89,9 +84,8 @@ def _average(repository: GitRepository) -> None:
 
 def _baseline(repository: GitRepository) -> None:
     _begin(repository)
-    repository.write("shop/files.py", _SHELL)
-    repository.write("shop/lists.py", _MUTABLE.replace("=[]):", "=[]):  # codeloupe: ignore[bug] kept for callers"))
-    repository.commit()
+    ignored = _MUTABLE.replace("=[]):", "=[]):  # codeloupe: ignore[bug] kept for callers")
+    repository.commit_files({"shop/files.py": _SHELL, "shop/lists.py": ignored})
 
 
 def _add_to_baseline(repository: GitRepository, run: Run) -> None:
@@ -102,9 +96,8 @@ def _add_to_baseline(repository: GitRepository, run: Run) -> None:
 
 def _second_round(repository: GitRepository, run: Run) -> None:
     run(*_API, "--format", "json")
-    repository.write("shop/average.py", _AVERAGE.replace("len(prices)", "max(1, len(prices))"))
-    repository.write("shop/first.py", "def first(prices):\n    return prices[0]\n")
-    repository.commit()
+    mended = _AVERAGE.replace("len(prices)", "max(1, len(prices))")
+    repository.commit_files({"shop/average.py": mended, "shop/first.py": "def first(prices):\n    return prices[0]\n"})
 
 
 _QUOTES = {
@@ -118,23 +111,13 @@ def _found(request: RecordedRequest) -> Reply:
     if request.mentions("Try to refute the claim"):
         return Json({"reason": "An empty list reaches this line.", "proof": "confirmed"})
     added = {line for text in request.strings() for line in text.split("\n") if line.startswith("+")}
-    return Json(
-        {
-            "findings": [
-                {
-                    "file": file,
-                    "line": line,
-                    "quote": quote,
-                    "title": title,
-                    "body": "It fails for an empty list.",
-                    "category": "correctness",
-                    "severity": severity,
-                }
-                for quote, (file, line, title, severity) in _QUOTES.items()
-                if any(text[1:] == quote for text in added)
-            ]
-        }
-    )
+    about = {"body": "It fails for an empty list.", "category": "correctness"}
+    found = [
+        {"file": file, "line": line, "quote": quote, "title": title, **about, "severity": severity}
+        for quote, (file, line, title, severity) in _QUOTES.items()
+        if f"+{quote}" in added
+    ]
+    return Json({"findings": found})
 
 
 _OFFLINE = ("review", "--reviewer", "offline")
@@ -195,8 +178,7 @@ def sweep_documents(directory: Path, run: Run) -> Iterator[tuple[str, str]]:
     """A sweep over three commits as JSON and as text."""
     repository = GitRepository(directory / "repository")
     _several_languages(repository)
-    _second = "def total(prices):\n    return sum(prices)\n"
-    repository.commit_files({"shop/total.py": _second})
+    repository.commit_files({"shop/total.py": _TOTAL})
     words = ("commits", "--since", "2000-01-01", "--reviewer", "offline")
     for name, file in (("json", "sweep.json"), ("text", "sweep.txt")):
         ended = run(

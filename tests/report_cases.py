@@ -222,8 +222,7 @@ _PREVIEW = Preview(
         PreviewFile(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(_HUNK,))),
         PreviewFile(FileChange("old.py", "new.py", FileStatus.RENAMED, hunks=(_HUNK,))),
         PreviewFile(
-            FileChange(None, "x.bin", FileStatus.ADDED, binary=True),
-            SkippedFile("x.bin", SkipReason.TOO_LARGE, "3 MB"),
+            FileChange(None, "x.bin", FileStatus.ADDED, binary=True), SkippedFile("x.bin", SkipReason.TOO_LARGE, "3 MB")
         ),
         PreviewFile(
             FileChange(None, "poetry.lock", FileStatus.ADDED), SkippedFile("poetry.lock", SkipReason.LOCK_FILE)

@@ -145,6 +145,7 @@ def check_html(text: str) -> None:
     for node in read_page(text).all():
         assert node.tag in known
         assert set(node.attributes) <= known[node.tag]
+        assert not any(name.startswith("on") or name == "style" for name in node.attributes)
         for name in ("href", "src"):
             value = node.attributes.get(name)
             assert value is None or value.startswith("#") or value in addresses

@@ -9,7 +9,7 @@ import pytest
 
 from tests.documentation_pages import PAGES, PROJECT, Block, Command, all_commands, blocks, commands, name_of
 from tests.documentation_place import Place, place_for
-from tests.documentation_verbs import call_alone, calls, verb_of, verbs
+from tests.documentation_verbs import calls, verb_of, verbs
 from tests.program import Ended
 
 VERBS = verbs()
@@ -115,23 +115,3 @@ def test_a_wrong_line_would_be_noticed(tmp_path: Path) -> None:
             assert mishap(place, Command(block, line)) is not None, line
         assert mishap(place, Block(README, 1, "python", "import codeloupe\ncodeloupe.no_such_name\n")) is not None
         assert mishap(place, Command(block, "git log -1 | codeloupe version")) is None
-
-
-def test_calls_are_found_behind_pipes_and_before_comments() -> None:
-    line = "git diff | codeloupe review --diff-file - > out.txt # or codeloupe commits"
-    assert list(calls(line)) == [["review", "--diff-file", "-"]]
-    assert list(calls("X=1 codeloupe version; codeloupe demo")) == [["version"], ["demo"]]
-
-
-def test_only_what_a_shell_has_no_work_with_is_done_without_one() -> None:
-    assert call_alone('codeloupe agent run "Who is it?"') is None
-    assert call_alone('codeloupe agent run "Who is it"  # to ask') == ["agent", "run", "Who is it"]
-    for line in (
-        "codeloupe demo | cat",
-        "X=1 codeloupe demo",
-        "codeloupe review *.py",
-        "codeloupe review > a",
-        "codeloupe a#b",
-        "ls",
-    ):
-        assert call_alone(line) is None, line

@@ -34,12 +34,9 @@ def test_a_review_prints_what_it_printed(case: Case, tmp_path: Path) -> None:
     assert differences(case.name, dict(documents(case, tmp_path / "case", codeloupe))) == ""
 
 
-def test_a_sweep_prints_what_it_printed(tmp_path: Path) -> None:
-    assert differences("sweep", dict(sweep_documents(tmp_path / "case", codeloupe))) == ""
-
-
-def test_a_pipeline_prints_what_it_printed(tmp_path: Path) -> None:
-    assert differences("pipeline", dict(pipeline_documents(tmp_path / "case", codeloupe))) == ""
+def test_a_sweep_and_a_pipeline_print_what_they_printed(tmp_path: Path) -> None:
+    assert differences("sweep", dict(sweep_documents(tmp_path / "sweep", codeloupe))) == ""
+    assert differences("pipeline", dict(pipeline_documents(tmp_path / "pipeline", codeloupe))) == ""
 
 
 def test_the_store_of_the_first_version_can_still_be_read(tmp_path: Path) -> None:

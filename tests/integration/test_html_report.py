@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.model.review import Review
 from codeloupe.reports.html import render_html
 from tests.chromium import Browser
 from tests.endings import comes_to_pass
@@ -63,9 +64,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    path = tmp_path / "report.html"
-    path.write_text(render_html(telling_review(), diff=shown_diff()), encoding="utf-8")
-    return path
+    (tmp_path / "report.html").write_text(render_html(telling_review(), diff=shown_diff()), encoding="utf-8")
+    return tmp_path / "report.html"
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,10 @@ def _nothing_said_and_nothing_asked(browser: Browser) -> Iterator[None]:
     browser.run("location.protocol === 'file:' && localStorage.clear()")
 
 
-def opened(browser: Browser, page: Path, **how: bool) -> list[str]:
+def opened(browser: Browser, page: Path, whole: Review | None = None, **how: bool) -> list[str]:
+    """The titles that are seen first on a page, or on that of another review."""
+    if whole is not None:
+        page.write_text(render_html(whole, diff=shown_diff()), encoding="utf-8")
     browser.open(page, **how)
     return list(browser.run(VISIBLE))
 
@@ -144,10 +147,7 @@ def test_keys_go_from_finding_to_finding(browser: Browser, page: Path) -> None:
     browser.press("k")
     assert browser.run(CURRENT) == first
     assert browser.run("document.activeElement === document.querySelector('article.current')")
-
-
-def test_keys_skip_what_the_filter_hides(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+    # They skip what the filter hides.
     browser.press("4")
     browser.press("j")
     assert browser.run(CURRENT) == "Is a nit"
@@ -190,8 +190,7 @@ def test_all_text_can_be_read_in_both_themes(browser: Browser, page: Path) -> No
 
 
 def test_a_phone_shows_the_page_without_scrolling_sideways(browser: Browser, page: Path) -> None:
-    page.write_text(render_html(hostile_review()), encoding="utf-8")
-    opened(browser, page, phone=True)
+    opened(browser, page, hostile_review(), phone=True)
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     assert browser.run("document.querySelector('#filters').offsetParent") is None
     browser.click("#open-filters")
@@ -216,17 +215,11 @@ def test_an_address_with_a_finding_leads_to_it(browser: Browser, page: Path) -> 
 
 
 def test_a_strangers_text_stays_text(browser: Browser, page: Path) -> None:
-    page.write_text(render_html(review(finding(title=ATTACK, body=ATTACK, evidence=ATTACK))), encoding="utf-8")
-
-    assert opened(browser, page) == [ATTACK]
+    assert opened(browser, page, review(finding(title=ATTACK, body=ATTACK, evidence=ATTACK))) == [ATTACK]
     assert browser.run("document.body.dataset.owned") is None
     assert browser.run("document.querySelectorAll('script').length") == 1
-
-
-def test_a_page_full_of_attacks_works_as_any_other(browser: Browser, page: Path) -> None:
-    page.write_text(render_html(hostile_review(), diff=shown_diff()), encoding="utf-8")
-
-    assert len(opened(browser, page)) == 4
+    # A page full of attacks works as any other.
+    assert len(opened(browser, page, hostile_review())) == 4
     browser.click('button[data-kind="file"]')
     assert 0 < len(browser.run(VISIBLE)) < 4
     assert browser.run("document.body.dataset.owned") is None
@@ -294,16 +287,13 @@ def test_a_range_is_named_once() -> None:
 
 
 @pytest.mark.defect("U6")
-def test_many_findings_are_folded_by_file_and_every_way_to_one_opens_it(browser: Browser, tmp_path: Path) -> None:
+def test_many_findings_are_folded_by_file_and_every_way_to_one_opens_it(browser: Browser, page: Path) -> None:
     found = tuple(
         finding(file=f"src/part{n % 12}.py", line_start=n + 1, title=f"Case-{n}-end", fingerprint=f"{n:032x}")
         for n in range(360)
     )
-    path = tmp_path / "many.html"
-    path.write_text(render_html(review(*found)), encoding="utf-8")
-    browser.open(path)
+    assert opened(browser, page, review(*found)) == []
     assert browser.run("document.documentElement.scrollHeight") < 3_000
-    assert browser.run(VISIBLE) == []
     browser.press("j")
     assert len(browser.run(VISIBLE)) == 30
     browser.press("/")
@@ -318,17 +308,13 @@ def test_many_findings_are_folded_by_file_and_every_way_to_one_opens_it(browser:
     browser.run(f"location.hash = '#{name}'")
     assert comes_to_pass(lambda: name == browser.run("document.querySelector('article.current')?.id"))
     assert len(browser.run(VISIBLE)) == 30
-    path.write_text(render_html(review(*found[:50])), encoding="utf-8")
-    browser.open(path)
-    assert len(browser.run(VISIBLE)) == 50
+    assert len(opened(browser, page, review(*found[:50]))) == 50
 
 
 @pytest.mark.defect("U6")
-def test_the_place_and_the_fix_are_copied_as_they_are(browser: Browser, tmp_path: Path) -> None:
+def test_the_place_and_the_fix_are_copied_as_they_are(browser: Browser, page: Path) -> None:
     code = "\tif name:\n\t\treturn\n\tcursor.execute(query, name)"
-    path = tmp_path / "copy.html"
-    path.write_text(render_html(review(finding(replacement=code))), encoding="utf-8")
-    browser.open(path)
+    opened(browser, page, review(finding(replacement=code)))
     browser.run("navigator.clipboard.writeText = async (text) => { window.taken = text; }")
     browser.click(".place .copy")
     assert comes_to_pass(lambda: browser.run("window.taken") == "app/db.py:42")

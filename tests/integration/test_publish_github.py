@@ -15,14 +15,13 @@ from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, comes_to_pass
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_world import PullRequest
 from tests.program import PROGRAM, Ended
-from tests.publish_material import FIRST, SECOND, event_file, finding, patch, review, write_report
+from tests.publish_material import FILES, FIRST, SECOND, event_file, finding, review, write_report
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
 CLEAN = "import os\n\n\ndef names(path):\n    return sorted(os.listdir(path))\n"
 SHELL = "import subprocess\n\n\ndef show(path):\n    subprocess.run('cat ' + path, shell=True)\n"
 EVALUATED = "\n\ndef value(text):\n    return eval(text)\n"
-FILES = {"app.py": patch(), "other.py": patch()}
 
 
 @pytest.fixture
@@ -111,7 +110,9 @@ def test_a_report_in_a_file_is_published_and_a_moved_head_is_not(
     assert "hint:" in moved.stderr
 
 
-def test_in_github_actions_the_event_is_enough_and_a_check_run_is_made(tmp_path: Path) -> None:
+def test_in_github_actions_the_event_is_enough_a_check_run_is_made_and_a_missing_right_is_exit_2(
+    tmp_path: Path,
+) -> None:
     with github_server(identity="actions") as server:
         repo = server.repository("octo/demo")
         repo.pull_request(FILES, head=FIRST)
@@ -120,6 +121,13 @@ def test_in_github_actions_the_event_is_enough_and_a_check_run_is_made(tmp_path:
         ended = publish(server, tmp_path, "--review", "r.json", GITHUB_EVENT_PATH=str(event), GITHUB_ACTIONS="true")
         assert ended.exit_code == 0
         assert [(run.name, run.conclusion) for run in repo.check_runs] == [("codeloupe", "neutral")]
+        server.permissions.update(pull_requests="read", issues="read")
+        write_report(tmp_path / "r.json", review(finding(4)))
+        ended = publish(server, tmp_path, "--pr", "octo/demo#1", "--review", "r.json")
+        assert ended.exit_code == 2
+        assert "the token may not post comments" in ended.stderr
+        assert "pull-requests: write" in ended.stderr
+        assert "summary not written" in ended.stdout
 
 
 @pytest.mark.parametrize("word", ["x" * 300, "", ".", "no\udcff"])
@@ -130,18 +138,6 @@ def test_a_word_that_names_no_review_is_a_mistake_in_words(
     assert ended.exit_code == 2, ended.stderr
     assert "is no id of the history" in ended.stderr
     assert pull.reviews == []
-
-
-def test_missing_rights_are_exit_2_with_the_right_to_give(tmp_path: Path) -> None:
-    with github_server(identity="actions") as server:
-        server.repository("octo/demo").pull_request(FILES, head=FIRST)
-        server.permissions.update(pull_requests="read", issues="read")
-        write_report(tmp_path / "r.json", review(finding(4)))
-        ended = publish(server, tmp_path, "--pr", "octo/demo#1", "--review", "r.json")
-        assert ended.exit_code == 2
-        assert "the token may not post comments" in ended.stderr
-        assert "pull-requests: write" in ended.stderr
-        assert "summary not written" in ended.stdout
 
 
 def test_a_limit_is_waited_for(server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from codeloupe.reports import FORMATS
 from codeloupe.testing import Json, StandInServer
+from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -47,6 +48,16 @@ CASES: dict[str, tuple[str, str, str | None]] = {
 }
 
 
+def review(server: StandInServer, repository: GitRepository, *words: str) -> Ended:
+    variables = {
+        "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
+        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
+        "CODELOUPE_API_BASE_URL": server.url,
+    }
+    whole = ("review", "--uncommitted", "--reviewer", "api", *words)
+    return codeloupe(*whole, cwd=repository.path, environment=variables)
+
+
 def claim(number: int, title: str) -> dict[str, Any]:
     quote, offered, _ = CASES[title]
     line = next((at for at, row in enumerate(CODE.split("\n"), start=1) if quote.split("\n")[0] in row), 1)
@@ -61,17 +72,11 @@ def test_new_code_for_exactly_the_quoted_lines_is_kept_and_nothing_else(reposito
         repository.write(f"case{number}.py", CODE)
     answer = Json({"findings": [claim(number, title) for number, title in enumerate(CASES)]})
     with StandInServer(reply=lambda _request: answer) as server:
-        variables = {
-            "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
-            "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-            "CODELOUPE_API_BASE_URL": server.url,
-        }
-        words = ("review", "--uncommitted", "--reviewer", "api", "--format", "json")
-        first = codeloupe(*words, cwd=repository.path, environment=variables).json()
+        first = review(server, repository, "--format", "json").json()
         # Lines put in above move the findings; the code that is offered for them goes with them.
         for number in range(len(CASES)):
             repository.write(f"case{number}.py", f"import math\n\n{CODE}")
-        again = codeloupe(*words, cwd=repository.path, environment=variables).json()
+        again = review(server, repository, "--format", "json").json()
     expected = {title: case[2] for title, case in CASES.items()}
     for document in (first, again):
         assert {finding["title"]: finding["replacement"] for finding in document["findings"]} == expected
@@ -93,13 +98,7 @@ def test_a_fix_of_any_length_is_code_with_its_indentation_in_every_format(
     files = {name: tmp_path / f"report.{name}" for name in FORMATS}
     outputs = [word for name, path in files.items() for word in ("--format", name, "-o", str(path))]
     with StandInServer(reply=lambda _request: answer) as server:
-        variables = {
-            "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
-            "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
-            "CODELOUPE_API_BASE_URL": server.url,
-        }
-        words = ("review", "--uncommitted", "--reviewer", "api", "--lanes", "agent", "--no-verify", *outputs)
-        codeloupe(*words, cwd=repository.path, environment=variables)
+        review(server, repository, "--lanes", "agent", "--no-verify", *outputs)
     written = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     text = unescape(re.sub("<[^>]+>", "", written["html"]))
     plus = "".join(f"       + {row[4:]}\n" for row in GUARD.split("\n"))

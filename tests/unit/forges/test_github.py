@@ -25,29 +25,20 @@ from tests.rows import each
 PUBLIC = endpoints_of({})
 
 
-PUBLIC_ENDPOINTS = ("https://api.github.com", "https://api.github.com/graphql", "github.com")
-
-
 @each(
-    ("api", "graphql", "endpoints"),
+    ("given", "graphql", "api", "host"),
     [
-        ("", "", PUBLIC_ENDPOINTS),
-        (
-            "https://git.example/api/v3/",
-            "",
-            ("https://git.example/api/v3", "https://git.example/api/graphql", "git.example"),
-        ),
-        (
-            "https://api.octo.ghe.com",
-            "https://api.octo.ghe.com/graphql",
-            ("https://api.octo.ghe.com", "https://api.octo.ghe.com/graphql", "octo.ghe.com"),
-        ),
-        ("http://127.0.0.1:80", "", ("http://127.0.0.1:80", "http://127.0.0.1:80/graphql", "127.0.0.1")),
-        ("http://[::1]:8080", "", ("http://[::1]:8080", "http://[::1]:8080/graphql", "::1")),
+        ("", "https://api.github.com/graphql", "https://api.github.com", "github.com"),
+        ("https://git.example/api/v3/", "https://git.example/api/graphql", "https://git.example/api/v3", "git.example"),
+        ("https://api.octo.ghe.com", "https://api.octo.ghe.com/graphql", "https://api.octo.ghe.com", "octo.ghe.com"),
+        ("http://127.0.0.1:80", "http://127.0.0.1:80/graphql", "http://127.0.0.1:80", "127.0.0.1"),
+        ("http://[::1]:8080", "http://[::1]:8080/graphql", "http://[::1]:8080", "::1"),
     ],
 )
-def test_where_github_answers(api: str, graphql: str, endpoints: tuple[str, str, str]) -> None:
-    assert endpoints_of({"GITHUB_API_URL": api, "GITHUB_GRAPHQL_URL": graphql}) == Endpoints(*endpoints)
+def test_where_github_answers(given: str, graphql: str, api: str, host: str) -> None:
+    for named in ("", graphql):
+        variables = {"GITHUB_API_URL": given, "GITHUB_GRAPHQL_URL": named}
+        assert endpoints_of(variables) == Endpoints(api, graphql, host)
 
 
 @each(
@@ -222,12 +213,9 @@ def test_a_missing_right_is_named_by_us_or_by_github_and_a_lock_and_a_sign_on_ha
         ({"errors": 5}, ""),
     ],
 )
-def test_githubs_own_words_are_told_as_far_as_there_are_any(body: Any, words: str) -> None:
+def test_githubs_own_words_are_told_as_far_as_there_are_any_and_no_token_is_repeated(body: Any, words: str) -> None:
     assert words in error_of(422, body).message
     assert len(error_of(422, body).message) < 600
-
-
-def test_no_token_is_repeated() -> None:
     token = "ghp_" + "A1b2" * 9
     assert token not in error_of(422, {"message": f"bad {token}"}).message
 
@@ -315,13 +303,7 @@ def test_pauses_after_failures_double() -> None:
     assert all(0.5 * base <= slept <= 1.5 * base for base, slept in zip((1, 2, 4), sleeper, strict=True))
 
 
-FORK = {
-    "event": "pull_request",
-    "head_branch": "change-1",
-    "head_sha": FIRST,
-    "head_repository": {"owner": {"login": "author"}},
-    "pull_requests": [],
-}
+FORK = {**RUN, "head_branch": "change-1", "head_sha": FIRST, "head_repository": {"owner": {"login": "author"}}}
 
 
 def named_by(desk: Desk, *, environment: dict[str, str] | None = None, event: Any = None, **words: str) -> str:
@@ -345,8 +327,6 @@ class TestWhich:
         nothing = {"GITHUB_EVENT_PATH": str(desk.directory / "nothing")}
         wrong: list[tuple[str, dict[str, Any]]] = [
             ("two repositories", {"pull_request": "octo/other#1", "repository": "octo/demo"}),
-            ("which pull request", {}),
-            ("which repository", {"pull_request": "1"}),
             ("event file", {"environment": nothing}),
         ]
         for words, request in wrong:

@@ -13,18 +13,7 @@ from codeloupe.model.review import Policy, Review
 from tests.endings import PATIENCE_SECONDS
 from tests.github_server_graph import Graph
 from tests.github_server_world import changed_file
-from tests.publish_material import (
-    FILES,
-    FIRST,
-    ROWS,
-    SECOND,
-    THIRD,
-    Desk,
-    Sleeper,
-    finding,
-    patch,
-    review,
-)
+from tests.publish_material import FILES, FIRST, ROWS, SECOND, THIRD, Desk, Sleeper, finding, patch, review
 from tests.unit.cli.test_start import loaded_by
 
 pytestmark = pytest.mark.program
@@ -82,6 +71,11 @@ class TestPushes:
         assert [(one.sha, one.state) for one in desk.repo.statuses] == [
             (head, "failure") for head in (FIRST, SECOND, THIRD)
         ]
+        # One that comes back is opened again.
+        desk.publish(review(finding(9, line_end=11), finding(20), head=THIRD))
+        back = desk.pull.threads[2]
+        assert (back.is_resolved, len(back.comments)) == (False, 3)
+        assert "Found again" in back.comments[-1].body
 
     def test_the_same_again_changes_nothing_and_a_second_summary_of_ours_goes(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
@@ -107,17 +101,6 @@ class TestPushes:
         assert [(one.id, one.body) for one in said if one.user.login == "stranger"] == before
         assert [thread.is_resolved for thread in desk.pull.threads] == [True, False, False]
         assert desk.pull.issue_comments[0].body != copied
-
-    def test_one_that_comes_back_is_opened_again(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        push(desk, SECOND, 4)
-        desk.publish(review(head=SECOND))
-        assert desk.pull.threads[0].is_resolved
-        push(desk, THIRD)
-        desk.publish(review(finding(4), head=THIRD))
-        (thread,) = desk.pull.threads
-        assert (thread.is_resolved, len(thread.comments)) == (False, 3)
-        assert "Found again" in thread.comments[-1].body
 
     def test_long_lists_are_read_to_their_end(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
@@ -190,14 +173,7 @@ class TestDismissing:
         again = desk.publish(review(finding(4), head=SECOND))
         assert (again.posted, again.plan.conclusion) == ((), Conclusion.SUCCESS)
 
-    def test_a_maintainer_dismisses_by_a_thumb_down(self, desk: Desk) -> None:
-        desk.publish(review(finding(4)))
-        desk.repo.collaborators["ann"] = "maintain"
-        desk.pull.react_by("ann", desk.first, "-1")
-        desk.pull.react_by("stranger", desk.first, "-1")
-        assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["ann"]
-
-    def test_only_a_person_who_may_write_dismisses_whatever_the_label_says(self, desk: Desk) -> None:
+    def test_only_a_person_who_may_write_dismisses_by_a_reply_or_a_thumb_down(self, desk: Desk) -> None:
         desk.publish(review(finding(4)))
         desk.repo.collaborators |= {"bob": "read", "tom": "triage", "helper": "write"}
         # A bot is not the person of its name.
@@ -206,6 +182,9 @@ class TestDismissing:
             desk.pull.react_by(login, desk.first, "-1")
         desk.pull.comment_by("author", "dismiss", to=desk.first, association="CONTRIBUTOR")
         assert desk.publish(review(finding(4))).plan.dismissed == ()
+        desk.repo.collaborators["ann"] = "maintain"
+        desk.pull.react_by("ann", desk.first, "-1")
+        assert [one.who for one in desk.publish(review(finding(4))).plan.dismissed] == ["ann"]
         desk.pull.comment_by("reviewer", "dismiss", to=desk.first, association="COLLABORATOR")
         # Rights that cannot be asked for are not believed; the person whose token it is can dismiss too.
         rights = "/repos/octo/demo/collaborators/**"
@@ -248,11 +227,6 @@ class TestOutcomes:
         actions.publish(review(finding(4)))
         assert [run.conclusion for run in actions.repo.check_runs] == ["neutral", "failure"]
 
-    def test_without_a_status_none_is_set(self, desk: Desk) -> None:
-        desk.publish(review(), status=StatusKind.NONE)
-        assert desk.repo.statuses == []
-        assert desk.server.count("GET", "/repos/octo/demo/commits/**") == 0
-
     def test_it_approves_when_asked_to_and_takes_it_back_when_that_does_not_hold(self, desk: Desk) -> None:
         for _ in range(2):
             desk.publish(review(), approve=True)
@@ -294,9 +268,13 @@ class TestRights:
         assert_whole(actions.publish(review()))
         assert all(thread.is_resolved for thread in actions.pull.threads)
 
-    def test_a_check_run_with_the_token_of_a_person_is_refused_with_the_way_out(self, desk: Desk) -> None:
+    def test_without_a_status_none_is_set_and_a_check_run_by_a_person_is_refused_with_the_way_out(
+        self, desk: Desk
+    ) -> None:
+        desk.publish(review(), status=StatusKind.NONE)
+        assert (desk.repo.statuses, desk.server.count("GET", "/repos/octo/demo/commits/**")) == ([], 0)
         done = desk.publish(TWO, status=StatusKind.CHECK)
-        assert (done.exit_code, done.summary) == (2, SummaryChange.CREATED)
+        assert (done.exit_code, done.summary) == (2, SummaryChange.UPDATED)
         assert "--status commit" in done.problems[0].hint
 
     def test_a_token_that_is_not_accepted_is_told_and_ends_the_run(self, desk: Desk) -> None:

@@ -158,10 +158,9 @@ ATTACKS = {
 def poisoned(value: Any, attack: str, *, kept: frozenset[str]) -> Any:
     """The same, with the attack in the place of every text."""
     if isinstance(value, dict):
-        items = value.items()
         return {
-            key: each if key in kept and isinstance(each, str) else poisoned(each, attack, kept=kept)
-            for key, each in items
+            key: one if key in kept and isinstance(one, str) else poisoned(one, attack, kept=kept)
+            for key, one in value.items()
         }
     if isinstance(value, list):
         return [poisoned(each, attack, kept=kept) for each in value]

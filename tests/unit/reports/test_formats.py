@@ -8,10 +8,12 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import pytest
 from junitparser import Error, Failure, Skipped
+from msgspec.structs import replace
 
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.model.review import Policy, Review
+from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports import FORMATS, Layout, render
+from tests.markdown_page import ACTIVE, kinds, tokens
 from tests.report_cases import GOLDEN, REVIEWS, documents
 from tests.report_documents import CHECKS
 from tests.rows import each
@@ -24,7 +26,6 @@ from tests.telling_reviews import (
     incomplete_review,
     open_findings,
     passed_review,
-    shown_diff,
     telling_review,
     unplaced_finding,
 )
@@ -84,10 +85,6 @@ class TestEveryFormat:
     @each("name", FORMATS)
     def test_an_open_finding_is_there(self, name: str) -> None:
         assert "Statement is built from a variable" in render(review(finding()), name, Layout())
-
-    def test_the_page_shows_the_diff_that_the_layout_brings(self) -> None:
-        assert "all of them" in render(review(finding()), "html", Layout(diff=shown_diff()))
-        assert "all of them" not in render(review(finding()), "html", Layout())
 
     @pytest.mark.program
     def test_a_format_loads_when_it_is_asked_for_and_only_text_loads_what_lays_it_out(self) -> None:
@@ -276,3 +273,48 @@ class TestSarif:
         assert result["ruleId"] == "Gr--e-/---x---/b"
         assert "region" not in result["locations"][0]["physicalLocation"]
         assert "confidence" not in result["properties"]
+
+
+def markdown(whole: Review) -> str:
+    return render(whole, "markdown", Layout())
+
+
+def headings(page: str) -> list[str]:
+    found = tokens(page)
+    inlines = (found[index + 1] for index, token in enumerate(found) if token.type == "heading_open")
+    return ["".join(child.content for child in inline.children or []) for inline in inlines]
+
+
+def test_quoted_code_cannot_leave_its_fence() -> None:
+    page = markdown(review(finding(evidence="x = 1\n````\n# PASS\n<img src=x>")))
+    assert not kinds(page) & ACTIVE
+    assert headings(page) == ["❌ codeloupe: FAIL", "Findings", "🟧 high P1: Statement is built from a variable"]
+
+
+def test_a_place_with_a_bar_stays_in_its_cell() -> None:
+    page = markdown(review(finding(file="a|b.py", title="x | y")))
+    assert "| x \\| y | `a\\|b.py:42` |" in page
+
+
+def test_long_lists_are_cut_and_counted() -> None:
+    many: list[Finding] = [finding(title=f"number {number}") for number in range(1_000)]
+    skipped = tuple(SkippedFile(f"{number}.lock", SkipReason.LOCK_FILE) for number in range(100))
+    page = markdown(review(*many, coverage=Coverage(files_total=200, files_reviewed=100, skipped=skipped)))
+    assert page.count("and 800 more; the JSON report has them all") == 2
+    assert "- and 50 more" in page
+    assert len(page) < 200_000
+
+
+@each("sign", ["x ", "ü", "🟥", "|", "`"])
+def test_pages_stay_below_what_github_takes(sign: str) -> None:
+    long = finding(title=sign * 1_000, body=sign * 20_000, evidence=(sign * 1_000 + "\n") * 50, file=sign * 900)
+    gaps = tuple(FailedUnit(sign * 900, (), sign * 900) for _ in range(200))
+    whole = review(
+        *([long] * 300),
+        *([replace(long, anchored=False)] * 300),
+        *([replace(long, status=FindingStatus.REFUTED)] * 300),
+        complete=False,
+        coverage=Coverage(files_total=1, units_failed=gaps),
+        errors=(ReviewError(sign * 900, sign * 900),) * 100,
+    )
+    assert len(markdown(whole).encode()) < 1024 * 1024

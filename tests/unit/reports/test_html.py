@@ -12,27 +12,8 @@ from codeloupe.reports import ShownDiff
 from codeloupe.reports.html import render_html
 from tests.html_page import Node, read_page
 from tests.rows import each
-from tests.telling_reviews import (
-    ATTACK,
-    closed_findings,
-    empty_review,
-    hostile_review,
-    incomplete_review,
-    passed_review,
-    shown_diff,
-    telling_review,
-    unplaced_finding,
-)
+from tests.telling_reviews import ATTACK, closed_findings, hostile_review, shown_diff, unplaced_finding
 from tests.unit.reports.examples import finding, review
-
-TAGS = frozenset(
-    [
-        *("html", "head", "meta", "title", "link", "style", "body", "header", "a", "svg", "path", "span", "button"),
-        *("div", "aside", "input", "p", "output", "h1", "h2", "h3", "h4", "bdi", "main", "section", "article", "table"),
-        *("tbody", "tr", "td", "ul", "li", "code", "strong", "b", "pre", "dl", "dt", "dd", "progress", "details"),
-        *("summary", "footer", "dialog", "kbd", "script"),
-    ]
-)
 
 
 def page_of(whole: Review, diff: ShownDiff | None = None) -> Node:
@@ -43,36 +24,8 @@ def card_of(one: Finding, diff: ShownDiff | None = None) -> Node:
     return page_of(review(one), diff).one("article")
 
 
-def code_of(card: Node) -> list[tuple[str, str, str]]:
-    """Number, classes and text of each row of code."""
-    rows = card.one("table", name="code").all("tr")
-    return [
-        (
-            row.one("td", name="number").attributes["data-note"] or "",
-            row.attributes.get("class") or "",
-            row.one("td", name="line").text,
-        )
-        for row in rows
-    ]
-
-
-def check_inert(page: Node) -> None:
-    """Nothing on the page but our own elements, none of which can run or fetch anything."""
-    assert {node.tag for node in page.all()} <= TAGS
-    for node in page.all():
-        for name, value in node.attributes.items():
-            assert not name.startswith("on")
-            assert name not in ("style", "src", "srcset", "action", "formaction", "srcdoc")
-            if name in ("href", "xlink:href"):
-                assert (value or "").startswith(("#", "data:image/svg+xml,")), value
-    assert len(page.all("script")) == 1
-    assert len(page.all("style")) == 1
-
-
-@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
-@each("diff", [None, shown_diff()])
-def test_every_review_is_a_page_in_which_nothing_but_our_script_can_run(whole: Review, diff: ShownDiff | None) -> None:
-    check_inert(page_of(whole, diff))
+def code_of(card: Node) -> list[str]:
+    return [line.text for line in card.one("table", name="code").all("td", name="line")]
 
 
 def test_the_policy_names_the_one_style_and_the_one_script() -> None:
@@ -90,36 +43,7 @@ def test_a_title_full_of_markup_is_shown_as_it_is() -> None:
     page = page_of(review(finding(title=ATTACK)))
     assert page.one("h3").text == ATTACK
     assert not [node for node in page.all("svg") if "onload" in node.attributes]
-
-
-def test_characters_that_hide_are_shown_escaped() -> None:
-    card = card_of(finding(title="a\u202eb\x00c\ud800"))
-    assert card.one("h3").text == "a\\u202eb\\x00c\\ud800"
-
-
-def test_an_incomplete_review_tells_its_gaps_before_any_finding() -> None:
-    text = page_of(telling_review()).one("main").text
-    assert 0 < text.index("timeout after 300 s") < text.index("Blocks")
-    assert text.index("data/dump.sql") < text.index("Blocks")
-
-
-@each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
-def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Review, word: str) -> None:
-    page = page_of(whole)
-    assert page.one(name="word").text == word
-    assert not page.all("article")
-    assert "hidden" in page.one("aside").attributes
-
-
-def test_with_a_diff_the_finding_is_among_the_lines_around_it() -> None:
-    assert code_of(card_of(finding(), shown_diff())) == [
-        ("40", "context", "def find(name):"),
-        ("41", "context", "    # all of them"),
-        ("", "deleted", "    cursor.run(query)"),
-        ("42", "added hit", "    cursor.execute(query + name)"),
-        ("43", "context", ""),
-    ]
-    assert code_of(card_of(unplaced_finding(evidence="gone()"))) == [("", "", "gone()")]
+    assert card_of(finding(title="a\u202eb\x00c\ud800")).one("h3").text == "a\\u202eb\\x00c\\ud800"
 
 
 @each(
@@ -132,7 +56,7 @@ def test_with_a_diff_the_finding_is_among_the_lines_around_it() -> None:
     ],
 )
 def test_a_finding_that_is_not_in_the_diff_shows_its_quote(one: Finding, diff: ShownDiff) -> None:
-    assert [text for _, _, text in code_of(card_of(one, diff))] == ["cursor.execute(query + name)"]
+    assert code_of(card_of(one, diff)) == ["cursor.execute(query + name)"]
 
 
 @each(
@@ -144,8 +68,7 @@ def test_a_finding_that_is_not_in_the_diff_shows_its_quote(one: Finding, diff: S
     ],
 )
 def test_a_hunk_with_a_secret_is_not_shown(mask: Callable[[str], str]) -> None:
-    card = card_of(finding(), replace(shown_diff(), mask=mask))
-    assert [text for _, _, text in code_of(card)] == ["cursor.execute(query + name)"]
+    assert code_of(card_of(finding(), replace(shown_diff(), mask=mask))) == ["cursor.execute(query + name)"]
 
 
 @each("evidence", ["key = 'AKIA[redacted]'", "password = 'h********'"])
@@ -160,7 +83,7 @@ def test_only_the_lines_near_a_finding_are_shown() -> None:
     body = b"".join(b"+line %d\n" % number for number in range(1, 200))
     diff = ShownDiff({"a.py": FileChange(None, "a.py", FileStatus.ADDED, hunks=(Hunk(0, 0, 1, 199, body, added=199),))})
     rows = code_of(card_of(finding(file="a.py", line_start=100, line_end=101), diff))
-    assert [int(number) for number, _, _ in rows] == list(range(96, 106))
+    assert rows == [f"line {number}" for number in range(96, 106)]
 
 
 def test_an_endless_quote_is_cut_and_the_cut_is_said() -> None:

@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity, Source, Suppression, SuppressionKind
+from codeloupe.model.finding import FindingStatus, Severity, Source, SuppressionKind
 from codeloupe.model.pipeline import CriticVerdict, StageState
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    SkippedFile,
-    SkipReason,
-    Verdict,
-)
+from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason, Verdict
 from codeloupe.reports.json_v1 import json_schema, render_json
 from codeloupe.reports.pipeline_json import list_schema, run_schema
 from tests.rows import each
@@ -29,14 +23,6 @@ ANYTHING = st.text(st.characters(exclude_categories=()))
 
 def rendered(*args: Any, **changes: Any) -> Any:
     return json.loads(render_json(review(*args, **changes)))
-
-
-def test_it_is_indented_by_two_ends_with_a_newline_and_is_the_same_every_time() -> None:
-    one = review(finding())
-    text = render_json(one)
-    assert text.startswith('{\n  "schema_version": 1,\n  "tool": {\n    "name"')
-    assert text.endswith("\n}\n")
-    assert render_json(one) == text
 
 
 def test_a_path_that_is_not_utf_8_comes_back_byte_for_byte() -> None:
@@ -114,6 +100,8 @@ def test_a_schema_wants_each_field_that_it_knows(schema: dict[str, Any]) -> None
 def test_every_field_of_the_document_is_in_the_schema_and_must_be_there() -> None:
     document = rendered(finding())
     assert json_schema()["required"] == list(document)
+    # Later versions may add some.
+    assert "additionalProperties" not in json_schema()
     assert json_schema()["$defs"]["FindingV1"]["required"] == list(document["findings"][0])
 
 
@@ -121,18 +109,3 @@ def test_every_field_of_the_document_is_in_the_schema_and_must_be_there() -> Non
 def test_the_schema_refuses_what_is_no_review(broken: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate({**rendered(finding()), **broken})
-
-
-def test_the_schema_lets_later_versions_add_fields() -> None:
-    schema = json_schema()
-    assert "additionalProperties" not in schema
-    assert schema["required"][:3] == ["schema_version", "tool", "review_id"]
-
-
-def test_a_suppression_without_owner_and_day_and_unknown_costs_are_told() -> None:
-    aside = Suppression(kind=SuppressionKind.INLINE, reason="checked")
-    document = rendered(finding(suppression=aside), usage=Usage(requests=3, unknown_costs=2))
-    (found,) = document["findings"]
-    assert found["suppression"] == {"kind": "inline", "reason": "checked", "owner": None, "expires": None}
-    assert document["usage"]["unknown_costs"] == 2
-    VALIDATOR.validate(document)

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.commits.scoring import plan_of
 from codeloupe.reports.replacement import Replacement, exact_replacement, fenced, fix_of
@@ -6,7 +7,6 @@ from tests.rows import each
 from tests.unit.reports.examples import finding
 
 NEW = "    cursor.execute(query, name)"
-TWO_LINES = {"evidence": "    a = one()\n    b = two(a)", "line_start": 7, "line_end": 8}
 
 
 @each(
@@ -54,19 +54,17 @@ def test_anything_else_is_advice(suggestion: str | None) -> None:
     assert exact_replacement(finding(suggestion=suggestion)) is None
 
 
-def test_a_block_that_is_marked_may_be_longer_than_the_quote() -> None:
-    code = f"    if name:\n    {NEW}"
-    assert exact_replacement(finding(suggestion=f"```suggestion\n{code}\n```")) == Replacement(42, 42, code)
-
-
-def test_several_lines_are_replaced_together() -> None:
-    shown = finding(**TWO_LINES, suggestion="```\n    a = one()\n    b = two(a, a)\n```")
-    assert exact_replacement(shown) == Replacement(7, 8, "    a = one()\n    b = two(a, a)")
-
-
-def test_tabs_are_kept() -> None:
-    shown = finding(evidence="\treturn old(value)", suggestion="```go\n\treturn fresh(value)\n```")
-    assert exact_replacement(shown) == Replacement(42, 42, "\treturn fresh(value)")
+def test_several_lines_are_replaced_together_tabs_are_kept_and_a_marked_block_may_be_longer() -> None:
+    two = finding(evidence="    a = one()\n    b = two(a)", line_start=7, line_end=8)
+    tabbed = finding(evidence="\treturn old(value)")
+    longer = f"    if name:\n    {NEW}"
+    for shown, language, code in (
+        (two, "", "    a = one()\n    b = two(a, a)"),
+        (tabbed, "go", "\treturn fresh(value)"),
+        (finding(), "suggestion", longer),
+    ):
+        edit = exact_replacement(replace(shown, suggestion=f"```{language}\n{code}\n```"))
+        assert edit == Replacement(shown.first_line, shown.last_line, code)
 
 
 @each(

@@ -61,16 +61,12 @@ def test_newlines_stay_when_they_are_asked_for() -> None:
     assert terminal("a\r\nb\n\x1bc\rd", keep_newlines=True) == "a\nb\n\\x1bc\\x0dd"
 
 
-def test_every_control_and_format_character_of_unicode_is_escaped() -> None:
+def test_every_control_and_format_character_of_unicode_and_letters_without_a_shape_are_escaped() -> None:
     acting = [sign for sign in map(chr, range(sys.maxunicode + 1)) if sign != "\t" and acts_or_hides(sign)]
     assert len(acting) > 2_000
+    acting += INVISIBLE_LETTERS
     left = {*acting} & {*terminal("a".join(acting))}
     assert sorted(f"{ord(sign):04x}" for sign in left) == []
-
-
-@each("letter", INVISIBLE_LETTERS)
-def test_letters_without_a_shape_are_escaped(letter: str) -> None:
-    assert letter not in terminal(f"a{letter}b")
 
 
 @each(

@@ -1,28 +1,9 @@
-from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
-from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
+from codeloupe.model.finding import Severity
+from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, SkippedFile, SkipReason, Verdict
 from codeloupe.reports import Layout, render
-from codeloupe.reports.wording import (
-    GapKind,
-    Standing,
-    Tone,
-    check_name,
-    errors_beside_gaps,
-    gaps_of,
-    outcome_of,
-    standing_of,
-    standing_so,
-    why_not_counted,
-)
+from codeloupe.reports.wording import Tone, check_name, outcome_of
 from tests.rows import each
-from tests.telling_reviews import (
-    closed_findings,
-    empty_review,
-    incomplete_review,
-    open_findings,
-    passed_review,
-    telling_review,
-    unplaced_finding,
-)
+from tests.telling_reviews import closed_findings, empty_review, incomplete_review, passed_review
 from tests.unit.reports.examples import finding, review
 
 LEFT_OUT = (SkippedFile("logo.png", SkipReason.MEDIA), SkippedFile("bun.lockb", SkipReason.LOCK_FILE))
@@ -102,36 +83,6 @@ def test_the_outcome_is_one_word_and_one_sentence(tone: Tone, whole: Review, wor
     assert f"\n{outcome.word}" in shown or (whole == empty_review() and "\nNo changes to review" in shown)
 
 
-def test_each_finding_counts_in_one_way_and_those_of_a_kind_come_worst_first() -> None:
-    assert {standing_of(one) for one in open_findings()} == {Standing.OPEN}
-    assert standing_of(unplaced_finding()) is Standing.UNPLACED
-    assert [standing_of(one) for one in closed_findings()] == [Standing.REFUTED, *[Standing.SET_ASIDE] * 4]
-    low, late, early = finding(severity=Severity.LOW, line_start=1), finding(line_start=9), finding(line_start=2)
-    assert standing_so((low, late, unplaced_finding(), early), Standing.OPEN) == [early, late, low]
-
-
-@each(
-    ("one", "why"),
-    [
-        (finding(), ""),
-        (unplaced_finding(), ""),
-        (finding(status=FindingStatus.REFUTED), "refuted"),
-        (finding(status=FindingStatus.REFUTED, verification="refuted: no"), "refuted: no"),
-        (finding(status=FindingStatus.DISMISSED), "dismissed"),
-        (finding(suppression=Suppression(kind=SuppressionKind.BASELINE, reason="")), "suppressed by the baseline"),
-        # One that is refuted and suppressed is a suppressed one.
-        (
-            finding(
-                status=FindingStatus.REFUTED, suppression=Suppression(kind=SuppressionKind.INLINE, reason="by hand")
-            ),
-            "suppressed by a comment in the code: by hand",
-        ),
-    ],
-)
-def test_why_a_finding_does_not_count_is_said(one: Finding, why: str) -> None:
-    assert why_not_counted(one) == why
-
-
 @each(
     ("rule", "category", "name"),
     [
@@ -141,19 +92,3 @@ def test_why_a_finding_does_not_count_is_said(one: Finding, why: str) -> None:
 )
 def test_a_check_always_has_a_plain_name(rule: str | None, category: str, name: str) -> None:
     assert check_name(finding(rule=rule, category=category)) == name
-
-
-def test_gaps_are_failed_units_and_files_that_should_have_been_reviewed() -> None:
-    assert [(gap.kind, gap.in_words()) for gap in gaps_of(incomplete_review())] == [
-        (GapKind.UNIT, "app/slow.py#2: timeout after 300 s"),
-        (GapKind.FILE, "data/dump.sql: too large: 4 MB, the limit is 1 MB"),
-    ]
-    assert gaps_of(passed_review()) == ()
-    assert [gap.kind for gap in gaps_of(review(complete=False))] == [GapKind.UNKNOWN]
-    # Also where the review calls itself complete.
-    assert len(gaps_of(telling_review(complete=True))) == 3
-
-
-def test_an_error_that_a_gap_tells_is_not_told_again() -> None:
-    assert errors_beside_gaps(telling_review()) == (ReviewError("history", "is not writable"),)
-    assert len(errors_beside_gaps(review(errors=(ReviewError("a", "b"),)))) == 1

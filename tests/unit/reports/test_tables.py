@@ -30,14 +30,6 @@ def lines(*rows: tuple[str, str, str], width: int = 40, **look: bool) -> list[st
     return sheet.table(COLUMNS, [[Cell(sheet.clean(text)) for text in row] for row in rows])
 
 
-def test_columns_stand_below_each_other() -> None:
-    assert lines(("a", "some text", "$1.00"), ("bcd", "x", "$12.00")) == [
-        "ID   TEXT         COST",
-        "a    some text   $1.00",
-        "bcd  x          $12.00",
-    ]
-
-
 def test_a_table_that_is_too_wide_gives_way_in_one_column() -> None:
     shown = lines(("a", "word " * 30, "$1.00"), width=30)
     assert max(map(cells, shown)) <= 30
@@ -56,14 +48,6 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
     assert cells("e\u0301") == 1
     shown = lines(("漢字", "x", "1"), ("ab", "y", "22"))
     assert [cells(line) for line in shown] == [cells(shown[0])] * 3
-
-
-def test_colour_is_there_only_when_asked_for() -> None:
-    row = [[Cell("a", "red"), Cell("b"), Cell("c", "green")]]
-    assert "\x1b" not in "".join(Sheet(width=40).table(COLUMNS, row))
-    colored = Sheet(width=40, color=True).table(COLUMNS, row)
-    assert "\x1b[1;31ma\x1b[0m" in colored[1]
-    assert "\x1b[1;32mc\x1b[0m" in colored[1]
 
 
 @given(text=st.text(st.characters(exclude_categories=()), max_size=60), width=st.integers(12, 60))

@@ -6,14 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from codeloupe.model.finding import Severity
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    Review,
-    ReviewError,
-    SkippedFile,
-    SkipReason,
-)
+from codeloupe.model.review import Review, SkippedFile, SkipReason
 from codeloupe.reports import Layout, render
 from codeloupe.reports.text import svg
 from codeloupe.reports.wording import skipped_in_words
@@ -30,53 +23,25 @@ def one(**changes: Any) -> str:
     return shown(review(finding(**changes)))
 
 
-class TestTheReport:
-    @pytest.mark.defect("U2")
-    def test_files_come_by_worst_severity_then_path_and_findings_by_severity(self) -> None:
-        places = [("a", "LOW", 1), ("z", "LOW", 90), ("z", "CRITICAL", 100), ("m", "MEDIUM", 5), ("b", "LOW", 5)]
-        text = shown(
-            review(
-                *(
-                    finding(file=f"{name}.py", severity=Severity[step], line_start=line, title=f"{name}-{line}")
-                    for name, step, line in places
-                )
-            )
-        )
-        order = ["z-100", "z-90", "m-5", "a-1", "b-5"]
-        assert sorted(order, key=text.index) == order
-        assert "1 critical, 1 low" in text
-
-
-class TestAFinding:
-    def test_its_severity_is_a_word_and_a_number_not_a_colour_alone(self) -> None:
-        for step in Severity:
-            assert f"  {step.label.upper()} P{step.priority}  Statement" in one(severity=step)
-
-    def test_its_place_is_never_broken_so_that_a_terminal_can_open_it(self) -> None:
-        path = "very/" * 30 + "deep.py"
-        assert f"\n  {path}:42\n" in shown(review(finding(file=path)), width=40)
-
-    def test_what_is_endless_is_cut_and_the_cut_is_said(self) -> None:
-        for body in ("line\n" * 500, "word " * 5_000):
-            text = one(body=body)
-            assert "… cut here; the JSON report has it whole" in text
-            assert len(text.split("\n")) < 100
-        assert len(one(evidence="e" + "\u0301" * 100_000)) < 2_000
-
-
-RUFF = FailedUnit("ruff", ("a.py", "b.py", "c.py", "d.py", "e.py"), "timed out")
-
-
-def test_an_error_that_a_gap_tells_is_not_told_again_and_many_are_cut_unless_asked_for() -> None:
-    huge = SkippedFile("huge.json", SkipReason.TOO_LARGE, "3 MB, the limit is 1 MB")
-    errors = (
-        ReviewError("analyser_failed", "ruff could not review: timed out"),
-        ReviewError("not_reviewed", "huge.json: too large: 3 MB, the limit is 1 MB"),
-        *(ReviewError("not_verified", f"number {number}") for number in range(25)),
+@pytest.mark.defect("U2")
+def test_files_come_by_worst_severity_then_path_and_findings_by_severity() -> None:
+    places = [("a", "LOW", 1), ("z", "LOW", 90), ("z", "CRITICAL", 100), ("m", "MEDIUM", 5), ("b", "LOW", 5)]
+    found = (
+        finding(file=f"{name}.py", severity=Severity[step], line_start=line, title=f"{name}-{line}")
+        for name, step, line in places
     )
-    whole = review(coverage=Coverage(2, 1, (huge,), 3, (RUFF,)), complete=False, exit_code=3, errors=errors)
-    assert (shown(whole).count("✖"), shown(whole).count("… 15 more (-v shows them)")) == (12, 1)
-    assert shown(whole, verbose=True).count("✖") == 27
+    text = shown(review(*found))
+    order = ["z-100", "z-90", "m-5", "a-1", "b-5"]
+    assert sorted(order, key=text.index) == order
+    assert "1 critical, 1 low" in text
+
+
+def test_what_is_endless_is_cut_and_the_cut_is_said() -> None:
+    for body in ("line\n" * 500, "word " * 5_000):
+        text = one(body=body)
+        assert "… cut here; the JSON report has it whole" in text
+        assert len(text.split("\n")) < 100
+    assert len(one(evidence="e" + "\u0301" * 100_000)) < 2_000
 
 
 def test_each_reason_to_skip_a_file_has_its_words() -> None:
@@ -116,12 +81,6 @@ class TestTheLayout:
             monkeypatch.setenv(name, value)
         assert [shown(review(finding()), color=color) for color in (False, True)] == before
 
-    def test_ascii_only_holds_for_our_own_signs_and_for_foreign_text(self) -> None:
-        text = shown(review(finding(title="Größe — “zu groß”…", file="日本.py")), ascii_only=True)
-        assert text.isascii()
-        for words in ('Gr\\xf6\\xdfe - "zu gro\\xdf"...', "\\u65e5\\u672c.py:42", "> 42 | cursor"):
-            assert words in text
-
     def test_markup_and_emoji_codes_in_findings_are_only_text(self) -> None:
         title = "[bold red]x[/] :smile: [link=https://example.com]y[/link]"
         colored = shown(review(finding(title=title)), color=True)
@@ -144,16 +103,13 @@ class TestThePicture:
         for expected in ("codeloupe review", "Offline review", "日本 <b> & 'x'", "HIGH P1", "app/db.py:42", "FAIL"):
             assert expected in words
         assert svg(whole, title="codeloupe review\x00") == picture
-
-    def test_it_fetches_nothing_and_names_only_what_it_has(self) -> None:
-        picture = svg(review(finding()), title="t")
+        # It fetches nothing, and names only what it has.
         assert "@font-face" not in picture
         assert "@import" not in picture
         assert re.findall(r"https?://[^\"' ]+", picture) == ["http://www.w3.org/2000/svg"]
         assert not re.findall(r"url\((?!#)", picture)
         named = set(re.findall(r"clip-path=\"url\(#([^)]+)\)", picture))
         assert named <= set(re.findall(r"<clipPath id=\"([^\"]+)\"", picture))
-
-    def test_wide_characters_are_not_squeezed(self) -> None:
+        # Wide characters are not squeezed.
         (length,) = re.findall(r'textLength="([\d.]+)"[^>]*>日本<', svg(review(finding(title="日本")), title="t"))
         assert float(length) == 4 * 12
