@@ -20,41 +20,40 @@ from codeloupe.agents.claude.cli import ClaudeCliAgent
 from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.agents.codex.agent import CodexAgent
 from codeloupe.agents.gemini.agent import JOINER, GeminiAgent
+from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
-from codeloupe.model.ports import Agent
+from codeloupe.model.ports import Agent, AgentEventSink
 from codeloupe.testing import Reply, StandInServer, ToolUse
 from tests import agent_programs
 from tests.endings import comes_to_pass
 
 _PASSED_ON = ("PATH", "HOME", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+MADE_UP = "made-up-for-tests"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFactory:
     """How one agent is made for a test, and what it does in its own way.
 
-    `make` gets the address of the stand-in server and the environment. `credentials` are variables that count as a
-    login; without them `login_hint` stands in the hint. `model` is one that the agent takes. `read` and `write` are
-    the calls of its own tools on a file; None where it has none that can be scripted. `search` is one that looks for
-    "text" in the files of a folder, for an agent that reads nothing outside its working directory. `plain_command`
-    starts its program as a user would who takes no care, so that a trap is shown to be one; `address_variable` names
-    the server, or URL in the command stands for it. `as_sent` is how a prompt reaches the model; one that
-    `repeats_prompt` says it on its output too, and loses the rest of that when it ends at once.
+    `make` gets the address of the stand-in server and the environment. `key` is the variable that counts as a login.
+    `model` is one that the agent takes. `read` and `write` are the calls of its own tools on a file; None where it has
+    none that can be scripted. `search` is one that looks for "text" in the files of a folder, for an agent that reads
+    nothing outside its working directory. `plain_command` starts its program as a user would who takes no care, so
+    that a trap is shown to be one; `address_variable` names the server, or URL in the command is its place. `as_sent`
+    is how a prompt reaches the model; one that `repeats_prompt` says it on its output too, and loses the rest of that
+    when it ends at once.
     """
 
     name: str
     make: Callable[[str, Mapping[str, str]], Agent]
-    credentials: Mapping[str, str]
-    login_hint: str
+    key: str
     model: str
     read: Callable[[Path], ToolUse] | None = None
     write: Callable[[Path, str], ToolUse] | None = None
     search: Callable[[Path], ToolUse] | None = None
-    write_tool: str = ""
     keeps_turns: bool = False
     keeps_budget: bool = False
     tells_cost: bool = False
-    tells_retry_after: bool = False
     tells_session: bool = True
     tells_refusal: bool = True
     tells_cut_off: bool = True
@@ -68,11 +67,25 @@ class AgentFactory:
 
 @dataclass
 class Stage:
-    """An agent before a server that answers by a script, and the events of its calls."""
+    """An agent before a server that answers by a script, and the events of its calls.
+
+    It is an agent itself, which keeps the failures that a caller tries again.
+    """
 
     agent: Agent
     server: StandInServer
     events: list[AgentEvent] = field(default_factory=list)
+    failures: list[AgentError] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name, self.limits, self.check = self.agent.name, self.agent.limits, self.agent.check
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        try:
+            return await self.agent.run(request, emit)
+        except AgentError as error:
+            self.failures.append(error)
+            raise
 
     async def ask(self, asked: AgentRequest) -> AgentResult:
         """One attempt, its answer checked against the schema as the caller does."""
@@ -105,7 +118,7 @@ def environment(factory: AgentFactory, *, logged_in: bool = True) -> dict[str, s
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     # Node.js comes with the development tools.
     passed["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), passed["PATH"]))
-    return {**passed, **(factory.credentials if logged_in else {})}
+    return {**passed, **({factory.key: MADE_UP} if logged_in else {})}
 
 
 def by_name(name: str) -> AgentFactory:
@@ -138,17 +151,14 @@ def _claude_factory(kind: type[ClaudeCliAgent | AgentSdkAgent]) -> AgentFactory:
     return AgentFactory(
         name=kind.name,
         make=lambda url, source: kind(str(agent_programs.find("claude")), source, base_url=url),
-        credentials={"ANTHROPIC_API_KEY": "made-up-for-tests"},
-        login_hint="ANTHROPIC_API_KEY",
+        key="ANTHROPIC_API_KEY",
         model="claude-haiku-4-5",
         read=lambda file: ToolUse("Read", {"file_path": str(file)}),
         write=lambda file, text: ToolUse("Write", {"file_path": str(file), "content": text}),
         search=lambda folder: ToolUse("Grep", {"pattern": "text", "path": str(folder), "output_mode": "content"}),
-        write_tool="Write",
         keeps_turns=True,
         keeps_budget=True,
         tells_cost=True,
-        tells_retry_after=True,
         plain_command=("claude", "-p", "Say hello."),
         address_variable="ANTHROPIC_BASE_URL",
     )
@@ -158,10 +168,8 @@ def _api_factory() -> AgentFactory:
     return AgentFactory(
         name="api",
         make=lambda url, source: ApiAgent("anthropic:claude-stand-in", base_url=url, environment=source),
-        credentials={"ANTHROPIC_API_KEY": "made-up-for-tests"},
-        login_hint="ANTHROPIC_API_KEY",
+        key="ANTHROPIC_API_KEY",
         model="claude-stand-in",
-        tells_retry_after=True,
         tells_session=False,
     )
 
@@ -175,13 +183,10 @@ def _codex_factory() -> AgentFactory:
     return AgentFactory(
         name="codex",
         make=lambda url, source: CodexAgent(str(agent_programs.find("codex")), source, base_url=f"{url}/v1"),
-        credentials={"OPENAI_API_KEY": "made-up-for-tests"},
-        login_hint="OPENAI_API_KEY",
+        key="OPENAI_API_KEY",
         model="gpt-6.1-sol",
         read=lambda file: _codex_command(f"cat '{file}'"),
         write=lambda file, text: _codex_command(f"printf %s '{text}' > '{file}'"),
-        write_tool="shell",
-        tells_retry_after=True,
         tells_refusal=False,
         tells_denials=False,
         plain_command=("codex", "exec", "-s", "workspace-write", "-c", 'openai_base_url="URL/v1"', "Say hello."),
@@ -192,15 +197,12 @@ def _gemini_factory() -> AgentFactory:
     return AgentFactory(
         name="gemini",
         make=lambda url, source: GeminiAgent(str(agent_programs.find("gemini")), source, base_url=url),
-        credentials={"GEMINI_API_KEY": "made-up-for-tests"},
-        login_hint="GEMINI_API_KEY",
+        key="GEMINI_API_KEY",
         model="gemini-2.5-flash",
         read=lambda file: ToolUse("read_file", {"file_path": str(file)}),
         write=lambda file, text: ToolUse("write_file", {"file_path": str(file), "content": text}),
         search=lambda folder: ToolUse("grep_search", {"pattern": "text", "dir_path": str(folder)}),
-        write_tool="write_file",
         keeps_turns=True,
-        tells_retry_after=True,
         tells_cut_off=False,
         as_sent=lambda prompt: prompt.replace("@", f"@{JOINER}"),
         repeats_prompt=True,

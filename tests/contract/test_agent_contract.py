@@ -15,7 +15,7 @@ from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.model.agent import AttemptFailed, PermissionMode, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens, Refusal, Reply, Stall, Status, Text
-from tests.agent_factories import AgentFactory, asked_for, assert_nothing_runs_in, every_agent, on_stage
+from tests.agent_factories import AGENTS, AgentFactory, asked_for, assert_nothing_runs_in, every_agent, on_stage
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 
 # A program that takes seconds to start when nothing else runs takes many when the machine is busy.
@@ -30,72 +30,105 @@ SCHEMA = {
 }
 
 
-@pytest.mark.requirement("R1")
-@pytest.mark.requirement("R3")
-@pytest.mark.requirement("R5")
-@pytest.mark.requirement("R7")
-@every_agent()
-def test_an_answer_comes_back_whole(factory: AgentFactory, work: Path) -> None:
+def check_error(factory: AgentFactory, error: errors.AgentError, kind: type[errors.AgentError]) -> None:
+    assert type(error) is kind
+    assert (error.agent, error.retryable) == (factory.name, kind.retryable)
+    assert factory.name in error.message
+    assert error.hint
+
+
+def check_answer(factory: AgentFactory, work: Path, start: str) -> None:
+    """The first attempt meets a rate limit; the second sends all that was asked, as text, and its answer is whole."""
+    secret = work.parent / "secret.txt"
+    secret.write_text("the-secret-of-the-file")
+    (work / "inside.txt").write_text("the-text-of-the-other-file")
     asked = asked_for(
         work,
-        "Grüße, 你好 🙂 – say hello.",
+        f"{start} this. Grüße, 你好 🙂 – see @/etc/hostname, @{secret} and @inside.txt",
         model=factory.model,
         append_system_prompt="Be kind to the reader.",
         context={"The diff": "+ added 🚀"},
     )
-    with on_stage(factory, Text("Hello 🙂", usage=TokenUsage(input_tokens=70, output_tokens=9))) as stage:
-        result = stage.answer(asked)
-        assert all(map(stage.sent, (asked.prompt, "The diff", "+ added 🚀", "Be kind to the reader.")))
-        assert stage.calls == 1
+    answer = Text("Hello 🙂", usage=TokenUsage(input_tokens=70, output_tokens=9))
+    caller = AgentCaller(CallerOptions(retry=RetryPolicy(attempts=2, rate_limit_min_seconds=0.1)))
+    with on_stage(factory, Status(429, retry_after=1), answer) as stage:
+        result = asyncio.run(caller.call(asked, agent=stage, emit=stage.events.append))
+        expected = (factory.as_sent(asked.prompt), "The diff", "+ added 🚀", "Be kind to the reader.")
+        assert all(map(stage.sent, expected))
+        assert not any(map(stage.sent, ("the-secret-of-the-file", "the-text-of-the-other-file")))
+        assert (stage.calls, result.attempts) == (2, 2)
+    (error,) = stage.failures
+    assert isinstance(error, errors.RateLimited)
+    check_error(factory, error, errors.RateLimited)
+    assert error.retry_after_seconds == 1
+    assert [event.kind for event in stage.events if isinstance(event, AttemptFailed)] == ["RateLimited"]
     assert (result.success, result.output, result.agent, result.error) == (True, "Hello 🙂", factory.name, None)
     assert result.usage == TokenUsage(input_tokens=70, output_tokens=9)
-    assert result.model == factory.model
-    assert result.num_turns == 1
-    assert result.attempts == 1
+    assert (result.model, result.num_turns) == (factory.model, 1)
     assert result.duration_ms > 0
     assert bool(result.session_id) is factory.tells_session
     assert (result.total_cost_usd is not None) is factory.tells_cost
     assert TurnTaken(factory.name, 1) in stage.events
     assert [event for event in stage.events if isinstance(event, TokensSpent)][-1].input_tokens == 70
+    assert not (work / "marker").exists()
     assert_nothing_runs_in(work)
 
 
-@every_agent()
-def test_a_schema_is_answered_with_a_value_and_may_name_its_draft(factory: AgentFactory, work: Path) -> None:
-    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SCHEMA}
-    with on_stage(factory, Json({"answer": 42})) as stage:
-        assert stage.answer(asked_for(work, output_schema=named)).structured == {"answer": 42}
-
-
-@every_agent(cases=[(Json({"answer": "forty-two"}),)])
-def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(
-    factory: AgentFactory, work: Path, reply: Reply
+@pytest.mark.requirement("R1")
+@pytest.mark.requirement("R3")
+@pytest.mark.requirement("R5")
+@pytest.mark.requirement("R7")
+@pytest.mark.requirement("R10")
+@pytest.mark.requirement("R13")
+@pytest.mark.requirement("R16")
+@every_agent(cases=[("/compact",)])
+def test_the_second_attempt_sends_everything_as_text_and_its_answer_is_whole(
+    factory: AgentFactory, work: Path, start: str
 ) -> None:
-    with on_stage(factory, reply) as stage, pytest.raises(errors.OutputInvalid) as raised:
+    check_answer(factory, work, start)
+
+
+@pytest.mark.soak
+@every_agent(cases=[("--help",), ("!touch marker;",)])
+def test_a_prompt_is_text_whatever_else_it_looks_like(factory: AgentFactory, work: Path, start: str) -> None:
+    check_answer(factory, work, start)
+
+
+@pytest.mark.requirement("R3")
+@every_agent()
+def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words_and_a_schema_is_answered_with_a_value(
+    factory: AgentFactory, work: Path
+) -> None:
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SCHEMA}
+    prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
+    answer: Reply = Delay(5.0, Json({"answer": 42})) if factory.repeats_prompt else Json({"answer": 42})
+    with on_stage(factory, answer) as stage:
+        most = stage.agent.limits.max_prompt_characters or len(prompt)
+        if most < len(prompt):
+            with pytest.raises(errors.PromptTooLong, match="2,000,000"):
+                stage.answer(asked_for(work, prompt))
+            assert stage.calls == 0
+        assert stage.answer(asked_for(work, prompt[:most], output_schema=named)).structured == {"answer": 42}
+        assert stage.sent(prompt[:most].strip())
+
+
+@every_agent()
+def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, Json({"answer": "forty-two"})) as stage, pytest.raises(errors.OutputInvalid) as raised:
         stage.answer(asked_for(work, output_schema=SCHEMA))
-    assert raised.value.raw_output
-    assert raised.value.output == '{"answer": "forty-two"}'
-    assert raised.value.usage.input_tokens > 0
-    assert (raised.value.cost_usd is not None) is factory.tells_cost
-    assert not raised.value.cut_off
-    assert not raised.value.retryable
+    error = raised.value
+    assert error.raw_output
+    assert (error.output, error.cut_off, error.retryable) == ('{"answer": "forty-two"}', False, False)
+    assert error.usage.input_tokens > 0
+    assert (error.cost_usd is not None) is factory.tells_cost
     assert_nothing_runs_in(work)
 
 
 @pytest.mark.requirement("R11")
 @every_agent()
-def test_a_missing_login_is_told_with_what_to_set(factory: AgentFactory, work: Path) -> None:
-    with on_stage(factory, Text("never"), logged_in=False) as stage:
-        with pytest.raises(errors.NotLoggedIn) as raised:
-            stage.answer(asked_for(work))
-        assert factory.login_hint in raised.value.hint
-        assert stage.calls == 0
-        assert asyncio.run(stage.agent.check()).logged_in is False
-
-
-@pytest.mark.requirement("R11")
-@every_agent()
-def test_the_check_finds_what_is_here_and_an_agent_says_what_it_can(factory: AgentFactory, work: Path) -> None:
+def test_the_check_finds_what_is_here_and_a_missing_login_is_told_with_what_to_set(
+    factory: AgentFactory, work: Path
+) -> None:
     with on_stage(factory) as stage:
         availability, limits = asyncio.run(stage.agent.check()), stage.agent.limits
         assert stage.server.requests == ()
@@ -104,13 +137,17 @@ def test_the_check_finds_what_is_here_and_an_agent_says_what_it_can(factory: Age
     assert availability.how_to_fix == ""
     assert stage.agent.name == factory.name
     assert (limits.turns, limits.budget) == (factory.keeps_turns, factory.keeps_budget)
-    assert limits.writes is (factory.write is not None)
-    assert limits.confined is (factory.search is not None)
+    assert (limits.writes, limits.confined) == (factory.write is not None, factory.search is not None)
+    with on_stage(factory, Text("never"), logged_in=False) as stage:
+        with pytest.raises(errors.NotLoggedIn) as raised:
+            stage.answer(asked_for(work))
+        assert factory.key in raised.value.hint
+        assert stage.calls == 0
+        assert asyncio.run(stage.agent.check()).logged_in is False
 
 
 FAILURES: list[tuple[Reply, type[errors.AgentError]]] = [
     (Status(401), errors.NotLoggedIn),
-    (Status(429, retry_after=9), errors.RateLimited),
     (Cut(), errors.ConnectionFailed),
 ]
 OTHER_FAILURES: list[tuple[Reply, type[errors.AgentError]]] = [
@@ -125,15 +162,9 @@ OTHER_FAILURES: list[tuple[Reply, type[errors.AgentError]]] = [
 def check_failure(factory: AgentFactory, work: Path, reply: Reply, kind: type[errors.AgentError]) -> None:
     with on_stage(factory, reply) as stage, pytest.raises(errors.AgentError) as raised:
         stage.answer(asked_for(work, model=factory.model))
-    error = raised.value
-    assert type(error) is kind
-    assert (error.agent, error.retryable) == (factory.name, kind.retryable)
-    assert factory.name in error.message
-    assert error.hint
+    check_error(factory, raised.value, kind)
     if kind.retryable:
         assert stage.calls == 1
-    if isinstance(error, errors.RateLimited):
-        assert error.retry_after_seconds == (9 if factory.tells_retry_after else None)
     assert_nothing_runs_in(work)
 
 
@@ -154,29 +185,17 @@ def test_other_failures_are_told_as_what_they_are(
 
 
 @every_agent()
-def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer(factory: AgentFactory, work: Path) -> None:
+def test_a_refusal_is_reported_as_one_or_at_least_as_no_answer_and_one_that_is_cut_off_is_none(
+    factory: AgentFactory, work: Path
+) -> None:
     kind, words = (errors.Refused, "refused an answer") if factory.tells_refusal else (errors.OutputInvalid, "empty")
     with on_stage(factory, Refusal()) as stage, pytest.raises(kind, match=words):
         stage.answer(asked_for(work, model=factory.model))
-
-
-@every_agent(able=lambda factory: factory.tells_cut_off)
-def test_an_answer_that_is_cut_off_is_none(factory: AgentFactory, work: Path) -> None:
-    with on_stage(factory, MaxTokens()) as stage, pytest.raises(errors.OutputInvalid) as raised:
-        stage.answer(asked_for(work, model=factory.model))
-    assert raised.value.cut_off
-    assert raised.value.output.startswith(MaxTokens().text)
-
-
-@pytest.mark.requirement("R13")
-@every_agent()
-def test_what_fails_once_succeeds_at_the_second_attempt(factory: AgentFactory, work: Path) -> None:
-    options = CallerOptions(retry=RetryPolicy(attempts=2, rate_limit_min_seconds=0.1))
-    with on_stage(factory, Status(429), Text("Hello.")) as stage:
-        call = AgentCaller(options).call(asked_for(work), agent=stage.agent, emit=stage.events.append)
-        result = asyncio.run(call)
-    assert (result.output, result.attempts, stage.calls) == ("Hello.", 2, 2)
-    assert [event.kind for event in stage.events if isinstance(event, AttemptFailed)] == ["RateLimited"]
+    if factory.tells_cut_off:
+        with on_stage(factory, MaxTokens()) as stage, pytest.raises(errors.OutputInvalid) as raised:
+            stage.answer(asked_for(work, model=factory.model))
+        assert raised.value.cut_off
+        assert raised.value.output.startswith(MaxTokens().text)
 
 
 @pytest.mark.requirement("R8")
@@ -232,7 +251,7 @@ def test_a_cancellation_before_the_start_leaves_nothing(factory: AgentFactory, w
 
 @pytest.mark.requirement("R9")
 @every_agent(able=lambda factory: factory.keeps_turns)
-def test_a_limit_of_turns_holds(factory: AgentFactory, work: Path) -> None:
+def test_limits_of_turns_and_money_hold(factory: AgentFactory, work: Path) -> None:
     assert factory.read is not None
     (work / "a.txt").write_text("one\n")
     with on_stage(factory, factory.read(work / "a.txt")) as stage:
@@ -240,76 +259,11 @@ def test_a_limit_of_turns_holds(factory: AgentFactory, work: Path) -> None:
             stage.answer(asked_for(work, max_turns=2))
         assert stage.calls == 2
     assert len([event for event in stage.events if isinstance(event, ToolUsed)]) == 2
-
-
-@pytest.mark.requirement("R9")
-@every_agent(able=lambda factory: factory.keeps_budget)
-def test_a_limit_of_money_holds(factory: AgentFactory, work: Path) -> None:
-    dear = Text("Hello.", usage=TokenUsage(input_tokens=2_000_000, output_tokens=100_000))
-    with on_stage(factory, dear) as stage:
-        with pytest.raises(errors.BudgetExhausted):
+    if factory.keeps_budget:
+        dear = Text("Hello.", usage=TokenUsage(input_tokens=2_000_000, output_tokens=100_000))
+        with on_stage(factory, dear) as stage, pytest.raises(errors.BudgetExhausted):
             stage.answer(asked_for(work, max_budget_usd=0.01))
         assert stage.calls == 1
-
-
-@pytest.mark.requirement("R3")
-@every_agent()
-def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words(factory: AgentFactory, work: Path) -> None:
-    prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
-    answer: Reply = Delay(5.0, Text("Read.")) if factory.repeats_prompt else Text("Read.")
-    with on_stage(factory, answer) as stage:
-        most = stage.agent.limits.max_prompt_characters or len(prompt)
-        if most < len(prompt):
-            with pytest.raises(errors.PromptTooLong, match="2,000,000"):
-                stage.answer(asked_for(work, prompt))
-            assert stage.calls == 0
-        else:
-            assert stage.answer(asked_for(work, prompt)).output == "Read."
-            assert stage.sent(prompt.strip())
-
-
-def check_prompt(factory: AgentFactory, work: Path, start: str) -> None:
-    secret = work.parent / "secret.txt"
-    secret.write_text("the-secret-of-the-file")
-    (work / "inside.txt").write_text("the-text-of-the-other-file")
-    prompt = f"{start} this, and see @/etc/hostname, @{secret} and @inside.txt"
-    with on_stage(factory, Text("Done.")) as stage:
-        assert stage.answer(asked_for(work, prompt)).output == "Done."
-        assert stage.sent(factory.as_sent(prompt))
-        assert not stage.sent("the-secret-of-the-file")
-        assert not stage.sent("the-text-of-the-other-file")
-    assert not (work / "marker").exists()
-
-
-@pytest.mark.requirement("R16")
-@every_agent(cases=[("/compact",)])
-def test_a_prompt_is_text_whatever_it_looks_like(factory: AgentFactory, work: Path, start: str) -> None:
-    check_prompt(factory, work, start)
-
-
-@pytest.mark.soak
-@every_agent(cases=[("--help",), ("!touch marker;",)])
-def test_a_prompt_is_text_whatever_else_it_looks_like(factory: AgentFactory, work: Path, start: str) -> None:
-    check_prompt(factory, work, start)
-
-
-@every_agent(able=lambda factory: factory.search)
-def test_a_confined_agent_reads_nothing_outside_its_directory(factory: AgentFactory, work: Path) -> None:
-    assert factory.read is not None
-    assert factory.search is not None
-    outside = work.parent / "outside"
-    outside.mkdir()
-    (outside / "a.txt").write_text("the-text-outside\n")
-    (work / "inside.txt").write_text("the-text-inside\n")
-    (work / "link.txt").symlink_to(outside / "a.txt")
-    (work / "folder").symlink_to(outside)
-    files = (outside / "a.txt", Path("../outside/a.txt"), work / "link.txt", work / "folder" / "a.txt")
-    looks = (*map(factory.read, (work / "inside.txt", *files)), factory.search(outside), factory.search(work))
-    with on_stage(factory, *looks, Text("Done.")) as stage:
-        assert stage.answer(asked_for(work, model=factory.model)).output == "Done."
-        assert stage.calls == len(looks) + 1
-        assert stage.sent("the-text-inside")
-        assert not stage.sent("the-text-outside")
 
 
 @pytest.mark.requirement("R6")
@@ -335,17 +289,34 @@ def test_a_request_that_cannot_be_sent_is_refused_in_words_before_the_start(
 
 @pytest.mark.requirement("R4")
 @every_agent(able=lambda factory: factory.write)
-def test_only_an_agent_that_was_allowed_to_write_writes(factory: AgentFactory, work: Path) -> None:
+def test_only_an_agent_that_was_allowed_to_write_writes_and_a_confined_one_reads_nothing_outside_its_directory(
+    factory: AgentFactory, work: Path
+) -> None:
+    assert factory.read is not None
     assert factory.write is not None
-    replies = (factory.write(work / "new.txt", "written"), Text("Done."))
-    with on_stage(factory, *replies) as stage:
+    outside = work.parent / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("the-text-outside\n")
+    (work / "inside.txt").write_text("the-text-inside\n")
+    (work / "link.txt").symlink_to(outside / "a.txt")
+    (work / "folder").symlink_to(outside)
+    files = (outside / "a.txt", Path("../outside/a.txt"), work / "link.txt", work / "folder" / "a.txt")
+    reads = map(factory.read, (work / "inside.txt", *files))
+    looks = (*reads, factory.search(outside), factory.search(work)) if factory.search else ()
+    writes = (factory.write(work / "new.txt", "written"), Text("Done."))
+    with on_stage(factory, *looks, *writes) as stage:
         # Where the program would have to ask first, the tool can be named all the same.
-        tools = ("Read", factory.write_tool) if factory.write_tool == "Write" else None
-        result = stage.answer(asked_for(work, tools=tools))
+        tools = ("Read", "Grep", "Write") if writes[0].name == "Write" else None
+        result = stage.answer(asked_for(work, model=factory.model if looks else None, tools=tools))
+        assert (result.output, stage.calls) == ("Done.", len(looks) + 2)
+        assert stage.sent("the-text-inside") is bool(looks)
+        assert not stage.sent("the-text-outside")
     assert not (work / "new.txt").exists()
     if factory.tells_denials:
-        assert result.permission_denials == (f"{factory.write_tool} {str(work / 'new.txt')[:80]}",)
-    with on_stage(factory, *replies) as stage:
+        *unread, unwritten = result.permission_denials
+        assert [denial.split()[0] for denial in unread] == [look.name for look in looks[1:-1]]
+        assert unwritten == f"{writes[0].name} {str(work / 'new.txt')[:80]}"
+    with on_stage(factory, *writes) as stage:
         stage.answer(asked_for(work, permission_mode=PermissionMode.ACCEPT_EDITS))
     assert (work / "new.txt").read_text() == "written"
 
@@ -353,20 +324,26 @@ def test_only_an_agent_that_was_allowed_to_write_writes(factory: AgentFactory, w
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from tests.agent_factories import asked_for, by_name, environment
-factory = by_name(sys.argv[1])
-agent = factory.make(sys.argv[2], environment(factory))
-asyncio.run(agent.run(asked_for(Path(sys.argv[3])), print))
+from tests.agent_factories import AGENTS, asked_for, environment
+
+async def main():
+    agents = [factory.make(sys.argv[1], environment(factory)) for factory in AGENTS]
+    asked = asked_for(Path(sys.argv[2]), timeout_seconds=300)
+    await asyncio.gather(*(agent.run(asked, print) for agent in agents))
+
+asyncio.run(main())
 """
 
 
-@every_agent()
-def test_when_we_are_killed_the_program_dies_too(factory: AgentFactory, work: Path) -> None:
-    with on_stage(factory, Hang()) as stage:
-        command = (sys.executable, "-c", KILLED, factory.name, stage.server.url, str(work))
+def test_when_we_are_killed_the_programs_die_too(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    # One server is that of all agents.
+    with on_stage(AGENTS[0], Hang()) as stage:
+        command = (sys.executable, "-c", KILLED, stage.server.url, str(work))
         # Who is killed cannot tidy up.
-        environment = {**os.environ, "TMPDIR": str(work.parent)}
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
         with subprocess.Popen(command, cwd=PROJECT, env=environment) as process:
-            assert stage.server.wait_for(1, timeout_seconds=START_SECONDS)
+            assert stage.server.wait_for(len(AGENTS), timeout_seconds=START_SECONDS)
             process.kill()
         assert_nothing_runs_in(work)

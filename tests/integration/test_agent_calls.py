@@ -19,22 +19,14 @@ from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
-FINDING = {
-    "file": "average.py",
-    "line": 2,
-    "quote": "    return sum(prices) / len(prices)",
-    "title": "Division by zero",
-    "body": "It fails for an empty list.",
-    "severity": "high",
-}
+REVIEW = ("review", "main...HEAD", "--reviewer", "api", "--format", "json", "--no-verify")
 
 
 @pytest.fixture
 def project(repository: GitRepository) -> GitRepository:
     repository.commit_files({"README.md": "a shop\n"})
-    repository.checkout("change", new=True)
-    repository.write("average.py", "def average(prices):\n    return sum(prices) / len(prices)\n")
-    repository.commit()
+    text = "def average(prices):\n    return sum(prices) / len(prices)\n"
+    repository.commit_files({"average.py": text}, branch="change")
     return repository
 
 
@@ -64,21 +56,19 @@ def test_the_library_asks_the_model_of_the_settings(tmp_path: Path) -> None:
 def test_an_answer_about_an_untrusted_change_is_not_taken_for_a_trusted_one_nor_the_other_way_round(
     project: GitRepository,
 ) -> None:
-    words = ("review", "main...HEAD", "--reviewer", "api", "--format", "json", "--no-verify")
     for order in (("--untrusted", ""), ("", "--untrusted")):
         with StandInServer([Json({"findings": []})]) as server:
             calls = []
             # The third is the first one again, which costs nothing.
             for trust in (*order, order[0]):
-                assert run(server, project.path, *words, *filter(None, (trust,))).exit_code == 0
+                assert run(server, project.path, *REVIEW, *filter(None, (trust,))).exit_code == 0
                 calls.append(server.count(auxiliary=False))
         assert calls == [1, 2, 2], order
 
 
 @pytest.mark.defect("V8")
 def test_an_answer_of_one_service_is_not_taken_for_that_of_another(project: GitRepository) -> None:
-    review = ("review", "main...HEAD", "--reviewer", "api", "--format", "json", "--no-verify")
-    for words in (review, ("agent", "run", "--agent", "api", "-q", "Say hello.")):
+    for words in (REVIEW, ("agent", "run", "--agent", "api", "-q", "Say hello.")):
         with StandInServer([Json({"findings": []})]) as first, StandInServer([Json({"findings": []})]) as second:
             for server in (first, second, first, second):
                 assert run(server, project.path, *words).exit_code == 0
@@ -90,11 +80,7 @@ def test_a_quota_that_opens_after_the_time_limit_ends_the_call_at_once_and_tells
     asking = ("agent", "run", "--agent", "api", "Say hello.")
     reviewing = ("review", "main...HEAD", "--reviewer", "api", "--no-verify")
     # The time limit, and the wait that the service asks for. One that was begun would not end in the time of this test.
-    for words, limit, retry_after in (
-        (asking, "600", 3600.0),
-        (asking, "1000", 1010.0),
-        (reviewing, "600", 3600.0),
-    ):
+    for words, limit, retry_after in ((asking, "600", 3600), (asking, "1000", 1010), (reviewing, "600", 3600)):
         with StandInServer([Status(429, retry_after=retry_after)]) as server:
             ended = run(server, project.path, *words, "--wait-for-quota", "--timeout", limit)
             assert server.count(auxiliary=False) == 1, (words, limit)
@@ -126,31 +112,22 @@ def test_the_client_of_google_says_nothing_about_two_keys(project: GitRepository
     )
     with StandInServer([Text("Hello.")]) as server:
         variables = {"GEMINI_API_KEY": KEY, "GOOGLE_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": server.url}
-        ended = subprocess.run(
-            (sys.executable, "-c", program),
-            cwd=project.path,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command, own = (sys.executable, "-c", program), {**os.environ, **variables}
+        ended = subprocess.run(command, cwd=project.path, env=own, capture_output=True, text=True, check=True)
     assert (ended.stdout, ended.stderr) == ("Hello.\n", "")
 
 
 @pytest.mark.defect("V3")
 def test_answers_that_cannot_be_read_end_a_review_after_three_of_them_in_a_row(repository: GitRepository) -> None:
     repository.commit_files({"README.md": "a shop\n"})
-    repository.checkout("change", new=True)
-    for number in range(15):
-        # Each is as large as a unit may be.
-        repository.write(f"module_{number}.py", "".join(f"value_{line} = {line} + {number}\n" for line in range(3000)))
-    repository.commit()
-    words = ("review", "main...HEAD", "--reviewer", "api", "--format", "json", "--no-verify")
+    # Each is as large as a unit may be.
+    texts = ["".join(f"value_{line} = {line} + {number}\n" for line in range(3000)) for number in range(15)]
+    repository.commit_files({f"module_{number}.py": text for number, text in enumerate(texts)}, branch="change")
     # A unit is asked about twice before its answer counts as unreadable.
     for concurrency, most in ((1, 6), (5, 12)):
         with StandInServer([Text("Lorem ipsum dolor sit amet.")]) as server:
             settings = {"CODELOUPE_CONCURRENCY": str(concurrency)}
-            ended = run(server, repository.path, *words, more=settings)
+            ended = run(server, repository.path, *REVIEW, more=settings)
             calls = server.count(auxiliary=False)
         document = ended.json()
         assert (ended.exit_code, document["passed"]) == (3, False), ended.stderr
@@ -199,9 +176,10 @@ def test_the_log_has_the_stack_trace_of_a_failed_call_and_the_report_tells_what_
 def test_the_report_names_the_model_that_answered_and_no_priority_twice(
     project: GitRepository, answers: dict[str, str]
 ) -> None:
-    marked = {**FINDING, "title": "[P2] [P2] Division by zero", "severity": "medium"}
+    place = {"file": "average.py", "line": 2, "quote": "    return sum(prices) / len(prices)"}
+    said = {"title": "[P2] [P2] Division by zero", "body": "It fails for an empty list.", "severity": "medium"}
     for agent, family in answers.items():
-        with StandInServer([Json({"findings": [marked]})]) as server:
+        with StandInServer([Json({"findings": [{**place, **said}]})]) as server:
             words = ("review", "main...HEAD", "--reviewer", agent, "--format", "json", "--no-verify")
             ended = run(server, project.path, *words, more=programs(server))
         document = ended.json()

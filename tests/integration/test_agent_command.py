@@ -83,13 +83,11 @@ def test_an_answer_that_must_fit_a_schema(project: GitRepository, tmp_path: Path
     assert ended.json()["structured"] == {"answer": 42}
     with StandInServer([Json({"answer": "much"}, as_text=True)]) as server:
         ended = ask(server, project, "--json", "--fresh", "--schema", str(tmp_path / "schema.json"), "How much?")
-    assert ended.exit_code == 3
-    assert ended.json()["error_kind"] == "OutputInvalid"
-    assert "much" in ended.json()["raw_output"]
+    document = ended.json()
+    assert (ended.exit_code, document["error_kind"]) == (3, "OutputInvalid")
+    assert all("much" in document[name] for name in ("raw_output", "output"))
     # It gave nothing that could be used, and was paid for.
-    assert "much" in ended.json()["output"]
-    assert ended.json()["total_cost_usd"] > 0
-    assert ended.json()["usage"]["output_tokens"] > 0
+    assert min(document["total_cost_usd"], document["usage"]["output_tokens"]) > 0
 
 
 def test_a_failure_that_is_not_the_agents_is_told_in_json_too(
@@ -107,15 +105,8 @@ def test_a_failure_that_is_not_the_agents_is_told_in_json_too(
 
 @pytest.mark.requirement("R11")
 def test_without_a_login_it_says_what_to_set(project: GitRepository) -> None:
-    ended = codeloupe(
-        "agent",
-        "run",
-        "--agent",
-        "claude_cli",
-        "Hi",
-        cwd=project.path,
-        environment={"CODELOUPE_CLAUDE_PATH": str(find("claude"))},
-    )
+    words, variables = ("--agent", "claude_cli", "Hi"), {"CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+    ended = codeloupe("agent", "run", *words, cwd=project.path, environment=variables)
     assert ended.exit_code == 2
     assert "ANTHROPIC_API_KEY" in ended.stderr
 
@@ -151,18 +142,8 @@ def test_a_chain_goes_on_to_the_next_agent_and_says_so(
     server: StandInServer, project: GitRepository, tmp_path: Path
 ) -> None:
     variables = {**agents_at(server, "claude_cli"), "CODELOUPE_CODEX_PATH": str(tmp_path / "no-codex")}
-    ended = codeloupe(
-        "agent",
-        "run",
-        "--agent",
-        "codex",
-        "--agent",
-        "claude_cli",
-        "--json",
-        "Hi",
-        cwd=project.path,
-        environment=variables,
-    )
+    words = ("--agent", "codex", "--agent", "claude_cli", "--json", "Hi")
+    ended = codeloupe("agent", "run", *words, cwd=project.path, environment=variables)
     assert ended.exit_code == 0, ended.stderr
     assert ended.json()["agent"] == "claude_cli"
     assert any("codex" in note for note in ended.json()["notes"])
@@ -175,15 +156,6 @@ def test_the_list_tells_what_is_here_and_how_to_get_the_rest(project: GitReposit
         assert name in ended.stdout
     document = codeloupe("agent", "list", "--json", cwd=project.path).json()
     assert {agent["name"] for agent in document["agents"]} >= {"codex", "api"}
-
-
-def test_a_kept_session_can_be_gone_on_with(server: StandInServer, project: GitRepository) -> None:
-    first = ask(server, project, "--json", "-q", "--keep-session", "Remember the word loupe.", agent="codex").json()
-    resume = ("--resume", first["session_id"])
-    second = ask(server, project, "--json", "-q", *resume, "Which word?", agent="codex").json()
-    assert second["success"]
-    assert second["session_id"] == first["session_id"]
-    assert server.requests[-1].mentions("Remember the word loupe.")
 
 
 FIVE_CALLS = """

@@ -21,14 +21,8 @@ Made = Callable[[StandInServer], ClaudeCliAgent | AgentSdkAgent]
 
 @pytest.fixture(params=[ClaudeCliAgent, AgentSdkAgent], ids=lambda kind: kind.name)
 def made(request: pytest.FixtureRequest) -> Made:
-    def make(server: StandInServer) -> ClaudeCliAgent | AgentSdkAgent:
-        source = environment(by_name(request.param.name))
-        program = str(agent_programs.find("claude"))
-        agent = request.param(program, source, base_url=server.url, keep_sessions=True)
-        assert isinstance(agent, ClaudeCliAgent | AgentSdkAgent)
-        return agent
-
-    return make
+    source, program = environment(by_name(request.param.name)), str(agent_programs.find("claude"))
+    return lambda server: request.param(program, source, base_url=server.url, keep_sessions=True)
 
 
 def answer(agent: ClaudeCliAgent | AgentSdkAgent, asked: AgentRequest) -> AgentResult:

@@ -15,7 +15,7 @@ from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import PermissionMode
 from codeloupe.testing import RecordedRequest, StandInServer, Text, ToolUse
 from tests import agent_programs
-from tests.agent_factories import Stage, asked_for, by_name, environment, on_stage
+from tests.agent_factories import MADE_UP, Stage, asked_for, by_name, environment, on_stage
 
 FACTORY = by_name("codex")
 
@@ -49,23 +49,18 @@ def outcome(request: RecordedRequest) -> str:
     return json.dumps([item for item in request.body["input"] if item["type"] == "custom_tool_call_output"])
 
 
-def test_system_prompts_reach_the_model_as_such(work: Path) -> None:
-    asked = asked_for(work, system_prompt="I replace.", append_system_prompt="I am appended.")
-    with on_stage(FACTORY, Text("Done.")) as stage:
-        stage.answer(asked)
-        said = spoken(stage.server.requests[-1])
-    assert said[:2] == [("developer", "I replace."), ("developer", "I am appended.")]
-    assert said[-1] == ("user", "Say hello.")
-
-
-def test_a_command_sees_neither_key_nor_network_and_changes_nothing(work: Path) -> None:
+def test_system_prompts_reach_the_model_and_a_command_sees_neither_key_nor_network_and_changes_nothing(
+    work: Path,
+) -> None:
     command = commanded("env; touch here; (: > /dev/tcp/127.0.0.1/9) 2>&1; echo ended")
     with on_stage(FACTORY, command, Text("Done.")) as stage:
-        stage.answer(asked_for(work))
-        told = outcome(stage.server.requests[-1])
+        stage.answer(asked_for(work, system_prompt="I replace.", append_system_prompt="I am appended."))
+        said, told = spoken(stage.server.requests[0]), outcome(stage.server.requests[-1])
+    assert said[:2] == [("developer", "I replace."), ("developer", "I am appended.")]
+    assert said[-1] == ("user", "Say hello.")
     assert "ended" in told
     assert "CODEX_SANDBOX_NETWORK_DISABLED" in told
-    assert FACTORY.credentials["OPENAI_API_KEY"] not in told
+    assert MADE_UP not in told
     assert list(work.iterdir()) == []
 
 
@@ -101,11 +96,8 @@ def test_a_session_that_is_kept_can_be_resumed(work: Path, tmp_path: Path) -> No
         second = Stage(agent, server).answer(asked_for(work, "The second.", resume_session=first.session_id))
         said = spoken(server.requests[-1])
     assert (second.output, second.session_id) == ("Two.", first.session_id)
-    assert [text for role, text in said if role in ("user", "assistant")][-3:] == [
-        "The first question.",
-        "One.",
-        "The second.",
-    ]
+    spoken_before = [text for role, text in said if role in ("user", "assistant")]
+    assert spoken_before[-3:] == ["The first question.", "One.", "The second."]
 
 
 def test_a_session_that_is_not_known_is_told(work: Path) -> None:

@@ -80,28 +80,21 @@ class Yard:
     def run(self, case: Case) -> list[str]:
         """What went wrong in one case."""
         ended = codeloupe(*case.words, cwd=self.work, environment=self._environment(case))
-        is_refused = "bypassPermissions" in case.words and (os.geteuid() == 0 or case.agent == "api")
-        if case.agent == "api" and "acceptEdits" in case.words:
-            is_refused = True
+        writes = {"acceptEdits", "bypassPermissions"} & {*case.words}
+        is_refused = (case.agent == "api" and writes) or (os.geteuid() == 0 and "bypassPermissions" in writes)
         expected = (0, 2) if is_refused else (0,)
         return [] if ended.exit_code in expected else [f"{case}: exit {ended.exit_code}: {ended.stderr[-500:]}"]
 
     def _environment(self, case: Case) -> dict[str, str]:
-        own = KEYS.get(PROGRAMS[case.agent], ())[:1]
-        secrets = {name: value for name, value in SECRETS.items() if not (case.login and name in KEYS["claude"])}
-        if case.login:
-            secrets = {name: value for name, value in secrets.items() if name not in KEYS["codex"]}
-        else:
-            # An agent with two kinds of key would be asked with the wrong one.
-            secrets = {name: value for name, value in secrets.items() if name in own or not _is_second_key(name)}
+        # With a login there is no key; an agent with two kinds of key would be asked with the wrong one.
+        seconds = [name for names in KEYS.values() for name in names[1:]]
+        left_out = (*KEYS["claude"], *KEYS["codex"]) if case.login else seconds
         return {
-            **secrets,
+            **{name: value for name, value in SECRETS.items() if name not in left_out},
             "HOME": str(self.home),
             "CODELOUPE_HOME": str(self.folder / "state" / str(abs(hash(case)))),
             "CODELOUPE_ALLOW_BYPASS": "true",
-            "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-            "CODELOUPE_CODEX_PATH": str(find("codex")),
-            "CODELOUPE_GEMINI_PATH": str(find("gemini")),
+            **{f"CODELOUPE_{name.upper()}_PATH": str(find(name)) for name in KEYS},
             "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
             "ANTHROPIC_BASE_URL": self.url,
             "OPENAI_BASE_URL": f"{self.url}/v1",
@@ -131,10 +124,6 @@ class Yard:
         owners = [program] if program in KEYS else [name for name, keys in KEYS.items() if found & set(keys)][:1]
         allowed = {key for owner in owners for key in KEYS[owner]}
         self.leaks |= {f"{name} in the environment of {program}: {command[:200]!r}" for name in found - allowed}
-
-
-def _is_second_key(name: str) -> bool:
-    return any(name in names[1:] for names in KEYS.values())
 
 
 def _home(folder: Path) -> Path:
@@ -209,16 +198,9 @@ def test_no_settings_of_a_repository_rule_any_agent_in_any_mode_of_any_verb(tmp_
             problems = [problem for found in pool.map(yard.run, cases) for problem in found]
         after = _digest(yard.home)
         written = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        spoken = [request.path for request in server.requests if _is_of_agent(request) and request.mentions(CANARY)]
-        assert problems == []
-        assert trap.sprung() == []
-        assert written == set()
-        assert yard.leaks == set()
+        # Not those of a review, which reads the project's own guidance to a reviewer by itself.
+        of_agents = [request for request in server.requests if request.mentions("Look at a.py")]
+        spoken = [request.path for request in of_agents if request.mentions(CANARY)]
+        assert (problems, trap.sprung(), written, yard.leaks, spoken) == ([], [], set(), set(), [])
         assert yard.seen >= set(KEYS), "a program was not looked at"
-        assert spoken == []
         assert trap.repository.git("status", "--porcelain") == b""
-
-
-def _is_of_agent(request: RecordedRequest) -> bool:
-    """Not of a review, which reads the project's own guidance to a reviewer by itself."""
-    return request.mentions("Look at a.py")

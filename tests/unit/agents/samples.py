@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,10 +11,9 @@ from codeloupe.agents.calls.program import Message, ProgramAgent, message_on
 from codeloupe.agents.claude.cli import ClaudeCliAgent, ClaudeReading
 from codeloupe.agents.codex.agent import CodexAgent, CodexReading
 from codeloupe.agents.gemini.agent import GeminiAgent
-from codeloupe.errors import Overloaded, RateLimited, TimedOut
+from codeloupe.errors import Overloaded, RateLimited
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.system.process import Completed
-from tests.endings import timed_out
 
 
 def request(prompt: str = "Say hello.", **fields: Any) -> AgentRequest:
@@ -32,16 +30,6 @@ def rate_limited(retry_after_seconds: float | None = None, **fields: Any) -> Rat
 
 def overloaded() -> Overloaded:
     return Overloaded("the service has no room", agent="scripted")
-
-
-def ended_in_silence(ask: Callable[[AgentRequest], object], work: Path, limit: str, words: str) -> TimedOut:
-    """The error of a program that says something and then nothing, at the limit of this name."""
-    return timed_out(
-        TimedOut,
-        lambda seconds: ask(request("Look.", working_dir=work, **{limit: seconds})),
-        ready=lambda error: bool(error.raw_output),
-        words=words,
-    )
 
 
 def made_up_token(letter: str = "a") -> str:

@@ -156,24 +156,26 @@ def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> Non
 
 @pytest.mark.program
 @pytest.mark.requirement("R11")
-def test_the_package_is_not_imported_before_it_is_needed_and_without_it_its_installation_is_the_hint(
+def test_packages_are_not_imported_before_they_are_needed_and_without_them_their_installation_is_the_hint(
     tmp_path: Path,
 ) -> None:
-    script = f"""
+    script = """
 import asyncio, sys
 from pathlib import Path
+from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest
-print("claude_agent_sdk" in sys.modules)
-sys.modules["claude_agent_sdk"] = None
-try:
-    asyncio.run(AgentSdkAgent().run(AgentRequest(prompt="x", working_dir=Path({str(tmp_path)!r})), print))
-except NotInstalled as error:
-    print(error.hint)
+print({"claude_agent_sdk", "pydantic_ai", "httpx2"} & sys.modules.keys())
+sys.modules["claude_agent_sdk"] = sys.modules["pydantic_ai"] = None
+for agent in (AgentSdkAgent(), ApiAgent("openai:gpt", environment={"OPENAI_API_KEY": "made-up"})):
+    try:
+        asyncio.run(agent.run(AgentRequest(prompt="x", working_dir=Path()), print))
+    except NotInstalled as error:
+        print(error.hint)
 """
-    completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
-    assert completed.stdout == "False\npip install 'codeloupe[claude]'\n"
+    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("set()\npip install 'codeloupe[claude]'\npip install 'codeloupe[api]'\n", "")
 
 
 def test_the_check_tells_version_and_login(tmp_path: Path) -> None:
@@ -233,9 +235,8 @@ def test_a_conversation_ends_by_itself_at_its_limits_or_cancelled_however_often_
     with pytest.raises(asyncio.CancelledError):
         hold(FAR_TOO_LONG_SECONDS, cancellations=4)
 
-
-def test_every_message_begins_the_silence_anew() -> None:
     def talked(silence_seconds: float) -> str:
+        # Every message begins the silence anew.
         return hold(*[silence_seconds / 4] * 6, idle=silence_seconds)
 
     assert with_enough_time(talked, ready=lambda passed: not passed, seconds=(0.4, 2.0, 8.0)) == ""

@@ -2,9 +2,6 @@
 
 import asyncio
 import ssl
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,12 +34,8 @@ pytestmark = [pytest.mark.program, pytest.mark.timeout(120)]
 KEY = "made-up"
 KEYS = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY, "GEMINI_API_KEY": KEY}
 MODELS = {"anthropic": "anthropic:claude-stand-in", "chat": "openai:stand-in", "gemini": "google:gemini-stand-in"}
-SCHEMA = {
-    "type": "object",
-    "properties": {"count": {"type": "integer"}},
-    "required": ["count"],
-    "additionalProperties": False,
-}
+COUNT = {"count": {"type": "integer"}}
+SCHEMA = {"type": "object", "properties": COUNT, "required": ["count"], "additionalProperties": False}
 
 every_vendor = each("api", MODELS)
 # The first one is too short where packages have to be loaded first, or where the machine is busy.
@@ -57,11 +50,7 @@ STATUSES = [
     (Status(404), errors.InvalidRequest),
     (Status(413), errors.PromptTooLong),
     (Status(429, retry_after=7), errors.RateLimited),
-    (Status(500), errors.Overloaded),
-    (Status(502), errors.Overloaded),
-    (Status(503), errors.Overloaded),
-    (Status(504), errors.Overloaded),
-    (Status(529), errors.Overloaded),
+    *((Status(code), errors.Overloaded) for code in (500, 502, 503, 504, 529)),
 ]
 BROKEN: list[Reply] = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
 
@@ -154,9 +143,7 @@ def test_the_model_decides_on_the_provider_the_price_and_what_a_request_without_
         [asked] = server.requests
     assert (asked.path, asked.body["model"]) == ("/v1/chat/completions", "qwen3:8b")
     assert (result.output, result.model, result.total_cost_usd) == ("hello", "qwen3:8b", None)
-
-
-def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() -> None:
+    # A key does not go to the address that was set for another provider.
     with StandInServer() as local, StandInServer() as other:
         source = {**KEYS, "ANTHROPIC_BASE_URL": other.url}
         ask(ApiAgent("qwen3:8b", base_url=local.url, environment=source), model="anthropic:claude-stand-in")
@@ -254,23 +241,3 @@ def test_what_is_missing_is_named_by_a_call_and_by_the_check_which_asks_nobody()
     assert found.version
     assert (found.logged_in, found.default_model) == (True, MODELS["gemini"])
     assert (local.usable, local.logged_in, local.how_to_fix) == (True, None, "")
-
-
-def test_without_its_packages_the_agent_says_how_to_install_them(tmp_path: Path) -> None:
-    """In a process of its own: these packages are loaded here."""
-    script = """
-import asyncio, sys
-from pathlib import Path
-from codeloupe.agents.api.agent import ApiAgent
-from codeloupe.errors import NotInstalled
-from codeloupe.model.agent import AgentRequest
-assert "pydantic_ai" not in sys.modules and "httpx2" not in sys.modules
-sys.modules["pydantic_ai"] = None
-agent = ApiAgent("openai:gpt", environment={"OPENAI_API_KEY": "made-up"})
-try:
-    asyncio.run(agent.run(AgentRequest(prompt="hello", working_dir=Path()), print))
-except NotInstalled as error:
-    print(error.hint)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.stdout.strip(), done.stderr) == ("pip install 'codeloupe[api]'", "")

@@ -69,27 +69,24 @@ async def test_a_limit_that_is_reached_is_named_with_what_was_spent(
 
 
 class TestConcurrency:
+    @pytest.mark.defect("V2")
+    @each(
+        ("limits", "first", "later", "starts"),
+        [
+            # One that does not fit beside the others waits for them.
+            ({"max_usd": 1.0}, cost(0.3, 100_000), cost(0.01, 100_000), [0.0, 1.0]),
+            # Far from its limit a budget holds nobody up, and a free model needs no room.
+            ({"max_usd": 20.0, "max_tokens": 2_000_000}, cost(0.05, 9_000), cost(0.05, 9_000), [0.0] * 10),
+            ({"max_usd": 0.4}, cost(0.0, 50), cost(0.0, 50), [0.0] * 9),
+        ],
+    )
     @virtually
-    async def test_running_requests_count(self) -> None:
-        limits = budget(max_requests=3)
-        ended = await asyncio.gather(*(spend(limits, cost(0.0)) for _ in range(5)), return_exceptions=True)
-        assert [isinstance(end, BudgetExhausted) for end in ended] == [False, False, False, True, True]
-
-    @virtually
-    async def test_calls_at_the_same_time_do_not_overshoot_together(self) -> None:
-        limits = budget(max_usd=1.0)
-        await spend(limits, cost(0.3))
-        await asyncio.gather(*(spend(limits, cost(0.3)) for _ in range(10)), return_exceptions=True)
-        spent = limits.spent
-        assert spent.requests == 4
-        assert spent.usd == pytest.approx(1.2)
-
-    @virtually
-    async def test_one_that_does_not_fit_beside_the_others_waits_for_them(self) -> None:
-        limits = budget(max_usd=1.0)
-        await spend(limits, cost(0.3, 100_000), seconds=0.0)
-        cheaper = (spend(limits, cost(0.01, 100_000)) for _ in range(2))
-        assert list(await asyncio.gather(*cheaper)) == [0.0, 1.0]
+    async def test_the_first_cost_decides_how_many_calls_fit_at_a_time(
+        self, limits: dict[str, Any], first: AgentResult, later: AgentResult, starts: list[float]
+    ) -> None:
+        spent = budget(**limits)
+        await spend(spent, first, seconds=0.0)
+        assert list(await asyncio.gather(*(spend(spent, later) for _ in starts))) == starts
 
     @pytest.mark.defect("V2")
     @each("most", [0.03, 0.4, 100.0])
@@ -125,13 +122,6 @@ class TestConcurrency:
         costs = (*[0.01] * 20, *[0.3] * 20)
         await asyncio.gather(*(spend(limits, cost(usd)) for usd in costs), return_exceptions=True)
         assert limits.spent.usd < 1.31
-
-    @pytest.mark.defect("V2")
-    @virtually
-    async def test_far_from_its_limit_a_budget_holds_nobody_up(self) -> None:
-        limits = budget(max_usd=20.0, max_tokens=2_000_000)
-        await spend(limits, cost(0.05, 9_000), seconds=0.0)
-        assert set(await asyncio.gather(*(spend(limits, cost(0.05, 9_000)) for _ in range(10)))) == {0.0}
 
     @virtually
     async def test_what_a_call_may_cost_bounds_what_is_kept_for_it(self) -> None:
@@ -171,13 +161,15 @@ class TestConcurrency:
         ] == [False, *[True] * 5]
 
     @virtually
-    async def test_a_cancelled_waiter_keeps_nobody_waiting(self) -> None:
+    async def test_a_cancelled_request_keeps_no_room_and_counts_with_unknown_cost_if_it_was_running(self) -> None:
         limits = budget(max_usd=0.4)
-        tasks = [asyncio.create_task(spend(limits, cost(0.1))) for _ in range(3)]
+        running, waiting, last = [asyncio.create_task(spend(limits, cost(0.1))) for _ in range(3)]
         await asyncio.sleep(0.5)
-        tasks[1].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert limits.spent.requests == 2
+        waiting.cancel()
+        running.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+        assert await last == 0.5
+        assert limits.spent == Spent(usd=0.1, requests=2, unknown_costs=1)
 
 
 class TestWhatIsNotToldOrFails:
@@ -204,19 +196,3 @@ class TestWhatIsNotToldOrFails:
             with pytest.raises(type(error)):
                 run_virtually(spend(limits, error))
             assert limits.spent == spent
-
-    @virtually
-    async def test_a_free_model_needs_no_room(self) -> None:
-        limits = budget(max_usd=0.4)
-        await spend(limits, cost(0.0, 50), seconds=0.0)
-        assert set(await asyncio.gather(*(spend(limits, cost(0.0, 50)) for _ in range(9)))) == {0.0}
-
-    @virtually
-    async def test_a_cancelled_request_counts_with_unknown_cost_and_keeps_no_room(self) -> None:
-        limits = budget(max_usd=0.4)
-        task = asyncio.create_task(spend(limits, cost(0.1)))
-        await asyncio.sleep(0.5)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert await spend(limits, cost(0.1)) == 0.5
-        assert limits.spent == Spent(usd=0.1, requests=2, unknown_costs=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.calls.budget import RunBudget
-from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.engine.calls import review_key
 from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted
 from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
-from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import AgentStep, Delay, ScriptedAgent
@@ -47,10 +47,6 @@ class Run:
         """How many units failed for each reason, by its first words."""
         return Counter(unit.reason.split(":")[0] for unit in self.outcome.units_failed)
 
-    @property
-    def warnings(self) -> list[str]:
-        return [event.message for event in self.events if isinstance(event, Warned)]
-
 
 @dataclass
 class Service:
@@ -70,31 +66,22 @@ class Service:
         return Delay(1.0, answer(claim(name)))
 
 
-def asking(caller: AgentCaller, agents: Sequence[ScriptedAgent]) -> AskAgent:
-    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        return await caller.call(request, agent=agents, emit=emit)
-
-    return ask
-
-
-def make_caller(options: CallerOptions | None = None, **more: Any) -> AgentCaller:
-    return AgentCaller(options or CallerOptions(), timing=virtual_timing(), **more)
+def make_caller(**more: Any) -> AgentCaller:
+    return AgentCaller(timing=virtual_timing(), **more)
 
 
 async def review(task: ReviewTask, caller: AgentCaller, *agents: ScriptedAgent, at_once: int = 64) -> Run:
-    events: list[Event] = []
-    outcome = await make_reviewer(asking(caller, agents), units_at_once=at_once).review(task, events.append)
-    assert outcome.units_total == UNITS
-    assert_nothing_is_lost(outcome)
-    return Run(outcome, events, virtual_clock())
-
-
-def assert_nothing_is_lost(outcome: ReviewerOutcome) -> None:
     """Every file is either reviewed, with its finding, or told with a reason."""
+    events: list[Event] = []
+
+    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        return await caller.call(request, agent=agents, emit=emit)
+
+    outcome = await make_reviewer(ask, units_at_once=at_once).review(task, events.append)
     found = {finding.file for finding in outcome.findings}
-    failed = {file for unit in outcome.units_failed for file in unit.files}
-    assert sorted((*found, *failed)) == NAMES
-    assert outcome.unreviewed == failed
+    failed = frozenset(file for unit in outcome.units_failed for file in unit.files)
+    assert (outcome.units_total, sorted((*found, *failed)), outcome.unreviewed) == (UNITS, NAMES, failed)
+    return Run(outcome, events, virtual_clock())
 
 
 def test_a_quiet_run_reviews_everything_and_a_service_that_never_recovers_is_given_up(
@@ -190,8 +177,18 @@ class TestAChain:
             assert run.failed == {}
             assert (len(first.requests), len(second.requests)) == (5, UNITS)
             assert run.outcome.usage.requests == UNITS
-            assert len(run.warnings) <= most
-            assert run.warnings[0].startswith(f"claude_cli was not used: {error.message}")
+            warnings = [event.message for event in run.events if isinstance(event, Warned)]
+            assert len(warnings) <= most
+            assert warnings[0].startswith(f"claude_cli was not used: {error.message}")
+        # When none of it can be used, the review ends at once.
+        agents = [
+            ScriptedAgent([Delay(0.7, NotLoggedIn("no login", agent=name))], name=name)
+            for name in ("claude_cli", "codex")
+        ]
+        run = run_virtually(review(task, make_caller(), *agents))
+        assert run.failed == {"not logged in": UNITS}
+        assert [len(agent.requests) for agent in agents] == [5, 5]
+        assert run.outcome.usage.cost_usd == run.outcome.usage.unknown_costs == 0
 
     def test_one_that_has_answered_is_asked_again_after_a_refusal(self, task: ReviewTask) -> None:
         steps = iter(range(UNITS))
@@ -203,13 +200,3 @@ class TestAChain:
         run = run_virtually(review(task, make_caller(), first, second))
         assert run.failed == {}
         assert (len(first.requests), len(second.requests)) == (UNITS, 1)
-
-    def test_when_none_of_it_can_be_used_the_review_ends_at_once(self, task: ReviewTask) -> None:
-        agents = [
-            ScriptedAgent([Delay(0.7, NotLoggedIn("no login", agent=name))], name=name)
-            for name in ("claude_cli", "codex")
-        ]
-        run = run_virtually(review(task, make_caller(), *agents))
-        assert run.failed == {"not logged in": UNITS}
-        assert [len(agent.requests) for agent in agents] == [5, 5]
-        assert run.outcome.usage.cost_usd == run.outcome.usage.unknown_costs == 0

@@ -132,42 +132,28 @@ def test_everything_in_a_request_and_the_settings_reaches_the_program_as_recorde
     assert wrong == {}
 
 
-def plain(agent: str, tmp_path: Path) -> Any:
-    return started(agent, tmp_path, {}, {}, {})
-
-
 @pytest.mark.requirement("R2")
+@pytest.mark.requirement("R3")
 @pytest.mark.requirement("R4")
-def test_claude_is_read_only_and_closed_to_the_repository(tmp_path: Path) -> None:
-    found = plain("claude", tmp_path)
-    assert set(found["argv"]) == {
+@pytest.mark.requirement("R6")
+def test_every_program_is_read_only_and_closed_to_the_repository(tmp_path: Path) -> None:
+    claude, codex, gemini = (started(agent, tmp_path, {}, {}, {}) for agent in AGENTS)
+    assert set(claude["argv"]) == {
         "--print", "--verbose", "--output-format=stream-json", "--setting-sources=", "--strict-mcp-config",
         "--tools=Read,Grep,Glob", "--permission-mode=dontAsk", "--permission-prompts=none", "--disable-slash-commands",
         "--restricted", "--no-session-persistence",
     }  # fmt: skip
     for name in ("FILE_MENTIONS", "CLAUDE_MDS", "GIT_INSTRUCTIONS", "AUTO_MEMORY"):
-        assert found["environment"][f"CLAUDE_CODE_DISABLE_{name}"] == "1"
+        assert claude["environment"][f"CLAUDE_CODE_DISABLE_{name}"] == "1"
 
-
-@pytest.mark.requirement("R3")
-@pytest.mark.requirement("R4")
-@pytest.mark.requirement("R6")
-def test_codex_is_read_only_and_closed_to_the_repository(tmp_path: Path) -> None:
-    found = plain("codex", tmp_path)
     for setting in (
         'sandbox_mode="read-only"', 'approval_policy="never"', "project_doc_max_bytes=0", "features.hooks=false",
         'shell_environment_policy.inherit="core"', 'projects={"/"={"trust_level"="untrusted"}}',
     ):  # fmt: skip
-        assert f"--config={setting}" in found["argv"]
-    assert not any("made-up" in argument for argument in found["argv"])
+        assert f"--config={setting}" in codex["argv"]
+    assert not any("made-up" in argument for argument in codex["argv"])
 
-
-@pytest.mark.requirement("R3")
-@pytest.mark.requirement("R4")
-@pytest.mark.requirement("R6")
-def test_gemini_is_read_only_and_closed_to_the_repository(tmp_path: Path) -> None:
-    found = plain("gemini", tmp_path)
-    settings, seen = json.loads(found["files"]["home/.gemini/settings.json"]), found["environment"]
+    settings, seen = json.loads(gemini["files"]["home/.gemini/settings.json"]), gemini["environment"]
     assert settings["security"] == {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}
     assert settings["tools"]["core"] == ["read_file", "read_many_files", "list_directory", "glob", "grep_search"]
     assert settings["advanced"]["ignoreLocalEnv"] is True
@@ -202,16 +188,13 @@ def test_what_a_program_cannot_be_given_is_refused(
 
 
 def test_codex_itself_is_started_where_it_lies_beside_its_script(tmp_path: Path) -> None:
-    script = tmp_path / "package" / "bin" / "codex.js"
-    script.parent.mkdir(parents=True)
-    script.touch(mode=0o755)
+    script, native = (tmp_path / "package" / name for name in ("bin/codex.js", "vendor/some-machine/bin/codex"))
+    for file, mode in ((script, 0o755), (native, 0o644)):
+        file.parent.mkdir(parents=True)
+        file.touch(mode=mode)
     link = tmp_path / "codex"
     link.symlink_to(script)
     agent = CodexAgent(str(link), {})
-    assert agent.find() == link
-    native = script.parents[1] / "vendor" / "some-machine" / "bin" / "codex"
-    native.parent.mkdir(parents=True)
-    native.touch(mode=0o644)
     assert agent.find() == link, "it cannot be executed"
     native.chmod(0o755)
     assert agent.find() == native

@@ -12,7 +12,7 @@ import pytest
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.ledger import LedgerCalls
-from codeloupe.errors import Crashed, OutputInvalid, StoreError, TimedOut
+from codeloupe.errors import Crashed, NotInstalled, OutputInvalid, StoreError, TimedOut
 from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.ports import Agent
 from codeloupe.store.database import Database
@@ -87,12 +87,11 @@ class Interrupted:
         return run
 
 
-def interrupted(run: Run, *more: Any) -> Interrupted:
+def interrupted(run: Run, *more: Any) -> Any:
     """Let a run go through a ledger that is interrupted."""
     ledger: Any = Interrupted(run.ledger, *more)
     run.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
-    found: Interrupted = ledger
-    return found
+    return ledger
 
 
 def in_runs(**options: Any) -> Callable[[Any], Callable[[Path], None]]:
@@ -137,19 +136,17 @@ async def test_fresh_buys_again_and_keeps_the_new_answer(ours: Run, theirs: Run)
 
 
 @in_runs()
-async def test_a_purchase_takes_no_more_steps_than_it_needs_and_leaves_nothing_behind(ours: Run, theirs: Run) -> None:
+async def test_a_purchase_takes_no_more_steps_than_it_needs_and_calls_for_the_same_buy_it_once(
+    ours: Run, theirs: Run
+) -> None:
     ledger = interrupted(ours)
-    await ours.buy()
+    await ours.buy("first")
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert ledger.steps == ["get", "claim", "second get", "put"]
-    assert theirs.ledger.get("key") is not None
-    assert not theirs.is_claimed()
-
-
-@in_runs()
-async def test_calls_for_the_same_in_one_run_buy_it_once(ours: Run) -> None:
+    assert theirs.ledger.get("first") is not None
+    assert not theirs.is_claimed("first")
     answers = await asyncio.gather(*(ours.buy() for _ in range(5)), ours.buy("other"))
-    assert (ours.bought, virtual_clock()) == (2, 1.0)
+    assert (ours.bought, virtual_clock()) == (3, 2.0)
     assert [answer.from_ledger for answer in answers] == [False, True, True, True, True, False]
 
 
@@ -182,22 +179,21 @@ async def test_a_failure_is_not_stored_and_the_next_one_buys(ours: Run, theirs: 
 
 
 @in_runs()
-async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends(ours: Run, theirs: Run) -> None:
+async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends_and_waiting_for_one_has_an_end(
+    ours: Run, theirs: Run
+) -> None:
     theirs.ledger.claim("key", lease_seconds=60.0)
     await ours.buy()
     assert ours.bought == 1
     assert 61 <= virtual_clock() <= 64
-
-
-@in_runs()
-async def test_waiting_for_another_process_has_an_end(ours: Run, theirs: Run) -> None:
-    theirs.ledger.claim("key", lease_seconds=10_000.0)
-    with pytest.raises(TimedOut) as caught:
-        await ours.buy(patience_seconds=300)
-    assert 300 <= virtual_clock() <= 303
-    assert theirs.is_claimed()
-    assert "somebody else is asking scripted the same, and did not end within 5 minutes" in caught.value.message
-    assert caught.value.hint
+    began = virtual_clock()
+    theirs.ledger.claim("other", lease_seconds=10_000.0)
+    words = "somebody else is asking scripted the same, and did not end within 5 minutes"
+    with pytest.raises(TimedOut, match=words) as told:
+        await ours.buy("other", patience_seconds=300)
+    assert 300 <= virtual_clock() - began <= 303
+    assert theirs.is_claimed("other")
+    assert told.value.hint
 
 
 @pytest.mark.parametrize("step", ["get", "claim", "second get", "put"])
@@ -310,10 +306,12 @@ async def test_a_call_that_must_be_made_each_time_is_neither_stored_nor_claimed(
 
 
 @in_runs()
-async def test_a_chain_looks_for_each_agent_in_the_ledger(ours: Run, theirs: Run) -> None:
-    missing = ScriptedAgent(name="agent_sdk")
+async def test_a_chain_looks_for_each_agent_in_the_ledger_under_what_that_one_was_asked(ours: Run, theirs: Run) -> None:
+    missing = ScriptedAgent([NotInstalled("not here", agent="agent_sdk")], name="agent_sdk")
     silent = ScriptedAgent([Crashed("never asked", agent="codex")], name="codex")
-    await ours.ask([ScriptedAgent([Text("hello")], name="codex")])
+    # The model was meant for the first agent alone.
+    bought = await ours.ask([missing, ScriptedAgent([Text("hello")], name="codex")], request(model="opus"))
     kept = await theirs.ask([silent, missing])
-    assert (kept.output, kept.from_ledger) == ("hello", True)
-    assert silent.requests == missing.requests == ()
+    assert (kept.output, kept.from_ledger, kept.notes) == ("hello", True, ())
+    assert bought.notes != ()
+    assert silent.requests == ()

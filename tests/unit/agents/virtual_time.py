@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import selectors
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, TypeVarTuple
@@ -47,10 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.now
 
     def run_in_executor(
-        self,
-        executor: Executor | None,
-        func: Callable[[*_Arguments], _Result],
-        *args: *_Arguments,
+        self, executor: Executor | None, func: Callable[[*_Arguments], _Result], *args: *_Arguments
     ) -> asyncio.Future[_Result]:
         self._virtual.busy_threads += 1
         future = super().run_in_executor(executor, func, *args)
@@ -79,13 +76,11 @@ def virtual_clock() -> float:
 
 def virtual_timing(**other: Any) -> Timing:
     """Timing in the virtual loop, which begins at `MIDNIGHT`; waits are spread by nothing."""
-    settings: Mapping[str, Any] = {
-        "clock": virtual_clock,
-        "now": lambda: MIDNIGHT + timedelta(seconds=virtual_clock()),
-        "chance": lambda: 0.5,
-        **other,
-    }
-    return Timing(**settings)
+
+    def now() -> datetime:
+        return MIDNIGHT + timedelta(seconds=virtual_clock())
+
+    return Timing(**{"clock": virtual_clock, "now": now, "chance": lambda: 0.5, **other})
 
 
 def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

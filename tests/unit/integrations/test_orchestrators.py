@@ -49,15 +49,11 @@ FINDING = Finding(
 
 
 def outcome(
-    *findings: Finding,
-    failed: tuple[str, ...] = (),
-    units: int = 1,
-    skipped: tuple[model.SkippedFile, ...] = (),
-    errors: tuple[model.ReviewError, ...] = (),
-    policy: model.Policy = model.Policy(),  # noqa: B008 - frozen
+    *findings: Finding, failed: tuple[str, ...] = (), units: int = 1, policy: model.Policy | None = None, **more: Any
 ) -> model.Review:
     units_failed = tuple(model.FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
-    coverage = model.Coverage(1, 1, skipped, units, units_failed)
+    coverage = model.Coverage(1, 1, more.pop("skipped", ()), units, units_failed)
+    policy = policy or model.Policy()
     return model.Review(
         review_id="0123456789abcdef",
         scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
@@ -69,7 +65,7 @@ def outcome(
         policy=policy,
         findings=findings,
         coverage=coverage,
-        errors=errors,
+        **more,
     )
 
 
@@ -124,15 +120,8 @@ def test_findings_become_issues_and_those_that_do_not_block_pass(
     severity: Severity, verdict: model.Verdict, priority: int, passed: bool
 ) -> None:
     review = outcome(replace(FINDING, severity=severity))
-    issue = ReviewIssue(
-        file="a.py",
-        line_start=3,
-        line_end=4,
-        priority=priority,
-        title=f"[P{priority}] Division by zero",
-        body="The list may be empty.",
-        reviewer="agent_sdk",
-    )
+    said: dict[str, Any] = {"title": f"[P{priority}] Division by zero", "body": "The list may be empty."}
+    issue = ReviewIssue(file="a.py", line_start=3, line_end=4, priority=priority, reviewer="agent_sdk", **said)
     result, _ = ask(Script(review))
     assert (review.verdict, result.issues, result.passed, result.parse_error) == (verdict, (issue,), passed, None)
 
@@ -237,30 +226,22 @@ def test_a_failure_is_kept_as_a_message_and_its_trace_is_in_the_log(
     assert ("Traceback" in caplog.text) == isinstance(ending, Exception)
 
 
-def test_commits_are_reviewed_one_by_one_and_their_results_are_one() -> None:
+def test_commits_are_reviewed_one_by_one_and_their_results_are_one_without_commits_the_range_is_reviewed() -> None:
     other = replace(FINDING, file="b.py")
     script = Script(outcome(FINDING), outcome(), outcome(FINDING, other, failed=("timeout",)))
     result, _ = ask(script, "", commit_shas=["1" * 40, "2" * 40, "1" * 40, "3" * 40])
     assert [call["scope"] for call in script.calls] == [CommitScope(digit * 40) for digit in "123"]
     assert [issue.file for issue in result.issues] == ["a.py", "b.py"]
     assert (result.passed, result.parse_error) == (False, "timeout")
-
-
-def test_what_was_found_before_a_failure_is_kept_no_commits_mean_the_range_and_wrong_arguments_are_raised() -> None:
+    # What was found before a failure is kept.
     result, _ = ask(Script(outcome(FINDING), RuntimeError("lost")), "", commit_shas=["1", "2"])
     assert ([issue.file for issue in result.issues], result.passed) == (["a.py"], False)
     assert result.parse_error == "RuntimeError: lost"
     script = Script(outcome())
     ask(script, "a..b", commit_shas=[])
     assert script.calls[0]["scope"] == RangeScope("a..b")
-    wrong: list[tuple[str, dict[str, Any]]] = [
-        ("", {}),
-        (" ", {"commit_shas": []}),
-        ("a..b", {"timeout": 0}),
-        ("a..b", {"timeout": float("nan")}),
-        ("", {"commit_shas": "abc"}),
-    ]
-    for diff_range, arguments in wrong:
+    wrong: list[tuple[str, dict[str, Any]]] = [("", {}), (" ", {"commit_shas": []}), ("", {"commit_shas": "abc"})]
+    for diff_range, arguments in (*wrong, ("a..b", {"timeout": 0}), ("a..b", {"timeout": float("nan")})):
         with pytest.raises(ValueError, match="review needs|commit_shas"):
             ask(Script(), diff_range, **arguments)
 
@@ -298,8 +279,12 @@ def test_warnings_reach_the_sink_each_once_and_one_that_fails_takes_nothing_from
     assert "could not be passed on: slow" in caplog.text
 
 
+@pytest.mark.requirement("C4")
 @pytest.mark.requirement("V3")
-def test_the_log_says_which_reviewer_and_what(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.requirement("V11")
+def test_the_log_names_the_reviewer_which_does_not_override_a_disabled_setting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     reviewer = make_reviewer(Settings(reviewer_type="cerberus"), review=Script(outcome()))
     asyncio.run(reviewer("main..HEAD"))
@@ -309,6 +294,9 @@ def test_the_log_says_which_reviewer_and_what(caplog: pytest.LogCaptureFixture) 
         "Starting review for main..HEAD with agent_sdk",
         "Initializing code reviewer: offline",
     ]
+    assert CodeReviewer().overrides_disabled_setting() is False
+    names = [WorkdirReviewer(settings=settings).name for settings in (Settings(reviewer_type="codex"), None)]
+    assert names == ["codex", "auto"]
 
 
 def test_the_report_is_written_where_it_is_asked_for_and_one_that_cannot_be_takes_nothing(tmp_path: Path) -> None:
@@ -322,8 +310,7 @@ def test_the_report_is_written_where_it_is_asked_for_and_one_that_cannot_be_take
     assert [file.name for file in (tmp_path / "logs").iterdir()] == ["review-0123456789abcdef.json"]
     (tmp_path / "file").write_text("")
     warnings: list[str] = []
-    script = Script(outcome())
-    lost = CodeReviewer(log_directory=tmp_path / "file", on_review_warning=warnings.append, review=script)
+    lost = CodeReviewer(log_directory=tmp_path / "file", on_review_warning=warnings.append, review=Script(outcome()))
     result = asyncio.run(lost("a..b"))
     assert (result.passed, result.review_log_path) == (True, None)
     assert "could not be written" in warnings[0]
@@ -340,14 +327,15 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
 
 @pytest.fixture
 def branch(work: GitRepository, tmp_path: Path) -> GitRepository:
-    return work.copied_to(tmp_path / "repository")
+    return work.copied_to(tmp_path / "branch")
 
 
 def look(
     script: Script, repository: GitRepository, base: str = "main", **options: Any
 ) -> tuple[WorkdirReviewResult, list[str]]:
     warnings: list[str] = []
-    reviewer = WorkdirReviewer(settings=SETTINGS, on_review_warning=warnings.append, review=script, **options)
+    options = {"settings": SETTINGS, "on_review_warning": warnings.append, **options}
+    reviewer = WorkdirReviewer(review=script, **options)
     return asyncio.run(reviewer.review(repository.path, base)), warnings
 
 
@@ -366,19 +354,10 @@ def test_a_work_directory_is_reviewed_from_its_merge_base_to_its_head(branch: Gi
     assert look(Script(outcome()), branch)[0].passed
 
 
-@pytest.mark.requirement("C4")
-@pytest.mark.requirement("V11")
-def test_it_has_the_name_of_its_reviewer_and_does_not_override_a_disabled_setting() -> None:
-    assert CodeReviewer().overrides_disabled_setting() is False
-    assert WorkdirReviewer(settings=Settings(reviewer_type="codex")).name == "codex"
-    assert WorkdirReviewer().name == "auto"
-
-
 @pytest.mark.program
 @pytest.mark.requirement("C2")
 def test_findings_become_issues_of_three_severities(branch: GitRepository) -> None:
-    words = dict(zip(Severity, ("error", "error", "warning", "suggestion"), strict=True))
-    for severity, word in words.items():
+    for severity, word in zip(Severity, ("error", "error", "warning", "suggestion"), strict=True):
         result, _ = look(Script(outcome(replace(FINDING, severity=severity))), branch)
         (issue,) = result.issues
         assert (issue.file, issue.line, issue.severity, result.passed) == ("a.py", 3, word, word != "error")
@@ -413,10 +392,8 @@ def test_that_policy_is_the_one_of_the_settings_unless_given_and_for_unreadable_
     branch: GitRepository,
 ) -> None:
     for given, passed in ((None, True), ("fail", False)):
-        script = Script(outcome(failed=("empty output",)))
-        settings = Settings(on_parse_error="pass")
-        reviewer = WorkdirReviewer(settings=settings, on_parse_error=given, review=script)  # type: ignore[arg-type]
-        assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
+        own: dict[str, Any] = {"settings": Settings(on_parse_error="pass"), "on_parse_error": given}
+        assert look(Script(outcome(failed=("empty output",))), branch, **own)[0].passed is passed
     for reasons in (("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)):
         result, _ = look(Script(outcome(failed=reasons, units=len(reasons))), branch, on_parse_error="pass")
         assert not result.passed
@@ -428,16 +405,15 @@ def test_that_policy_is_the_one_of_the_settings_unless_given_and_for_unreadable_
 
 
 @pytest.mark.program
-def test_a_work_directory_that_cannot_be_reviewed_is_not_passed(tmp_path: Path, branch: GitRepository) -> None:
+def test_a_work_directory_that_cannot_be_reviewed_is_not_passed(
+    tmp_path_factory: pytest.TempPathFactory, branch: GitRepository, repository: GitRepository
+) -> None:
     nothing, warnings = look(Script(), branch, "no-such-branch")
     assert not nothing.passed
     assert nothing.summary.startswith("The review failed: the revision 'no-such-branch' is unknown")
     assert len(warnings) == 1
-    outside = asyncio.run(WorkdirReviewer(settings=SETTINGS, review=Script()).review(tmp_path, "main"))
-    assert "not inside a git repository" in outside.summary
-
-
-def test_a_work_directory_without_commits_or_base_is_not_passed(repository: GitRepository) -> None:
+    outside = WorkdirReviewer(settings=SETTINGS, review=Script()).review(tmp_path_factory.mktemp("outside"), "main")
+    assert "not inside a git repository" in asyncio.run(outside).summary
     result, _ = look(Script(), repository)
     assert (result.passed, "no commits yet" in result.summary) == (False, True)
     with pytest.raises(ValueError, match="branch to compare with"):

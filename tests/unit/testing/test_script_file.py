@@ -8,24 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import codeloupe.testing
+from codeloupe import testing
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import TokenUsage
-from codeloupe.testing import (
-    Cut,
-    Delay,
-    Empty,
-    Garbage,
-    Hang,
-    Json,
-    MaxTokens,
-    Refusal,
-    Stall,
-    Status,
-    Text,
-    ToolUse,
-    read_script,
-)
 from codeloupe.testing.replies import REPLY_KINDS
 from tests.rows import each
 
@@ -43,21 +28,19 @@ SCRIPT = """[
 def test_a_script_is_read_from_json(tmp_path: Path) -> None:
     file = tmp_path / "script.json"
     file.write_text(SCRIPT)
-    assert read_script(file) == [
-        Text("hello"),
-        Text("hi", usage=TokenUsage(input_tokens=3)),
-        Json({"a": 1}, as_text=True),
-        ToolUse("Read", {"file_path": "a"}),
-        Status(429, retry_after=3),
-        Delay(0.5, Hang()),
-        Cut(9, of=Text("words")),
+    assert testing.read_script(file) == [
+        testing.Text("hello"),
+        testing.Text("hi", usage=TokenUsage(input_tokens=3)),
+        testing.Json({"a": 1}, as_text=True),
+        testing.ToolUse("Read", {"file_path": "a"}),
+        testing.Status(429, retry_after=3),
+        testing.Delay(0.5, testing.Hang()),
+        testing.Cut(9, of=testing.Text("words")),
     ]
-
-
-def test_a_kind_that_needs_no_field_can_be_named_alone(tmp_path: Path) -> None:
-    replies = [MaxTokens(), Refusal(), Hang(), Stall(), Garbage(), Empty(), Cut()]
-    (tmp_path / "script.json").write_text(json.dumps([{"reply": type(reply).__name__.lower()} for reply in replies]))
-    assert read_script(tmp_path / "script.json") == replies
+    # A kind that needs no field can be named alone.
+    kinds = ("MaxTokens", "Refusal", "Hang", "Stall", "Garbage", "Empty", "Cut")
+    file.write_text(json.dumps([{"reply": kind.lower()} for kind in kinds]))
+    assert testing.read_script(file) == [getattr(testing, kind)() for kind in kinds]
 
 
 @each(
@@ -78,10 +61,10 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words:
     file = tmp_path / "script.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=words) as caught:
-        read_script(file)
+        testing.read_script(file)
     assert "JSON list" in caught.value.hint
     with pytest.raises(ConfigError, match="missing.json cannot be read"):
-        read_script(tmp_path / "missing.json")
+        testing.read_script(tmp_path / "missing.json")
 
 
 TEXT = (Path(__file__).parents[3] / "docs" / "testing.md").read_text(encoding="utf-8")
@@ -94,7 +77,7 @@ def test_the_examples_run_and_every_reply_is_described_and_public(tmp_path: Path
         ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (tmp_path / "script.json").write_text(re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)[0])
-    assert len(read_script(tmp_path / "script.json")) == 3
+    assert len(testing.read_script(tmp_path / "script.json")) == 3
     for name in REPLY_KINDS:
         assert f"`{name}(" in TEXT
-        assert name in codeloupe.testing.__all__
+        assert name in testing.__all__
