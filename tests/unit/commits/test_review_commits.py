@@ -249,7 +249,11 @@ def test_answers_in_words_are_read(tmp_path: Path) -> None:
         "- **Severity:** HIGH\n  **Category:** correctness\n  **Description:** Wrong sum 1\n"
         "  **Evidence:** a.py:7 - `    total = value + 1`\n"
     )
-    steps = {0: Text("No issues found."), 1: Text(bullets), 2: Json({"result": '{"findings": []}'})}
+    steps: dict[int, AgentStep] = {
+        0: Text("No issues found."),
+        1: Text(bullets),
+        2: Json({"result": '{"findings": []}'}),
+    }
     outcome = sweep(tmp_path, 3, steps, settings=Settings(verify=False))
     assert [commit.failure for commit in outcome.commits] == ["", "", ""]
     assert [one.title for one in findings_of(outcome.commits[1])] == ["Wrong sum 1"]

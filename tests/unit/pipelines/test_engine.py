@@ -218,7 +218,7 @@ def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(
     tmp_path: Path, decision: Decision, state: StageState
 ) -> None:
     judged = {**WRITE, "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"}
-    deeds = {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]}
+    deeds: dict[str, play.Steps] = {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]}
 
     def watch(record: RunRecord, event: PipelineEvent) -> None:
         if event.kind == "approval_wanted":
