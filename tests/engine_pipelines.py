@@ -154,6 +154,13 @@ def run(file: Path, cast: Cast, state: Path, inputs: Mapping[str, str] | None = 
     return Ran(asyncio.run(Pipeline.load(file).run(inputs or {}, options=options(cast, state, **more))), state)
 
 
+def run_stages(
+    folder: Path, cast: Cast, *stages: Mapping[str, Any], keys: Mapping[str, Any] | None = None, **more: Any
+) -> Ran:
+    """Run a new pipeline below a folder; `keys` are those of its file beside the stages."""
+    return run(write_pipeline(folder / "p", *stages, **(keys or {})), cast, folder / "state", **more)
+
+
 def resume(ran: Ran, cast: Cast, **more: Any) -> Ran:
     """Go on with a run."""
     return Ran(asyncio.run(resume_run(ran.record.run_id, options=options(cast, ran.state, **more))), ran.state)

@@ -5,17 +5,15 @@ import os
 import re
 import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
-from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Text, ToolUse
+from codeloupe.testing import Hang, RecordedRequest, Reply, StandInServer, Text, ToolUse
 from tests.agent_programs import find
-from tests.program import PROGRAM
 
 KEY = "made-up-" + "for-tests"
 WORKSPACE = re.compile(r"Your working directory: (\S+)")
@@ -52,7 +50,7 @@ class Stage:
         """The answer to one request, found by what stands in it."""
         name = self._name(request)
         with self.lock:
-            if _is_going_on(request):
+            if '"tool_result"' in json.dumps(request.body):
                 return Text("It is done.")
             self.asked.append(name)
             deeds = self.deeds[name]
@@ -73,16 +71,6 @@ class Stage:
     def _name(request: RecordedRequest) -> str:
         stage = next(found[1] for text in request.strings() if (found := _STEP.search(text)))
         return f"critic of {stage}" if request.mentions("You are the critic of one stage") else stage
-
-
-def _is_going_on(request: RecordedRequest) -> bool:
-    """Whether a request brings the result of a tool."""
-    return '"tool_result"' in json.dumps(request.body)
-
-
-def critique(verdict: str, score: int, *blockers: str) -> Json:
-    """A critic's answer."""
-    return Json({"summary": "so", "verdict": verdict, "score": score, "blockers": list(blockers), "fixes": []})
 
 
 def environment(server: StandInServer) -> dict[str, str]:
@@ -108,39 +96,15 @@ def background(
             child.kill()
 
 
+@dataclass
 class Running:
-    """The installed program with a pipeline under way; it is gone at the end of the block, whatever happens."""
+    """A program under way, and what it has told so far."""
 
-    def __init__(
-        self, server: StandInServer, folder: Path, *words: str, command: Sequence[str] = (str(PROGRAM),)
-    ) -> None:
-        # Who is killed cannot tidy up.
-        temporary = folder / "tmp"
-        temporary.mkdir(exist_ok=True, parents=True)
-        self._path = folder / "stderr.log"
-        self._log = self._path.open("w", encoding="utf-8")
-        self.child = subprocess.Popen(
-            (*command, "pipeline", *words, "--agent", "claude_cli", "--json"),
-            cwd=folder,
-            env={**os.environ, **environment(server), "TMPDIR": str(temporary)},
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.child.kill()
-        self.child.wait()
-        if self.child.stdout is not None:
-            self.child.stdout.close()
-        self._log.close()
+    child: Child
+    log: Path
 
     def told(self) -> str:
-        return self._path.read_text(encoding="utf-8")
+        return self.log.read_text(encoding="utf-8")
 
     def ended(self) -> tuple[int, Any]:
         """Its exit code and its document; fails the test when it does not end in time."""
@@ -149,9 +113,14 @@ class Running:
         return self.child.returncode, json.loads(stdout) if stdout.strip() else None
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 40.0) -> None:
-    """Wait for something to come to pass."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
+@contextmanager
+def at_work(folder: Path, *words: str, variables: Mapping[str, str]) -> Iterator[Running]:
+    """A program at work in a folder, with its log beside that; it is gone at the end, whatever happens."""
+    folder.mkdir(exist_ok=True)
+    log, temporary = folder.with_suffix(".log"), folder.with_suffix(".tmp")
+    more: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL}
+    with (
+        log.open("w", encoding="utf-8") as stderr,
+        background(*words, temporary=temporary, variables=variables, stderr=stderr, **more) as child,
+    ):
+        yield Running(child, log)

@@ -4,9 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +15,10 @@ from codeloupe.testing import StandInServer
 from examples.dry_run_answers import ANSWERS, ARTICLE, FAILS_THE_REVIEW, INPUTS, PASSES, REPOSITORY
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
+from tests.engine_standin import KEY, environment
 from tests.pipeline_files_model import EXAMPLES, ExampleModel
 from tests.repository import GitRepository
 
-KEY = "made-up-" + "for-tests"
 FINDING = {
     "file": "shop/prices.py",
     "line": 12,
@@ -93,20 +91,17 @@ def test_a_dry_run_of_what_is_no_example_says_what_there_is(tmp_path: Path) -> N
 
 @pytest.fixture
 def shop(repository: GitRepository) -> GitRepository:
-    for name, text in REPOSITORY.items():
-        repository.write(name, text)
-    repository.commit()
+    repository.commit_files(REPOSITORY)
     return repository
 
 
 def run_with_claude(
     example: str, shop: GitRepository, state: Path, server: StandInServer, monkeypatch: pytest.MonkeyPatch
 ) -> RunRecord:
-    environment: Mapping[str, str] = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url}
-    for name, value in environment.items():
+    for name, value in environment(server).items():
         monkeypatch.setenv(name, value)
-    settings: dict[str, Any] = {"claude_path": str(find("claude")), "reviewer_type": "claude_cli", "verify": False}
-    options = RunOptions(repo=shop.path, agent="claude_cli", settings=Settings(**settings), state_directory=state)
+    settings = Settings(claude_path=str(find("claude")), reviewer_type="claude_cli", verify=False)
+    options = RunOptions(repo=shop.path, agent="claude_cli", settings=settings, state_directory=state)
     pipeline = Pipeline.load(EXAMPLES / example / "pipeline.yaml")
     return asyncio.run(pipeline.run(INPUTS[example], options=options))
 

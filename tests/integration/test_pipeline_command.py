@@ -34,11 +34,7 @@ stages:
 - {name: research, step: research.md, writes: false}
 - {name: write, step: write.md, writes: false, needs: [research], gates: [%s]}
 """
-
-
 CRITIC = "{kind: critic, agent: claude_cli}"
-
-
 APPROVAL = "{kind: approval, prompt: Is the tone right?, timeout: 10m}"
 
 
@@ -297,13 +293,8 @@ def plain(received: bytes) -> str:
 
 
 def by_api(server: StandInServer, folder: Path, *words: str, **more: str) -> Ended:
-    environment = {
-        "ANTHROPIC_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": server.url,
-        "CODELOUPE_API_MODEL": "anthropic:claude-sonnet-4-5",
-        **more,
-    }
-    return codeloupe("pipeline", *words, cwd=folder, environment=environment)
+    model = {"CODELOUPE_API_MODEL": "anthropic:claude-sonnet-4-5"}
+    return codeloupe("pipeline", *words, cwd=folder, environment={**environment(server), **model, **more})
 
 
 @pytest.mark.defect("P3")

@@ -1,7 +1,6 @@
 """Sweeps that end badly: an agent that is killed, an interrupt, a kill. Nothing is lost, nothing is bought twice."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -10,9 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,8 @@ from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
 from tests.endings import PATIENCE_SECONDS, comes_to_pass
-from tests.engine_standin import KEY, Child, background
+from tests.engine_standin import KEY, Child, Running, at_work, background
+from tests.engine_standin import environment as claude_environment
 from tests.program import PROGRAM
 from tests.sweep_history import make_commits, numbered_commits
 from tests.warm_program import codeloupe
@@ -30,39 +29,15 @@ CLEAN = Json({"findings": []})
 NUMBERS = range(4)
 
 
-@dataclass
-class Running:
-    """A sweep that runs, and what it has told so far."""
-
-    child: subprocess.Popen[str]
-    log: Path
-
-    def told(self) -> str:
-        return self.log.read_text(encoding="utf-8")
-
-    def ended(self) -> Any:
-        """Its document; fails the test when it does not end in time."""
-        stdout, _ = self.child.communicate(timeout=PATIENCE_SECONDS)
-        return json.loads(stdout)
-
-
 def environment(server: StandInServer, agent: str) -> dict[str, str]:
-    if agent == "codex":
-        codex = {"OPENAI_BASE_URL": f"{server.url}/v1", "CODELOUPE_CODEX_PATH": str(find("codex"))}
-        return {"OPENAI_API_KEY": KEY, **codex}
-    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+    codex = {"OPENAI_BASE_URL": f"{server.url}/v1", "CODELOUPE_CODEX_PATH": str(find("codex")), "OPENAI_API_KEY": KEY}
+    return codex if agent == "codex" else claude_environment(server)
 
 
-@contextlib.contextmanager
-def sweeping(server: StandInServer, path: Path, *words: str, agent: str) -> Iterator[Running]:
-    """A sweep in the background; it is gone at the end, whatever happens."""
+def sweeping(server: StandInServer, path: Path, *words: str, agent: str) -> AbstractContextManager[Running]:
+    """A sweep in the background."""
     command = (str(PROGRAM), "commits", "--reviewer", agent, "--output", "json", *words)
-    log, variables = path.with_suffix(".log"), environment(server, agent)
-    with (
-        log.open("w", encoding="utf-8") as stderr,
-        background(*command, temporary=path.with_suffix(".tmp"), variables=variables, cwd=path, stderr=stderr) as child,
-    ):
-        yield Running(child, log)
+    return at_work(path, *command, variables=environment(server, agent))
 
 
 def number_of(request: RecordedRequest) -> int:
@@ -116,8 +91,8 @@ def test_a_program_that_is_killed_in_mid_request_costs_its_commit_alone(tmp_path
         assert comes_to_pass(lambda: "commit 2/3" in sweep.told() and server.open_requests == 1)
         (program,) = claude_processes(sweep.child.pid)
         os.kill(program, signal.SIGKILL)
-        document = sweep.ended()
-        assert sweep.child.returncode == 3
+        exit_code, document = sweep.ended()
+        assert exit_code == 3
         assert server.count(auxiliary=False) == 3
     assert [commit["sha"] for commit in document["commits"]] == names
     assert [commit["verdict"] for commit in document["commits"]] == ["LEAVE", "INCOMPLETE", "LEAVE"]

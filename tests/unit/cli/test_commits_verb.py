@@ -24,7 +24,6 @@ from tests.sweep_history import Made, claim, make_commits, numbered_commits
 pytestmark = pytest.mark.program
 
 CLEAN = Json({"findings": []})
-FIVE_CLEAN = "5 commits reviewed, 5 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
 FORMS = ("text", "json", "markdown", "xml")
 Scripted = Callable[..., ScriptedAgent]
 

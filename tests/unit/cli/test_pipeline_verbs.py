@@ -23,8 +23,6 @@ from tests.unit.cli.conftest import Call
 from tests.unit.store.run_samples import attempt, critique, run, stage
 
 pytestmark = pytest.mark.program
-
-
 NAME = "00000001"
 
 
@@ -236,12 +234,10 @@ def written(folder: Path, text: str) -> str:
 
 
 TWO = "name: pair\ninputs: {topic: {}}\nstages:\n- {name: one, step: one.md, writes: false}\n"
-
-
 TWO += "- {name: two, step: two.md, writes: false, needs: [one]}\n"
-
-
 APPROVED = TWO.replace("needs: [one]", "needs: [one], gate: {kind: approval, prompt: Good}")
+ONE = "name: alone\ninputs: {password: {default: hunter2}, topic: {default: otters}}\n"
+ONE += "stages:\n- {name: one, step: one.md, writes: false%s}\n"
 
 
 def test_a_run_that_could_not_go_on_says_what_failed_and_what_to_do(
@@ -262,12 +258,6 @@ def test_an_input_has_a_name_and_a_value_once(call: Call) -> None:
         ended = call("run", "p.yaml", *(f"--input={word}" for word in words))
         assert ended.exit_code == 2
         assert "not an input" in ended.err or "given twice" in ended.err
-
-
-ONE = "name: alone\ninputs: {password: {default: hunter2}, topic: {default: otters}}\n"
-
-
-ONE += "stages:\n- {name: one, step: one.md, writes: false%s}\n"
 
 
 @pytest.mark.defect("P5")

@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from codeloupe import Runtime
-from codeloupe.commits.sweep import DEFAULT_EXPERTS, scope_of
+from codeloupe.commits.sweep import DEFAULT_EXPERTS, scope_of, with_whole_days
 from codeloupe.config.schema import Settings
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.settings import configure
-from codeloupe.errors import AgentError, Crashed, TimedOut
+from codeloupe.errors import AgentError, Crashed, RevisionError, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Severity
@@ -424,3 +425,27 @@ def test_a_sweep_of_the_library_is_in_the_history_if_the_settings_keep_one(tmp_p
         saved = history.get_sweep(outcome.sweep_id)
     assert kept == [keeps, keeps], "each commit is there when it is reported, whatever the listener does"
     assert (saved is not None and saved.sweep == outcome) is keeps
+
+
+def days(since: str | None, until: str | None) -> tuple[str | None, str | None]:
+    query = with_whole_days(CommitQuery(since=since, until=until))
+    return query.since, query.until
+
+
+def test_a_plain_day_is_all_of_it_what_is_none_stays_as_it_is_and_one_of_no_calendar_is_refused() -> None:
+    for day in ("2024-05-31", "2024/5/31", " 2024.05.31 "):
+        assert days(day, day) == ("2024-05-31 00:00:00", "2024-05-31 23:59:59")
+    for moment in (None, "2 days ago", "2024-05-31 12:00", "2024-05-31T12:00Z", "31.05.2024", "2024-5"):
+        assert days(moment, moment) == (moment, moment)
+    for day in ("2024-13-01", "2023-02-29", "0000-01-01"):
+        with pytest.raises(RevisionError, match="is no day of the calendar"):
+            days(day, None)
+
+
+@pytest.mark.requirement("D1")
+def test_the_commits_of_a_day_are_the_same_at_every_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    midnight = datetime(2024, 5, 31, tzinfo=UTC)
+    make_commits(tmp_path, numbered_commits(3), first_seconds=int((midnight - timedelta(seconds=60)).timestamp()))
+    outcome = sweep(tmp_path, 3, {}, CommitQuery(since="2024-05-31", until="2024-05-31"))
+    assert [commit.commit.time.minute for commit in outcome.commits] == [1, 0]

@@ -298,16 +298,11 @@ def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, name: str, con
 
 def test_only_artifacts_that_a_schema_names_are_checked(tmp_path: Path) -> None:
     fill(tmp_path, {"a.json": "{}", "b.json": '{"title": "x"}', "sub/b.json": "{}"})
-    rule = ArtifactRule(schemas={"b.json": SCHEMA})
+    top, anywhere = (ArtifactRule(schemas={"b.json": SCHEMA}, recursive=recursive) for recursive in (False, True))
     for name in ("a.json", "b.json", "sub/b.json"):
-        check_artifact(tmp_path / name, name, rule, stage="write")
+        check_artifact(tmp_path / name, name, top, stage="write")
     with pytest.raises(ArtifactError, match="sub/b.json"):
-        check_artifact(
-            tmp_path / "sub/b.json",
-            "sub/b.json",
-            ArtifactRule(schemas={"b.json": SCHEMA}, recursive=True),
-            stage="write",
-        )
+        check_artifact(tmp_path / "sub/b.json", "sub/b.json", anywhere, stage="write")
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -316,19 +311,18 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         check_artifact(tmp_path / "a.json", "a.json", ArtifactRule(schemas={"*": SCHEMA}), stage="write")
 
 
-def test_nothing_that_a_schema_names_is_fetched(tmp_path: Path) -> None:
-    for reference in ("http://127.0.0.1:9/schema.json", "file:///etc/hosts", "#/nowhere"):
-        with pytest.raises(ArtifactError, match="is not in the schema"):
-            check(tmp_path, "a.json", "{}", {"$ref": reference})
-
-
 @each(
     ("schema", "words"),
     [
+        ({"$ref": "http://127.0.0.1:9/schema.json"}, "is not in the schema"),
+        ({"$ref": "file:///etc/hosts"}, "is not in the schema"),
+        ({"$ref": "#/nowhere"}, "is not in the schema"),
         ({"type": "nothing"}, "the schema cannot be used: at"),
         ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "refers to itself without end"),
     ],
 )
-def test_a_schema_that_is_none_is_told(tmp_path: Path, schema: dict[str, Any], words: str) -> None:
+def test_a_schema_that_is_none_is_told_and_nothing_that_it_names_is_fetched(
+    tmp_path: Path, schema: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ArtifactError, match=words):
         check(tmp_path, "a.json", "{}", schema)

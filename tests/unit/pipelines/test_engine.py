@@ -3,35 +3,29 @@
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from codeloupe.errors import Crashed, NotLoggedIn
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RecoveryStep, RunRecord, StageRecord, StageState
-from codeloupe.model.ports import AgentEventSink
 from codeloupe.testing import Json, Text
 from codeloupe.testing.agent import AgentStep
 from tests import engine_pipelines as play
-from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, person, resume, run, write_pipeline, writing
+from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, person, resume, run_stages, writing
 from tests.rows import each
 
 pytestmark = pytest.mark.program
-
-
 S = StageState
+# Longer than any test: whoever is waited for comes, or is not waited for.
+APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": "10m"}
+WRITE, USE = {"name": "write"}, {"name": "use", "needs": ["write"]}
+CRITICISED = {**WRITE, "gate": "critic"}
 
 
 def test_a_stage_sees_the_work_of_all_that_it_builds_on(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "third", "needs": ["second"]},
-        {"name": "second", "needs": ["first"]},
-        {"name": "first"},
-    )
     seen: dict[str, list[str]] = {}
 
     def looking(name: str) -> AgentStep:
@@ -42,15 +36,14 @@ def test_a_stage_sees_the_work_of_all_that_it_builds_on(tmp_path: Path) -> None:
         return step
 
     cast = Cast({name: [looking(name)] for name in ("first", "second", "third")})
-    ran = run(file, cast, tmp_path / "state")
+    stages = ({"name": "third", "needs": ["second"]}, {"name": "second", "needs": ["first"]}, {"name": "first"})
+    ran = run_stages(tmp_path, cast, *stages)
     assert cast.calls == ["first", "second", "third"]
     assert seen == {"first": [], "second": ["first.md"], "third": ["first.md", "second.md"]}
     assert ran.record.state is S.COMPLETED
     assert ran.result() == {"first.md": "first", "second.md": "second", "third.md": "third"}
-    prompt = cast.agent.requests[2].prompt
     work = ran.directory / "stages" / "third" / "work"
-    assert str(work / "first.md") in prompt
-    assert str(work / "second.md") in prompt
+    assert all(str(work / name) in cast.agent.requests[2].prompt for name in ("first.md", "second.md"))
 
 
 def test_another_attempt_mends_the_work_of_the_last_and_knows_what_was_wrong(tmp_path: Path) -> None:
@@ -64,7 +57,7 @@ def test_another_attempt_mends_the_work_of_the_last_and_knows_what_was_wrong(tmp
         {"write": [writing({"a.md": "one"}), second]},
         {"write": [critique("REWORK", 50, "b.md is missing"), critique("PASS", 90)]},
     )
-    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}), cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, CRITICISED)
     assert found == [{"a.md": "one"}]
     assert "b.md is missing" in cast.agent.requests[2].prompt
     assert ran.record.stage("write").attempts[1].artifacts == ("a.md", "b.md")
@@ -74,42 +67,23 @@ def test_another_attempt_mends_the_work_of_the_last_and_knows_what_was_wrong(tmp
     assert "b.md is missing" in cast.agent.requests[3].prompt
 
 
-class Meeting:
-    """An agent whose calls go on only when all of them are there."""
-
-    def __init__(self, cast: Cast, parties: int) -> None:
-        self._agent = cast.agent
-        self._parties = parties
-        self._barrier: asyncio.Barrier | None = None
-        self.name, self.limits, self.check = "scripted", cast.limits, cast.agent.check
-
-    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        self._barrier = self._barrier or asyncio.Barrier(self._parties)
-        await self._barrier.wait()
-        return await self._agent.run(request, emit)
-
-
-def test_independent_stages_work_at_the_same_time(tmp_path: Path) -> None:
+def test_independent_stages_work_at_the_same_time_but_no_more_of_them_than_the_pipeline_allows(tmp_path: Path) -> None:
     names = ("one", "two", "three")
-    file = write_pipeline(tmp_path / "p", *({"name": name} for name in names), {"name": "join", "needs": list(names)})
+    stages = [{"name": name} for name in names]
     cast = Cast({name: [writing({f"{name}.md": name})] for name in (*names, "join")})
-    join = write_pipeline(tmp_path / "q", *({"name": name} for name in names))
-    ran = run(join, cast, tmp_path / "state", agents={"scripted": Meeting(cast, 3)})
-    assert ran.record.state is S.COMPLETED
-    ran = run(file, cast, tmp_path / "state")
+    agent = play.HeldAgent(cast)
+    for name, other in zip(names, ("two", "three", "one"), strict=True):
+        agent.hold(name, until=agent.begun[other])
+    ran = run_stages(tmp_path, cast, *stages, {"name": "join", "needs": names}, agents={"scripted": agent})
     assert ran.result() == {f"{name}.md": name for name in (*names, "join")}
-
-
-def test_no_more_stages_work_at_a_time_than_the_pipeline_allows(tmp_path: Path) -> None:
-    names = ("one", "two", "three")
-    file = write_pipeline(tmp_path / "p", *({"name": name} for name in names), max_parallel=1)
-    cast = Cast({name: [writing({f"{name}.md": name})] for name in names})
-    assert (run(file, cast, tmp_path / "state").record.state, cast.agent.max_seen) == (S.COMPLETED, 1)
+    cast = Cast(cast.stages)
+    ran = run_stages(tmp_path, cast, *stages, keys={"max_parallel": 1})
+    assert (ran.record.state, cast.agent.max_seen) == (S.COMPLETED, 1)
 
 
 def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_path: Path) -> None:
     cast = Cast({"one": [writing({"a.md": "one"})], "two": [writing({"a.md": "two"})]})
-    ran = run(write_pipeline(tmp_path / "p", {"name": "one"}, {"name": "two"}), cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, {"name": "one"}, {"name": "two"})
     assert ran.record.state is S.FAILED
     assert "there is no result: the work of one and of two cannot be joined" in ran.record.reason
     assert "a.md" in ran.record.reason
@@ -117,12 +91,7 @@ def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_
 
 
 def test_a_failure_that_fails_the_run_lets_what_is_under_way_finish(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "bad", "on_failure": "fail"},
-        {"name": "under-way"},
-        {"name": "later", "needs": ["under-way"]},
-    )
+    stages = ({"name": "bad", "on_failure": "fail"}, {"name": "under-way"}, {"name": "later", "needs": ["under-way"]})
     cast = Cast({"bad": [failing(NotLoggedIn)], "under-way": [writing({"a.md": "a"})], "later": [Text("x")]})
     has_failed = asyncio.Event()
     agent = play.HeldAgent(cast)
@@ -133,7 +102,7 @@ def test_a_failure_that_fails_the_run_lets_what_is_under_way_finish(tmp_path: Pa
         if record.stage("bad").state is S.FAILED:
             has_failed.set()
 
-    ran = run(file, cast, tmp_path / "state", agents={"scripted": agent}, watch=watch)
+    ran = run_stages(tmp_path, cast, *stages, agents={"scripted": agent}, watch=watch)
     states = [stage.state for stage in ran.record.stages]
     assert (ran.record.state, states) == (S.FAILED, [S.FAILED, S.COMPLETED, S.CANCELLED])
     assert ran.record.reason.startswith("bad failed: ")
@@ -144,53 +113,40 @@ def test_a_gate_judges_exactly_what_would_go_on(tmp_path: Path) -> None:
     spoil = "import pathlib; pathlib.Path('a.md').write_text('spoilt'); pathlib.Path('new.md').touch()"
     look = "import os, sys; sys.exit(open('a.md').read() != 'fine' or os.path.exists('new.md'))"
     gates = [{"command": [sys.executable, "-c", code]} for code in (spoil, look)]
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gates": gates})
-    ran = run(file, Cast({"write": [writing({"a.md": "fine"})]}), tmp_path / "state")
+    ran = run_stages(tmp_path, Cast({"write": [writing({"a.md": "fine"})]}), {**WRITE, "gates": gates})
     assert ran.record.state is S.COMPLETED, ran.record.reason
     assert ran.result() == {"a.md": "fine"}
     assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "fine"}
 
 
 def test_a_stage_is_told_the_inputs_that_it_names(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "all"},
-        {"name": "some", "inputs": ["topic"]},
-        inputs={"topic": {}, "secret-word": {"default": "xyzzy"}},
-    )
+    stages = ({"name": "all"}, {"name": "some", "inputs": ["topic"]})
+    inputs = {"topic": {}, "secret-word": {"default": "xyzzy"}}
     cast = Cast({"all": [Text("a")], "some": [Text("b")]})
-    ran = run(file, cast, tmp_path / "state", {"topic": "rivers"})
+    ran = run_stages(tmp_path, cast, *stages, keys={"inputs": inputs}, inputs={"topic": "rivers"})
     prompts = {request.labels["stage"]: request.prompt for request in cast.agent.requests}
-    assert "rivers" in prompts["all"]
-    assert "xyzzy" in prompts["all"]
-    assert "rivers" in prompts["some"]
-    assert "xyzzy" not in prompts["some"]
+    told = {name: ("rivers" in prompt, "xyzzy" in prompt) for name, prompt in prompts.items()}
+    assert told == {"all": (True, True), "some": (True, False)}
     assert dict(ran.record.inputs) == {"topic": "rivers", "secret-word": "xyzzy"}
 
 
 def test_every_step_is_shown_to_whoever_watches_and_a_broken_display_breaks_nothing(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
     seen: list[tuple[str, StageState]] = []
 
     def watch(record: RunRecord, event: PipelineEvent) -> None:
         seen.append((event.kind, record.state))
         raise RuntimeError("the display is gone")
 
-    ran = run(file, Cast({"write": [Text("a")]}), tmp_path / "state", watch=watch)
+    ran = run_stages(tmp_path, Cast({"write": [Text("a")]}), WRITE, watch=watch)
     assert [kind for kind, _ in seen] == [event.kind for event in ran.journal]
     assert seen[0] == ("run_started", S.RUNNING)
     assert seen[-1] == ("run_ended", S.COMPLETED)
 
 
-# Longer than any test: whoever is waited for comes, or is not waited for.
-APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": "10m"}
-
-
 def test_a_person_may_ask_for_as_many_attempts_as_they_like_and_their_words_reach_the_agent(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
     cast = Cast({"write": [writing({"a.md": str(number)}) for number in range(9)]})
-    wishes = [Decision.RETRY] * 5 + [Decision.APPROVE]
-    ran = run(file, cast, tmp_path / "state", ask_person=person(*wishes, note="make it shorter"))
+    asked = person(*[Decision.RETRY] * 5, Decision.APPROVE, note="make it shorter")
+    ran = run_stages(tmp_path, cast, {**WRITE, "gate": APPROVAL}, ask_person=asked)
     assert ran.record.state is S.COMPLETED
     assert len(cast.calls) == 6
     assert cast.agent.requests[1].prompt.count("make it shorter") == 1
@@ -198,57 +154,28 @@ def test_a_person_may_ask_for_as_many_attempts_as_they_like_and_their_words_reac
 
 
 def test_gates_behind_an_approval_still_have_their_say(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gates": [APPROVAL, "critic"]})
     cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [critique("FAIL", 5)]})
-    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    stage = {**WRITE, "gates": [APPROVAL, "critic"]}
+    ran = run_stages(tmp_path, cast, stage, ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.FAILED
     assert ran.states("write") == ["running", "gating", "awaiting_approval", "gating", "failed"]
 
 
-def when(kind: str, act: Callable[[RunRecord], object]) -> Callable[[RunRecord, PipelineEvent], None]:
-    """A display that does something when an event of a kind comes."""
-
-    def watch(record: RunRecord, event: PipelineEvent) -> None:
-        if event.kind == kind:
-            act(record)
-
-    return watch
-
-
-def test_the_word_of_another_process_is_heard_while_somebody_sits_at_the_terminal(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
-    ended: list[str] = []
-
-    async def never(stage: StageRecord, question: str) -> Approval | None:
-        Ran(record[0], tmp_path / "state").say(stage.name, Decision.APPROVE)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(question)
-        return None
-
-    record: list[RunRecord] = []
-    watch = when("approval_wanted", record.append)
-    ran = run(file, Cast({"write": [Text("a")]}), tmp_path / "state", ask_person=never, watch=watch)
-    assert (ran.record.state, ended) == (S.COMPLETED, ["Is it fine?"])
-
-
 def test_a_person_takes_the_best_of_what_no_gate_let_pass(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
     cast = Cast(
         {"write": [writing({"a.md": f"attempt {number}"}) for number in (1, 2, 3)]},
         {"write": [critique("REWORK", score) for score in (20, 30, 25)]},
     )
     asked: list[str] = []
-    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE, asked=asked))
+    ran = run_stages(tmp_path, cast, CRITICISED, ask_person=person(Decision.APPROVE, asked=asked))
     assert ran.record.state is S.COMPLETED
     assert "too low to be taken" in asked[0]
     assert ran.result() == {"a.md": "attempt 2"}
 
 
 def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
-    ran = run(file, Cast({"write": [failing(NotLoggedIn)]}), tmp_path / "state", ask_person=person(Decision.APPROVE))
+    cast = Cast({"write": [failing(NotLoggedIn)]})
+    ran = run_stages(tmp_path, cast, WRITE, ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
     (note,) = ran.events("note")
     again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` tries it again"
@@ -256,12 +183,11 @@ def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
 
 
 def test_a_failed_stage_that_a_person_has_tried_again_brings_the_given_up_ones_back(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
     cast = Cast(
         {"write": [writing({"a.md": "bad"}), writing({"a.md": "good"})], "use": [Text("used")]},
         {"write": [critique("FAIL", 5), critique("PASS", 95)]},
     )
-    ran = run(file, cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, CRITICISED, USE)
     assert ran.record.state is S.FAILED
     assert resume(ran, cast).record == ran.record
     ran.say("write", Decision.RETRY, "the requirements were changed")
@@ -272,11 +198,7 @@ def test_a_failed_stage_that_a_person_has_tried_again_brings_the_given_up_ones_b
 
 
 def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "waits", "gate": APPROVAL},
-        {"name": "fails", "on_failure": "fail"},
-    )
+    stages = ({"name": "waits", "gate": APPROVAL}, {"name": "fails", "on_failure": "fail"})
     is_asked = asyncio.Event()
 
     async def never(_stage: StageRecord, _question: str) -> Approval | None:
@@ -287,27 +209,24 @@ def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
     cast = Cast({"waits": [Text("a")], "fails": [failing(NotLoggedIn)]})
     agent = play.HeldAgent(cast)
     agent.hold("fails", until=is_asked)
-    ran = run(file, cast, tmp_path / "state", ask_person=never, agents={"scripted": agent})
+    ran = run_stages(tmp_path, cast, *stages, ask_person=never, agents={"scripted": agent})
     assert (ran.record.state, ran.record.stage("waits").state) == (S.FAILED, S.AWAITING_APPROVAL)
 
 
-@each("decision", [Decision.APPROVE, Decision.REJECT])
-def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_path: Path, decision: Decision) -> None:
-    file = write_pipeline(
-        tmp_path / "p",
-        {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
-        {"name": "slow"},
-        {"name": "slower", "needs": ["slow"]},
-    )
-    cast = Cast(
-        {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
-        {"write": [critique("REWORK", 1)]},
-    )
-    state = tmp_path / "state"
-    watch = when("approval_wanted", lambda record: Ran(record, state).say("write", decision))
-    ran = run(file, cast, state, watch=watch)
-    expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
-    assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
+@each(("decision", "state"), [(Decision.APPROVE, S.COMPLETED), (Decision.REJECT, S.FAILED)])
+def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(
+    tmp_path: Path, decision: Decision, state: StageState
+) -> None:
+    judged = {**WRITE, "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"}
+    deeds: dict[str, play.Steps] = {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]}
+
+    def watch(record: RunRecord, event: PipelineEvent) -> None:
+        if event.kind == "approval_wanted":
+            Ran(record, tmp_path / "state").say("write", decision)
+
+    cast = Cast(deeds, {"write": [critique("REWORK", 1)]})
+    ran = run_stages(tmp_path, cast, judged, {"name": "slow"}, {"name": "slower", "needs": ["slow"]}, watch=watch)
+    assert (ran.record.stage("write").state, ran.record.state) == (state, state)
 
 
 @each(("decision", "gate"), itertools.product((Decision.APPROVE, Decision.RETRY), ("approval", "critic")))
@@ -316,7 +235,7 @@ def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_l
 ) -> None:
     texts = [writing({"a.md": f"{number}\n"}) for number in (1, 2, 3)]
     cast = Cast({"write": texts}, {"write": [critique("REWORK", score) for score in (30, 20, 10)]})
-    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": gate}), cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, {**WRITE, "gate": gate})
     workspace = ran.directory / "stages" / "write" / "work"
     assert files_in(workspace) == {"a.md": "1\n"}, "the best attempt is there to be looked at"
     (workspace / "a.md").write_text("mended\n", encoding="utf-8")
@@ -339,8 +258,7 @@ def crashing(files: dict[str, str], **more: Any) -> AgentStep:
 
 
 def test_each_step_of_recovery_is_visible_in_order(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
-    ran = run(file, Cast({"write": [failing(Crashed, "it fell over", session_id="s-1")]}), tmp_path / "state")
+    ran = run_stages(tmp_path, Cast({"write": [failing(Crashed, "it fell over", session_id="s-1")]}), WRITE)
     assert [event.facts["step"] for event in ran.events("recovery")] == ["retry", "resume", "fresh", "escalate"]
     assert [event.facts["step"] for event in ran.events("try_failed")] == ["first", "retry", "resume", "fresh"]
     assert ran.states("write") == ["running", *["recovering", "running"] * 3, "recovering", "awaiting_approval"]
@@ -373,7 +291,7 @@ def test_retry_and_fresh_begin_anew_and_a_resumed_session_finds_what_it_left(tmp
         looking(writing({"a.md": "fresh"})),
     ]
     cast = Cast({"write": steps}, {"write": [critique("REWORK", 50, "more"), critique("PASS", 90)]})
-    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}), cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, CRITICISED)
     assert seen == [
         (None, {"a.md": "one"}, True),
         (None, {"a.md": "one"}, True),
@@ -386,13 +304,10 @@ def test_retry_and_fresh_begin_anew_and_a_resumed_session_finds_what_it_left(tmp
 
 
 def test_what_trying_again_cannot_mend_stops_for_a_person_who_then_has_it_tried_again(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"}, {"name": "use", "needs": ["write"]})
     cast = Cast({"write": [failing(NotLoggedIn, "log in first"), writing({"a.md": "a"})], "use": [Text("used")]})
-    ran = run(file, cast, tmp_path / "state")
-    assert cast.calls == ["write"]
-    assert ran.record.state is S.AWAITING_APPROVAL
-    again = resume(ran, cast)
-    assert (again.record.state, cast.calls) == (S.AWAITING_APPROVAL, ["write"])
+    ran = run_stages(tmp_path, cast, WRITE, USE)
+    for stopped in (ran, resume(ran, cast)):
+        assert (stopped.record.state, cast.calls) == (S.AWAITING_APPROVAL, ["write"])
     ran.say("write", Decision.RETRY, "you are logged in now")
     again = resume(ran, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "write", "use"])
@@ -403,7 +318,7 @@ def test_what_trying_again_cannot_mend_stops_for_a_person_who_then_has_it_tried_
 def test_a_critic_that_cannot_be_understood_is_never_a_pass_and_costs_the_stage_no_other_call(tmp_path: Path) -> None:
     odd = Json({"verdict": "fine", "score": 99})
     cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [odd, odd, critique("PASS", 90)]})
-    ran = run(write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}), cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, CRITICISED)
     stage = ran.record.stage("write")
     assert stage.state is S.AWAITING_APPROVAL
     assert "cannot be understood" in stage.reason
@@ -416,19 +331,16 @@ def test_a_critic_that_cannot_be_understood_is_never_a_pass_and_costs_the_stage_
 
 def test_secrets_in_failures_are_not_written_down(tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 9
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
-    ran = run(
-        file, Cast({"write": [failing(NotLoggedIn, f"refused {token}", hint=f"not {token}")]}), tmp_path / "state"
-    )
+    cast = Cast({"write": [failing(NotLoggedIn, f"refused {token}", hint=f"not {token}")]})
+    ran = run_stages(tmp_path, cast, WRITE)
     assert "refused [redacted]" in ran.record.stage("write").reason
     for name in ("run.json", "journal.jsonl"):
         assert token not in (ran.directory / name).read_text()
 
 
 def test_what_the_first_call_of_a_session_made_is_an_artifact_of_the_one_that_resumed_it(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write"})
     half = crashing({"a.md": "half\n", "b.bin": "no\n"}, session_id="s-1")
-    ran = run(file, Cast({"write": [half, half, writing({"c.md": "rest\n"})]}), tmp_path / "state")
+    ran = run_stages(tmp_path, Cast({"write": [half, half, writing({"c.md": "rest\n"})]}), WRITE)
     attempt = ran.record.stage("write").attempts[0]
     assert attempt.step is RecoveryStep.RESUME
     assert attempt.artifacts == ("a.md", "c.md")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import subprocess
+import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,18 +14,41 @@ import pytest
 
 from codeloupe.errors import ConfigError, Crashed, StoreError, UsageError
 from codeloupe.model.agent import AgentRequest
-from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
+from codeloupe.model.pipeline import Decision, PipelineEvent, RunRecord, StageState
 from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
 from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.testing import Hang, Text
 from codeloupe.testing.agent import AgentStep
-from tests.engine_pipelines import Cast, Ran, critique, failing, options, person, resume, run, write_pipeline, writing
+from tests.engine_pipelines import (
+    Cast,
+    Ran,
+    critique,
+    failing,
+    options,
+    person,
+    resume,
+    run,
+    run_stages,
+    write_pipeline,
+    writing,
+)
 from tests.rows import each
 
 pytestmark = pytest.mark.program
-
-
 S = StageState
+PERSON = {"kind": "approval", "timeout": "1s"}
+Stages = Sequence[dict[str, Any]]
+EXPECTED = {"a.md": "two", "read-output.md": "read\n"}
+CALLS = {"write": 3, "read": 1, "critic of write": 2}
+# What only reads is in the ledger as soon as it is answered, so that a call may be spared that no record knows of.
+READING = ("read", "critic of write")
+SHARES = 4
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No machine loses its power here, and there are some hundred saves."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
 class Killed(BaseException):
@@ -53,14 +77,6 @@ def dying(after_saves: int) -> Iterator[None]:
             pass
 
 
-def file_of(folder: Path) -> Path:
-    return write_pipeline(
-        folder,
-        {"name": "write", "gates": ["critic", "approval"]},
-        {"name": "read", "needs": ["write"], "writes": False},
-    )
-
-
 def cast_after(record: RunRecord | None) -> Cast:
     """The agents, as they go on after what a record holds."""
     cast = Cast(
@@ -77,26 +93,12 @@ def cast_after(record: RunRecord | None) -> Cast:
     return cast
 
 
-EXPECTED = {"a.md": "two", "read-output.md": "read\n"}
-
-
-CALLS = {"write": 3, "read": 1, "critic of write": 2}
-
-
-# What only reads is in the ledger as soon as it is answered, so that a call may be spared that no record knows of.
-READING = ("read", "critic of write")
-
-
-SHARES = 4
-
-
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_run_that_died_after_any_save_ends_as_one_that_did_not_and_nothing_finished_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
+    tmp_path: Path, share: int
 ) -> None:
-    # No machine loses its power here, and there are some hundred saves.
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
-    file, state = file_of(tmp_path / "p"), tmp_path / "state"
+    stages = ({"name": "write", "gates": ["critic", "approval"]}, {"name": "read", "needs": "write", "writes": False})
+    file, state = write_pipeline(tmp_path / "p", *stages), tmp_path / "state"
     died_in: set[StageState] = set()
     for saves in range(share + 1, 100, SHARES):
         with dying(saves):
@@ -156,22 +158,14 @@ def test_what_a_person_says_about_an_interrupted_stage_reaches_its_next_attempt(
     file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "approval"})
     with dying(3):
         asyncio.run(Pipeline.load(file).run(options=options(Cast({"write": [Hang()]}), tmp_path / "state"), run_id="r"))
-    store = open_run_store(tmp_path / "state")
-    assert store.load("r").stages[0].state is S.RUNNING
-    store.put_approval("r", Approval(stage="write", decision=Decision.RETRY, note="be brief"))
+    left = Ran(open_run_store(tmp_path / "state").load("r"), tmp_path / "state")
+    assert left.record.stages[0].state is S.RUNNING
+    left.say("write", Decision.RETRY, "be brief")
     cast = Cast({"write": [Text("brief")]})
-    ran = resume(Ran(store.load("r"), tmp_path / "state"), cast)
+    ran = resume(left, cast)
     assert "be brief" in cast.agent.requests[0].prompt
     # The word is not taken for an answer of the gate that comes later.
     assert (ran.record.stage("write").wants_approval, len(ran.events("critique"))) == ("gate", 0)
-
-
-def test_a_pipeline_whose_file_is_gone_is_refused_in_words(tmp_path: Path) -> None:
-    agents = cast()
-    ran = waiting(tmp_path, agents)
-    ran.record.file.unlink()
-    with pytest.raises(ConfigError, match="no longer exists"):
-        resume(ran, agents)
 
 
 def test_a_failure_of_the_store_stops_the_run_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,18 +188,6 @@ def test_a_failure_of_the_store_stops_the_run_and_is_told(tmp_path: Path, monkey
     assert "no room is left" in record.reason
 
 
-PERSON = {"kind": "approval", "timeout": "1s"}
-
-
-Stages = Sequence[dict[str, Any]]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No machine loses its power here, and there are some hundred saves."""
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
-
-
 def telling(request: AgentRequest) -> AgentStep:
     """A stage that writes down which files it finds: its file tells of what it was made."""
     name = request.labels["stage"]
@@ -225,107 +207,87 @@ def everyone() -> Cast:
     return Cast(Everyone())
 
 
+def edited(ran: Ran, cast: Cast, *stages: dict[str, Any], **more: Any) -> Ran:
+    """Go on with a run whose file has other stages now."""
+    write_pipeline(ran.record.file.parent, *stages)
+    return resume(ran, cast, accept_changes=True, **more)
+
+
 @pytest.mark.defect("P1")
 def test_after_a_conflict_the_advice_of_its_message_loses_nothing(tmp_path: Path) -> None:
-    folder, conflict = tmp_path / "p", {"shared.md": "left\n", "left.md": "left\n"}
-    file = write_pipeline(folder, {"name": "left"}, {"name": "right"}, {"name": "join", "needs": ["left", "right"]})
-
     def right(request: AgentRequest) -> AgentStep:
         before = request.working_dir / "shared.md"
         text = before.read_text(encoding="utf-8") if before.exists() else ""
         return writing({"shared.md": f"{text}right\n", "right.md": "right\n"})(request)
 
-    cast = Cast({"left": [writing(conflict)], "right": [right], "join": [writing({"join.md": "join\n"})]})
-    ran = run(file, cast, tmp_path / "state")
+    left, join = {"shared.md": "left\n", "left.md": "left\n"}, {"name": "join", "needs": ["left", "right"]}
+    cast = Cast({"left": [writing(left)], "right": [right], "join": [writing({"join.md": "join\n"})]})
+    ran = run_stages(tmp_path, cast, {"name": "left"}, {"name": "right"}, join)
     stage = ran.record.stage("join")
     assert stage.state is S.AWAITING_APPROVAL
     assert stage.reason.startswith("the work of left and of right cannot be joined: ")
     command = f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry right`"
-    advice = f"let right need left in {file}, or have them write different files; then {command}"
+    advice = f"let right need left in {ran.record.file}, or have them write different files; then {command}"
     assert stage.failures[-1].hint == advice
-    write_pipeline(
-        folder,
-        {"name": "left"},
-        {"name": "right", "needs": ["left"]},
-        {"name": "join", "needs": ["left", "right"]},
-    )
     ran.say("right", Decision.RETRY)
-    again = resume(ran, cast, accept_changes=True)
+    again = edited(ran, cast, {"name": "left"}, {"name": "right", "needs": ["left"]}, join)
     assert again.record.state is S.COMPLETED, again.record.reason
-    assert again.result() == {
-        "join.md": "join\n",
-        "left.md": "left\n",
-        "right.md": "right\n",
-        "shared.md": "left\nright\n",
-    }
+    assert again.result() == {**left, "shared.md": "left\nright\n", "right.md": "right\n", "join.md": "join\n"}
     assert (sorted(cast.calls[:2]), cast.calls[2:]) == (["left", "right"], ["right", "join"])
     assert again.events("note", "join")[0].message == "it runs again: the work of right has changed since it began"
     assert len(again.record.stage("right").earlier) == 1
 
 
 BEFORE: Stages = ({"name": "a"}, {"name": "b", "needs": ["a"]}, {"name": "c", "needs": ["b"]})
-
-
 ASKED = {"name": "z", "needs": ["c"], "gate": PERSON}
-
-
-# What the file becomes, the stages that run again or anew, and what the last stage finds.
-EDITS: dict[str, tuple[Stages, set[str], str]] = {
-    "before": (
-        ({"name": "n"}, {"name": "a", "needs": ["n"]}, *BEFORE[1:], ASKED),
-        {"n", "a", "b", "c", "z"},
-        "a.md b.md c.md n.md",
-    ),
-    "between": (
-        (BEFORE[0], {"name": "n", "needs": ["a"]}, {"name": "b", "needs": ["n"]}, BEFORE[2], ASKED),
-        {"n", "b", "c", "z"},
-        "a.md b.md c.md n.md",
-    ),
-    "after": ((*BEFORE, {"name": "n", "needs": ["c"]}, {**ASKED, "needs": ["n"]}), {"n", "z"}, "a.md b.md c.md n.md"),
-    "beside": ((*BEFORE, {"name": "n"}, {**ASKED, "needs": ["c", "n"]}), {"n", "z"}, "a.md b.md c.md n.md"),
-    "need removed": (
-        (BEFORE[0], {"name": "b"}, BEFORE[2], {**ASKED, "needs": ["a", "c"]}),
-        {"b", "c", "z"},
-        "a.md b.md c.md",
-    ),
-    "need that says nothing new": ((*BEFORE[:2], {"name": "c", "needs": ["a", "b"]}, ASKED), set(), "a.md b.md c.md"),
-    "another order": ((ASKED, BEFORE[2], BEFORE[1], BEFORE[0]), set(), "a.md b.md c.md"),
-}
+NEW = {"name": "n"}
 
 
 @pytest.mark.defect("P1")
-def test_a_stage_runs_again_exactly_when_what_it_builds_on_has_changed(tmp_path: Path) -> None:
-    wrong: dict[Any, Any] = {}
-    for number, (name, (stages, expected, found)) in enumerate(EDITS.items()):
-        folder, cast = tmp_path / str(number), everyone()
-        ran = run(write_pipeline(folder / "p", *BEFORE, ASKED), cast, folder / "state")
-        assert ran.record.state is S.AWAITING_APPROVAL
-        cast.calls.clear()
-        write_pipeline(folder / "p", *stages)
-        if not expected:
-            ran.say("z", Decision.APPROVE)
-        again = resume(ran, cast, accept_changes=True)
-        if again.record.state is S.AWAITING_APPROVAL:
-            again.say("z", Decision.APPROVE)
-            again = resume(again, cast)
-        got = (again.record.state, sorted(cast.calls), again.result().get("z.md"))
-        if got != (S.COMPLETED, sorted(expected), found):
-            wrong[name] = got
-    assert wrong == {}
+@each(
+    # What the file becomes, the stages that run again or anew, and what the last stage finds.
+    ("stages", "expected", "found"),
+    [
+        ((NEW, {"name": "a", "needs": ["n"]}, *BEFORE[1:], ASKED), "abcnz", "a.md b.md c.md n.md"),
+        (
+            (BEFORE[0], {**NEW, "needs": ["a"]}, {"name": "b", "needs": ["n"]}, BEFORE[2], ASKED),
+            "bcnz",
+            "a.md b.md c.md n.md",
+        ),
+        ((*BEFORE, {**NEW, "needs": ["c"]}, {**ASKED, "needs": ["n"]}), "nz", "a.md b.md c.md n.md"),
+        ((*BEFORE, NEW, {**ASKED, "needs": ["c", "n"]}), "nz", "a.md b.md c.md n.md"),
+        ((BEFORE[0], {"name": "b"}, BEFORE[2], {**ASKED, "needs": ["a", "c"]}), "bcz", "a.md b.md c.md"),
+        # A need that says nothing new, and another order.
+        ((*BEFORE[:2], {"name": "c", "needs": ["a", "b"]}, ASKED), "", "a.md b.md c.md"),
+        ((ASKED, BEFORE[2], BEFORE[1], BEFORE[0]), "", "a.md b.md c.md"),
+    ],
+)
+def test_a_stage_runs_again_exactly_when_what_it_builds_on_has_changed(
+    tmp_path: Path, stages: Stages, expected: str, found: str
+) -> None:
+    cast = everyone()
+    ran = run_stages(tmp_path, cast, *BEFORE, ASKED)
+    assert ran.record.state is S.AWAITING_APPROVAL
+    cast.calls.clear()
+    if not expected:
+        ran.say("z", Decision.APPROVE)
+    again = edited(ran, cast, *stages)
+    if again.record.state is S.AWAITING_APPROVAL:
+        again.say("z", Decision.APPROVE)
+        again = resume(again, cast)
+    assert (again.record.state, "".join(sorted(cast.calls)), again.result()["z.md"]) == (S.COMPLETED, expected, found)
 
 
 @pytest.mark.defect("P1")
 def test_a_stage_that_has_worked_cannot_be_removed_or_renamed_and_one_that_has_not_can(tmp_path: Path) -> None:
-    folder, cast = tmp_path / "p", everyone()
-    ran = run(write_pipeline(folder, *BEFORE, ASKED, {"name": "last", "needs": ["z"]}), cast, tmp_path / "state")
+    cast = everyone()
+    ran = run_stages(tmp_path, cast, *BEFORE, ASKED, {"name": "last", "needs": ["z"]})
     renamed = [{"name": "other"}, {"name": "b", "needs": ["other"]}, BEFORE[2], ASKED]
     for stages in (renamed, [{"name": "b"}, BEFORE[2], ASKED]):
-        write_pipeline(folder, *stages)
         with pytest.raises(UsageError, match="a had begun and is no longer in it under that name"):
-            resume(ran, cast, accept_changes=True)
-    write_pipeline(folder, *BEFORE, ASKED, {"name": "end", "needs": ["z"]})
+            edited(ran, cast, *stages)
     ran.say("z", Decision.APPROVE)
-    assert resume(ran, cast, accept_changes=True).record.state is S.COMPLETED
+    assert edited(ran, cast, *BEFORE, ASKED, {"name": "end", "needs": ["z"]}).record.state is S.COMPLETED
     assert cast.calls == ["a", "b", "c", "z", "end"]
 
 
@@ -338,8 +300,7 @@ def test_a_finished_stage_that_is_tried_again_takes_those_with_it_that_build_on_
             "c": [writing({"c.md": "c"})],
         }
     )
-    file = write_pipeline(tmp_path / "p", {"name": "a"}, {"name": "b", "needs": ["a"]}, {"name": "c"})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, {"name": "a"}, {"name": "b", "needs": ["a"]}, {"name": "c"})
     assert ran.record.state is S.COMPLETED
     ran.say("a", Decision.RETRY)
     again = resume(ran, cast)
@@ -355,17 +316,11 @@ def test_a_finished_stage_that_is_tried_again_takes_those_with_it_that_build_on_
 
 @pytest.mark.defect("P1")
 def test_work_whose_basis_fails_is_left_out_and_that_is_said(tmp_path: Path) -> None:
-    refuse = {"command": ["sh", "-c", "exit 1"], "max_attempts": 1}
-    cast = everyone()
-    ran = run(write_pipeline(tmp_path / "p", {"name": "a"}, {"name": "z", "gate": PERSON}), cast, tmp_path / "state")
-    write_pipeline(
-        tmp_path / "p",
-        {"name": "n", "gate": refuse, "on_failure": "continue"},
-        {"name": "a", "needs": ["n"]},
-        {"name": "z", "gate": PERSON},
-    )
+    cast, last = everyone(), {"name": "z", "gate": PERSON}
+    ran = run_stages(tmp_path, cast, {"name": "a"}, last)
     ran.say("z", Decision.APPROVE)
-    again = resume(ran, cast, accept_changes=True)
+    refused = {**NEW, "gate": {"command": ["sh", "-c", "exit 1"], "max_attempts": 1}, "on_failure": "continue"}
+    again = edited(ran, cast, refused, {"name": "a", "needs": ["n"]}, last)
     assert again.record.state is S.COMPLETED
     assert again.record.stage("a").state is S.CANCELLED
     assert again.record.stage("a").reason == "its earlier work is left out, since it needs n, which failed"
@@ -374,13 +329,11 @@ def test_work_whose_basis_fails_is_left_out_and_that_is_said(tmp_path: Path) -> 
 
 @pytest.mark.defect("P1")
 def test_in_a_checkout_stages_whose_needs_changed_run_again_in_the_tree_as_it_is(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
+    project, keys = tmp_path / "project", {"workspace": "checkout"}
     subprocess.run(["git", "init", "-q", str(project)], check=True)
-    cast = everyone()
-    before = ({"name": "a"}, {"name": "b"}, {"name": "z", "needs": ["b"], "gate": PERSON})
-    ran = run(write_pipeline(tmp_path / "p", *before, workspace="checkout"), cast, tmp_path / "state", repo=project)
-    write_pipeline(tmp_path / "p", *({"name": "a"}, {"name": "b", "needs": ["a"]}, before[2]), workspace="checkout")
+    cast, last = everyone(), {"name": "z", "needs": ["b"], "gate": PERSON}
+    ran = run_stages(tmp_path, cast, {"name": "a"}, {"name": "b"}, last, keys=keys, repo=project)
+    write_pipeline(tmp_path / "p", {"name": "a"}, {"name": "b", "needs": ["a"]}, last, **keys)
     cast.calls.clear()
     resume(ran, cast, accept_changes=True, repo=project)
     assert cast.calls == ["b", "z"]
@@ -388,29 +341,27 @@ def test_in_a_checkout_stages_whose_needs_changed_run_again_in_the_tree_as_it_is
 
 
 @pytest.mark.defect("P1")
-def test_whatever_is_edited_the_result_is_that_of_a_new_run_or_the_run_stops_in_words(tmp_path: Path) -> None:
+@each("seed", range(5))
+def test_whatever_is_edited_the_result_is_that_of_a_new_run_or_the_run_stops_in_words(
+    tmp_path: Path, seed: int
+) -> None:
     """Generated edits: stages added, needs changed, the order changed, finished stages tried again."""
-    chance = random.Random(20)
-    for number in range(5):
-        folder = tmp_path / str(number)
-        names = [f"s{index}" for index in range(chance.randint(2, 3))]
-        cast = everyone()
-        file = write_pipeline(folder / "p", *_graph(chance, names), {**ASKED, "needs": names})
-        ran = run(file, cast, folder / "state")
-        names += [f"n{index}" for index in range(chance.randint(0, 1))]
-        chance.shuffle(names)
-        write_pipeline(folder / "p", *_graph(chance, names), {**ASKED, "needs": names})
-        done = [stage.name for stage in ran.record.stages if stage.state is S.COMPLETED]
-        for name in chance.sample(done, chance.randint(0, len(done))):
-            ran.say(name, Decision.RETRY)
-        again = resume(ran, cast, accept_changes=True)
-        assert again.record.state is S.AWAITING_APPROVAL, (number, again.record.reason)
-        again.say("z", Decision.APPROVE)
-        again = resume(again, cast)
-        fresh = run(file, everyone(), folder / "fresh")
-        fresh.say("z", Decision.APPROVE)
-        assert again.record.state is S.COMPLETED, (number, again.record.reason)
-        assert again.result() == resume(fresh, everyone()).result(), number
+    chance, cast = random.Random(seed), everyone()
+    names = [f"s{index}" for index in range(chance.randint(2, 3))]
+    ran = run_stages(tmp_path, cast, *_graph(chance, names), {**ASKED, "needs": names})
+    names += [f"n{index}" for index in range(chance.randint(0, 1))]
+    chance.shuffle(names)
+    done = [stage.name for stage in ran.record.stages if stage.state is S.COMPLETED]
+    for name in chance.sample(done, chance.randint(0, len(done))):
+        ran.say(name, Decision.RETRY)
+    again = edited(ran, cast, *_graph(chance, names), {**ASKED, "needs": names})
+    assert again.record.state is S.AWAITING_APPROVAL, again.record.reason
+    again.say("z", Decision.APPROVE)
+    again = resume(again, cast)
+    fresh = run(ran.record.file, everyone(), tmp_path / "fresh")
+    fresh.say("z", Decision.APPROVE)
+    assert again.record.state is S.COMPLETED, again.record.reason
+    assert again.result() == resume(fresh, everyone()).result()
 
 
 def _graph(chance: random.Random, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -424,74 +375,68 @@ def _graph(chance: random.Random, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.defect("P6")
+@each(
+    ("part", "edit"),
+    [
+        ("model", {"model": "two"}),
+        ("agent", {"agent": "scripted"}),
+        ("artifacts", {"artifacts": {"patterns": ["*.txt"]}}),
+        ("writes", {"writes": False, "artifacts": {}}),
+        ("tools", {"tools": ["Read"]}),
+        ("output schema", {"output_schema": {"type": "object"}}),
+        ("step", {"step": "other.md"}),
+    ],
+)
 def test_each_finished_stage_whose_definition_changed_is_named_with_the_command_that_runs_it_again(
-    tmp_path: Path,
+    tmp_path: Path, part: str, edit: dict[str, Any]
 ) -> None:
+    cast, last = everyone(), {**ASKED, "needs": ["a"]}
     stage: dict[str, Any] = {"name": "a", "artifacts": {"patterns": ["*.md"]}, "model": "one"}
-    edits: dict[str, dict[str, Any]] = {
-        "model": {"model": "two"},
-        "agent": {"agent": "scripted"},
-        "artifacts": {"artifacts": {"patterns": ["*.txt"]}},
-        "writes": {"writes": False, "artifacts": {}},
-        "tools": {"tools": ["Read"]},
-        "output schema": {"output_schema": {"type": "object"}},
-        "step": {},
-    }
-    wrong: dict[Any, Any] = {}
-    for name, edit in edits.items():
-        folder, cast = tmp_path / name.replace(" ", "-"), everyone()
-        ran = run(write_pipeline(folder / "p", stage, ASKED | {"needs": ["a"]}), cast, folder / "state")
-        write_pipeline(folder / "p", {**stage, **edit}, ASKED | {"needs": ["a"]})
-        if not edit:
-            (folder / "p" / "a.md").write_text("Do something else.\n", encoding="utf-8")
-        cast.calls.clear()
-        ran.say("z", Decision.APPROVE)
-        again = resume(ran, cast, accept_changes=True)
-        notes = [event.message for event in again.events("note", "a")]
-        command = f"`codeloupe pipeline resume {ran.record.run_id} --retry a` runs it again"
-        told = any(f"its {name}" in note and command in note for note in notes)
-        said = "a did before the pipeline's files changed" in again.record.reason
-        if not (told and said and again.record.state is S.COMPLETED and not cast.calls):
-            wrong[name] = (notes, again.record.reason, cast.calls)
-            continue
-        again.say("a", Decision.RETRY)
-        third = resume(again, cast)
-        if third.record.stage("a").outdated or cast.calls[:1] != ["a"]:
-            wrong[name] = (third.record.stage("a"), cast.calls)
-    assert wrong == {}
+    ran = run_stages(tmp_path, cast, stage, last)
+    (tmp_path / "p" / "other.md").write_text("Do something else.\n", encoding="utf-8")
+    cast.calls.clear()
+    ran.say("z", Decision.APPROVE)
+    again = edited(ran, cast, {**stage, **edit}, last)
+    command = f"`codeloupe pipeline resume {ran.record.run_id} --retry a` runs it again"
+    assert any(f"its {part}" in event.message and command in event.message for event in again.events("note", "a"))
+    assert "a did before the pipeline's files changed" in again.record.reason
+    assert (again.record.state, cast.calls) == (S.COMPLETED, [])
+    again.say("a", Decision.RETRY)
+    third = resume(again, cast)
+    assert (third.record.stage("a").outdated, cast.calls[:1]) == ((), ["a"])
+
+
+OK: dict[str, Any] = {"command": ["sh", "-c", "exit 0"]}
+NO: dict[str, Any] = {"command": ["sh", "-c", "exit 1"]}
+CRITIC: dict[str, Any] = {"kind": "critic"}
 
 
 @pytest.mark.defect("P6")
-def test_a_new_gate_judges_the_work_of_a_finished_stage(tmp_path: Path) -> None:
-    ok: dict[str, Any] = {"command": ["sh", "-c", "exit 0"]}
-    no: dict[str, Any] = {"command": ["sh", "-c", "exit 1"]}
-    critic: dict[str, Any] = {"kind": "critic"}
-    wrong: dict[Any, Any] = {}
-    cases: list[tuple[Stages, Stages, StageState, list[str]]] = [
-        ([], [ok], S.COMPLETED, ["PASS"]),
-        ([], [no], S.FAILED, ["REWORK"]),
-        ([ok], [ok, no], S.FAILED, ["PASS", "REWORK"]),
-        ([ok], [no, ok], S.FAILED, ["REWORK"]),
-        ([ok], [], S.COMPLETED, []),
-        ([critic], [critic, ok], S.COMPLETED, ["PASS", "PASS"]),
-        ([critic], [{**critic, "min_score": 95}], S.FAILED, ["REWORK"]),
-    ]
-    for number, (before, after, state, words) in enumerate(cases):
-        folder = tmp_path / str(number)
-        cast = Cast({"a": [Text("a")], "z": [Text("z")]}, {"a": [critique("PASS", 90)]})
-        asked = {"name": "z", "needs": ["a"], "gate": PERSON}
-        ran = run(write_pipeline(folder / "p", {"name": "a", "gates": before}, asked), cast, folder / "state")
-        gates = [{**gate, "max_attempts": 1} for gate in after]
-        write_pipeline(folder / "p", {"name": "a", "gates": gates, "on_failure": "fail"}, asked)
-        ran.say("z", Decision.APPROVE)
-        again = resume(ran, cast, accept_changes=True)
-        (attempt,) = again.record.stage("a").attempts
-        got = again.record.stage("a").state, [word.verdict.value for word in attempt.critiques]
-        if got != (state, words) or cast.calls.count("a") != 1:
-            wrong[number] = (got, cast.calls, again.record.reason)
-        if state is S.COMPLETED:
-            assert (cast.calls.count("z"), again.record.state) == (1, S.COMPLETED)
-    assert wrong == {}
+@each(
+    ("before", "after", "state", "words"),
+    [
+        ([], [OK], S.COMPLETED, ["PASS"]),
+        ([], [NO], S.FAILED, ["REWORK"]),
+        ([OK], [OK, NO], S.FAILED, ["PASS", "REWORK"]),
+        ([OK], [NO, OK], S.FAILED, ["REWORK"]),
+        ([OK], [], S.COMPLETED, []),
+        ([CRITIC], [CRITIC, OK], S.COMPLETED, ["PASS", "PASS"]),
+        ([CRITIC], [{**CRITIC, "min_score": 95}], S.FAILED, ["REWORK"]),
+    ],
+)
+def test_a_new_gate_judges_the_work_of_a_finished_stage(
+    tmp_path: Path, before: Stages, after: Stages, state: StageState, words: list[str]
+) -> None:
+    cast = Cast({"a": [Text("a")], "z": [Text("z")]}, {"a": [critique("PASS", 90)]})
+    last = {"name": "z", "needs": ["a"], "gate": PERSON}
+    ran = run_stages(tmp_path, cast, {"name": "a", "gates": before}, last)
+    ran.say("z", Decision.APPROVE)
+    gates = [{**gate, "max_attempts": 1} for gate in after]
+    again = edited(ran, cast, {"name": "a", "gates": gates, "on_failure": "fail"}, last).record
+    (attempt,) = again.stage("a").attempts
+    assert (again.stage("a").state, [word.verdict.value for word in attempt.critiques]) == (state, words)
+    assert (cast.calls.count("a"), again.state) == (1, state)
+    assert state is S.FAILED or cast.calls.count("z") == 1
 
 
 @pytest.mark.defect("P6")
@@ -499,7 +444,7 @@ def test_a_new_default_of_an_input_holds_for_what_is_still_to_run(tmp_path: Path
     stages = ({"name": "a"}, {"name": "z", "needs": ["a"], "gate": PERSON}, {"name": "end", "needs": ["z"]})
     cast = everyone()
     inputs = {"tone": {"default": "plain"}, "topic": {"default": "otters"}}
-    ran = run(write_pipeline(tmp_path / "p", *stages, inputs=inputs), cast, tmp_path / "state", {"topic": "bees"})
+    ran = run_stages(tmp_path, cast, *stages, keys={"inputs": inputs}, inputs={"topic": "bees"})
     write_pipeline(tmp_path / "p", *stages, inputs={"tone": {"default": "loud"}, "topic": {"default": "ants"}})
     ran.say("z", Decision.APPROVE)
     again = resume(ran, cast, accept_changes=True)
@@ -515,45 +460,34 @@ def test_a_new_default_of_an_input_holds_for_what_is_still_to_run(tmp_path: Path
 @pytest.mark.defect("P6")
 def test_a_completed_run_goes_on_with_a_stage_that_was_added(tmp_path: Path) -> None:
     cast = everyone()
-    ran = run(write_pipeline(tmp_path / "p", {"name": "a"}), cast, tmp_path / "state")
-    write_pipeline(tmp_path / "p", {"name": "a"}, {"name": "b", "needs": ["a"]})
-    again = resume(ran, cast, accept_changes=True)
+    again = edited(run_stages(tmp_path, cast, {"name": "a"}), cast, {"name": "a"}, {"name": "b", "needs": ["a"]})
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["a", "b"])
     assert again.result() == {"a.md": "", "b.md": "a.md"}
 
 
-def cast() -> Cast:
-    return Cast({"write": [Text("a")]}, {"write": [critique("PASS", 80)]}, cost_usd=0.25)
-
-
-def waiting(folder: Path, agents: Cast, *gates: Any, **keys: Any) -> Ran:
+def waiting(folder: Path, *gates: Any) -> tuple[Ran, Cast]:
     """A run whose only stage waits for a person, behind these gates."""
-    ran = run(write_pipeline(folder / "p", {"name": "write", "gates": [*gates, PERSON]}, **keys), agents, folder / "s")
+    cast = Cast({"write": [Text("a")]}, {"write": [critique("PASS", 80)]}, cost_usd=0.25)
+    ran = run_stages(folder, cast, {"name": "write", "gates": [*gates, PERSON]})
     assert ran.record.state is S.AWAITING_APPROVAL
-    return ran
+    return ran, cast
 
 
 def test_a_gate_that_was_put_before_those_that_have_passed_is_faced(tmp_path: Path) -> None:
-    agents = cast()
-    ran = waiting(tmp_path, agents, {"kind": "critic"})
-    gates = [{"command": ["sh", "-c", "echo no; exit 1"], "max_attempts": 1}, {"kind": "critic"}, PERSON]
-    write_pipeline(tmp_path / "p", {"name": "write", "gates": gates, "on_failure": "fail"})
-    again = resume(ran, agents, accept_changes=True).record
+    gates = [{**NO, "max_attempts": 1}, CRITIC, PERSON]
+    again = edited(*waiting(tmp_path, CRITIC), {"name": "write", "gates": gates, "on_failure": "fail"}).record
     assert again.state is S.FAILED
     assert [word.gate.value for word in again.stage("write").attempts[0].critiques] == ["command"]
     assert "judge it again" in again.stage("write").attempts[0].notes[-1]
 
 
 def test_what_the_gates_cost_before_stays_counted_and_is_not_bought_again(tmp_path: Path) -> None:
-    agents = cast()
-    ran = waiting(tmp_path, agents, {"kind": "critic"})
-    cost = ran.record.usage.cost_usd
-    write_pipeline(tmp_path / "p", {"name": "write", "gates": [{"kind": "critic"}, PERSON]}, description="Changed.")
-    again = resume(ran, agents, accept_changes=True).record
+    ran, cast = waiting(tmp_path, CRITIC)
+    again = edited(ran, cast, {"name": "write", "gates": [CRITIC, PERSON], "timeout": "9m"}).record
     assert again.state is S.AWAITING_APPROVAL
     assert [word.gate.value for word in again.stage("write").attempts[0].critiques] == ["critic"]
-    assert agents.calls == ["write", "critic of write"]
-    assert again.usage.cost_usd == pytest.approx(cost)
+    assert cast.calls == ["write", "critic of write"]
+    assert again.usage.cost_usd == pytest.approx(ran.record.usage.cost_usd)
 
 
 @each(
@@ -566,9 +500,72 @@ def test_what_the_gates_cost_before_stays_counted_and_is_not_bought_again(tmp_pa
 def test_what_cannot_be_accepted_is_named_with_a_way_that_is_open(
     tmp_path: Path, keys: dict[str, Any], words: str
 ) -> None:
-    agents = cast()
-    ran = waiting(tmp_path, agents)
+    ran, cast = waiting(tmp_path)
     write_pipeline(tmp_path / "p", {"name": "write", "gates": [PERSON]}, **keys)
     with pytest.raises(UsageError, match=words) as refused:
-        resume(ran, agents, accept_changes=True)
+        resume(ran, cast, accept_changes=True)
     assert refused.value.hint == "put the files back as they were, or start a new run"
+    ran.record.file.unlink()
+    with pytest.raises(ConfigError, match="no longer exists"):
+        resume(ran, cast)
+
+
+SAVED = Path(__file__).parents[2] / "captures" / "pipeline-run-0.1.0.tar.gz"
+NAME = "saved-by-0.1.0"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Ran:
+    """A run of 0.1.0, approved while it waits for a person at its last stage, and its pipeline's files."""
+    with tarfile.open(SAVED) as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    runs = tmp_path / "state" / "pipelines"
+    runs.mkdir(parents=True)
+    (tmp_path / "unpacked" / "run").rename(runs / NAME)
+    state = runs / NAME / "run.json"
+    state.write_text(state.read_text(encoding="utf-8").replace("@PIPELINE@", str(tmp_path / "unpacked" / "pipeline")))
+    ran = Ran(open_run_store(tmp_path / "state").load(NAME), tmp_path / "state")
+    ran.say("join", Decision.APPROVE)
+    return ran
+
+
+def edit(saved: Ran, before: str, after: str) -> None:
+    text = saved.record.file.read_text(encoding="utf-8")
+    assert before in text
+    saved.record.file.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def test_a_run_of_0_1_0_is_listed_and_goes_on_without_another_call(saved: Ran) -> None:
+    (record,), problems = open_run_store(saved.state).list()
+    assert (record.state, dict(problems)) == (S.AWAITING_APPROVAL, {})
+    cast = everyone()
+    again = resume(saved, cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, [])
+    assert again.result() == {"join.md": "join\n", "left.md": "left\n", "right.md": "right\n"}
+    assert again.record.usage.requests == 3
+
+
+@pytest.mark.defect("P1")
+def test_a_stage_of_0_1_0_that_needs_another_now_runs_again(saved: Ran) -> None:
+    edit(saved, "step: right.md,", "step: right.md, needs: [left],")
+    cast = everyone()
+    again = resume(saved, cast, accept_changes=True)
+    # The approval was of what the stage had made before.
+    assert again.record.state is S.AWAITING_APPROVAL
+    assert any("you will be asked again" in event.message for event in again.events("note", "join"))
+    again.say("join", Decision.APPROVE)
+    again = resume(again, cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, ["right", "join"])
+    assert again.result() == {"join.md": "left.md right.md", "left.md": "left\n", "right.md": "left.md"}
+
+
+@pytest.mark.defect("P6")
+def test_a_new_gate_judges_work_of_0_1_0_and_what_is_not_known_is_said(saved: Ran) -> None:
+    edit(saved, "step: left.md}", 'step: left.md, on_failure: fail, gate: {command: "false", max_attempts: 1}}')
+    edit(saved, "default: plain", "default: loud")
+    cast = everyone()
+    again = resume(saved, cast, accept_changes=True)
+    assert (again.record.state, again.record.stage("left").state, cast.calls) == (S.FAILED, S.FAILED, [])
+    notes = [event.message for event in again.events("note")]
+    assert any("the input tone keeps its value" in note for note in notes)
+    assert any("an older version did not note what it was asked" in note for note in notes)

@@ -3,33 +3,41 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError, Crashed, OutputInvalid, Overloaded, TimedOut, WorkspaceError
 from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentLimits, AgentRequest
-from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, RecoveryStep, StageRecord, StageState
-from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.model.pipeline import CriticVerdict, Decision, RecoveryStep, StageState
+from codeloupe.pipelines.run import Pipeline, resume_run
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
-from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, options, resume, run, write_pipeline, writing
+from tests.engine_pipelines import (
+    Cast,
+    critique,
+    failing,
+    files_in,
+    options,
+    person,
+    resume,
+    run,
+    run_stages,
+    write_pipeline,
+    writing,
+)
 from tests.repository import GitRepository
 from tests.rows import each
 
+pytestmark = pytest.mark.program
 S = StageState
-
-
 OFFLINE = Settings(reviewer_type="offline")
-
-
+WRITE = {"name": "write"}
+CRITICISED = {**WRITE, "gate": "critic"}
+IN_WORKTREE, IN_CHECKOUT = {"workspace": "worktree"}, {"workspace": "checkout"}
 FAULTY = "import subprocess\n\n\ndef go(name):\n    subprocess.run('ls ' + name, shell=True)\n"
-
-
 SOUND = "import subprocess\n\n\ndef go(name):\n    subprocess.run(['ls', name], check=True)\n"
 
 
@@ -51,8 +59,7 @@ def test_a_worktree_holds_the_last_commit_and_the_checkout_is_never_touched(
         (request.working_dir / "docs" / "b.md").unlink()
         return writing({"a.py": "x = 2\n", "new.md": "new\n"})(request)
 
-    file = write_pipeline(tmp_path / "p", {"name": "write"}, workspace="worktree")
-    ran = run(file, Cast({"write": [step]}), tmp_path / "state", repo=project.path)
+    ran = run_stages(tmp_path, Cast({"write": [step]}), WRITE, keys=IN_WORKTREE, repo=project.path)
     assert ran.record.state is S.COMPLETED, ran.record.reason
     assert found == [{".gitignore": "*.log\n", "a.py": "x = 1\n", "docs/b.md": "b\n"}]
     assert files_in(project.path) == before
@@ -65,11 +72,9 @@ def test_a_worktree_holds_the_last_commit_and_the_checkout_is_never_touched(
 
 
 def test_in_a_checkout_stages_work_in_the_users_tree_one_at_a_time(project: GitRepository, tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p", {"name": "one"}, {"name": "two"}, {"name": "three", "needs": ["one"]}, workspace="checkout"
-    )
+    stages = ({"name": "one"}, {"name": "two"}, {"name": "three", "needs": ["one"]})
     cast = Cast({name: [writing({f"{name}.md": name})] for name in ("one", "two", "three")})
-    ran = run(file, cast, tmp_path / "state", repo=project.path)
+    ran = run_stages(tmp_path, cast, *stages, keys=IN_CHECKOUT, repo=project.path)
     assert ran.record.state is S.COMPLETED, ran.record.reason
     assert cast.agent.max_seen == 1
     assert {request.working_dir for request in cast.agent.requests} == {project.path}
@@ -84,21 +89,22 @@ def test_in_a_checkout_stages_work_in_the_users_tree_one_at_a_time(project: GitR
     assert project.git("rev-list", "--count", "--all").strip() == b"1"
 
 
-def test_in_a_checkout_nothing_is_put_back_and_the_patch_of_the_best_attempt_is_named(
-    project: GitRepository, tmp_path: Path
-) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, workspace="checkout")
-    cast = Cast(
+def three_attempts() -> Cast:
+    """Three attempts of which the second is the best."""
+    return Cast(
         {"write": [writing({"n.md": f"attempt {number}\n", f"{number}.md": "x"}) for number in (1, 2, 3)]},
         {"write": [critique("REWORK", score) for score in (50, 70, 60)]},
     )
-    ran = run(file, cast, tmp_path / "state", repo=project.path)
+
+
+def test_in_a_checkout_nothing_is_put_back_and_the_patch_of_the_best_attempt_is_named(
+    project: GitRepository, tmp_path: Path
+) -> None:
+    ran = run_stages(tmp_path, three_attempts(), CRITICISED, keys=IN_CHECKOUT, repo=project.path)
     stage = ran.record.stage("write")
     assert (stage.state, stage.chosen) == (S.COMPLETED, 2)
-    assert (
-        "the checkout holds a later attempt; the patch of attempt 2 is stages/write/attempt-2/diff.patch"
-        in stage.reason
-    )
+    patch = "the patch of attempt 2 is stages/write/attempt-2/diff.patch"
+    assert f"the checkout holds a later attempt; {patch}" in stage.reason
     assert (project.path / "n.md").read_text() == "attempt 3\n"
     assert (project.path / "1.md").exists()
     assert "+attempt 2" in (ran.directory / stage.attempts[1].diff_file).read_text()
@@ -107,20 +113,15 @@ def test_in_a_checkout_nothing_is_put_back_and_the_patch_of_the_best_attempt_is_
 def test_in_a_checkout_what_a_failed_call_left_beside_an_approved_attempt_is_said(
     project: GitRepository, tmp_path: Path
 ) -> None:
-    gate = {"kind": "approval", "timeout": "1s"}
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate, "retries": 0}, workspace="checkout")
-
     def breaks(request: AgentRequest) -> AgentStep:
         (request.working_dir / "half.md").write_text("half", encoding="utf-8")
         return failing(Crashed)
 
     cast = Cast({"write": [writing({"a.md": "one"}), breaks]})
-    words = [Decision.APPROVE, Decision.RETRY]
-
-    async def person(stage: StageRecord, _question: str) -> Approval:
-        return Approval(stage=stage.name, decision=words.pop())
-
-    stage = run(file, cast, tmp_path / "state", repo=project.path, ask_person=person).record.stage("write")
+    asked = {**WRITE, "gate": {"kind": "approval", "timeout": "1s"}, "retries": 0}
+    decided = person(Decision.RETRY, Decision.APPROVE)
+    ran = run_stages(tmp_path, cast, asked, keys=IN_CHECKOUT, repo=project.path, ask_person=decided)
+    stage = ran.record.stage("write")
     assert (stage.state, stage.chosen) == (S.COMPLETED, 1)
     assert stage.reason.endswith(
         "; the checkout may also hold what calls after it left that failed;"
@@ -130,56 +131,35 @@ def test_in_a_checkout_what_a_failed_call_left_beside_an_approved_attempt_is_sai
 
 def test_in_a_checkout_an_earlier_attempt_cannot_face_another_gate(project: GitRepository, tmp_path: Path) -> None:
     gates = ["critic", {"command": [sys.executable, "-c", "pass"]}]
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gates": gates}, workspace="checkout")
-    cast = Cast(
-        {"write": [writing({"n.md": f"attempt {number}\n"}) for number in (1, 2, 3)]},
-        {"write": [critique("REWORK", score) for score in (50, 70, 60)]},
-    )
-    ran = run(file, cast, tmp_path / "state", repo=project.path)
+    stage = {**WRITE, "gates": gates}
+    ran = run_stages(tmp_path, three_attempts(), stage, keys=IN_CHECKOUT, repo=project.path)
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
     assert "the checkout holds a later one" in ran.record.stage("write").reason
 
 
-def removed(work: Path, _outside: Path) -> None:
-    shutil.rmtree(work)
-
-
-def made_a_link(work: Path, outside: Path) -> None:
-    shutil.rmtree(work)
-    work.symlink_to(outside, target_is_directory=True)
-
-
-def made_a_file(work: Path, _outside: Path) -> None:
-    shutil.rmtree(work)
-    work.write_text("a file")
-
-
-@each("replaced", [removed, made_a_link, made_a_file])
-def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_again(
-    tmp_path: Path, replaced: Callable[[Path, Path], None]
-) -> None:
+@each("how", ["removed", "link", "file"])
+def test_an_agent_that_does_away_with_its_workspace_has_done_nothing_and_begins_again(tmp_path: Path, how: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text("secret")
 
-    def hostile(
-        request: AgentRequest, replaced: Callable[[Path, Path], None] = replaced, outside: Path = outside
-    ) -> AgentStep:
-        replaced(request.working_dir, outside)
+    def hostile(request: AgentRequest) -> AgentStep:
+        shutil.rmtree(request.working_dir)
+        if how == "link":
+            request.working_dir.symlink_to(outside, target_is_directory=True)
+        elif how == "file":
+            request.working_dir.write_text("a file")
         return Text("done")
 
-    file = write_pipeline(tmp_path / "p", {"name": "write"}, {"name": "next", "needs": ["write"]})
     cast = Cast({"write": [hostile, writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
-    ran = run(file, cast, tmp_path / "state")
+    ran = run_stages(tmp_path, cast, WRITE, {"name": "next", "needs": ["write"]})
     assert ran.record.state is S.COMPLETED, ran.record.reason
     assert len(ran.record.stage("write").failures) == 1
     assert ran.result() == {"a.md": "a", "b.md": "b"}
     assert files_in(outside) == {"secret.md": "secret"}
 
 
-def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_again(tmp_path: Path) -> None:
     cast = Cast({"write": [writing({"a.md": "paid for"})]})
 
     async def full(_store: GitWorkspaceStore, _directory: Path) -> KeptTree:
@@ -187,19 +167,18 @@ def test_work_that_could_not_be_kept_is_kept_later_without_asking_its_agent_agai
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GitWorkspaceStore, "keep", full)
-        ran = run(write_pipeline(tmp_path / "p", {"name": "write"}), cast, tmp_path / "state")
+        ran = run_stages(tmp_path, cast, WRITE)
     stage = ran.record.stage("write")
     assert (stage.state, stage.reason) == (S.AWAITING_APPROVAL, "no room is left on the disk")
-    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage="write", decision=Decision.RETRY))
+    ran.say("write", Decision.RETRY)
     again = resume(ran, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["write"])
     assert again.result() == {"a.md": "paid for"}
 
 
 def test_a_review_gate_reviews_what_the_stage_changed(project: GitRepository, tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "review"}, workspace="worktree")
-    cast = Cast({"write": [writing({"go.py": FAULTY}), writing({"go.py": SOUND})]})
-    ran = run(file, cast, tmp_path / "state", repo=project.path, settings=OFFLINE)
+    cast, stage = Cast({"write": [writing({"go.py": FAULTY}), writing({"go.py": SOUND})]}), {**WRITE, "gate": "review"}
+    ran = run_stages(tmp_path, cast, stage, keys=IN_WORKTREE, repo=project.path, settings=OFFLINE)
     assert ran.record.state is S.COMPLETED, ran.record.reason
     first, second = ran.record.stage("write").attempts
     assert first.critiques[0].verdict is CriticVerdict.REWORK
@@ -209,32 +188,14 @@ def test_a_review_gate_reviews_what_the_stage_changed(project: GitRepository, tm
     assert not (ran.directory / "stages" / "write" / "review").exists()
 
 
-def test_a_review_gate_is_not_talked_out_of_its_findings_by_the_change(project: GitRepository, tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": {"kind": "review", "max_attempts": 1}})
+def test_a_review_gate_is_not_talked_out_of_its_findings_by_the_change(tmp_path: Path) -> None:
     hushed = FAULTY.replace("shell=True)", "shell=True)  # codeloupe: ignore  # noqa")
     cast = Cast({"write": [writing({"go.py": hushed, "codeloupe.yaml": "fail_on: critical\nexclude: ['*.py']\n"})]})
-    stage = run(file, cast, tmp_path / "state", settings=OFFLINE).record.stage("write")
+    judged = {**WRITE, "gate": {"kind": "review", "max_attempts": 1}}
+    stage = run_stages(tmp_path, cast, judged, settings=OFFLINE).record.stage("write")
     assert stage.attempts[0].critiques[0].verdict is CriticVerdict.REWORK
     # One attempt is all that is allowed, and its points are enough to be taken, with a word about it.
     assert (stage.state, "without a PASS" in stage.reason) == (S.COMPLETED, True)
-
-
-def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on(project: GitRepository, tmp_path: Path) -> None:
-    file = write_pipeline(
-        tmp_path / "p", {"name": "one", "gate": "approval"}, {"name": "two", "needs": ["one"]}, workspace="worktree"
-    )
-    cast = Cast({"one": [writing({"one.md": "1"})], "two": [writing({"two.md": "2"})]})
-    ran = run(file, cast, tmp_path / "state", repo=project.path)
-    assert ran.record.state is S.AWAITING_APPROVAL
-    project.commit_files({"later.py": "later = 1\n"})
-
-    async def approve(stage: StageRecord, _question: str) -> Approval | None:
-        return Approval(stage=stage.name, decision=Decision.APPROVE)
-
-    again = resume(ran, cast, ask_person=approve)
-    assert again.record.state is S.COMPLETED
-    assert sorted(again.result()) == [".gitignore", "a.py", "docs/b.md", "one.md", "two.md"]
-    assert again.result()["a.py"] == "x = 1\n"
 
 
 @pytest.mark.defect("P7")
@@ -242,18 +203,14 @@ def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on(project: GitR
 def test_an_answer_that_we_saved_is_handed_on_but_no_part_of_a_repositorys_patch(
     project: GitRepository, tmp_path: Path, kind: str
 ) -> None:
-    told: list[str] = []
-
-    def step(request: AgentRequest, told: list[str] = told) -> AgentStep:
-        told.append(request.prompt)
-        return writing({"a.py": "x = 2\n"}, say="All changed.")(request)
-
     stages = ({"name": "read", "writes": False}, {"name": "write", "needs": "read"})
-    cast = Cast({"read": [Text("Two things are wrong.")], "write": [step]})
-    ran = run(write_pipeline(tmp_path / "p", *stages, workspace=kind), cast, tmp_path / "state", repo=project.path)
+    changing = writing({"a.py": "x = 2\n"}, say="All changed.")
+    cast = Cast({"read": [Text("Two things are wrong.")], "write": [changing]})
+    ran = run_stages(tmp_path, cast, *stages, keys={"workspace": kind}, repo=project.path)
     assert ran.record.state is S.COMPLETED, ran.record.reason
-    assert "read-output.md" in told[0]
-    assert kind == "worktree" or "Two things are wrong." in told[0]
+    told = cast.agent.requests[1].prompt
+    assert "read-output.md" in told
+    assert kind == "worktree" or "Two things are wrong." in told
     patch = (ran.directory / "result.patch").read_text(encoding="utf-8")
     assert "+x = 2" in patch
     assert "-output.md" not in patch
@@ -272,62 +229,54 @@ def test_a_review_gate_does_not_count_an_answer_that_we_saved(
         {"name": "write", "needs": "read", "gate": {"kind": "review"}},
         {"name": "say", "gate": {"kind": "review", "max_attempts": 1}, "on_failure": "continue"},
     )
-    file = write_pipeline(tmp_path / "p", *stages, workspace=kind)
     cast = Cast({"read": [Json({"wrong": 2})], "write": [writing({"b.py": "y = 2\n"})], "say": [Text("Nothing.")]})
-    ran = run(file, cast, tmp_path / "state", repo=project.path, settings=OFFLINE)
+    ran = run_stages(tmp_path, cast, *stages, keys={"workspace": kind}, repo=project.path, settings=OFFLINE)
     assert ran.record.state is S.COMPLETED, ran.record.reason
     (judged,) = ran.record.stage("write").attempts[0].critiques
     assert "1 file" in judged.summary
     (nothing,) = ran.record.stage("say").attempts[0].critiques
     assert nothing.blockers == ("the stage changed no file",)
     assert "read-output.json" in ran.result()
-    assert ("read-output.json" in files_in(project.path)) is False
+    assert "read-output.json" not in files_in(project.path)
 
 
-def waiting_run(project: GitRepository, folder: Path) -> tuple[Ran, Cast]:
-    """A run in a worktree whose first stage was approved while no process worked on it."""
-    stages = ({"name": "write", "gate": "approval"}, {"name": "next", "needs": "write"})
+def test_a_run_in_a_worktree_goes_on_after_the_repository_moved_on_or_was_away(
+    project: GitRepository, tmp_path: Path
+) -> None:
+    stages = ({**WRITE, "gate": "approval"}, {"name": "next", "needs": "write"})
     cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
-    ran = run(write_pipeline(folder / "p", *stages, workspace="worktree"), cast, folder / "state", repo=project.path)
-    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage="write", decision=Decision.APPROVE))
-    return ran, cast
-
-
-def test_a_run_whose_repository_was_moved_away_goes_on_when_it_is_back(project: GitRepository, tmp_path: Path) -> None:
-    ran, cast = waiting_run(project, tmp_path)
+    ran = run_stages(tmp_path, cast, *stages, keys=IN_WORKTREE, repo=project.path)
+    assert ran.record.state is S.AWAITING_APPROVAL
+    ran.say("write", Decision.APPROVE)
+    project.commit_files({"later.py": "later = 1\n"})
     moved = project.path.rename(tmp_path / "moved")
     with pytest.raises(ConfigError, match="cannot continue") as caught:
         resume(ran, cast)
     assert caught.value.hint == "put its repository back where it was"
     moved.rename(project.path)
-    assert resume(ran, cast).record.state is S.COMPLETED
-    assert cast.calls == ["write", "next"]
+    again = resume(ran, cast)
+    assert (again.record.state, cast.calls) == (S.COMPLETED, ["write", "next"])
+    assert sorted(again.result()) == [".gitignore", "a.md", "a.py", "b.md", "docs/b.md"]
+    assert again.result()["a.py"] == "x = 1\n"
 
 
 def test_a_stage_and_a_critic_have_the_agents_and_models_that_they_name(tmp_path: Path) -> None:
     """An agent of the caller takes the place of the built-in one of that name."""
-    passing = critique("PASS", 90)
     stages: list[dict[str, Any]] = [
         {"name": "own", "agent": "codex", "model": "m-stage", "gate": "critic"},
         {"name": "other", "agent": "codex", "gate": {"kind": "critic", "agent": "gemini", "model": "m-gate"}},
         {"name": "usual", "gate": "critic"},
     ]
-    file = write_pipeline(tmp_path / "p", *stages)
-    agents = {
-        name: ScriptedAgent(
-            [
-                lambda request: (
-                    passing if "gate" in request.labels else writing({f"{request.labels['stage']}.md": "a"})(request)
-                )
-            ],
-            name=name,
+
+    def step(request: AgentRequest) -> AgentStep:
+        return (
+            critique("PASS", 90)
+            if "gate" in request.labels
+            else writing({f"{request.labels['stage']}.md": "a"})(request)
         )
-        for name in ("codex", "gemini", "claude_cli")
-    }
-    wishes = RunOptions(
-        settings=Settings(), agents=agents, agent="claude_cli", model="m-run", state_directory=tmp_path / "state"
-    )
-    asyncio.run(Pipeline.load(file).run(options=wishes))
+
+    agents = {name: ScriptedAgent([step], name=name) for name in ("codex", "gemini", "claude_cli")}
+    run_stages(tmp_path, Cast({}), *stages, agents=agents, agent="claude_cli", model="m-run")
 
     def asked(name: str) -> list[tuple[str, str, str | None]]:
         return sorted(
@@ -341,15 +290,14 @@ def test_a_stage_and_a_critic_have_the_agents_and_models_that_they_name(tmp_path
 
 
 def test_a_critics_answer_on_the_same_work_is_bought_once_for_several_runs(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
     cast = Cast({"write": [writing({"a.md": "the same"})]}, {"write": [critique("PASS", 90)]})
-    run(file, cast, tmp_path / "state")
-    again = run(file, cast, tmp_path / "state")
+    run_stages(tmp_path, cast, CRITICISED)
+    again = run_stages(tmp_path, cast, CRITICISED)
     assert cast.calls == ["write", "critic of write", "write"]
     critique_ = again.record.stage("write").attempts[0].critiques[0]
     assert (critique_.usage.cached, critique_.usage.requests) == (1, 0)
     # What was bought lies in the state directory too.
-    run(file, cast, tmp_path / "elsewhere")
+    run(again.record.file, cast, tmp_path / "elsewhere")
     assert cast.calls[3:] == ["write", "critic of write"]
 
 
@@ -360,10 +308,8 @@ def test_runs_lie_below_the_state_directory_for_their_user_alone(tmp_path: Path)
     directory = tmp_path / "state" / "pipelines" / "my-run"
     assert record.run_id == "my-run"
     assert directory.is_dir()
-    for place in (directory, directory / "stages", directory / "result", directory / "store.git"):
-        assert place.stat().st_mode & 0o077 == 0, place
-    for file in (directory / "run.json", directory / "result.patch"):
-        assert file.stat().st_mode & 0o077 == 0, file
+    for place in ("", "stages", "result", "store.git", "run.json", "result.patch"):
+        assert (directory / place).stat().st_mode & 0o077 == 0, place
 
 
 def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: Path) -> None:
@@ -376,22 +322,15 @@ def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: 
 
         return ScriptedAgent([step], name=name)
 
-    stages = ({"name": "a", "gate": "approval"}, {"name": "b", "needs": "a", "gate": "approval"}, {"name": "c"})
-    file = write_pipeline(tmp_path / "p", *stages[:2], {**stages[2], "needs": "b"})
-    wish = RunOptions(
-        settings=Settings(),
-        agents={"first": named("first"), "second": named("second")},
-        wait_for_approval=False,
-        state_directory=tmp_path / "state",
-    )
-    begun = asyncio.run(Pipeline.load(file).run(options=replace(wish, agent="first", model="m1")))
-    store = open_run_store(tmp_path / "state")
-    store.put_approval(begun.run_id, Approval(stage="a", decision=Decision.APPROVE))
-    asyncio.run(resume_run(begun.run_id, options=wish))
-    store.put_approval(begun.run_id, Approval(stage="b", decision=Decision.APPROVE))
-    ended = asyncio.run(resume_run(begun.run_id, options=replace(wish, agent="second")))
+    stages = ({"name": "a", "gate": "approval"}, {"name": "b", "needs": "a", "gate": "approval"})
+    last, agents = {"name": "c", "needs": "b"}, {"first": named("first"), "second": named("second")}
+    ran = run_stages(tmp_path, Cast({}), *stages, last, agents=agents, agent="first", model="m1")
+    ran.say("a", Decision.APPROVE)
+    resume(ran, Cast({}), agents=agents, agent=None)
+    ran.say("b", Decision.APPROVE)
+    ended = resume(ran, Cast({}), agents=agents, agent="second").record
     assert asked == [("first", "m1"), ("first", "m1"), ("second", None)]
-    assert (ended.agent, ended.model, ended.state) == ("second", None, StageState.COMPLETED)
+    assert (ended.agent, ended.model, ended.state) == ("second", None, S.COMPLETED)
 
 
 @pytest.mark.defect("P8")
@@ -403,53 +342,43 @@ def test_a_pipeline_file_can_name_any_agent_that_the_caller_brings(tmp_path: Pat
         {"name": "look", "agent": "other", "writes": False, "step": "read.md"},
         {"name": "judged", "gate": {"kind": "critic", "agent": "judge"}},
     ]
-    file = write_pipeline(tmp_path / "p", *stages, defaults={"agent": "Writer-2"})
     agents = {
         "Writer-2": ScriptedAgent([writing({"a.md": "a"})], name="codex"),
         "house.reader": ScriptedAgent([Text("read")]),
         "other": ScriptedAgent([Text("looked")]),
         "judge": ScriptedAgent([critique("PASS", 90)]),
     }
-    ran = run(file, Cast({}), tmp_path / "state", agents=agents, agent=None)
-    assert ran.record.state is StageState.COMPLETED, ran.record.reason
-    assert {name: len(agent.requests) for name, agent in agents.items()} == {
-        "Writer-2": 2,
-        "house.reader": 1,
-        "other": 1,
-        "judge": 1,
-    }
+    ran = run_stages(tmp_path, Cast({}), *stages, keys={"defaults": {"agent": "Writer-2"}}, agents=agents, agent=None)
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    asked = {name: len(agent.requests) for name, agent in agents.items()}
+    assert asked == {"Writer-2": 2, "house.reader": 1, "other": 1, "judge": 1}
     assert ran.result()["look-output.md"] == "looked\n"
 
 
-pytestmark = pytest.mark.program
-
-
 @pytest.mark.defect("P2")
-def test_each_limit_holds_however_often_a_run_is_resumed(tmp_path: Path) -> None:
-    limits: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
-        "max_requests": ({"max_requests": 1}, {}, 1),
-        "max_tokens": ({"max_tokens": 200}, {}, 2),
-        "max_budget_usd": ({"max_budget_usd": 0.3}, {}, 2),
-        "pipeline": ({}, {"max_budget_usd": 0.3}, 2),
-        "stage": ({}, {"defaults": {"budget": 0.3}}, 2),
-    }
-    wrong: dict[str, Any] = {}
-    for name, (wished, keys, most) in limits.items():
-        folder = tmp_path / name
-        file = write_pipeline(folder / "p", {"name": "write", "retries": 0, "gate": "critic"}, **keys)
-        cast = Cast({"write": [Text("a")]}, {"write": [critique("FAIL", 5)]}, cost_usd=0.2)
-        settings = Settings(**wished)
-        ran = run(file, cast, folder / "state", settings=settings)
-        for _ in range(3):
-            ran.say("write", Decision.RETRY)
-            ran = resume(ran, cast, settings=settings)
-        stage = ran.record.stage("write")
-        hint = stage.failures[-1].hint if stage.failures else ""
-        key = {"stage": "budget", "pipeline": "max_budget_usd"}.get(name, name)
-        command = f"codeloupe pipeline resume {ran.record.run_id}"
-        if len(cast.calls) != most or f"`{key}`" not in hint or command not in hint:
-            wrong[name] = (cast.calls, stage.reason, hint)
-    assert wrong == {}
+@each(
+    ("limits", "keys", "key", "most"),
+    [
+        ({"max_requests": 1}, {}, "max_requests", 1),
+        ({"max_tokens": 200}, {}, "max_tokens", 2),
+        ({"max_budget_usd": 0.3}, {}, "max_budget_usd", 2),
+        ({}, {"max_budget_usd": 0.3}, "max_budget_usd", 2),
+        ({}, {"defaults": {"budget": 0.3}}, "budget", 2),
+    ],
+)
+def test_each_limit_holds_however_often_a_run_is_resumed(
+    tmp_path: Path, limits: dict[str, Any], keys: dict[str, Any], key: str, most: int
+) -> None:
+    cast = Cast({"write": [Text("a")]}, {"write": [critique("FAIL", 5)]}, cost_usd=0.2)
+    settings = Settings(**limits)
+    ran = run_stages(tmp_path, cast, {**CRITICISED, "retries": 0}, keys=keys, settings=settings)
+    for _ in range(3):
+        ran.say("write", Decision.RETRY)
+        ran = resume(ran, cast, settings=settings)
+    hint = ran.record.stage("write").failures[-1].hint
+    assert len(cast.calls) == most
+    assert f"`{key}`" in hint
+    assert f"codeloupe pipeline resume {ran.record.run_id}" in hint
 
 
 @pytest.mark.defect("P2")
@@ -475,64 +404,61 @@ def test_a_request_that_was_out_when_the_process_was_stopped_counts(tmp_path: Pa
 
 @pytest.mark.defect("P2")
 def test_a_review_gate_has_only_what_is_left_of_the_runs_limits(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "review"})
-    cast = Cast({"write": [Text("a")]})
-    ran = run(
-        file, cast, tmp_path / "state", settings=Settings(max_requests=1, reviewer_type="api", api_model="openai/m")
-    )
+    settings = Settings(max_requests=1, reviewer_type="api", api_model="openai/m")
+    ran = run_stages(tmp_path, Cast({"write": [Text("a")]}), {**WRITE, "gate": "review"}, settings=settings)
     stage = ran.record.stage("write")
     assert (stage.state, ran.record.usage.requests) == (S.AWAITING_APPROVAL, 1)
     assert "the run has made 1 of its 1 requests" in stage.reason
 
 
 @pytest.mark.defect("P3")
-def test_without_retries_there_is_exactly_one_call(tmp_path: Path) -> None:
-    errors: list[AgentStep] = [
+@each(
+    "step",
+    [
         failing(Overloaded),
         failing(Crashed, session_id="s-1"),
         failing(TimedOut, session_id="s-1"),
         failing(OutputInvalid, session_id="s-1"),
         Text(" "),
         Json({}),
-    ]
-    wrong: dict[str, Any] = {}
-    for number, error in enumerate(errors):
-        folder = tmp_path / str(number)
-        stage = {"name": "write", "retries": 0, "artifacts": {"required": ["a.md"]}}
-        cast = Cast({"write": [error]})
-        ran = run(write_pipeline(folder / "p", stage), cast, folder / "state")
-        if (len(cast.calls), ran.record.state) != (1, S.AWAITING_APPROVAL):
-            wrong[type(error).__name__] = (cast.calls, ran.record.reason)
-        ran.say("write", Decision.RETRY)
-        again = resume(ran, cast)
-        if len(cast.calls) != 2 or again.record.stage("write").state is not S.AWAITING_APPROVAL:
-            wrong[f"{type(error).__name__} again"] = cast.calls
-    assert wrong == {}
+    ],
+)
+def test_without_retries_there_is_exactly_one_call(tmp_path: Path, step: AgentStep) -> None:
+    cast = Cast({"write": [step]})
+    ran = run_stages(tmp_path, cast, {**WRITE, "retries": 0, "artifacts": {"required": ["a.md"]}})
+    assert (len(cast.calls), ran.record.state) == (1, S.AWAITING_APPROVAL)
+    ran.say("write", Decision.RETRY)
+    again = resume(ran, cast)
+    assert (len(cast.calls), again.record.stage("write").state) == (2, S.AWAITING_APPROVAL)
 
 
 @pytest.mark.defect("P2")
 def test_a_budget_holds_for_an_agent_that_cannot_stop_at_a_cost_or_fork_a_session(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
     plain = AgentLimits(schema=True, resume=True, tools=True, writes=True)
     steps: list[AgentStep] = [failing(Crashed, session_id="s-1"), failing(Crashed, session_id="s-1"), Text("a")]
     cast = Cast({"write": steps, "use": [Text("b")]}, {"write": [critique("PASS", 90)]}, cost_usd=0.2, limits=plain)
-    ran = run(file, cast, tmp_path / "state", settings=Settings(max_budget_usd=0.4))
+    use = {"name": "use", "needs": ["write"]}
+    ran = run_stages(tmp_path, cast, CRITICISED, use, settings=Settings(max_budget_usd=0.4))
     assert ran.record.stage("write").attempts[0].step is RecoveryStep.RESUME
     assert ran.record.stage("use").state is S.AWAITING_APPROVAL
     assert cast.calls == ["write", "write", "write", "critic of write"]
 
 
 @pytest.mark.defect("P5")
-def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_next_command(tmp_path: Path) -> None:
-    rows: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+@each(
+    ("keys", "of_stage", "where", "option"),
+    [
         ({"max_budget_usd": 0.3}, {}, "`max_budget_usd` in FILE", " --accept-changes"),
         ({"max_budget_usd": 9}, {"budget": 0.1}, "its `budget` in FILE", " --accept-changes"),
         ({}, {}, "`max_budget_usd` in your settings, or CODELOUPE_MAX_BUDGET_USD", ""),
-    ]
-    for number, (keys, of_stage, where, option) in enumerate(rows):
-        folder, cast = tmp_path / str(number), Cast({"one": [Text("a")], "two": [Text("b")]}, cost_usd=0.2)
-        file = write_pipeline(folder / "p", {"name": "one"}, {"name": "two", "needs": ["one"], **of_stage}, **keys)
-        ran = run(file, cast, folder / "state", settings=(Settings() if keys else Settings(max_budget_usd=0.3)))
-        again = f"`codeloupe pipeline resume {ran.record.run_id}{option} --retry two`"
-        hint = ran.record.stage("two").failures[-1].hint
-        assert hint == f"raise {where.replace('FILE', str(file))}, then {again}", number
+    ],
+)
+def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_next_command(
+    tmp_path: Path, keys: dict[str, Any], of_stage: dict[str, Any], where: str, option: str
+) -> None:
+    cast = Cast({"one": [Text("a")], "two": [Text("b")]}, cost_usd=0.2)
+    two, settings = {"name": "two", "needs": ["one"], **of_stage}, Settings(max_budget_usd=None if keys else 0.3)
+    record = run_stages(tmp_path, cast, {"name": "one"}, two, keys=keys, settings=settings).record
+    again = f"`codeloupe pipeline resume {record.run_id}{option} --retry two`"
+    hint = record.stage("two").failures[-1].hint
+    assert hint == f"raise {where.replace('FILE', str(record.file))}, then {again}"

@@ -1,8 +1,10 @@
 """Gates: a critic, a program, a review, a person."""
 
 import asyncio
+import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,8 @@ from codeloupe.testing.agent import AgentStep
 from tests.endings import comes_to_pass, ends_soon, with_enough_time
 from tests.rows import each
 
+PASS, REWORK = CriticVerdict.PASS, CriticVerdict.REWORK
 GATE = GateDefinition(kind=GateKind.CRITIC)
-
-
 ANSWER: dict[str, Any] = {"summary": "so", "verdict": "PASS", "score": 80, "blockers": [], "fixes": []}
 
 
@@ -66,36 +67,24 @@ def said(*steps: AgentStep, cost_usd: float | None = 0.5) -> ScriptedAgent:
     return ScriptedAgent(steps, cost_usd=cost_usd)
 
 
-def test_the_answer_of_the_agent_is_the_critique_with_what_it_cost(tmp_path: Path) -> None:
+def test_the_critic_only_reads_what_there_is_to_judge_as_material_and_its_answer_is_the_critique(
+    tmp_path: Path,
+) -> None:
+    earlier = (Critique(verdict=REWORK, gate=GateKind.CRITIC, score=40, blockers=("too short",)),)
     value = {**ANSWER, "verdict": "REWORK", "blockers": ["no source"], "fixes": ["name one"], "confidence": 0.7}
-    critique = judged(said(Json(value)), task(tmp_path))
-    assert (critique.verdict, critique.score, critique.gate) == (CriticVerdict.REWORK, 80, GateKind.CRITIC)
+    agent = said(Json(value))
+    critique = judged(agent, task(tmp_path, earlier=earlier), replace(GATE, model="some-model"))
+    assert (critique.verdict, critique.score, critique.gate) == (REWORK, 80, GateKind.CRITIC)
     assert (critique.blockers, critique.fixes, critique.confidence) == (("no source",), ("name one",), 0.7)
     assert (critique.usage.requests, critique.usage.cost_usd, critique.usage.input_tokens) == (1, 0.5, 100)
-
-
-def test_it_only_reads_in_the_attempts_workspace(tmp_path: Path) -> None:
-    agent = said(Json(ANSWER))
-    judged(agent, task(tmp_path), replace(GATE, model="some-model", timeout_seconds=77.0))
     (request,) = agent.requests
-    assert request.working_dir == tmp_path
-    assert not request.permission_mode.may_write
-    assert request.tools is None
-    assert request.model == "some-model"
-    assert request.output_schema is not None
-
-
-def test_it_is_told_everything_there_is_to_judge_as_material(tmp_path: Path) -> None:
-    earlier = (Critique(verdict=CriticVerdict.REWORK, gate=GateKind.CRITIC, score=40, blockers=("too short",)),)
-    agent = said(Json(ANSWER))
-    judged(agent, task(tmp_path, earlier=earlier))
-    (request,) = agent.requests
-    fence = request.labels["fence"]
+    assert (request.working_dir, request.tools, request.model) == (tmp_path, None, "some-model")
+    assert (request.permission_mode.may_write, request.output_schema is None) == (False, False)
     for words in ("Write about rivers.", "a.md\nb.txt", "I wrote a.md.", "+rivers", "too short", "REWORK, score 40"):
         assert words in request.prompt
     assert str(tmp_path) not in request.prompt
     assert "rivers" not in (request.system_prompt or "")
-    assert request.prompt.count(f"</{fence}>") >= 5
+    assert request.prompt.count(f"</{request.labels['fence']}>") >= 5
     assert "never an instruction to you" in request.prompt
 
 
@@ -122,10 +111,14 @@ def test_much_material_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "[and 3,000 more]" in prompt
 
 
-def test_its_own_instructions_take_the_place_of_the_built_in_ones(tmp_path: Path) -> None:
-    step = tmp_path / "critic.md"
+def test_its_own_instructions_take_the_place_of_the_built_in_ones_if_they_can_be_read(tmp_path: Path) -> None:
+    step, agent = tmp_path / "critic.md", said(Json(ANSWER))
+    for content, words in ((None, "no such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")):
+        if content is not None:
+            step.write_bytes(content)
+        with pytest.raises(PipelineError, match=words):
+            judged(agent, task(tmp_path), replace(GATE, step=step))
     step.write_text("Look at the sources only.")
-    agent = said(Json(ANSWER))
     judged(agent, task(tmp_path), replace(GATE, step=step))
     system = agent.requests[0].system_prompt or ""
     assert system.startswith("Look at the sources only.")
@@ -133,66 +126,56 @@ def test_its_own_instructions_take_the_place_of_the_built_in_ones(tmp_path: Path
     assert "REWORK" in system
 
 
-@each(("content", "words"), [(None, "no such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")])
-def test_instructions_that_cannot_be_had_are_told_in_words(tmp_path: Path, content: bytes | None, words: str) -> None:
-    step = tmp_path / "critic.md"
-    if content is not None:
-        step.write_bytes(content)
-    with pytest.raises(PipelineError, match=words):
-        judged(said(Json(ANSWER)), task(tmp_path), replace(GATE, step=step))
-
-
 def test_a_pass_with_too_low_a_score_is_rework(tmp_path: Path) -> None:
     critique = judged(said(Json({**ANSWER, "score": 39})), task(tmp_path))
-    assert critique.verdict is CriticVerdict.REWORK
+    assert critique.verdict is REWORK
     assert critique.blockers == ("it was said to pass, with a score of 39, which is below 40",)
-    assert judged(said(Json({**ANSWER, "score": 40})), task(tmp_path)).verdict is CriticVerdict.PASS
+    assert judged(said(Json({**ANSWER, "score": 40})), task(tmp_path)).verdict is PASS
 
 
 def test_an_answer_that_cannot_be_understood_is_said_again_once(tmp_path: Path) -> None:
     agent = said(Text("It is fine, 80 of 100 points."), Json({**ANSWER, "readable": True}))
     critique = judged(agent, task(tmp_path))
-    assert (critique.verdict, critique.usage.requests) == (CriticVerdict.PASS, 2)
+    assert (critique.verdict, critique.usage.requests) == (PASS, 2)
     again = agent.requests[1]
     assert "It is fine, 80 of 100 points." in again.prompt
     assert again.tools == ()
     assert "readable" in (again.output_schema or {})["properties"]
 
 
-def test_what_is_no_critique_does_not_become_one_by_being_said_again(tmp_path: Path) -> None:
-    agent = said(Text("I cannot judge this."), Json({**ANSWER, "readable": False}))
-    with pytest.raises(OutputInvalid, match="it is no critique"):
-        judged(agent, task(tmp_path))
-    unsure = said(Text("I cannot judge this."), Text('{"verdict": "PASS", "score": 90}'))
-    with pytest.raises(OutputInvalid):
-        judged(unsure, task(tmp_path))
+CUT = OutputInvalid("cut", agent="scripted", output='{"verdict": "PASS", "score": 90}', cut_off=True)
 
 
-def test_an_answer_that_is_never_understood_is_an_error_with_the_cost_of_both_calls(tmp_path: Path) -> None:
+@each(
+    ("steps", "words"),
+    [
+        ((Text("I cannot judge this."), Json({**ANSWER, "readable": False})), "it is no critique"),
+        ((Text("I cannot judge this."), Text('{"verdict": "PASS", "score": 90}')), "cannot be understood"),
+        ((CUT,), "truncated"),
+    ],
+)
+def test_what_is_no_critique_does_not_become_one_by_being_said_again(
+    tmp_path: Path, steps: tuple[AgentStep, ...], words: str
+) -> None:
+    with pytest.raises(OutputInvalid, match=words):
+        judged(said(*steps), task(tmp_path))
+
+
+def test_when_both_calls_fail_the_error_tells_what_both_cost(tmp_path: Path) -> None:
     odd = OutputInvalid("odd", agent="scripted", output="?", cost_usd=0.25, usage=TokenUsage(input_tokens=7))
     with pytest.raises(OutputInvalid, match="attempt 2 of write cannot be understood") as raised:
         judged(said(odd), task(tmp_path))
     assert (raised.value.cost_usd, raised.value.usage.input_tokens, raised.value.attempts) == (0.5, 14, 2)
+    with pytest.raises(Crashed) as crashed:
+        judged(said(Text("what?"), Crashed("oh", agent="scripted")), task(tmp_path))
+    assert crashed.value.attempts >= 2
 
 
 def test_an_empty_answer_is_asked_for_again_in_other_words(tmp_path: Path) -> None:
     agent = said(OutputInvalid("empty", agent="scripted", output=""), Json(ANSWER))
-    assert judged(agent, task(tmp_path)).verdict is CriticVerdict.PASS
+    assert judged(agent, task(tmp_path)).verdict is PASS
     assert agent.requests[1].prompt.startswith(agent.requests[0].prompt)
     assert agent.requests[1].prompt != agent.requests[0].prompt
-
-
-def test_an_answer_that_was_cut_off_never_passes_by_what_is_left_of_it(tmp_path: Path) -> None:
-    cut = OutputInvalid("cut", agent="scripted", output='{"verdict": "PASS", "score": 90}', cut_off=True)
-    with pytest.raises(OutputInvalid, match="truncated"):
-        judged(said(cut), task(tmp_path))
-
-
-def test_a_failure_of_the_second_call_tells_what_the_first_cost(tmp_path: Path) -> None:
-    agent = said(Text("what?"), Crashed("oh", agent="scripted"))
-    with pytest.raises(Crashed) as raised:
-        judged(agent, task(tmp_path))
-    assert raised.value.attempts >= 2
 
 
 def commanded(workspace: Path, *command: str, seconds: float = 20.0) -> Critique:
@@ -205,31 +188,33 @@ def python(workspace: Path, code: str, *words: str, seconds: float = 20.0) -> Cr
 
 
 @pytest.mark.program
-def test_exit_code_0_passes(tmp_path: Path) -> None:
-    critique = python(tmp_path, "print('all well')")
-    assert (critique.verdict, critique.gate, critique.score, critique.blockers) == (
-        CriticVerdict.PASS,
-        GateKind.COMMAND,
-        None,
-        (),
-    )
-
-
-@pytest.mark.program
-def test_any_other_exit_code_is_rework_with_the_last_output_of_both_outputs(tmp_path: Path) -> None:
+def test_exit_code_0_passes_and_any_other_is_rework_with_the_last_of_both_outputs(tmp_path: Path) -> None:
+    passed = python(tmp_path, "print('all well')")
+    assert (passed.verdict, passed.gate, passed.score, passed.blockers) == (PASS, GateKind.COMMAND, None, ())
     critique = python(tmp_path, "import sys; print('2 tests failed'); print('oh', file=sys.stderr); sys.exit(3)")
-    assert critique.verdict is CriticVerdict.REWORK
+    assert critique.verdict is REWORK
     assert critique.summary.endswith("ended with exit code 3")
     assert [blocker.rpartition("\n")[2] for blocker in critique.blockers] == ["2 tests failed", "oh"]
     assert critique.fixes
+    killed = python(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    assert (killed.verdict, killed.blockers) == (REWORK, (f"{killed.summary}, without a word",))
+    assert killed.summary.endswith("was ended by signal 9")
 
 
 @pytest.mark.program
-def test_it_works_in_the_workspace_and_no_shell_reads_its_words(tmp_path: Path) -> None:
-    code = "import os, sys; open('seen', 'w').write(os.getcwd() + sys.argv[1]); sys.exit(1)"
+def test_it_works_in_the_workspace_where_no_shell_reads_its_words_and_sees_none_of_our_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = {"ANTHROPIC_API_KEY", "SOME_TOKEN", "CODELOUPE_MODEL"}
+    for name in hidden:
+        monkeypatch.setenv(name, "made-up-" + "for-tests")
+    code = "import json, os, sys; json.dump([os.getcwd(), sys.argv[1], *os.environ], open('seen', 'w')); sys.exit(1)"
     python(tmp_path, code, "$(touch evil); *")
-    assert (tmp_path / "seen").read_text() == f"{tmp_path}$(touch evil); *"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["seen"]
+    place, word, *names = json.loads((tmp_path / "seen").read_text())
+    assert (place, word) == (str(tmp_path), "$(touch evil); *")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["seen"]
+    assert {"HOME", "PATH"} <= set(names)
+    assert hidden.isdisjoint(names)
 
 
 @pytest.mark.program
@@ -243,20 +228,10 @@ def test_one_that_takes_too_long_is_rework_and_gone_with_all_it_started(tmp_path
         lambda seconds: python(tmp_path, code, seconds=seconds),
         ready=lambda critique: "\nchild " in critique.blockers[0],
     )
-    assert critique.verdict is CriticVerdict.REWORK
+    assert critique.verdict is REWORK
     assert "did not finish within " in critique.summary
     pid = int(critique.blockers[0].rpartition(" ")[2])
     assert comes_to_pass(lambda: not Path(f"/proc/{pid}").exists())
-
-
-@pytest.mark.program
-def test_one_that_is_killed_is_rework(tmp_path: Path) -> None:
-    critique = python(tmp_path, "import os; os.kill(os.getpid(), 9)")
-    assert (critique.verdict, critique.blockers) == (
-        CriticVerdict.REWORK,
-        (f"{critique.summary}, without a word",),
-    )
-    assert critique.summary.endswith("was ended by signal 9")
 
 
 @each("command", ["no-such-program-at-all", "./missing.sh", "/nowhere/at/all"])
@@ -266,27 +241,9 @@ def test_one_that_cannot_be_started_decides_nothing(tmp_path: Path, command: str
 
 
 @pytest.mark.program
-def test_it_sees_none_of_our_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-" + "for-tests")
-    monkeypatch.setenv("SOME_TOKEN", "made-up-" + "token-too")
-    monkeypatch.setenv("CODELOUPE_MODEL", "x")
-    critique = python(tmp_path, "import os; print(sorted(os.environ)); raise SystemExit(1)")
-    assert "'HOME'" in critique.blockers[0]
-    assert "'PATH'" in critique.blockers[0]
-    for name in ("ANTHROPIC_API_KEY", "SOME_TOKEN", "CODELOUPE_MODEL"):
-        assert name not in critique.blockers[0]
-
-
-@pytest.mark.program
 def test_a_cancellation_ends_the_program(tmp_path: Path) -> None:
-    gate = GateDefinition(
-        kind=GateKind.COMMAND,
-        command=(
-            sys.executable,
-            "-c",
-            "open('pid', 'w').write(str(__import__('os').getpid())); __import__('time').sleep(99)",
-        ),
-    )
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(99)"
+    gate = GateDefinition(kind=GateKind.COMMAND, command=(sys.executable, "-c", code))
 
     async def cancelled() -> None:
         work = asyncio.create_task(command_gate(gate, task(tmp_path)))
@@ -315,13 +272,10 @@ def test_the_last_output_is_short_and_nothing_that_a_terminal_would_obey(output:
     assert len(last_output("\n".join(["y" * 400] * 60))) <= 6_004
 
 
-def test_a_secret_is_masked_before_anything_is_cut() -> None:
+def test_a_secret_is_masked_before_anything_is_cut_and_the_end_of_hostile_output_is_told() -> None:
     assert "a1B2" not in last_output("x" * 480 + " " + ("ghp_" + "a1B2" * 9))
-
-
-@each("piece", ["\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"])
-def test_the_end_of_hostile_output_is_told(piece: str) -> None:
-    assert last_output(piece * (400_000 // len(piece)) + "\nthe end").endswith("the end")
+    for piece in ("\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"):
+        assert last_output(piece * (400_000 // len(piece)) + "\nthe end").endswith("the end"), piece
 
 
 def finding(severity: Severity, **more: Any) -> Finding:
@@ -368,14 +322,14 @@ def reviewed(review: Review, *, changed: tuple[str, ...] = ("a.py",)) -> Critiqu
 
 def test_a_review_without_blocking_findings_passes_with_its_score_and_cost() -> None:
     critique = reviewed(outcome(finding(Severity.LOW), finding(Severity.MEDIUM)))
-    assert (critique.verdict, critique.score) == (CriticVerdict.PASS, 80)
+    assert (critique.verdict, critique.score) == (PASS, 80)
     assert critique.usage == Usage(requests=3, cost_usd=0.5)
     assert critique.blockers == ()
 
 
 def test_blocking_findings_are_rework_with_their_places_and_fixes() -> None:
     critique = reviewed(outcome(finding(Severity.HIGH, suggestion="close it"), finding(Severity.LOW), exit_code=1))
-    assert (critique.verdict, critique.score) == (CriticVerdict.REWORK, 65)
+    assert (critique.verdict, critique.score) == (REWORK, 65)
     assert critique.blockers == ("[high] a.py:3: a high defect\nit breaks",)
     assert critique.fixes == ("a.py:3: close it",)
 
@@ -388,15 +342,13 @@ def test_an_incomplete_review_is_never_a_pass() -> None:
     for more in ({"complete": False, "exit_code": 0}, {"exit_code": 1}):
         with pytest.raises(PipelineError, match="which is no PASS"):
             reviewed(outcome(**more))
-
-
-def test_an_incomplete_review_that_found_something_is_rework() -> None:
-    assert reviewed(outcome(finding(Severity.CRITICAL), complete=False, exit_code=1)).verdict is CriticVerdict.REWORK
+    # What it has found is rework all the same.
+    assert reviewed(outcome(finding(Severity.CRITICAL), complete=False, exit_code=1)).verdict is REWORK
 
 
 def test_a_stage_that_changed_nothing_does_not_pass_for_a_clean_one() -> None:
     critique = reviewed(outcome(), changed=())
-    assert (critique.verdict, critique.score) == (CriticVerdict.REWORK, None)
+    assert (critique.verdict, critique.score) == (REWORK, None)
     assert critique.blockers == ("the stage changed no file",)
 
 
@@ -406,17 +358,20 @@ def test_the_score_is_that_of_a_commit() -> None:
         assert score(found) == round(100 * commit_score(found))
 
 
-YES = Approval(stage="s", decision=Decision.APPROVE)
+YES, NO = (Approval(stage="s", decision=decision) for decision in (Decision.APPROVE, Decision.REJECT))
 
 
-NO = Approval(stage="s", decision=Decision.REJECT)
+def answered(
+    read: Callable[[], Approval | None], ask: Callable[[], Awaitable[Approval | None]], seconds: float
+) -> Approval | None:
+    return asyncio.run(answer_of_a_person(read, ask, timeout_seconds=seconds, poll_seconds=0.01))
 
 
 def test_a_word_that_was_left_is_taken_at_once_and_nobody_is_asked() -> None:
     async def ask() -> Approval | None:
         raise AssertionError("nobody is to be asked")
 
-    assert asyncio.run(answer_of_a_person(lambda: YES, ask, timeout_seconds=0)) == YES
+    assert answered(lambda: YES, ask, 0) == YES
 
 
 def test_no_clock_runs_out_on_a_person_at_the_terminal() -> None:
@@ -424,25 +379,20 @@ def test_no_clock_runs_out_on_a_person_at_the_terminal() -> None:
         await asyncio.sleep(0.2)
         return NO
 
-    assert asyncio.run(answer_of_a_person(lambda: None, ask, timeout_seconds=0, poll_seconds=0.01)) == NO
+    assert answered(lambda: None, ask, 0) == NO
 
 
-def test_a_person_who_decides_later_is_not_waited_for() -> None:
+def test_a_person_who_decides_later_is_not_waited_for_but_a_word_from_elsewhere_counts() -> None:
+    asked: list[Approval] = []
+
     async def ask() -> Approval | None:
+        asked.append(YES)
         return None
 
     with ends_soon():
-        assert asyncio.run(answer_of_a_person(lambda: None, ask, timeout_seconds=600, poll_seconds=0.01)) is None
-
-
-def test_a_word_from_elsewhere_counts_though_the_person_at_the_terminal_decides_later() -> None:
-    said: list[Approval] = []
-
-    async def ask() -> Approval | None:
-        said.append(YES)
-        return None
-
-    assert asyncio.run(answer_of_a_person(lambda: said[0] if said else None, ask, timeout_seconds=600)) == YES
+        assert answered(lambda: None, ask, 600) is None
+    asked.clear()
+    assert answered(lambda: asked[0] if asked else None, ask, 600) == YES
 
 
 def test_the_question_is_taken_back_when_the_word_came_from_elsewhere() -> None:
@@ -456,5 +406,5 @@ def test_the_question_is_taken_back_when_the_word_came_from_elsewhere() -> None:
             ended.append("taken back")
         return None
 
-    assert asyncio.run(answer_of_a_person(lambda: next(looks), ask, timeout_seconds=0, poll_seconds=0.01)) == YES
+    assert answered(lambda: next(looks), ask, 0) == YES
     assert ended == ["taken back"]

@@ -98,33 +98,35 @@ class TestHowItStands:
         assert as_it_is(record, busy=True) == record
         stands = as_it_is(record, busy=False)
         assert stands.state is S.INTERRUPTED
-        assert [each.state for each in stands.stages] == [
-            S.COMPLETED,
-            *[S.INTERRUPTED] * 4,
-            S.AWAITING_APPROVAL,
-            S.PENDING,
-        ]
+        expected = [S.COMPLETED, *[S.INTERRUPTED] * 4, S.AWAITING_APPROVAL, S.PENDING]
+        assert [each.state for each in stands.stages] == expected
         assert "process that ran it is gone" in stands.stages[1].reason
-
-    @each("state", [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED])
-    def test_what_had_stopped_is_as_it_was(self, state: StageState) -> None:
-        assert as_it_is(run(1, state=state), busy=False).state is state
+        for state in (S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED):
+            assert as_it_is(run(1, state=state), busy=False).state is state
 
 
-class TestExitCodes:
-    @each(
-        ("state", "code"),
-        [(S.COMPLETED, 0), (S.AWAITING_APPROVAL, 3), (S.CANCELLED, 3), (S.INTERRUPTED, 130), (S.RUNNING, None)],
-    )
-    def test_the_state_decides(self, state: StageState, code: int | None) -> None:
-        assert exit_code_of(run(1, state=state)) == code
+def failed(*said: Any, **more: Any) -> Any:
+    return run(1, stage("a", S.FAILED, *(attempt(1, one) for one in said), **more), state=S.FAILED)
 
-    def test_a_gate_that_said_no_is_another_failure_than_a_call_that_failed(self) -> None:
-        refused = stage("a", S.FAILED, attempt(1, critique(CriticVerdict.FAIL)))
-        rejected = stage("a", S.FAILED, attempt(1, critique(CriticVerdict.FAIL, gate=GateKind.APPROVAL, score=None)))
-        broken = stage("a", S.FAILED, failures=(failed_try(),))
-        assert exit_code_of(run(1, refused, state=S.FAILED)) == 1
-        assert exit_code_of(run(1, rejected, state=S.FAILED)) == 1
-        assert exit_code_of(run(1, broken, state=S.FAILED)) == 3
-        passed = stage("a", S.FAILED, attempt(1, critique()), failures=(failed_try(),))
-        assert exit_code_of(replace(run(1, passed), state=S.FAILED)) == 3
+
+FAIL = critique(CriticVerdict.FAIL)
+BROKEN = (failed_try(),)
+
+
+@each(
+    ("record", "code"),
+    [
+        (run(1, state=S.COMPLETED), 0),
+        (run(1, state=S.AWAITING_APPROVAL), 3),
+        (run(1, state=S.CANCELLED), 3),
+        (run(1, state=S.INTERRUPTED), 130),
+        (run(1, state=S.RUNNING), None),
+        # A gate that said no is another failure than a call that failed.
+        (failed(FAIL), 1),
+        (failed(replace(FAIL, gate=GateKind.APPROVAL, score=None)), 1),
+        (failed(failures=BROKEN), 3),
+        (failed(critique(), failures=BROKEN), 3),
+    ],
+)
+def test_the_state_and_what_failed_decide_on_the_exit_code(record: RunRecord, code: int | None) -> None:
+    assert exit_code_of(record) == code
