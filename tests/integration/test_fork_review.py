@@ -124,8 +124,8 @@ def test_the_agent_is_guided_by_the_base_and_sees_the_forks_words_as_the_change(
         assert block_of(request, "guidance REVIEW.md") == [BASE_GUIDANCE]
         assert block_of(request, "instructions") == [f"- {BASE_INSTRUCTION}"]
     lines = [line for request in requests for text in request.strings() for line in text.split("\n")]
-    for words in (FORK_GUIDANCE, FORK_INSTRUCTION):
-        said = [line for line in lines if words in line]
+    for steering in (FORK_GUIDANCE, FORK_INSTRUCTION):
+        said = [line for line in lines if steering in line]
         assert said, "the fork's words are a part of the change under review"
         assert all(line.startswith("+") for line in said), said
     [message] = told(ended.json())

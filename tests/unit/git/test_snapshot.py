@@ -374,7 +374,7 @@ def changed(repository: GitRepository) -> GitRepository:
     numbers = "".join(f"{number}\n" for number in range(30))
     before = {"sub folder/b\t.py": "b\n", "mode.sh": "x\n", "becomes-link": "text\n"}
     repository.commit_files({"a.py": numbers, "image.bin": b"\0\1", **before})
-    after = {
+    after: dict[str, str | bytes] = {
         "sub folder/b\t.py": "b\nc",
         "image.bin": b"\0\1\2",
         "new.py": "new\n",
