@@ -114,8 +114,8 @@ def test_the_agent_is_guided_by_the_base_and_sees_the_forks_words_as_the_change(
     forge: Forge, url: str, tmp_path: Path, way: str
 ) -> None:
     with StandInServer(reply=lambda _request: Json({"findings": [FINDING]})) as server:
-        words = ("--reviewer", "claude_cli", "--no-verify", "--format", "json")
-        ended = review_of_fork(forge, way, tmp_path / "place", url, *words, more=agents_at(server, "claude_cli"))
+        options = ("--reviewer", "claude_cli", "--no-verify", "--format", "json")
+        ended = review_of_fork(forge, way, tmp_path / "place", url, *options, more=agents_at(server, "claude_cli"))
         requests = list(server.requests)
     assert ended.exit_code == 1, ended.stderr
     asked = [request for request in requests if request.mentions("return nmae")]

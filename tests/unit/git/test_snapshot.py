@@ -374,14 +374,9 @@ def changed(repository: GitRepository) -> GitRepository:
     numbers = "".join(f"{number}\n" for number in range(30))
     before = {"sub folder/b\t.py": "b\n", "mode.sh": "x\n", "becomes-link": "text\n"}
     repository.commit_files({"a.py": numbers, "image.bin": b"\0\1", **before})
-    after: dict[str, str | bytes] = {
-        "sub folder/b\t.py": "b\nc",
-        "image.bin": b"\0\1\2",
-        "new.py": "new\n",
-        "empty.py": "",
-        "new.bin": b"\0\1\2",
-    }
-    for name, content in {"a.py": numbers.replace("15\n", "fifteen\n"), **after}.items():
+    after: dict[str, str | bytes] = {"a.py": numbers.replace("15\n", "fifteen\n"), "new.py": "new\n", "empty.py": ""}
+    after |= {"sub folder/b\t.py": "b\nc", "image.bin": b"\0\1\2", "new.bin": b"\0\1\2"}
+    for name, content in after.items():
         repository.write(name, content)
     (repository.path / "mode.sh").chmod(0o755)
     repository.remove("becomes-link")

@@ -291,7 +291,7 @@ def test_a_new_file_is_written_whole_and_sorted() -> None:
     one = entry(ONE, title='a "b": #c', owner="me", expires=date(2030, 1, 2), evidence="x = 1\t# y")
     text = edited("", Baseline(), put=[entry(TWO, file="b.py"), one])
     assert text.startswith("# Findings that are known and do not count")
-    assert text.partition("entries:\n")[2] == (
+    assert text.partition("version: 1\nentries:\n")[2] == (
         f'  - fingerprint: "{ONE}"\n    file: "a.py"\n    title: "a \\"b\\": #c"\n    evidence: "x = 1\\t# y"\n'
         '    reason: "legacy"\n    owner: "me"\n    expires: 2030-01-02\n'
         f'  - fingerprint: "{TWO}"\n    file: "b.py"\n    reason: "legacy"\n'

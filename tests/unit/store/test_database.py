@@ -112,14 +112,15 @@ def changed(*statements: str) -> Callable[[Path], None]:
 
 
 NEWER = f"newer codeloupe (schema 99, this one knows up to {len(MIGRATIONS)})"
+MOVE_IT = "move it away, together with the files beside it that begin with its name; a new one will be created"
 NO_DATABASE = (b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000)
 
 
 @each(
     ("is_ours", "change", "message", "hint"),
     [
-        *((False, partial(Path.write_bytes, data=data), "is not a database", "new one will") for data in NO_DATABASE),
-        (True, damaged, "is damaged", "move it away"),
+        *((False, partial(Path.write_bytes, data=data), "is not a database", MOVE_IT) for data in NO_DATABASE),
+        (True, damaged, "is damaged", MOVE_IT),
         (True, changed("PRAGMA user_version = 99", "PRAGMA journal_mode = DELETE"), NEWER, "CODELOUPE_HOME"),
         (False, changed("CREATE TABLE cookies (x)"), "is a database of another program", "CODELOUPE_HOME"),
         (False, changed("PRAGMA application_id = 7"), "is a database of another program", "CODELOUPE_HOME"),

@@ -463,21 +463,25 @@ from codeloupe.store.runs import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
 store = DirectoryRunStore(Path(sys.argv[1]))
+
+def say(line):
+    os.write(1, f"{line}\\n".encode())  # whole or not at all, whenever it is killed
+
 for first in iter(sys.stdin.readline, ""):
     child = os.fork()
     if child:
         os.waitpid(child, 0)
-        print("killed", flush=True)
+        say("killed")
         continue
-    print("process", os.getpid(), flush=True)
+    say(f"process {os.getpid()}")
     with store.lock("00000001"):
         for number in range(int(first), 10**9):
             # Ever another size, so that an old state cannot pass for a new one.
             attempts = (attempt(each, critique(summary="s" * 500)) for each in range(number % 7))
             state = run(1, stage("write", StageState.RUNNING, *attempts), reason=str(number))
-            print(f"saves {number}", flush=True)
+            say(f"saves {number}")
             store.save(state, event(str(number), facts={"n": number}))
-            print(f"saved {number}", flush=True)
+            say(f"saved {number}")
 """
 ROUNDS = 12
 
