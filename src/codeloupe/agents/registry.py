@@ -35,6 +35,8 @@ class _LateAgent:
         self._environment = environment
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_agent":  # to make it failed with an AttributeError, such as for a setting that does not exist
+            raise AttributeError(f"the agent {self.name} cannot be made as {AGENTS[self.name]} says")
         return getattr(self._agent, name)
 
     @cached_property

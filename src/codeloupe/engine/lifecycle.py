@@ -134,7 +134,8 @@ def _joined(old: Finding, new: Finding) -> Finding:
     if old.source is not Source.ANALYSER:
         return new
     units = new.seen_by or (new.reviewer,)
-    analysers = {name for name in (old.reviewer, *old.seen_by) if name in ANALYSER_NAMES} - set(units)
+    known = ANALYSER_NAMES if old.seen_by else {old.reviewer}
+    analysers = {name for name in (old.reviewer, *old.seen_by) if name in known} - set(units)
     return replace(
         new,
         source=Source.ANALYSER,
