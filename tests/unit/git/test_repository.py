@@ -60,6 +60,7 @@ def test_a_linked_worktree_has_its_own_index_and_the_common_objects(committed: G
     assert asyncio.run(read_head(opened)) == Head(committed.head(), "other")
 
 
+@pytest.mark.program
 def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
