@@ -131,6 +131,9 @@ REVIEWS = {
         finding(severity=Severity.CRITICAL, title="worst", file="z.py"),
     ),
 }
+# Formats for programs differ by their fields, which these two reviews have all; pages are long and much alike.
+_WITH_ALL_FORMATS = ("telling", "gaps")
+_FOR_PEOPLE = ("text", "markdown")
 _LOOKS: dict[str, dict[str, Any]] = {
     "wide": {"width": 100, "color": False, "ascii_only": False},
     "narrow": {"width": 50, "color": True, "ascii_only": True},
@@ -139,12 +142,13 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 def documents() -> Iterator[tuple[str, str]]:
     for name, whole in REVIEWS.items():
-        for form in FORMATS if name != "very-many" else ["github"]:
+        for form in FORMATS if name in _WITH_ALL_FORMATS else ["github"] if name == "very-many" else _FOR_PEOPLE:
             text = render(whole, form, Layout(diff=telling_reviews.shown_diff()))
             if form == "html":  # without what is the same on every page, and its digests
                 text = re.sub(r"(?s)<(style|script)>.*?</\1>|'sha256-[^']*'", "", text).replace("><", ">\n<")
             yield f"{name}.{form}", text.replace(codeloupe.__version__, "VERSION")
-    for name, whole in list(REVIEWS.items())[:-1]:
+    for name in ("telling", "hostile", "details", "gaps"):
+        whole = REVIEWS[name]
         loud = Layout(width=70, color=True, verbose=True, saved_in="a b")
         yield f"{name}.text-loud", render(whole, "text", loud)
         yield (
@@ -153,7 +157,10 @@ def documents() -> Iterator[tuple[str, str]]:
         )
     for look, how in _LOOKS.items():
         for name, text in (*_history(how), *_baseline(how)):
-            yield f"{name}.{look}", text
+            if not name.endswith("json"):
+                yield f"{name}.{look}", text
+            elif look == "wide":
+                yield name.replace("-json", ".json"), text
         yield f"preview.{look}", render_preview(_PREVIEW, "text", Layout(**how))
     yield "preview.json", render_preview(_PREVIEW, "json", Layout())
     yield from _comments()
