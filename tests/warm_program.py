@@ -3,12 +3,14 @@
 A run is a process of its own as for `tests/program.py`, with real streams and a real exit code, but forked from a
 process that has loaded what the program may need. The packages of the api agent alone take seconds. What is
 about the start itself, or about how the program ends, belongs to `tests/program.py`. No test waits for the loading:
-until it is done, the program is started as there.
+until it is done, the program is started as there. All workers of a run share that process: as a plugin of pytest, this
+module starts it before them.
 """
 
 import functools
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+import pytest
 
 from tests.program import Ended
 from tests.program import codeloupe as started_codeloupe
@@ -30,11 +34,20 @@ _START = (
 )
 _READY = b"ready"
 _LARGEST_WORDS_BYTES = 1 << 16
+_ADDRESS = "WARM_PROGRAM_ADDRESS"
 _MAKING = threading.Lock()
+# The server ends when these are closed, which is when we end.
+_KEPT: list[socket.socket] = []
 _READ_AT_START = ("PYTHON", "LC_", "LANG")
 # Nothing that the test which happens to be the first has set: what is loaded with it would be there for all, and its
 # places may be gone before all is loaded.
 _PLAIN = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "NO_PROXY": "127.0.0.1", "HOME": "/nonexistent"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_for_others = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if is_for_others and config.getoption("--tier") != "unit":
+        os.environ[_ADDRESS], _KEPT[:] = _start_server()
 
 
 def codeloupe(*words: str, cwd: Path, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> Ended:
@@ -53,24 +66,36 @@ def codeloupe(*words: str, cwd: Path, stdin: bytes = b"", environment: Mapping[s
     return ended
 
 
+def _start_server() -> tuple[str, list[socket.socket]]:
+    """The address of a new server, and what it lives as long as."""
+    address = f"codeloupe-tests-{secrets.token_hex(8)}"
+    life, its = socket.socketpair()
+    with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0{address}")
+        listener.listen(64)
+        numbers = (listener.fileno(), its.fileno())
+        subprocess.run(
+            (sys.executable, "-P", "-c", _START, str(_SERVER), *map(str, numbers)),
+            env=_PLAIN,
+            pass_fds=numbers,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+    return address, [life]
+
+
 class _Line:
-    """The line to the server of this process, which ends when we do."""
+    """The line of this process to the server."""
 
     def __init__(self) -> None:
-        self.socket, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not (address := os.environ.get(_ADDRESS)):
+            address, _KEPT[:] = _start_server()
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(f"\0{address}")
         self._is_ready = False
         self._lock = threading.Lock()
-        with its:
-            command = (sys.executable, "-P", "-c", _START, str(_SERVER), str(its.fileno()))
-            subprocess.run(
-                command,
-                env=_PLAIN,
-                pass_fds=[its.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=True,
-            )
 
     def is_ready(self) -> bool:
         """Whether all is loaded; fails the test with the server's words when that failed."""

@@ -1,9 +1,9 @@
 """A process that has loaded codeloupe and its slow packages, and forks itself for each run of the program.
 
-Started by `tests/warm_program.py` with the number of a socket, on which it says `ready` when it has loaded all, or why
-it could not. Each message on it is a run: the words, the working
-directory and the environment as JSON, and four files: its three streams, and where its exit code goes. It ends with
-the end of the socket. It must not be the child of whoever runs the tests, since some tests look at their children.
+Started by `tests/warm_program.py` with the numbers of two sockets. To whoever connects to the first one it says `ready`
+when it has loaded all, or why it could not. Each message of theirs is a run: the words, the working directory and the
+environment as JSON, and four files: its three streams, and where its exit code goes. It ends when the second socket
+does. It must not be the child of whoever runs the tests, since some tests look at their children.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import pkgutil
+import selectors
 import signal
 import socket
 import sys
@@ -46,20 +47,38 @@ def load() -> None:
     gc.freeze()
 
 
-def serve(runs: socket.socket) -> None:
-    """Start a run for each message."""
+def serve(listener: socket.socket, life: socket.socket, greeting: bytes) -> None:
+    """Greet whoever connects, and start a run for each message."""
     # Nobody here waits for the runs: each has somebody of its own for that.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        message, files, _, _ = socket.recv_fds(runs, _LARGEST_MESSAGE_BYTES, _FILES)
-        if not message:
-            return
-        if os.fork() == 0:
-            runs.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _see_to(message, files)
-        for file in files:
-            os.close(file)
+    lines = {one.fileno(): one for one in (listener, life)}
+    with selectors.DefaultSelector() as selector:
+        for number in lines:
+            selector.register(number, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                line = lines[key.fd]
+                if line is life:
+                    return
+                if line is listener:
+                    caller, _ = listener.accept()
+                    caller.send(greeting)
+                    lines[caller.fileno()] = caller
+                    selector.register(caller.fileno(), selectors.EVENT_READ)
+                    continue
+                message, files, _, _ = socket.recv_fds(line, _LARGEST_MESSAGE_BYTES, _FILES)
+                if not message:
+                    selector.unregister(key.fd)
+                    lines.pop(key.fd).close()
+                    continue
+                if os.fork() == 0:
+                    selector.close()
+                    for one in lines.values():
+                        one.close()
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    _see_to(message, files)
+                for file in files:
+                    os.close(file)
 
 
 def _see_to(message: bytes, files: list[int]) -> None:
@@ -95,11 +114,10 @@ def _become(run: dict[str, object], streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as line:
+    with socket.socket(fileno=int(sys.argv[1])) as callers, socket.socket(fileno=int(sys.argv[2])) as end:
         try:
             load()
-        except BaseException:
-            line.send(traceback.format_exc()[-10_000:].encode("utf-8", "backslashreplace"))
-            raise
-        line.send(b"ready")
-        serve(line)
+            said = b"ready"
+        except BaseException:  # noqa: BLE001 - it fails every test that asks, in these words
+            said = traceback.format_exc()[-10_000:].encode("utf-8", "backslashreplace")
+        serve(callers, end, said)
