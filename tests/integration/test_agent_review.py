@@ -181,9 +181,9 @@ class Troubled:
 @pytest.mark.parametrize(
     ("agent", "severity", "verdict", "exit_code", "seconds"),
     [
+        ("codex", "medium", "INCOMPLETE", 3, 4.0),
         ("codex", "high", "FAIL", 1, 4.0),
-        ("agent_sdk", "medium", "INCOMPLETE", 3, 14.0),
-        ("claude_cli", "critical", "FAIL", 1, 14.0),
+        ("agent_sdk", "critical", "FAIL", 1, 14.0),
     ],
 )
 def test_failing_units_degrade_the_review_and_never_make_it_green(
@@ -339,7 +339,8 @@ def test_ten_calls_at_a_time_pass_a_limit_by_less_than_one_answer(repository: Gi
     wrong: list[str] = []
     with StandInServer(reply=lambda _request: Json({"findings": []}), usage=each) as server:
         for limit, most in (("tokens", 6_000), ("budget-usd", 0.03), ("requests", 3)):
-            document = review(server, repository, *words, f"--max-{limit}", str(most)).json()
+            agent = "claude_cli" if limit == "budget-usd" else "api"  # the latter knows no price of this model
+            document = review(server, repository, *words, f"--max-{limit}", str(most), agent=agent).json()
             usage = document["usage"]
             calls, tokens = usage["requests"], usage["input_tokens"] + usage["output_tokens"]
             spent = {"tokens": tokens, "budget-usd": usage["cost_usd"], "requests": calls}[limit]

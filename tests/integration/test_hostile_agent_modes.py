@@ -8,7 +8,7 @@ repository and above it, all at once. What is covered:
 - `review`: every agent, on a trusted change and on an untrusted one; reviews have one permission mode.
 - `pipeline run`: every agent in a stage that writes, which is the default, and in one that reads; api cannot write.
 
-`make soak` tries them all, `make test` a third of them.
+`make soak` tries them all, `make test` as many as it takes to meet each agent, mode, verb and login.
 """
 
 import contextlib
@@ -165,7 +165,7 @@ def _digest(folder: Path) -> dict[str, str]:
 def _cases(folder: Path, *, every: bool) -> Iterator[Case]:
     """Every combination, or few in which each agent, mode, verb and login is met."""
     for number, (agent, mode) in enumerate(itertools.product(PROGRAMS, MODES)):
-        if not every and (number + number // 5) % 3:
+        if not every and (number + number // 5 + 2) % 5:
             continue
         words = ("agent", "run", "--agent", agent, "--permission-mode", mode, "-q", f"Look at a.py in {mode}.")
         yield Case(agent, words)
