@@ -103,7 +103,7 @@ PIECES = [
 ]
 # One finding, told over and over.
 FINDING_PIECES = ["**Severity:** high\n**Title:** x\n", "- [P1] x — a.py:1\n", "a:1: error: x\n", "a:1: x\n"]
-CHARACTERS = 200_000
+CHARACTERS = 80_000
 
 
 @each("before", ["", '{"findings": [{"title": "', '{"a": 1, "findings": [{"a": 1}, '])
