@@ -7,6 +7,7 @@ does. It must not be the child of whoever runs the tests, since some tests look 
 """
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -14,6 +15,7 @@ import pkgutil
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -41,10 +43,27 @@ def load() -> None:
     with StandInServer([Text("Hello.")]) as server:
         agent = ApiAgent("anthropic:stand-in", base_url=server.url, environment={"ANTHROPIC_API_KEY": "made-up"})
         asyncio.run(agent.run(AgentRequest(prompt="Hello?", working_dir=Path()), lambda _event: None))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        _review(Path("repository"))
     assert threading.active_count() == 1, "a fork would lose a thread"
     # What lives already is not looked at again, and so not copied by each fork.
     gc.collect()
     gc.freeze()
+
+
+def _review(path: Path) -> None:
+    """Review a change, as our own modules put off much too: patterns to compile, tables to read."""
+    path.mkdir()
+    identity = ("-c", "user.name=someone", "-c", "user.email=someone@example.invalid")
+    for words in (("init", "--quiet", "--template="), ("commit", "--quiet", "--allow-empty", "-m", "first")):
+        subprocess.run(("git", *identity, *words), cwd=path, check=True)
+    (path / "a.py").write_text("import os\n\n\nos.system(input())\n", encoding="utf-8")
+    (path / "b.js").write_text("eval(location.hash)\n", encoding="utf-8")
+    os.environ["CODELOUPE_HOME"] = str(path.absolute().with_name("home"))
+    for form in ("text", "json", "markdown"):
+        exit_code = main(["review", "--repo", str(path), "--reviewer", "offline", "--format", form])
+        assert exit_code == 1, exit_code
+    del os.environ["CODELOUPE_HOME"]
 
 
 def serve(listener: socket.socket, life: socket.socket, greeting: bytes) -> None:
