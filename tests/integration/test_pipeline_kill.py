@@ -49,12 +49,15 @@ class Case:
 
 
 CASES = [
-    Case(S.PENDING),
     Case(S.RUNNING, held="write"),
     Case(S.GATING, held="critic of write", finished=("write",)),
+    Case(S.AWAITING_APPROVAL, finished=("write", "critic of write")),
+]
+# tests/unit/pipelines/test_engine_resume.py dies after every write of a state too, within a process.
+MORE_CASES = [
+    Case(S.PENDING),
     Case(S.RECOVERING, write=(FAILS, TWO), finished=("write",)),
     Case(S.REWORKING, write=(ONE, TWO), critic=(REWORK, PASS), finished=("write", "critic of write")),
-    Case(S.AWAITING_APPROVAL, finished=("write", "critic of write")),
 ]
 # The installed program, but for the moment of its death: it kills itself right behind the write of a state.
 DYING = """
@@ -130,7 +133,11 @@ def killed(case: Case, folder: Path) -> Ran:
     return only_run()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.state.value)
+@pytest.mark.parametrize(
+    "case",
+    [*CASES, *(pytest.param(case, marks=pytest.mark.soak) for case in MORE_CASES)],
+    ids=lambda case: case.state.value,
+)
 def test_a_run_that_was_killed_ends_as_any_other_and_buys_nothing_again(tmp_path: Path, case: Case) -> None:
     left = killed(case, tmp_path).record
     assert left.stage("write").state is case.state
