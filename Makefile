@@ -28,7 +28,7 @@ demo: $(VENV)/.wheel  ## set up, then review a real change offline
 
 # What checks types and what runs tests wait for different things, so both go at once.
 test:  ## set up, then run every check and test that decides whether a change is good
-	@$(MAKE) --no-print-directory -j2 check pytest
+	@$(MAKE) --no-print-directory -j3 check pytest
 
 unit: $(VENV)/.dev $(AGENTS)/.installed  ## the tests that start no program and open no socket, on the source tree: in a minute
 	@PYTHONPATH=src $(BIN)/python -m pytest tests/unit --tier unit -n 2 --dist worksteal -q $(PYTEST_OPTIONS)
