@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
+from codeloupe.system.redaction import bits_per_character, find_aws_secrets, find_tokens
 from codeloupe.system.regex import regex
-from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 SECRETS_TABLE = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
 _WORDS = {name: frozenset(text.split()) for name, text in SECRETS_TABLE["words"].items()}
