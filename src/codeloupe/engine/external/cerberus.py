@@ -11,7 +11,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,17 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.external.command import (
     FAILED,
     FATAL,
     MAX_OUTPUT_BYTES,
     TIMEOUT,
+    ExternalReviewer,
     Reply,
     failed,
     found_program,
-    outcome_of,
     place,
     tail,
 )
@@ -38,7 +39,7 @@ from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, program_environment, run
@@ -64,53 +65,42 @@ _ENDINGS = {
 }
 
 
-class GatePlace(Struct, frozen=True, kw_only=True):
-    """Where the gate runs: the repository with the commits, and the directory for the lock between reviews.
-
-    `session_id` is the session it keeps its state under, by default a new one. Raises ValueError for one that is no
-    plain name: the gate makes a path of it.
-    """
-
-    repo: Path
-    state_directory: Path
-    session_id: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.session_id is not None and not _SESSION_ID.fullmatch(self.session_id):
-            raise ValueError(f"{self.session_id!r} is not a session id: letters, digits, dots and dashes make one")
-
-
-class CerberusReviewer:
-    """Has the review-gate review a range or a commit of the repository.
+class CerberusReviewer(ExternalReviewer):
+    """Has the review-gate review a range or a commit of a repository.
 
     Its verdict counts only when its exit code and its document agree, and when findings on the reviewed files explain
     it. It reviews commits alone, and trusted ones alone: it starts git and agents as the repository configures them.
+    In `state_directory` is the lock between reviews. The gate keeps its state under `session_id`, by default a new one.
+    Raises ValueError for one that is no plain name: the gate makes a path of it.
     """
 
-    def __init__(self, program: str | None, arguments: Sequence[str], *, info: ReviewerInfo, place: GatePlace) -> None:
-        self._program = program or PROGRAM
-        self._arguments = tuple(arguments)
-        self.info = info
-        self._place = place
+    # The gate does not say how often it asks its agents, and what they cost.
+    _usage = Usage(requests=1, unknown_costs=1)
 
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """Review the whole change in one run. Failures are in the outcome; only cancellation is raised."""
-        refusal = _refusal(task)
+    def __init__(
+        self, settings: Settings, repo: Path, state_directory: Path, *, info: ReviewerInfo, session_id: str | None
+    ) -> None:
+        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+            raise ValueError(f"{session_id!r} is not a session id: letters, digits, dots and dashes make one")
+        self._settings, self._repo, self._state_directory = settings, repo, state_directory
+        self.info, self._session_id = info, session_id
 
-        async def ask() -> Reply:
-            return refusal or await self._ask(task, deadline=time.monotonic() + task.timeout_seconds)
+    def _refusal(self, task: ReviewTask) -> Reply | None:
+        scope = task.change.scope
+        if not task.trusted:
+            why = "it starts git and agents as the reviewed repository configures them, so it gets no untrusted change"
+            return failed(FAILED, f"{why} (choose another reviewer_type)")
+        base = scope.base[:12] if scope.base else "BASE"
+        why = f"the gate reviews commits only, and this is {scope.description} (commit it, then review {base}..HEAD)"
+        return failed(FAILED, why) if scope.head is None else None
 
-        # The gate does not say how often it asks its agents, and what they cost.
-        usage = Usage() if refusal else Usage(requests=1, unknown_costs=1)
-        return await outcome_of(ask, task, reviewer=self.info.type, emit=emit, usage=usage)
-
-    async def _ask(self, task: ReviewTask, *, deadline: float) -> Reply:
+    async def _ask(self, task: ReviewTask) -> Reply:
+        deadline = time.monotonic() + task.timeout_seconds
         hint = "install the Cerberus plugin, or set review_gate_path to its review-gate"
-        program = found_program(self._program, hint)
-        here = self._place.repo.resolve()
+        program = found_program(self._settings.review_gate_path or PROGRAM, hint)
+        here = self._repo.resolve()
         # The gate takes patterns of files from where it is: the top of the work tree.
         repository = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
-        gate = _Gate(program, repository=repository, session_id=self._place.session_id, deadline=deadline)
         scope = task.change.scope
         is_commit = scope.kind is ScopeKind.COMMIT or scope.base is None
         selected = ("--commit", scope.head or "") if is_commit else (f"{scope.base}..{scope.head}",)
@@ -122,22 +112,23 @@ class CerberusReviewer:
                 file.write_text(task.intent.context, encoding="utf-8", errors="replace")
                 context = ("--context-file", str(file))
             # What is to be reviewed comes last: the gate takes any number of commits.
-            arguments = (*_left_out(task), *context, *self._arguments, *selected)
-            async with _lock(self._place.state_directory, repository, deadline=deadline):
-                return await self._attempts(gate, arguments, task)
+            arguments = (*_left_out(task), *context, *self._settings.review_gate_arguments, *selected)
+            gate = _Gate(program, arguments, repository, session_id=self._session_id, deadline=deadline)
+            async with _lock(self._state_directory, repository, deadline=deadline):
+                return await self._attempts(gate, task)
 
-    async def _attempts(self, gate: _Gate, arguments: tuple[str, ...], task: ReviewTask) -> Reply:
+    async def _attempts(self, gate: _Gate, task: ReviewTask) -> Reply:
         notes: list[str] = []
-        if not await gate.spawn(arguments):
+        if not await gate.spawn():
             notes.append(_ACTIVE)
             await gate.resolve()
-            if not await gate.spawn(arguments):
+            if not await gate.spawn():
                 return failed(FAILED, "another review became active in this session (give it one of its own)")
         waited = await gate.wait()
         if waited.exit_code in (2, 3) and isinstance(first := waited.judged(), Reply):
             notes.append(f"the first attempt failed: {first.reason}")
             # Where one is active still, it is our own.
-            await gate.spawn(arguments)
+            await gate.spawn()
             waited = await gate.wait()
         return await asyncio.to_thread(self._read, waited, task, notes)
 
@@ -157,16 +148,6 @@ class CerberusReviewer:
                 reply = failed(FAILED, unlike)
         raw = waited.output if reply.kind else ""
         return replace(reply, findings=findings, notes=(*notes, *waited.parse_errors, *dropped), raw=raw)
-
-
-def _refusal(task: ReviewTask) -> Reply | None:
-    scope = task.change.scope
-    if not task.trusted:
-        why = "it starts git and agents as the reviewed repository configures them, so it gets no untrusted change"
-        return failed(FAILED, f"{why} (choose another reviewer_type)")
-    base = scope.base[:12] if scope.base else "BASE"
-    why = f"the gate reviews commits only, and this is {scope.description} (commit it, then review {base}..HEAD)"
-    return failed(FAILED, why) if scope.head is None else None
 
 
 def _left_out(task: ReviewTask) -> Iterator[str]:
@@ -217,15 +198,15 @@ class _Waited(Struct, frozen=True):
 class _Gate:
     """The review-gate for one session, until a deadline of the monotonic clock. All methods raise ProcessError."""
 
-    def __init__(self, program: str, *, repository: Path, session_id: str | None, deadline: float) -> None:
-        self._program = program
-        self._repository = repository
-        self._session_id = session_id or str(uuid.uuid4())
-        self._deadline = deadline
+    def __init__(
+        self, program: str, arguments: tuple[str, ...], repository: Path, *, session_id: str | None, deadline: float
+    ) -> None:
+        self._program, self._arguments, self._repository = program, arguments, repository
+        self._session_id, self._deadline = session_id or str(uuid.uuid4()), deadline
 
-    async def spawn(self, arguments: tuple[str, ...]) -> bool:
+    async def spawn(self) -> bool:
         """Start a review; False when one is active in this session already. Raises ProcessFailed when it refuses."""
-        completed = await self._run(("spawn-code-review", "--max-rounds", "0", *arguments))
+        completed = await self._run(("spawn-code-review", "--max-rounds", "0", *self._arguments))
         said = f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}"
         if completed.exit_code != 0 and "already active" not in said.lower():
             raise _refused(f"{PROGRAM} did not start the review, exit code {completed.exit_code}", completed)
@@ -280,29 +261,21 @@ async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> 
     """Hold the lock of a repository: reviews that share the gate's state must not overlap. Raises ProcessError."""
     # The gate keeps its state by the path of the repository.
     name = hashlib.sha256(os.fsencode(repository.resolve())).hexdigest()[:16]
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(state_directory / f"{PROGRAM}-{name}.lock", flags, 0o600)
+        file = (state_directory / f"{PROGRAM}-{name}.lock").open("ab")
     except OSError as error:
-        raise ProcessError(
-            f"no lock can be made in {state_directory}, so another review may be running ({error.strerror})",
-            program=PROGRAM,
-            hint="set CODELOUPE_HOME to a directory that may be written",
-        ) from error
-    try:
+        why = f"no lock can be made in {state_directory}, so another review may be running ({error.strerror})"
+        hint = "set CODELOUPE_HOME to a directory that may be written"
+        raise ProcessError(why, program=PROGRAM, hint=hint) from error
+    with file:
         while True:
             # It belongs to this opening of the file, so we exclude ourselves as well.
             with suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if time.monotonic() >= deadline:
-                raise ProcessTimedOut(
-                    f"another review of {repository} by the {PROGRAM} did not end in time",
-                    program=PROGRAM,
-                    hint="wait for it, or raise the time limit",
-                )
+                why = f"another review of {repository} by the {PROGRAM} did not end in time"
+                raise ProcessTimedOut(why, program=PROGRAM, hint="wait for it, or raise the time limit")
             await asyncio.sleep(0.05)
         yield
-    finally:
-        os.close(descriptor)
