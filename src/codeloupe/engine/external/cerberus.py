@@ -16,23 +16,12 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.ask import INVALID_ANSWER
-from codeloupe.engine.external.command import (
-    FAILED,
-    FATAL,
-    MAX_OUTPUT_BYTES,
-    TIMEOUT,
-    ExternalReviewer,
-    Reply,
-    failed,
-    found_program,
-    place,
-    tail,
-)
+from codeloupe.engine.external import command
+from codeloupe.engine.external.command import FAILED, FATAL, TIMEOUT, ExternalReviewer, Reply, failed, tail
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
@@ -46,6 +35,7 @@ from codeloupe.system.process import Command, Completed, program_environment, ru
 from codeloupe.system.regex import regex
 
 PROGRAM = "review-gate"
+_Document = Mapping[str, Any]
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
 _STALE = "a review of another change was left active; codeloupe starts its own"
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
@@ -97,7 +87,7 @@ class CerberusReviewer(ExternalReviewer):
     async def _ask(self, task: ReviewTask) -> Reply:
         deadline = time.monotonic() + task.timeout_seconds
         hint = "install the Cerberus plugin, or set review_gate_path to its review-gate"
-        program = found_program(self._settings.review_gate_path or PROGRAM, hint)
+        program = command.found_program(self._settings.review_gate_path or PROGRAM, hint)
         here = self._repo.resolve()
         # The gate takes patterns of files from where it is: the top of the work tree.
         repository = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
@@ -124,21 +114,21 @@ class CerberusReviewer(ExternalReviewer):
             await gate.resolve()
             if not await gate.spawn():
                 return failed(FAILED, "another review became active in this session (give it one of its own)")
-        waited = await gate.wait()
-        if waited.exit_code in (2, 3) and isinstance(first := waited.judged(), Reply):
+        completed, document = await gate.wait()
+        if completed.exit_code in (2, 3) and isinstance(first := _judged(completed, document), Reply):
             notes.append(f"the first attempt failed: {first.reason}")
             # Where one is active still, it is our own.
             await gate.spawn()
-            waited = await gate.wait()
-        return await asyncio.to_thread(self._read, waited, task, notes)
+            completed, document = await gate.wait()
+        return await asyncio.to_thread(self._read, completed, document, task, notes)
 
-    def _read(self, waited: _Waited, task: ReviewTask, notes: list[str]) -> Reply:
-        said, findings, dropped = waited.judged(), tuple[Finding, ...](), tuple[str, ...]()
+    def _read(self, completed: Completed, document: _Document, task: ReviewTask, notes: list[str]) -> Reply:
+        said, findings, dropped = _judged(completed, document), tuple[Finding, ...](), tuple[str, ...]()
         reply = said if isinstance(said, Reply) else Reply()
-        if waited.document:
+        if document:
             # Reviewers of the gate that failed are in the notes: the others made its verdict.
-            answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
-            findings, dropped = place(answer.findings, task, reviewer=self.info.type), answer.dropped
+            answer = read_review_answer("", structured={**document, "parse_errors": []})
+            findings, dropped = command.place(answer.findings, task, reviewer=self.info.type), answer.dropped
             # A verdict may be due to findings that could not be read or placed; it must not be lost with them.
             judged = judge(findings, complete=True)
             if isinstance(said, Verdict) and answer.problem is not None:
@@ -146,8 +136,8 @@ class CerberusReviewer(ExternalReviewer):
             elif isinstance(said, Verdict) and _ORDER.index(said) > _ORDER.index(judged):
                 unlike = f"its verdict is {said.value}, but its findings on reviewed files give {judged.value}"
                 reply = failed(FAILED, unlike)
-        raw = waited.output if reply.kind else ""
-        return replace(reply, findings=findings, notes=(*notes, *waited.parse_errors, *dropped), raw=raw)
+        raw = completed.stdout.decode("utf-8", "replace") if reply.kind else ""
+        return replace(reply, findings=findings, notes=(*notes, *_parse_errors(document), *dropped), raw=raw)
 
 
 def _left_out(task: ReviewTask) -> Iterator[str]:
@@ -159,40 +149,32 @@ def _left_out(task: ReviewTask) -> Iterator[str]:
             yield from ("--exclude", re.sub(r"([*?\[\\])", r"\\\1", name))
 
 
-class _Waited(Struct, frozen=True):
-    """How waiting ended: the exit code, and the document that was printed; empty when there was none."""
+def _parse_errors(document: _Document) -> list[str]:
+    """What the gate says about reviewers whose answers it could not use."""
+    listed = document.get("parse_errors")
+    return [
+        ": ".join(str(item[key]) for key in ("reviewer", "error", "details") if item.get(key))
+        if isinstance(item, dict)
+        else str(item)
+        for item in (listed if isinstance(listed, list) else ())
+    ]
 
-    exit_code: int
-    document: Mapping[str, Any]
-    output: str
-    stderr: str = ""
 
-    @property
-    def parse_errors(self) -> tuple[str, ...]:
-        """What the gate says about reviewers whose answers it could not use."""
-        listed = self.document.get("parse_errors")
-        return tuple(
-            ": ".join(str(item[key]) for key in ("reviewer", "error", "details") if item.get(key))
-            if isinstance(item, dict)
-            else str(item)
-            for item in (listed if isinstance(listed, list) else ())
-        )
-
-    def judged(self) -> Verdict | Reply:
-        """The verdict when the exit code and the document agree on one, else what such an ending means."""
-        code, said, status = self.exit_code, self.document.get("consensus_verdict"), self.document.get("status")
-        if code == 3:
-            return failed(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
-        if code in _VERDICTS and not self.document:
-            return failed(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
-        if code in _VERDICTS:
-            is_whole = status not in ("timeout", "error", "no_reviewers")
-            verdict = next((verdict for verdict in _VERDICTS[code] if is_whole and verdict.value == said), None)
-            unlike = f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree"
-            return verdict or failed(FAILED, unlike)
-        kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
-        because = "; ".join(self.parse_errors) or tail(self.stderr)
-        return failed(kind, f"{reason}: {because}" if because else reason)
+def _judged(completed: Completed, document: _Document) -> Verdict | Reply:
+    """The verdict when the exit code and the document agree on one, else what such an ending means."""
+    code, said, status = completed.exit_code, document.get("consensus_verdict"), document.get("status")
+    if code == 3:
+        return failed(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
+    if code in _VERDICTS and not document:
+        return failed(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
+    if code in _VERDICTS:
+        is_whole = status not in ("timeout", "error", "no_reviewers")
+        verdict = next((verdict for verdict in _VERDICTS[code] if is_whole and verdict.value == said), None)
+        unlike = f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree"
+        return verdict or failed(FAILED, unlike)
+    kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
+    because = "; ".join(_parse_errors(document)) or tail(completed.stderr)
+    return failed(kind, f"{reason}: {because}" if because else reason)
 
 
 class _Gate:
@@ -219,18 +201,16 @@ class _Gate:
             unresolved = f"another review is active in this session of the {PROGRAM}, and it could not be resolved"
             raise _refused(unresolved, completed, hint=f"run `{PROGRAM} resolve`, or give another session")
 
-    async def wait(self) -> _Waited:
-        """Wait for the review to end, for as long as the caller gives, and end it for good."""
+    async def wait(self) -> tuple[Completed, _Document]:
+        """Wait for the review to end, as long as the caller gives, and end it for good; what it printed, if JSON."""
         timeout = str(math.ceil(self._seconds_left()))
         words = ("wait", "--json", "--finalize", "--session-id", self._session_id, "--timeout", timeout)
         # A little longer than the gate itself waits, so that it can say what it has.
         completed = await self._run(words, grace=5.0)
-        output = completed.stdout.decode("utf-8", "replace")
-        try:
-            document = json.loads(output)
-        except (ValueError, RecursionError):
-            document = {}
-        return _Waited(completed.exit_code, document if isinstance(document, dict) else {}, output, completed.stderr)
+        document = None
+        with suppress(ValueError, RecursionError):
+            document = json.loads(completed.stdout.decode("utf-8", "replace"))
+        return completed, document if isinstance(document, dict) else {}
 
     async def _run(self, argv: tuple[str, ...], *, grace: float = 0) -> Completed:
         # Not `stream`: what is left running by a start are the gate's reviewers, and `stream` would end them.
@@ -240,7 +220,7 @@ class _Gate:
                 cwd=self._repository,
                 environment=program_environment(_LOGIN_NAMES, {"CLAUDE_SESSION_ID": self._session_id}),
                 timeout_seconds=self._seconds_left() + grace,
-                max_output_bytes=MAX_OUTPUT_BYTES,
+                max_output_bytes=command.MAX_OUTPUT_BYTES,
             )
         )
 

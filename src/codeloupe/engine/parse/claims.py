@@ -9,18 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse import items, statements
+from codeloupe.engine.parse import items, sentences, statements
 from codeloupe.engine.parse.items import MAX_TEXT_CHARACTERS, TRUNCATED_JSON, Fields, plain_name, shown
-from codeloupe.engine.parse.sentences import (
-    NAMES,
-    WORDING,
-    WORDS,
-    is_alarming,
-    is_doubtful,
-    is_unfinished,
-    says_clean,
-    upholds,
-)
+from codeloupe.engine.parse.sentences import NAMES, WORDING, WORDS
 from codeloupe.engine.parse.statements import MAX_NESTED_TEXTS, sign_of_failure
 from codeloupe.model.finding import Proof, Verification
 from codeloupe.model.pipeline import CriticVerdict
@@ -135,7 +126,7 @@ def read_verification(output: str, structured: Any = None) -> Verification:
         return Verification(proof=Proof.UNPROVEN, problem=str(unclear))
     last: Verification = said[-1]
     # Nothing takes weight from a finding which the words beside it say to be there.
-    speaks_against = {Proof.REFUTED: upholds, Proof.UNPROVEN: is_unfinished}.get(last.proof)
+    speaks_against = {Proof.REFUTED: sentences.upholds, Proof.UNPROVEN: sentences.is_unfinished}.get(last.proof)
     if against := next((text for text in (last.reason, around) if speaks_against and speaks_against(text)), None):
         problem = f"invalid proof: {last.proof.value}, and yet: {shown(against.strip())}"
         return Verification(proof=Proof.UNPROVEN, problem=problem)
@@ -206,7 +197,9 @@ def read_critique(output: str, structured: Any = None) -> CritiqueAnswer:
     blockers = tuple(dict.fromkeys(text for each in said for text in each.blockers))
     if verdict is CriticVerdict.PASS and blockers:
         verdict = CriticVerdict.REWORK
-    if verdict is CriticVerdict.PASS and (is_alarming(around) or is_unfinished(around) or is_doubtful(around)):
+    if verdict is CriticVerdict.PASS and (
+        sentences.is_alarming(around) or sentences.is_unfinished(around) or sentences.is_doubtful(around)
+    ):
         return CritiqueAnswer(problem=f"invalid verdict: PASS, and yet: {shown(around.strip())}")
     last: CritiqueAnswer = said[-1]
     return replace(last, verdict=verdict, blockers=blockers)
@@ -228,7 +221,7 @@ def _critique_in(value: Mapping[str, Any]) -> CritiqueAnswer | None:
         fixes=_texts(fields, "fixes"),
         confidence=items.share(fields.get("confidence")),
     )
-    is_bad = is_alarming(said.summary) or is_unfinished(said.summary)
+    is_bad = sentences.is_alarming(said.summary) or sentences.is_unfinished(said.summary)
     against = shown(said.summary) if is_bad else _strange(value)
     if said.verdict is CriticVerdict.PASS and against:
         raise _Unclear(f"invalid verdict: PASS, and yet: {against}")
@@ -268,7 +261,7 @@ def _texts(fields: Fields, name: str) -> tuple[str, ...]:
         text = Fields(item).text(*NAMES["item"], most=_MAX_ITEM_CHARACTERS) if isinstance(item, Mapping) else item
         if not isinstance(text, str) or (isinstance(item, Mapping) and not text):
             raise _Unclear(f"invalid {name}: {shown(item)}")
-        if _plain(text) not in _NOTHING and not says_clean(text):
+        if _plain(text) not in _NOTHING and not sentences.says_clean(text):
             texts.append(text[:_MAX_ITEM_CHARACTERS].strip())
     kept = tuple(dict.fromkeys(texts[:_MAX_ITEMS]))
     return kept if len(texts) <= _MAX_ITEMS else (*kept, f"and {len(texts) - _MAX_ITEMS:,} more")

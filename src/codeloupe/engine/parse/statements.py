@@ -1,4 +1,4 @@
-"""What is around an answer (`walk`), findings under names of a model's own (`Beside`), and what speaks against a list.
+"""What is around an answer, findings under names of a model's own, and what speaks against a list.
 
 Models say in a flag, a count, a verdict or a sentence what they did not list: that the answer is not whole, or that the
 list is not all. An answer without findings is clean only where nothing in it speaks against that.
@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from codeloupe.engine.parse import items
+from codeloupe.engine.parse import items, sentences
 from codeloupe.engine.parse.items import DOUBTFUL, FAILED_RUN, UNLISTED, Fields, known_severity, plain_name, shown
-from codeloupe.engine.parse.sentences import (
-    NAMES,
-    NOTHING,
-    WORDING,
-    WORDS,
-    is_alarming,
-    is_doubtful,
-    is_reassuring,
-    is_unfinished,
-)
+from codeloupe.engine.parse.sentences import NAMES, NOTHING, WORDING, WORDS
 from codeloupe.model.finding import ClaimedFinding, Severity
 from codeloupe.system.json_text import FlawedObject, flaw_of, other_values
 from codeloupe.system.regex import regex
@@ -214,7 +205,7 @@ def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]
     if any(finding.severity.at_least(Severity.HIGH) for finding in findings):
         return None
     texts = (text for _, text, _ in plain if isinstance(text, str))
-    alarming = next((text for text in texts if is_alarming(text) or is_unfinished(text)), None)
+    alarming = next((text for text in texts if sentences.is_alarming(text) or sentences.is_unfinished(text)), None)
     return None if alarming is None else UNLISTED + shown(alarming)
 
 
@@ -234,8 +225,10 @@ def doubt_in(members: Mapping[str, Any]) -> str | None:
         # Under a name for defects, more than a single word may be one, unless it denies that.
         is_named = named & WORDS["defects"] and not named & (WORDS["aside"] | WORDS["scores"])
         may_be_one = is_named and len(text.split()) > 1
-        is_well = may_be_one and (says_nothing(text) or is_reassuring(text) or known_severity(text) is not None)
-        if (may_be_one and not is_well) or is_doubtful(text):
+        is_well = may_be_one and (
+            says_nothing(text) or sentences.is_reassuring(text) or known_severity(text) is not None
+        )
+        if (may_be_one and not is_well) or sentences.is_doubtful(text):
             return DOUBTFUL + shown(text)
     return None
 
