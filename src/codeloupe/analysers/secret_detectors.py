@@ -99,7 +99,7 @@ _KEY_BODY = regex(r"[A-Za-z0-9+/=]{8,}")
 _WINDOW = (4000, 1000)
 _KEYWORD_WINDOW = (1000, 200)
 
-# What is known by the words around it; the forms of vendors' tokens are in `token_forms`.
+# What is known by the words around it; the forms of vendors' tokens are in `token_forms.txt`.
 _OWN_PATTERNS = {
     "Azure Shared Access Key": r"SharedAccessKey=([A-Za-z0-9+/=]{43,})",
     "Bearer Token": r"[Bb]earer +([A-Za-z0-9._~+/=-]{20,})",

@@ -137,9 +137,9 @@ class CutText(str):
     flaw = TRUNCATED
 
 
-def flaw_of(value: object) -> str:
-    """What is wrong with a value itself, or nothing."""
-    return value.flaw if isinstance(value, FlawedObject | CutList | CutText) else ""
+def flaw_of(*values: object) -> str:
+    """What is wrong with the first of some values that has a flaw of its own, or nothing."""
+    return next((one.flaw for one in values if isinstance(one, FlawedObject | CutList | CutText) and one.flaw), "")
 
 
 def other_values(value: object) -> Sequence[tuple[str, Any]]:

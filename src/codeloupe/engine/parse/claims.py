@@ -211,7 +211,7 @@ def _critique_in(value: Mapping[str, Any]) -> CritiqueAnswer | None:
         return None
     # A field or an item that was cut may lack the words that matter.
     parts = (item for part in value.values() for item in (part, *(part if isinstance(part, list) else ())))
-    if flaw := flaw_of(value) or next((flaw for part in parts if (flaw := flaw_of(part))), ""):
+    if flaw := flaw_of(value, *parts):
         raise _Unclear(f"invalid json: {flaw}", lasts=True)
     said = CritiqueAnswer(
         verdict=_verdict(fields.get("verdict")),

@@ -318,28 +318,24 @@ def answer_of(
 ) -> ReviewAnswer:
     """The findings among some items, and why others could not be read; without any finding that is the problem."""
     found: list[ClaimedFinding] = []
-    reasons: list[str] = []
-    first: str | None = None
-    unread = left = 0
+    reasons: list[tuple[int, str]] = []
+    unread = 0
     for number, item in enumerate(items, start=1):
         if len(found) >= MAX_FINDINGS:
             unread += 1
             continue
-        reason = ""
+        flaw = flaw_of(item, *(item.values() if isinstance(item, Mapping) else ()))
+        reason = f"invalid json: {flaw}" if flaw else ""
         try:
             found.append(read(item))
         except UnreadableItem as error:
-            reason = str(error)
-        values = item.values() if isinstance(item, Mapping) else ()
-        if flaw := next((flaw for value in (item, *values) if (flaw := flaw_of(value))), ""):
-            reason = f"invalid json: {flaw}"
-        if reason and len(reasons) < 100:
-            reasons.append(f"{reason} (finding {number:,})")
-            first = first or reason
-        else:
-            left += bool(reason)
-    if left:
-        reasons.append(f"{left:,} more findings that could not be read")
+            reason = reason or str(error)
+        if reason:
+            reasons.append((number, reason))
+    dropped = [f"{reason} (finding {number:,})" for number, reason in reasons[:100]]
+    if len(reasons) > 100:
+        dropped.append(f"{len(reasons) - 100:,} more findings that could not be read")
     if unread:
-        reasons.append(too_many(unread))
-    return ReviewAnswer(findings=tuple(found), dropped=tuple(reasons), problem=problem or (None if found else first))
+        dropped.append(too_many(unread))
+    problem = problem or (reasons[0][1] if reasons and not found else None)
+    return ReviewAnswer(findings=tuple(found), dropped=tuple(dropped), problem=problem)

@@ -285,7 +285,7 @@ def _read_object(value: Mapping[str, Any], fields: Fields) -> ReviewAnswer:
         summary=fields.text("summary", "overall_explanation", "explanation", most=items.MAX_TEXT_CHARACTERS).strip(),
         dropped=(*_missing(fields, listed or []), *answer.dropped),
     )
-    flaw = flaw_of(value) or next((flaw for name in LIST_NAMES if (flaw := flaw_of(fields.get(name)))), "")
+    flaw = flaw_of(value, *(fields.get(name) for name in LIST_NAMES))
     problem = f"invalid json: {flaw}" if flaw else verdict_problem
     if not problem and listed is None and not beside:
         has_issues = "passed" in fields and "verdict" not in fields

@@ -44,11 +44,11 @@ def read_sarif(document: Mapping[str, Any]) -> ReviewAnswer:
 
 
 def _problem(document: Mapping[str, Any]) -> str | None:
-    flaw = flaw_of(document) or flaw_of(document["runs"])
+    flaw = flaw_of(document, document["runs"])
     if not flaw and not document["runs"]:
         return "missing field: runs"
     for run in map(_object, document["runs"] if not flaw else ()):
-        if flaw := flaw_of(run) or flaw_of(run.get("results")):
+        if flaw := flaw_of(run, run.get("results")):
             break
         if not isinstance(run.get("results"), list):
             return "missing field: results"
@@ -59,7 +59,7 @@ def _problem(document: Mapping[str, Any]) -> str | None:
 
 def _finding(result: Any, default_level: str | None) -> ClaimedFinding:
     whole = _object(result)
-    if flaw := next((flaw for part in (result, *whole.values()) if (flaw := flaw_of(part))), ""):
+    if flaw := flaw_of(result, *whole.values()):
         raise items.UnreadableItem(f"invalid json: {flaw}")
     message, fields = _object(whole.get("message")), items.Fields(whole)
     level = fields.get("level") or default_level
