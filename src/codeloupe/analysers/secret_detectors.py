@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
+from codeloupe.system.redaction import bits_per_character, find_aws_secrets, find_tokens
 from codeloupe.system.regex import regex
-from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 SECRETS_TABLE = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
 _WORDS = {name: frozenset(text.split()) for name, text in SECRETS_TABLE["words"].items()}
@@ -99,7 +99,7 @@ _KEY_BODY = regex(r"[A-Za-z0-9+/=]{8,}")
 _WINDOW = (4000, 1000)
 _KEYWORD_WINDOW = (1000, 200)
 
-# What is known by the words around it; the forms of vendors' tokens are in `token_forms`.
+# What is known by the words around it; the forms of vendors' tokens are in `token_forms.txt`.
 _OWN_PATTERNS = {
     "Azure Shared Access Key": r"SharedAccessKey=([A-Za-z0-9+/=]{43,})",
     "Bearer Token": r"[Bb]earer +([A-Za-z0-9._~+/=-]{20,})",

@@ -28,8 +28,8 @@ from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit, Search
 from codeloupe.errors import AnalyserFailed, CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
+from codeloupe.system.redaction import token_forms
 from codeloupe.system.regex import regex
-from codeloupe.system.token_forms import FORMS
 
 _NAME = "detect-secrets"
 _LINE_SECONDS = 1.0
@@ -39,7 +39,7 @@ _ALLOWED_LINE = regex(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = regex(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 # How bad each kind of secret is, and its title.
 TITLES: Mapping[str, tuple[Severity, str]] = {
-    **{form.name: (form.severity, f"{form.name} in the code") for form in FORMS},
+    **{form.name: (form.severity, f"{form.name} in the code") for form in token_forms()},
     **{
         kind: (Severity.parse(name), title)
         for name, kinds in SECRETS_TABLE["titles"].items()

@@ -175,14 +175,14 @@ class Reviewers(Struct):
         agents = [one for one in self.chosen if one.agents]
         if not self.settings.verify or not agents:
             return None
-        from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
+        from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 
         one = next((one for one in agents if one.agents[0].limits.tools), None)
         if one is None:
             names = " and ".join(one.info.type for one in agents)
             return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
-        options, limits = VerifyOptions(calls=self._calls_of(one)), one.agents[0].limits
-        return AgentVerifier(self._asking(one), limits=limits, options=options, transcript=self.transcript)
+        limits, calls = one.agents[0].limits, self._calls_of(one)
+        return AgentVerifier(self._asking(one), limits=limits, calls=calls, transcript=self.transcript)
 
     def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
         settings = self.settings
@@ -194,11 +194,10 @@ class Reviewers(Struct):
 
                 return CommandReviewer(review_command(settings), info=one.info)
             case "cerberus":
-                from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
+                from codeloupe.engine.external.cerberus import CerberusReviewer
 
-                state, arguments = self.calls.state_directory, settings.review_gate_arguments
-                place = GatePlace(repo=self.repo, state_directory=state, session_id=self.session_id)
-                return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
+                state = self.calls.state_directory
+                return CerberusReviewer(settings, self.repo, state, info=one.info, session_id=self.session_id)
         from codeloupe.engine.ask import AgentReviewer
 
         reviewer = AgentReviewer(

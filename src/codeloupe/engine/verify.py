@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.ask import QUOTED_ANSWER, Asker, CallOptions, CircuitOpen, Transcript, for_each, is_quoted, warn
@@ -29,12 +28,6 @@ from codeloupe.model.review import NOT_VERIFIED, ReviewError
 _log = logging.getLogger(__name__)
 
 
-class VerifyOptions(Struct, frozen=True, kw_only=True):
-    """How it is asked."""
-
-    calls: CallOptions = CallOptions()
-
-
 class AgentVerifier:
     """Verifies with one agent, asked through `ask`, which has `limits`. `transcript` as for the reviewer."""
 
@@ -43,10 +36,10 @@ class AgentVerifier:
         ask: AskAgent,
         *,
         limits: AgentLimits,
-        options: VerifyOptions = VerifyOptions(),  # noqa: B008 - frozen
+        calls: CallOptions = CallOptions(),  # noqa: B008 - frozen
         transcript: Transcript | None = None,
     ) -> None:
-        self._ask, self._limits, self._calls, self._transcript = ask, limits, options.calls, transcript
+        self._ask, self._limits, self._calls, self._transcript = ask, limits, calls, transcript
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """All the findings, in order. Only claims that count, are severe enough and not settled are asked about."""

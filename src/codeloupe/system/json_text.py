@@ -25,11 +25,6 @@ TRUNCATED = "truncated"
 FENCES = ("```", "~~~")
 
 
-def words(text: str) -> tuple[str, ...]:
-    """The words of a text, to look some up in."""
-    return tuple(text.split())
-
-
 _QUOTES = "\"'“”‘’"
 _QUOTED_KEY = (
     r'"(?:[^"\\\n]|\\.){0,200}"'
@@ -89,7 +84,6 @@ _INNER_KEY = regex(
 _BRACKET = regex(r"[{}\[\]]")
 _WORD_CHARACTER = regex(r"\w")
 _NEXT_IN_OBJECT = regex(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
-_STRING_STOP = regex(r'["\n]|\\.?')
 _AFTER_STRING = regex(r"[\s,:}\]]|\Z")
 _ESCAPE = regex(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
 _WORD = regex(r"[^\s,:{}\[\]\"'“”‘’`]++")
@@ -99,18 +93,16 @@ _BLANK = regex(r"[\s\ufeff\u200b]*+(?:(//|#)[^\n]*+|(/\*))?")
 _ESCAPED = regex(r'"?(?:```(?:json)?)?(?:\s|\\[nrt]){0,50}[\[{](?:[\s\[{]|\\[nrt]){0,50}\\"')
 _REASONING = regex(r"[\s\ufeff]*+<(think|thinking|thoughts?|reasoning)>", re.IGNORECASE)
 _LITERALS: dict[str, Any] = {
-    **dict.fromkeys(words("null none undefined nan infinity -infinity +infinity inf -inf")),
+    **dict.fromkeys(["null", "none", "undefined", "nan", "infinity", "-infinity", "+infinity", "inf", "-inf"]),
     "true": True,
     "false": False,
 }
 # The names that answers have for their fields.
-_OUR_KEYS = frozenset(
-    words(
-        "file file_path filepath filename path location line lines line_start line_end start_line end_line line_number "
-        "quote evidence code snippet title headline message description issue problem body details explanation "
-        "category severity priority confidence confidence_score suggestion suggested_fix replacement fix "
-        "recommendation rule rule_id findings issues verdict summary passed reason proof"
-    )
+_OUR_KEY = regex(
+    "file|file_path|filepath|filename|path|location|line|lines|line_start|line_end|start_line|end_line|line_number|quote"
+    "|evidence|code|snippet|title|headline|message|description|issue|problem|body|details|explanation|category|severity"
+    "|priority|confidence|confidence_score|suggestion|suggested_fix|replacement|fix|recommendation|rule|rule_id"
+    "|findings|issues|verdict|summary|passed|reason|proof"
 )
 _NOTHING = object()
 
@@ -145,9 +137,9 @@ class CutText(str):
     flaw = TRUNCATED
 
 
-def flaw_of(value: object) -> str:
-    """What is wrong with a value itself, or nothing."""
-    return value.flaw if isinstance(value, FlawedObject | CutList | CutText) else ""
+def flaw_of(*values: object) -> str:
+    """What is wrong with the first of some values that has a flaw of its own, or nothing."""
+    return next((one.flaw for one in values if isinstance(one, FlawedObject | CutList | CutText) and one.flaw), "")
 
 
 def other_values(value: object) -> Sequence[tuple[str, Any]]:
@@ -188,7 +180,7 @@ class _BeyondCap(ValueError):
 
 
 class _NoJson(Exception):
-    """What began with a bracket is prose; the argument is where reading ended."""
+    """What began with a bracket is prose."""
 
 
 def candidates(text: str) -> Iterator[str]:
@@ -308,8 +300,8 @@ def scan_json(text: str) -> JsonScan:
             found = _strict_value(text, start) if strict_tries else None
             if found is None:
                 strict_tries = max(strict_tries - 1, 0)
-                value, end = reader.read(start)
-                position = max(end, start + 1)
+                value = reader.read(start)
+                end, position = reader.at, max(reader.at, start + 1)
                 if not value and (value is None or not reader.truncated):
                     continue
                 # Where strict reading was not tried for the cost of its errors, a short text makes them cheap.
@@ -342,7 +334,7 @@ def _strict_value(text: str, start: int) -> JsonValue | None:
 
 
 class _Reader:
-    """Reads values of a text loosely. `truncated` says of the last one whether the text, or its fence, ended first."""
+    """Reads values of a text loosely. `at` is where it is, `truncated` whether text or fence ended before the value."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -350,174 +342,184 @@ class _Reader:
         # How many characters may still be looked at for the ends of strings with quotes in them.
         self._patience = len(text) // 2 + 20_000
 
-    def read(self, start: int) -> tuple[dict[str, Any] | list[Any] | None, int]:
-        """The value that begins with the bracket at `start`, None where it begins none, and where reading ended."""
-        self._opened = self._depth = self._lists = 0
+    def read(self, start: int) -> dict[str, Any] | list[Any] | None:
+        """The value that begins with the bracket at `start`; None where it begins none."""
+        self.at, self._opened, self._depth, self._lists = start, 0, 0, 0
         self._is_abandoned = self.truncated = False
         try:
-            return self._container(start)
-        except _NoJson as prose:
-            return None, prose.args[0]
+            return self._container()
+        except _NoJson:
+            return None
 
-    def _container(self, position: int, *, in_list: bool = False) -> tuple[dict[str, Any] | list[Any], int]:
+    def _container(self, *, in_list: bool = False) -> dict[str, Any] | list[Any]:
         if self._depth >= MAX_DEPTH:
             raise _BeyondCap(f"nested more than {MAX_DEPTH} levels deep")
         self._opened += 1
         if self._opened > 200_000:
             raise _BeyondCap("more than 200,000 objects and lists")
-        is_list = self._text[position] == "["
+        is_list = self._text[self.at] == "["
+        self.at += 1
         self._depth += 1
         self._lists += is_list
-        found = self._list(position + 1) if is_list else self._object(position + 1, in_list=in_list)
+        found = self._list() if is_list else self._object(in_list=in_list)
         self._depth -= 1
         self._lists -= is_list
         return found
 
-    def _ends(self, position: int) -> bool:
-        """Whether all that is open ends here: the text does, or what follows belongs to something else."""
-        ends = position >= len(self._text) or self._text.startswith(FENCES, position)
+    def _goes_on(self) -> bool:
+        """Whether more follows after blanks; else all that is open ends: with the text, or before something else."""
+        self._skip_blanks()
+        ends = self.at >= len(self._text) or self._text.startswith(FENCES, self.at)
         self.truncated = self.truncated or (ends and not self._is_abandoned)
-        return ends or self._is_abandoned
+        return not ends and not self._is_abandoned
 
-    def _after_blanks(self, position: int) -> int:
-        """The place after blanks and comments."""
-        while match := _BLANK.match(self._text, position):
-            position = match.end()
+    def _skip_blanks(self) -> None:
+        """Go on after blanks and comments."""
+        while match := _BLANK.match(self._text, self.at):
+            self.at = match.end()
             if match[2]:
-                if position > self._last_comment_end:
-                    return match.start(2)
-                position = self._text.find("*/", position) + len("*/")
+                if self.at > self._last_comment_end:
+                    self.at = match.start(2)
+                    break
+                self.at = self._text.find("*/", self.at) + len("*/")
             elif not match[1]:
                 break
-        return position
 
-    def _object(self, position: int, *, in_list: bool) -> tuple[dict[str, Any], int]:
+    def _object(self, *, in_list: bool) -> dict[str, Any]:
         members = FlawedObject({}, "")
-        while not self._ends(position := self._after_blanks(position)):
-            char = self._text[position]
+        while self._goes_on():
+            char = self._text[self.at]
             # In an object that is an item of a list and has members, a brace begins the next item.
             lacks_brace = char == "]" or (char == "{" and in_list and bool(members))
             if lacks_brace:
                 members.flaw = members.flaw or TRUNCATED
             if char == "}" or (lacks_brace and self._lists):
-                return members if members.flaw else dict(members), position + (char == "}")
-            position = position + 1 if lacks_brace or char in ",;" else self._member(position, members)
+                self.at += char == "}"
+                return members if members.flaw else dict(members)
+            if lacks_brace or char in ",;":
+                self.at += 1
+            else:
+                self._member(members)
         members.flaw = TRUNCATED
-        return members, position
+        return members
 
-    def _member(self, position: int, members: FlawedObject) -> int:
-        """Add the member that begins here; the place after it, or after what cannot be read."""
+    def _member(self, members: FlawedObject) -> None:
+        """Add the member that begins here, or go on after what cannot be read."""
         key, is_sound = "", False
-        if match := _KEY.match(self._text, position):
+        if match := _KEY.match(self._text, self.at):
             key = _decoded(match[1][1:-1]) if match[1][0] in _QUOTES else match[1]
-        elif match := _POOR_KEY.match(self._text, position):
+        elif match := _POOR_KEY.match(self._text, self.at):
             key = (match[1] or match[2]).strip(_QUOTES)
-            match = match if match[1] or key.lower() in _OUR_KEYS else None
+            match = match if match[1] or _OUR_KEY.fullmatch(key.lower()) else None
         if match:
-            value, position, is_sound = self._value(self._after_blanks(match.end()), members)
+            self.at = match.end()
+            self._skip_blanks()
+            value, is_sound = self._value(members)
             if value is not _NOTHING:
                 members.add(key, value)
-        if is_sound:
-            return position
-        end = self._member_end(position)
-        members.flaw = members.flaw or f"unreadable from character {position + 1:,} to {end:,}"
-        return end
+        if not is_sound:
+            start = self.at
+            self._skip_member()
+            members.flaw = members.flaw or f"unreadable from character {start + 1:,} to {self.at:,}"
 
-    def _value(self, position: int, known: Container[str]) -> tuple[Any, int, bool]:
-        """The value of a member, its end, and whether the next member can follow there."""
+    def _value(self, known: Container[str]) -> tuple[Any, bool]:
+        """The value of a member, and whether the next member can follow it."""
         text = self._text
-        if position >= len(text):
-            return _NOTHING, position, True
-        if text[position] in "{[":
-            return *self._container(position), True
-        if text[position] in _QUOTES:
-            return self._string(position, known)
-        word = _WORD.match(text, position)
+        if self.at >= len(text):
+            return _NOTHING, True
+        if text[self.at] in "{[":
+            return self._container(), True
+        if text[self.at] in _QUOTES:
+            return self._string(known)
+        word = _WORD.match(text, self.at)
         if word and word.end() < len(text) and _AFTER_WORD.match(text, word.end()):
-            return _meaning(word[0]), word.end(), True
-        if bare := _BARE_TEXT.match(text, position):
-            return bare[1].strip(), bare.end(), True
-        return _NOTHING, position, False
+            self.at = word.end()
+            return _meaning(word[0]), True
+        if bare := _BARE_TEXT.match(text, self.at):
+            self.at = bare.end()
+            return bare[1].strip(), True
+        return _NOTHING, False
 
-    def _member_end(self, position: int) -> int:
-        """The next comma or closing bracket of this object, past what cannot be read in it."""
+    def _skip_member(self) -> None:
+        """Go to the next comma or closing bracket of this object, past what cannot be read in it."""
         text, depth = self._text, 0
-        while match := _NEXT_IN_OBJECT.search(text, position):
+        while match := _NEXT_IN_OBJECT.search(text, self.at):
             char = match[0]
             if char[0] == "\n":
                 self._is_abandoned = char == "\n"
-                return match.end() - (0 if self._is_abandoned else len("```"))
+                self.at = match.end() - (0 if self._is_abandoned else len("```"))
+                return
             if depth == 0 and char in "},]":
-                return match.start()
+                self.at = match.start()
+                return
             depth += (char in "{[") - (char in "}]")
-            position = match.end()
+            self.at = match.end()
             # Several quotes in a row are an empty string, or none at all.
             if char == '"':
                 # A string of JSON holds no line end, so a stray quote in prose spoils at most its own line.
-                end = position
-                while (stop := _STRING_STOP.search(text, end)) and stop[0] not in '"\n':
-                    end = stop.end()
+                stop = self._stop_on_line(char, self.at)
                 end = stop.end() if stop else len(text)
                 # One that ends where no string does was the end of another one.
-                position = end if text[end - 1] != '"' or _AFTER_STRING.match(text, end) else position
-        return len(text)
+                self.at = end if text[end - 1] != '"' or _AFTER_STRING.match(text, end) else self.at
+        self.at = len(text)
 
-    def _list(self, position: int) -> tuple[list[Any], int]:
+    def _stop_on_line(self, quote: str, position: int) -> re.Match[str] | None:
+        """The end of a string, or of its line."""
+        stop = _CLOSERS_ON_LINE[quote].search(self._text, position)
+        while stop and stop[0][0] == "\\":
+            stop = _CLOSERS_ON_LINE[quote].search(self._text, stop.end())
+        return stop
+
+    def _list(self) -> list[Any]:
         text, items = self._text, list[Any]()
         has_container = False
-        while not self._ends(position := self._after_blanks(position)):
-            char = text[position]
+        while self._goes_on():
+            char = text[self.at]
             if char in "{[":
                 has_container = True
-                item, position = self._container(position, in_list=True)
-                items.append(item)
-                continue
-            if char == "]":
-                return items, position + 1
-            if char == "}" and self._depth > self._lists:
+                items.append(self._container(in_list=True))
+            elif char == "]":
+                self.at += 1
+                return items
+            elif char == "}" and self._depth > self._lists:
                 # The bracket of the list is missing, and maybe more.
                 break
-            if char in ",;}":
-                position += 1
-                continue
-            value, end = self._plain_item(position)
-            if value is _NOTHING:
-                # A list that has held no object or list so far is prose in brackets.
-                if self._depth == 1 and not has_container:
-                    raise _NoJson(position)
-                bracket = _BRACKET.search(text, position)
-                end = bracket.start() if bracket else len(text)
-                # Words before it count as an item that is none: they may have been meant as one.
-                if _WORD_CHARACTER.search(text, position, end):
-                    items.append(FlawedObject({}, f"stray text at character {position + 1:,}"))
-            else:
+            elif char in ",;}":
+                self.at += 1
+            elif (value := self._plain_item()) is not _NOTHING:
                 items.append(value)
-            position = end
-        return CutList(items), position
+            elif self._depth == 1 and not has_container:
+                # A list that has held no object or list so far is prose in brackets.
+                raise _NoJson
+            else:
+                start, bracket = self.at, _BRACKET.search(text, self.at)
+                self.at = bracket.start() if bracket else len(text)
+                # Words before it count as an item that is none: they may have been meant as one.
+                if _WORD_CHARACTER.search(text, start, self.at):
+                    items.append(FlawedObject({}, f"stray text at character {start + 1:,}"))
+        return CutList(items)
 
-    def _plain_item(self, position: int) -> tuple[Any, int]:
-        """The string, number or literal in a list, and its end."""
-        text, char = self._text, self._text[position]
-        if char in _QUOTES:
-            start, closer = position + 1, _CLOSERS_ON_LINE[char]
-            stop = closer.search(text, start)
-            while stop and stop[0][0] == "\\":
-                stop = closer.search(text, stop.end())
-            if stop is None:
-                return CutText(_decoded(text[start:])), len(text)
-            return (_NOTHING, position) if stop[0] == "\n" else (_decoded(text[start : stop.start()]), stop.end())
-        word = _WORD.match(text, position)
+    def _plain_item(self) -> Any:
+        """The string, number or literal in a list."""
+        text, start = self._text, self.at + 1
+        if text[self.at] in _QUOTES:
+            stop = self._stop_on_line(text[self.at], start)
+            if stop and stop[0] == "\n":
+                return _NOTHING
+            self.at = stop.end() if stop else len(text)
+            return _decoded(text[start : stop.start()]) if stop else CutText(_decoded(text[start:]))
+        word = _WORD.match(text, self.at)
         # What is neither a number nor a literal is stray text.
         if word and word.end() < len(text) and not isinstance(value := _meaning(word[0]), str):
-            return value, word.end()
-        return _NOTHING, position
+            self.at = word.end()
+            return value
+        return _NOTHING
 
-    def _string(self, position: int, known: Container[str]) -> tuple[str, int, bool]:
-        """The string that begins here, its end, and whether what follows can follow; `known` are earlier keys."""
-        text, closer = self._text, _CLOSERS[self._text[position]]
-        start, first, limit = position + 1, -1, len(self._text)
-        position = start
-        possible = None
+    def _string(self, known: Container[str]) -> tuple[str, bool]:
+        """The string that begins here, and whether what follows can follow; `known` are earlier keys."""
+        text, closer = self._text, _CLOSERS[self._text[self.at]]
+        start = position = self.at + 1
+        first, limit, possible = -1, len(text), None
         while (match := closer.search(text, position)) and match.start() <= limit:
             position = match.end()
             if match[0][0] == "\\":
@@ -527,29 +529,22 @@ class _Reader:
             if possible is None and _AFTER_MEMBER.match(text, position):
                 possible = match
             if first < 0:
-                first, limit = match.start(), self._limit(match.start())
+                first = match.start()
+                # How far a string may go on after a quote in it.
+                limit = min(len(text), first + 20_000) if self._patience > 0 else first
+                new_start = _NEW_START.search(text, first, limit)
+                limit = new_start.start() if new_start else limit
         else:
             match = possible
         if first >= 0:
             self._patience -= position - start
             if match and match is not possible and self._holds_key(start, first, match.start(), known):
                 match = possible
-        return self._ended_string(start, first, match)
-
-    def _ended_string(self, start: int, first: int, end: re.Match[str] | None) -> tuple[str, int, bool]:
-        if end is not None:
-            return _decoded(self._text[start : end.start()]), end.end(), True
-        if first < 0:
-            return CutText(_decoded(self._text[start:])), len(self._text), True
-        return _decoded(self._text[start:first]), first + 1, bool(_AFTER_WORD.match(self._text, first + 1))
-
-    def _limit(self, position: int) -> int:
-        """How far a string may go on after a quote in it."""
-        if self._patience <= 0:
-            return position
-        furthest = min(len(self._text), position + 20_000)
-        new_start = _NEW_START.search(self._text, position, furthest)
-        return new_start.start() if new_start else furthest
+        if match is None and first < 0:
+            self.at = len(text)
+            return CutText(_decoded(text[start:])), True
+        end, self.at = match.span() if match else (first, first + 1)
+        return _decoded(text[start:end]), match is not None or bool(_AFTER_WORD.match(text, self.at))
 
     def _surely_ends(self, position: int, known: Container[str], *, is_first: bool) -> bool:
         """Whether what follows a quote can hardly be code: a key of ours, the end of an item, or of all."""
@@ -571,7 +566,7 @@ class _Reader:
 
 
 def _is_ours(key: str, known: Container[str]) -> bool:
-    return key.lower().replace("-", "_") in _OUR_KEYS and key not in known
+    return key not in known and _OUR_KEY.fullmatch(key.lower().replace("-", "_")) is not None
 
 
 def _meaning(word: str) -> Any:

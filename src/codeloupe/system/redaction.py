@@ -1,4 +1,4 @@
-"""Secrets out of text, before it reaches a log, an error, a prompt or a report.
+"""Secrets in text: the known forms of tokens, and masking before text reaches a log, an error, a prompt or a report.
 
 Every search takes time linear in the text, whatever the text is, and masks the secret alone: no text can make
 the mask reach over what comes after it.
@@ -6,16 +6,21 @@ the mask reach over what comes after it.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import islice
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote_from_bytes
 
+from codeloupe.model.finding import Severity
 from codeloupe.system.regex import regex
-from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 _MASK = "[redacted]"
 _SECRET_NAME = regex(
@@ -24,35 +29,9 @@ _SECRET_NAME = regex(
 )
 _Span = tuple[int, int]
 
-# The version that a private key begins with, and a byte of it with what stands between two: also a line of a diff.
-_VERSION_BYTES = r"\s{0,4}0x02,\s{0,4}0x01,\s{0,4}0x0[01],"
-_BYTE = r"(?:[^0-9A-Za-z]{0,16}(?:[0-9]{1,6}[^0-9A-Za-z]{1,16})?0x[0-9A-Fa-f]{2},?){20,}+"
-# Credentials that are known by what stands around them. Each is tried only where its sign is in the text.
-_IN_CONTEXT: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("://", regex(r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)")),  # user:password@ in an address
-    ("://", regex(r"(?<=://)[^/\s:@]{20,}+(?=@)")),  # token@ in an address
-    (
-        "uthorization",
-        regex(
-            r"""(?i:authorization)["']?\s{0,8}[:=]\s{0,8}["']?(?i:bearer|basic|token)\s{1,8}[A-Za-z0-9._~+/=-]{8,}"""
-        ),
-    ),
-    ("rivateKey", regex(r"(?<=PrivateKey)\s{0,8}=\s{0,8}[A-Za-z0-9+/]{43}=")),  # WireGuard
-    ('"', regex(r'(?<=")(?:d|p|q|dp|dq|qi|k)"\s{0,8}:\s{0,8}"[A-Za-z0-9_-]{40,}(?=")')),  # JSON Web Key
-    ("<", regex(r"(?<=<)(?:D|P|Q|DP|DQ|InverseQ)>[A-Za-z0-9+/=\s]{40,4000}(?=</)")),  # RSA key of .NET
-    ("LS0tLS1CRUdJTi", regex(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{20,}={0,2}")),  # a PEM file, encoded once more
-    ("MII", regex(r"MII[A-Za-z0-9+/]{120,}={0,2}")),  # a key or certificate on one line
-    (
-        "0x30",
-        regex(r"0x30,\s{0,4}0x(?:8[12],\s{0,4}0x)?\w\w,(?:\s{0,4}0x\w\w,)?" + _VERSION_BYTES + _BYTE),
-    ),  # in C
-    ("020100", regex(r"(?i)30(?:8[12])?[0-9a-f]{2,4}020100(?:30|02)[0-9a-f]{100,}+")),  # a key in hexadecimal
-    ("/u3+7Q", regex(r"/u3\+7Q[A-Za-z0-9+/]{50,}={0,2}")),  # a Java key store
-)
-
 # The rows of a key. Between them stand line ends, also escaped ones, and on a row the margin of a diff or a listing. A
 # longer row is taken in pieces, so that no row is read again and again.
-_ROW = regex(r"(?:[^\n\\]|\\(?![nr])){0,4000}(?:\\[nr]|\n)?")
+_ROW = regex(r"(?:[^\n\\]|\\(?![nr])){1,4000}(?:\\[nr]|\n)?|\\[nr]|\n")
 _OPENING = regex(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d: ?[\w.@-]{1,40}")
 _CLOSING = regex(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
 _HEADER = regex(
@@ -79,13 +58,9 @@ def redact(text: str) -> str:
     """Mask the exact values of credentials in our environment, and every well-known form of token and private key."""
     for value in _own_secrets():
         text = text.replace(value, _MASK)
-    spans = [(start, end) for start, end, _form in find_tokens(text)]
-    spans += find_aws_secrets(text)
-    for sign, pattern in _IN_CONTEXT:
-        if sign in text:
-            spans += (match.span() for match in pattern.finditer(text))
-    spans += _private_keys(text)
-    spans += _bare_rows(text)
+    tokens = find_tokens(text, (form for forms in _table() for form in forms))
+    spans = [(start, end) for start, end, _form in tokens]
+    spans += (*find_aws_secrets(text), *_private_keys(text), *_bare_rows(text))
     # One mask for each part that some spans cover.
     parts: list[str] = []
     done = 0
@@ -133,9 +108,9 @@ def _framed_rows(text: str, opening: int) -> Iterator[_Span]:
     frame = _NUMBER.sub("0", text[text.rfind("\n", max(0, opening - _WIDEST_FRAME), opening) + 1 : opening])
     if not any(map(str.isalpha, frame)):
         return
-    for start, end in islice(_rows(text, text.find("\n", opening) + 1 or len(text)), 200):
-        run = next((run for run in _RUN.finditer(text, start, end) if _is_mixed(run[0])), None)
-        if run is None or _NUMBER.sub("0", text[start : run.start()]) != frame:
+    for row in islice(_ROW.finditer(text, text.find("\n", opening) + 1 or len(text)), 200):
+        run = next((run for run in _RUN.finditer(text, *row.span()) if _is_mixed(run[0])), None)
+        if run is None or _NUMBER.sub("0", text[row.start() : run.start()]) != frame:
             break
         yield run.span()
 
@@ -143,7 +118,7 @@ def _framed_rows(text: str, opening: int) -> Iterator[_Span]:
 def _end_of_key(text: str, position: int) -> int:
     """Where a key ends whose opening ends at `position`. A row that can be none of a key ends it."""
     last, headers, short = position, 0, 0
-    for start, end in _rows(text, position):
+    for start, end in (row.span() for row in _ROW.finditer(text, position)):
         closing = _CLOSING.search(text, start, end)
         kind = _kind_of_row(text[start : closing.start() if closing else end])
         if closing is not None:
@@ -159,14 +134,6 @@ def _end_of_key(text: str, position: int) -> int:
         elif kind != "margin":
             break
     return last
-
-
-def _rows(text: str, position: int) -> Iterator[_Span]:
-    while position < len(text):
-        row = _ROW.match(text, position)
-        end = row.end() if row and row.end() > position else position + 1
-        yield position, end
-        position = end
 
 
 def _kind_of_row(row: str) -> Literal["key", "short", "margin", "header", "other"]:
@@ -223,3 +190,102 @@ def _is_body(run: str) -> bool:
     if any(letters in run for letters in ("ABCDEF", "abcdef", "012345")) or _PATH.search(run):
         return False
     return _is_mixed(run) and bits_per_character(run) >= min(4.2, 0.8 * math.log2(len(run)))
+
+
+class Form(NamedTuple):
+    """One form. `pattern` is what the whole token looks like; with `word` it counts only at the start of a word.
+
+    It is known by its signs, short texts of which each such token begins with one, or holds one where it says `inside`.
+    """
+
+    name: str
+    signs: list[str]
+    pattern: str
+    severity: Severity
+    word: bool
+    inside: bool
+
+
+@cache
+def _table() -> tuple[tuple[Form, ...], tuple[Form, ...]]:
+    """The forms of tokens, and those that are known by what is around them."""
+    text = Path(__file__).with_name("token_forms.txt").read_text(encoding="utf-8")
+    text = text.replace("<word>", "[A-Za-z0-9_-]")
+    text = text.replace("<uuid>", "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+    tokens, around = (map(_form, re.findall(r"^[^#\n].*", part, re.MULTILINE)) for part in text.split("\n---\n"))
+    return tuple(tokens), tuple(form._replace(word=False, inside=True) for form in around)
+
+
+def _form(row: str) -> Form:
+    name, signs, pattern, notes = (*row.split(" :: "), "")[:4]
+    severity = next((one for one in Severity if one.label in notes), Severity.HIGH)
+    return Form(name, signs.split(), pattern, severity, word="anywhere" not in notes, inside="inside" in notes)
+
+
+def token_forms() -> tuple[Form, ...]:
+    """The forms by which a vendor's secret is known wherever it is."""
+    return _table()[0]
+
+
+# A pattern is made when it is first needed.
+_compiled = cache(re.compile)
+
+
+def find_tokens(text: str, forms: Iterable[Form] | None = None) -> Iterator[tuple[int, int, Form]]:
+    """Each token of a known form, with where it begins and ends; they may overlap."""
+    for form in token_forms() if forms is None else forms:
+        signs = [sign for sign in form.signs if sign in text]
+        if form.inside and signs:
+            matches = _compiled(form.pattern).finditer(text)
+            yield from ((*match.span(), form) for match in matches if _may_begin(text, match.start(), form))
+        for sign in () if form.inside else signs:
+            position = text.find(sign)
+            while position >= 0:
+                end = position + len(sign)
+                if _may_begin(text, position, form) and (match := _compiled(form.pattern).match(text, position)):
+                    end = match.end()
+                    yield position, end, form
+                position = text.find(sign, end)
+
+
+def _may_begin(text: str, position: int, form: Form) -> bool:
+    """Whether no word goes on here; the end of an escape such as `\\n` is no word."""
+    before = text[max(0, position - 2) : position]
+    if not form.word or not before or not (before[-1] in "_-" or (before[-1].isascii() and before[-1].isalnum())):
+        return True
+    return before in ("\\n", "\\r", "\\t")
+
+
+# An AWS secret access key has no sign, only its length and that a generator made it.
+_FORTY = regex(r"[A-Za-z0-9+/]{40,}")
+_LONGEST_WORD = regex(r"[a-z]{9}|[A-Z]{9}|[0-9]{9}|(?:[a-z]{3,}/){2}")
+_CHANGES = regex(r"(?<=[a-z])[^a-z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[^0-9]|(?<=[+/])[^+/]")
+
+
+def find_aws_secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Where values are that can only be AWS secret access keys: forty characters from a generator, and no more."""
+    for match in _FORTY.finditer(text):
+        start, end = match.span()
+        # A `=` before it is an assignment, one after it is padding.
+        before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+        if end - start == 40 and before not in "._-~%@" and after not in "=._-~%@" and _is_generated(match[0]):
+            yield start, end
+
+
+def _is_generated(value: str) -> bool:
+    """Letters of both cases and digits in turn, as no word, path or encoded text has them."""
+    if not all(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit)):
+        return False
+    if _LONGEST_WORD.search(value) or len(_CHANGES.findall(value)) < 19 or bits_per_character(value) < 4.3:
+        return False
+    try:
+        decoded = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return True
+    return not all(byte in b"\t\r\n" or 0x20 <= byte < 0x7F for byte in decoded)
+
+
+def bits_per_character(value: str) -> float:
+    """The Shannon entropy of the characters; 0.0 for an empty text."""
+    size = len(value)
+    return -sum(count / size * math.log2(count / size) for count in Counter(value).values())

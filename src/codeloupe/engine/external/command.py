@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -34,7 +34,6 @@ TIMEOUT = "timeout"
 FATAL = "fatal"
 FAILED = "external_failed"
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
-_NO_USAGE = Usage()
 _DETAIL_CHARACTERS = 64 * 1024
 _log = logging.getLogger(__name__)
 
@@ -59,39 +58,53 @@ def failed(kind: str, reason: str, words: str = "") -> Reply:
     return Reply(kind=kind, reason=reason, words=words)
 
 
-async def outcome_of(
-    asked: Callable[[], Awaitable[Reply]], task: ReviewTask, *, reviewer: str, emit: EventSink, usage: Usage = _NO_USAGE
-) -> ReviewerOutcome:
-    """What came of asking a program about the whole change, its one unit, however that ended. Raises nothing."""
-    started = time.monotonic()
-    try:
-        reply = await asked()
-    except ProcessError as error:
-        words = f"{error.message} ({error.hint})" if error.hint else error.message
-        timed_out = isinstance(error, ProcessTimedOut)
-        # Trying again does not install a program.
-        kind = TIMEOUT if timed_out else FATAL if isinstance(error, ProgramNotFound) else FAILED
-        reply = failed(kind, TIMEOUT if timed_out else words, words)
-    except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
-        _log.warning("the reviewer %s failed", reviewer, exc_info=True)
-        reply = failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
-    usage = replace(usage, duration_seconds=time.monotonic() - started)
-    files = tuple(file.path for file in task.files)
-    left = len(reply.notes) - 20
-    notes = reply.notes if left <= 0 else (*reply.notes[:20], f"and {left:,} more like these")
-    errors = [ReviewError("external_note", f"{reviewer}: {shortened(redact(note))}") for note in notes]
-    for note in errors:
-        emit(Warned(note.message))
-    reason = shortened(redact(reply.reason)) if reply.kind else None
-    if reply.kind:
-        raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
-        detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
-        words = shortened(redact(reply.words or reply.reason))
-        errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", detail))
-    emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
-    units = (FailedUnit(reviewer, files, reason),) if reason is not None else ()
-    unreviewed = frozenset(files) if units and not reply.findings else frozenset()
-    return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
+class ExternalReviewer:
+    """A program that reviews the whole change, its one unit, in one run.
+
+    `_refusal` is why it cannot review a change, if so, and `_ask` runs it. `_usage` is what a run is known to take.
+    """
+
+    info: ReviewerInfo
+    _usage = Usage()
+
+    def _refusal(self, task: ReviewTask) -> Reply | None:
+        raise NotImplementedError
+
+    async def _ask(self, task: ReviewTask) -> Reply:
+        raise NotImplementedError
+
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        """Review the whole change. Failures are in the outcome; only cancellation is raised."""
+        started, reviewer = time.monotonic(), self.info.type
+        refusal = self._refusal(task)
+        try:
+            reply = refusal or await self._ask(task)
+        except ProcessError as error:
+            words = f"{error.message} ({error.hint})" if error.hint else error.message
+            timed_out = isinstance(error, ProcessTimedOut)
+            # Trying again does not install a program.
+            kind = TIMEOUT if timed_out else FATAL if isinstance(error, ProgramNotFound) else FAILED
+            reply = failed(kind, TIMEOUT if timed_out else words, words)
+        except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
+            _log.warning("the reviewer %s failed", reviewer, exc_info=True)
+            reply = failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
+        usage = replace(Usage() if refusal else self._usage, duration_seconds=time.monotonic() - started)
+        files = tuple(file.path for file in task.files)
+        left = len(reply.notes) - 20
+        notes = reply.notes if left <= 0 else (*reply.notes[:20], f"and {left:,} more like these")
+        errors = [ReviewError("external_note", f"{reviewer}: {shortened(redact(note))}") for note in notes]
+        for note in errors:
+            emit(Warned(note.message))
+        reason = shortened(redact(reply.reason)) if reply.kind else None
+        if reply.kind:
+            raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
+            detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
+            words = shortened(redact(reply.words or reply.reason))
+            errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", detail))
+        emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
+        units = (FailedUnit(reviewer, files, reason),) if reason is not None else ()
+        unreviewed = frozenset(files) if units and not reply.findings else frozenset()
+        return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
 
 
 def tail(text: str) -> str:
@@ -120,71 +133,49 @@ def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) 
     return tuple(findings)
 
 
-class CommandReviewer:
+class CommandReviewer(ExternalReviewer):
     """Runs a program on the diff of a change and reads what it prints.
 
     It may print JSON in any known shape, SARIF, Markdown bullets or `path:line:col: severity: message` lines. It runs
-    in the reviewed tree, or in an empty directory when the change is not trusted, and sees of our variables the usual
-    ones and those in `environment_names`. An exit code other than 0 is no failure when findings were printed, as
-    linters do. Printing nothing is one, since a program that did not work prints nothing too, unless
-    `silence_is_clean` says that this program has nothing to say about clean code.
+    in the reviewed tree, or in an empty directory when the change is not trusted. An exit code other than 0 is no
+    failure when findings were printed, as linters do. Printing nothing is one: a program that did not work does so too.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        info: ReviewerInfo,
-        silence_is_clean: bool = False,
-        environment_names: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, argv: Sequence[str], *, info: ReviewerInfo) -> None:
         if not argv or not argv[0]:
             raise ValueError("a command has at least the name of a program")
-        self._argv = tuple(argv)
-        self.info = info
-        self._silence_is_clean = silence_is_clean
-        self._environment_names = tuple(environment_names)
+        self._argv, self.info = tuple(argv), info
 
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """Review the whole change in one run. Failures are in the outcome; only cancellation is raised."""
-
-        async def ask() -> Reply:
-            completed = await self._run(task)
-            # Reading takes time that the event loop should not wait for when there is much of it.
-            return await asyncio.to_thread(self._read, completed, task)
-
-        return await outcome_of(ask, task, reviewer=self.info.type, emit=emit)
-
-    async def _run(self, task: ReviewTask) -> Completed:
+    def _refusal(self, task: ReviewTask) -> Reply | None:
         name = self._argv[0]
-        if "/" in name and not Path(name).is_absolute() and not task.trusted:
-            raise ProcessError(
-                f"{name} is a relative path, which may lead into the untrusted change",
-                program=name,
-                hint="name the program by an absolute path, or by a name on the PATH",
-            )
-        program = found_program(name, "install it, or name it by an absolute path")
+        why = f"{name} is a relative path, which may lead into the untrusted change"
+        hint = "name the program by an absolute path, or by a name on the PATH"
+        is_risky = "/" in name and not Path(name).is_absolute() and not task.trusted
+        return failed(FAILED, f"{why} ({hint})") if is_risky else None
+
+    async def _ask(self, task: ReviewTask) -> Reply:
+        program = found_program(self._argv[0], "install it, or name it by an absolute path")
         with ExitStack() as stack:
             # Programs read settings from where they are, and those of strangers may run anything.
             tree = task.tree or task.snapshot if task.trusted else stack.enter_context(temporary_directory())
             command = Command(
                 argv=(program, *self._argv[1:]),
                 cwd=tree,
-                environment=program_environment(self._environment_names),
+                environment=program_environment(),
                 timeout_seconds=task.timeout_seconds,
                 max_output_bytes=MAX_OUTPUT_BYTES,
                 stdin=unified_diff(task.files),
             )
-            return await stream(command)
+            completed = await stream(command)
+        # Reading takes time that the event loop should not wait for when there is much of it.
+        return await asyncio.to_thread(self._read, completed, task)
 
     def _read(self, completed: Completed, task: ReviewTask) -> Reply:
         if completed.stdout_truncated:
             return failed(FAILED, f"it wrote more than {MAX_OUTPUT_BYTES:,} bytes, so its output is not whole")
         output = completed.stdout.decode("utf-8", "replace")
         if not output.strip():
-            if completed.exit_code != 0:
-                return failed(FAILED, _ending(completed))
-            return Reply() if self._silence_is_clean else failed(INVALID_ANSWER, "empty output")
+            return failed(FAILED, _ending(completed)) if completed.exit_code else failed(INVALID_ANSWER, "empty output")
         answer = read_review_answer(output, from_program=True)
         findings = place(answer.findings, task, reviewer=self.info.type)
         reply, ending = Reply(), _ending(completed)
@@ -209,7 +200,12 @@ def _ending(completed: Completed) -> str:
     return f"it ended with {how}: {words}" if words else f"it ended with {how}"
 
 
-_ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+# Each byte as git writes it in a name.
+_ESCAPES = dict(zip(b'\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True))
+_IN_NAME = [
+    f"\\{_ESCAPES.get(byte, f'{byte:03o}')}".encode() if byte in _ESCAPES or not 0x20 <= byte < 0x7F else bytes((byte,))
+    for byte in range(256)
+]
 
 
 def unified_diff(files: Iterable[FileChange]) -> bytes:
@@ -217,16 +213,10 @@ def unified_diff(files: Iterable[FileChange]) -> bytes:
     return b"".join(piece for file in files for section in _sections(file) for piece in _pieces(section))
 
 
-def quoted(name: bytes) -> bytes:
+def _quoted(name: bytes) -> bytes:
     """A name as git writes it: between quotes, with escapes, where a byte of it is special."""
-    plain = [0x20 <= byte < 0x7F and byte not in b'"\\' for byte in name]
-    if all(plain):
-        return name
-    escaped = (
-        bytes((byte,)) if is_plain else _ESCAPES.get(byte, b"\\%03o" % byte)
-        for byte, is_plain in zip(name, plain, strict=True)
-    )
-    return b'"%s"' % b"".join(escaped)
+    escaped = b"".join(_IN_NAME[byte] for byte in name)
+    return name if escaped == name else b'"%s"' % escaped
 
 
 def _sections(file: FileChange) -> Iterator[FileChange]:
@@ -243,7 +233,7 @@ def _sections(file: FileChange) -> Iterator[FileChange]:
 
 def _pieces(file: FileChange) -> Iterator[bytes]:
     old, new = os.fsencode(file.old_path or file.path), os.fsencode(file.new_path or file.path)
-    before, after = quoted(b"a/" + old), quoted(b"b/" + new)
+    before, after = _quoted(b"a/" + old), _quoted(b"b/" + new)
     yield b"diff --git %s %s\n" % (before, after)
     old_mode, new_mode = (file.old_mode or "100644").encode(), (file.new_mode or "100644").encode()
     if file.status is FileStatus.ADDED:
@@ -256,7 +246,7 @@ def _pieces(file: FileChange) -> Iterator[bytes]:
         word = b"rename" if file.status is FileStatus.RENAMED else b"copy"
         if file.similarity is not None:
             yield b"similarity index %d%%\n" % file.similarity
-        yield b"%s from %s\n%s to %s\n" % (word, quoted(old), word, quoted(new))
+        yield b"%s from %s\n%s to %s\n" % (word, _quoted(old), word, _quoted(new))
     if file.old_blob != file.new_blob:
         nothing = "0" * len(file.old_blob or file.new_blob or "")
         mode = f" {file.new_mode}" if file.old_mode is not None and file.old_mode == file.new_mode else ""

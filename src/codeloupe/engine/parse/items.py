@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from msgspec import Struct
-
+from codeloupe.engine.parse.sentences import NAMES, WORDING, WORDS, folded
 from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
-from codeloupe.system.json_text import flaw_of, other_values, words
+from codeloupe.system.json_text import flaw_of, other_values
 from codeloupe.system.regex import regex
 
 EMPTY_OUTPUT = "empty output"
@@ -30,17 +29,6 @@ MAX_PATH_CHARACTERS = 4096
 MAX_TEXT_CHARACTERS = 10_000
 _MAX_BODY_CHARACTERS = 20_000
 
-SEVERITY_NAMES = ("severity", "priority", "level")
-TITLE_NAMES = ("title", "headline")
-BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment", "why")
-WORDS_NAMES = words(
-    "message description issue problem bug finding vulnerability defect summary comment body details explanation"
-)
-_DEFECT_NAMES = words("issue problem bug defect vulnerability finding error")
-_FILE_NAMES = words("file file_path filepath path filename file_name absolute_file_path relative_path")
-_LOCATION_NAMES = ("code_location", "location", "position", "place")
-_START_NAMES = words("line_start start_line line lines line_number line_numbers line_range range start")
-_QUOTE_NAMES = words("quote evidence code snippet code_snippet existing_code")
 _PRIORITY_IN_TITLE = regex(r"\s*\[(P[0-3])\]")
 _SEVERITY_IN_TITLE = regex(r"(?i)\s*(?:\[(P[0-3])\]|[*_\[(]{0,3}(critical|blocker|P0|P1)(?:[*_\])]{1,3}:?|:)\s)")
 _WORD_START = regex(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -58,15 +46,8 @@ _LOOK_ALIKES = str.maketrans(
     "aeopcxyisjdhlvoiaepk",
 )
 _SEVERITY_WORD = regex(r"[^\W\d_]+[0-9]?|[0-9]+")
-_SEVERITIES = {
-    **dict.fromkeys(words("blocker blocking fatal crit"), Severity.CRITICAL),
-    **dict.fromkeys(words("major severe err"), Severity.HIGH),
-    **dict.fromkeys(words("moderate med warn"), Severity.MEDIUM),
-    **dict.fromkeys(words("minor trivial nit nitpick note hint informational information"), Severity.LOW),
-}
+_SEVERITIES = {word: Severity.parse(name) for name, text in WORDING["severities"].items() for word in text.split()}
 _SEVERITY_PHRASES = {"must fix": Severity.CRITICAL, "should fix": Severity.MEDIUM, "nice to have": Severity.LOW}
-# They say what the other words are about.
-_FILLERS = words("to severity priority level risk impact issue bug")
 
 
 def claims_defects(problem: str | None) -> bool:
@@ -121,13 +102,6 @@ class Fields:
         return next((Fields(value) for value in values if isinstance(value, Mapping)), None)
 
 
-def folded(text: str) -> str:
-    """A text as it is read by people: wide letters as plain ones, and without characters that are not seen."""
-    if text.isascii():
-        return text
-    return "".join(letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf")
-
-
 @lru_cache(maxsize=1024)
 def _plain_name(name: str) -> str:
     if not name.isascii():
@@ -151,47 +125,43 @@ def share(value: object) -> float | None:
     return value / 100 if is_percent or value > 1 else float(value)
 
 
-class ClaimedPlace(Struct, frozen=True):
+class ClaimedPlace(NamedTuple):
     """A place as it was stated, and the quote that goes with it."""
 
     file: str | None = None
     line_start: int | None = None
     line_end: int | None = None
-    quote: str = ""
+    evidence: str = ""
 
 
 def place_of(fields: Fields) -> ClaimedPlace:
     """The place that an item names, in fields or in a text such as `file.py:12 - x = 1`."""
-    location = fields.object(*_LOCATION_NAMES, "evidence")
+    location = fields.object(*NAMES["location"], "evidence")
     sources = [fields, location] if location else [fields]
-    written = written_place(fields.text(*_LOCATION_NAMES, most=MAX_TEXT_CHARACTERS))
-    paths = (source.text(*_FILE_NAMES, most=MAX_PATH_CHARACTERS + 1).strip() for source in sources)
+    written = written_place(fields.text(*NAMES["location"], most=MAX_TEXT_CHARACTERS))
+    paths = (source.text(*NAMES["file"], most=MAX_PATH_CHARACTERS + 1).strip() for source in sources)
     file = next((path for path in paths if 0 < len(path) <= MAX_PATH_CHARACTERS), None) or written.file
     if file is not None and (joined := _PATH_AND_LINE.fullmatch(file)):
         written, file = _place_in(joined, ""), joined[1]
-    start, end = next((lines for source in sources if (lines := _lines(source))[0]), (None, None))
-    if start is None:
-        start, end = written.line_start, written.line_end
+    start, end = next((lines for source in sources if (lines := _lines(source))[0]), written[1:3])
     quote = next((quote for source in sources if (quote := _quote(source))), "")
     quoted = written_place(quote)
     one, other = f"/{file or quoted.file}", f"/{quoted.file}"
     if quoted.file is not None and (one.endswith(other) or other.endswith(one)):
-        if start is None:
-            start, end = quoted.line_start, quoted.line_end
-        return ClaimedPlace(file or quoted.file, start, end, quoted.quote)
+        start, end = (start, end) if start else quoted[1:3]
+        return ClaimedPlace(file or quoted.file, start, end, quoted.evidence)
     return ClaimedPlace(file, start, end, quote)
 
 
 def _quote(fields: Fields) -> str:
-    listed = fields.get(*_QUOTE_NAMES)
-    is_list = isinstance(listed, list) and all(isinstance(line, str) for line in listed)
-    return fields.text(*_QUOTE_NAMES, most=MAX_TEXT_CHARACTERS) or (
-        "\n".join(listed)[:MAX_TEXT_CHARACTERS] if is_list else ""
-    )
+    rows = fields.get(*NAMES["quote"])
+    is_list = isinstance(rows, list) and all(isinstance(row, str) for row in rows)
+    listed = "\n".join(rows)[:MAX_TEXT_CHARACTERS] if is_list else ""
+    return fields.text(*NAMES["quote"], most=MAX_TEXT_CHARACTERS) or listed
 
 
 def _lines(fields: Fields) -> tuple[int | None, int | None]:
-    start, end = span(fields.get(*_START_NAMES))
+    start, end = span(fields.get(*NAMES["start"]))
     last, _ = span(fields.get("line_end", "end_line", "end"))
     return _in_order(start, last or end) if start else (last, None)
 
@@ -236,8 +206,8 @@ def _place_in(match: re.Match[str], rest: str) -> ClaimedPlace:
     return ClaimedPlace(match[1], *_in_order(_line(match[2]), _line(match[3])), quote)
 
 
-def stated_severity(value: Any) -> Severity:
-    """The severity that a value states. Raises ValueError when it states none for certain.
+def known_severity(value: Any) -> Severity | None:
+    """The severity that a value states for certain, or None.
 
     Beside the accepted names: their other names ("blocker", "nit"), several together ("P1 - high"), and decoration
     ("**HIGH**"). Of two neighbours ("medium to high") the more severe counts. One strange word ("not critical"), and a
@@ -245,26 +215,18 @@ def stated_severity(value: Any) -> Severity:
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    try:
+    with suppress(ValueError):
         return Severity.parse(value)
-    except ValueError:
-        if not isinstance(value, str) or len(value) > 60:
-            raise
-    stated = [word for word in _SEVERITY_WORD.findall(value.lower()) if word not in _FILLERS]
+    if not isinstance(value, str) or len(value) > 60:
+        return None
+    stated = [word for word in _SEVERITY_WORD.findall(value.lower()) if word not in WORDS["fillers"]]
     if (phrase := _SEVERITY_PHRASES.get(" ".join(stated))) is not None:
         return phrase
-    steps = [(_SEVERITIES[word] if word in _SEVERITIES else Severity.parse(word)).priority for word in stated]
-    if not steps or all(word.isdigit() for word in stated) or "|" in value or max(steps) - min(steps) > 1:
-        raise ValueError(f"not a severity: {value!r}")
-    return Severity(min(steps))
-
-
-def known_severity(value: Any) -> Severity | None:
-    """The severity that a value states for certain, or None."""
-    try:
-        return stated_severity(value)
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        steps = [(_SEVERITIES[word] if word in _SEVERITIES else Severity.parse(word)).priority for word in stated]
+        if steps and not all(map(str.isdigit, stated)) and "|" not in value and max(steps) - min(steps) <= 1:
+            return Severity(min(steps))
+    return None
 
 
 class UnreadableItem(ValueError):
@@ -278,20 +240,14 @@ def finding_of(item: Any) -> ClaimedFinding:
     # What is missing beside whole values takes nothing from them; `answer_of` tells of it.
     fields = Fields({name: value for name, value in item.items() if not flaw_of(value)})
     title, body = title_and_body(fields)
-    place = place_of(fields)
-    suggestions = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
-    replacements = ("replacement", "replacement_code", "new_code")
     return ClaimedFinding(
+        **place_of(fields)._asdict(),
         severity=_severity(item, title),
         title=title,
         body=body,
-        file=place.file,
-        line_start=place.line_start,
-        line_end=place.line_end,
         category=fields.text("category").strip(),
-        evidence=place.quote,
-        suggestion=fields.text(*suggestions, most=_MAX_BODY_CHARACTERS) or None,
-        replacement=fields.text(*replacements, most=_MAX_BODY_CHARACTERS + 1) or None,
+        suggestion=fields.text(*NAMES["suggestion"], most=_MAX_BODY_CHARACTERS) or None,
+        replacement=fields.text(*NAMES["replacement"], most=_MAX_BODY_CHARACTERS + 1) or None,
         confidence=share(fields.get("confidence", "confidence_score")),
         reviewer=fields.text("reviewer").strip() or None,
         rule=fields.text("rule", "rule_id").strip() or None,
@@ -303,7 +259,7 @@ def looks_like_item(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     fields = Fields(value)
-    said = fields.text(*TITLE_NAMES, *WORDS_NAMES)
+    said = fields.text(*NAMES["title"], *NAMES["words"])
     # A line of a log has a level too, so that word alone says nothing here.
     return bool(said) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(said)))
 
@@ -314,13 +270,14 @@ def looks_like_unrated_item(value: Any) -> bool:
         return False
     fields = Fields(value)
     place = place_of(fields)
-    is_named = fields.text(*TITLE_NAMES, *_DEFECT_NAMES) and (place.file or place.line_start)
-    return bool(is_named or (place.line_start and fields.text(*TITLE_NAMES, *_DEFECT_NAMES, *WORDS_NAMES)))
+    names = (*NAMES["title"], *NAMES["defect"])
+    is_named = fields.text(*names) and (place.file or place.line_start)
+    return bool(is_named or (place.line_start and fields.text(*names, *NAMES["words"])))
 
 
 def title_and_body(fields: Fields) -> tuple[str, str]:
     """A title, or else the first line or sentence of the words, and the rest. Raises UnreadableItem without any."""
-    stated = fields.text(*TITLE_NAMES, *WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
+    stated = fields.text(*NAMES["title"], *NAMES["words"], most=_MAX_BODY_CHARACTERS).strip()
     if not stated:
         raise UnreadableItem("missing field: title")
     title = stated.split("\n", 1)[0].strip()
@@ -328,7 +285,7 @@ def title_and_body(fields: Fields) -> tuple[str, str]:
         title = title[: end + 1]
     if len(title) > 300:
         title = f"{title[:300].rstrip()} …"
-    texts = (fields.text(name, most=_MAX_BODY_CHARACTERS).strip() for name in BODY_NAMES)
+    texts = (fields.text(name, most=_MAX_BODY_CHARACTERS).strip() for name in NAMES["body"])
     parts = dict.fromkeys([stated, *filter(None, texts)])
     parts.pop(title, None)
     return title, "\n\n".join(parts)[:_MAX_BODY_CHARACTERS]
@@ -339,7 +296,7 @@ def _severity(item: Mapping[str, Any], title: str) -> Severity:
     stated = [
         value
         for name, value in (*item.items(), *other_values(item))
-        if (plain_name(name) in SEVERITY_NAMES or plain_name(name).endswith("_severity"))
+        if (plain_name(name) in NAMES["severity"] or plain_name(name).endswith("_severity"))
         and value not in (None, "")
         and not flaw_of(value)
     ]
@@ -361,28 +318,24 @@ def answer_of(
 ) -> ReviewAnswer:
     """The findings among some items, and why others could not be read; without any finding that is the problem."""
     found: list[ClaimedFinding] = []
-    reasons: list[str] = []
-    first: str | None = None
-    unread = left = 0
+    reasons: list[tuple[int, str]] = []
+    unread = 0
     for number, item in enumerate(items, start=1):
         if len(found) >= MAX_FINDINGS:
             unread += 1
             continue
-        reason = ""
+        flaw = flaw_of(item, *(item.values() if isinstance(item, Mapping) else ()))
+        reason = f"invalid json: {flaw}" if flaw else ""
         try:
             found.append(read(item))
         except UnreadableItem as error:
-            reason = str(error)
-        values = item.values() if isinstance(item, Mapping) else ()
-        if flaw := next((flaw for value in (item, *values) if (flaw := flaw_of(value))), ""):
-            reason = f"invalid json: {flaw}"
-        if reason and len(reasons) < 100:
-            reasons.append(f"{reason} (finding {number:,})")
-            first = first or reason
-        else:
-            left += bool(reason)
-    if left:
-        reasons.append(f"{left:,} more findings that could not be read")
+            reason = reason or str(error)
+        if reason:
+            reasons.append((number, reason))
+    dropped = [f"{reason} (finding {number:,})" for number, reason in reasons[:100]]
+    if len(reasons) > 100:
+        dropped.append(f"{len(reasons) - 100:,} more findings that could not be read")
     if unread:
-        reasons.append(too_many(unread))
-    return ReviewAnswer(findings=tuple(found), dropped=tuple(reasons), problem=problem or (None if found else first))
+        dropped.append(too_many(unread))
+    problem = problem or (reasons[0][1] if reasons and not found else None)
+    return ReviewAnswer(findings=tuple(found), dropped=tuple(dropped), problem=problem)

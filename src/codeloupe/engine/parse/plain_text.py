@@ -13,33 +13,16 @@ from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.items import (
-    SEVERITY_NAMES,
-    TITLE_NAMES,
-    TRUNCATED_JSON,
-    WORDS_NAMES,
-    Fields,
-    answer_of,
-    known_severity,
-    plain_name,
-)
+from codeloupe.engine.parse.items import TRUNCATED_JSON, Fields, answer_of, known_severity, plain_name
+from codeloupe.engine.parse.sentences import NAMES, WORDING
 from codeloupe.model.finding import ReviewAnswer
-from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject, words
+from codeloupe.system.json_text import FENCES, TRUNCATED, FlawedObject
 from codeloupe.system.regex import regex
 
 _Item = dict[str, object]
 
 # `- **Severity:** HIGH`, `**Category:** …`, `**Description:** …`, `**Evidence:** a.py:12 - …`.
-_BULLET_NAMES = {
-    **{name: name for name in words("severity category title description evidence body location file line quote")},
-    **dict.fromkeys(("message", "problem"), "description"),
-    **dict.fromkeys(("suggestion", "suggested fix", "recommendation", "fix"), "suggestion"),
-    "priority": "severity",
-    "issue": "title",
-    "details": "body",
-    "lines": "line",
-    "confidence": "confidence",
-}
+_BULLET_NAMES = {word: name for name, known in WORDING["bullets"].items() for word in known}
 _BULLET_WORDS = {"title", "description", "body"}
 _LONG = {*_BULLET_WORDS, "suggestion"}
 _ONE_LINE = ("severity", "category", "file", "line", "confidence")
@@ -181,7 +164,7 @@ def _tagged(text: str) -> Iterator[_Item]:
             items[-1].setdefault(tag["name"], html.unescape(tag["value"]).strip())
     if items and not text.rstrip().endswith((">", *FENCES)):
         items[-1] = FlawedObject(items[-1], TRUNCATED)
-    return (item for item in items if Fields(item).has_any(SEVERITY_NAMES))
+    return (item for item in items if Fields(item).has_any(NAMES["severity"]))
 
 
 def _tabled(text: str) -> Iterator[_Item]:
@@ -191,7 +174,8 @@ def _tabled(text: str) -> Iterator[_Item]:
     for above, line in zip(["", *lines], lines, strict=False):
         if "|" in above and _RULE.fullmatch(line.rstrip()):
             names = [plain_name(name).split("/")[0].strip("_") for name in _cells(above)]
-            names = names if {*SEVERITY_NAMES} & {*names} and {*TITLE_NAMES, *WORDS_NAMES} & {*names} else []
+            has_words = {*NAMES["title"], *NAMES["words"]} & {*names}
+            names = names if has_words and {*NAMES["severity"]} & {*names} else []
         elif "|" not in line:
             names = []
         elif names:

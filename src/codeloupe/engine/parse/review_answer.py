@@ -15,55 +15,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.items import (
-    BODY_NAMES,
-    DOUBTFUL,
-    EMPTY_OUTPUT,
-    FAILED_RUN,
-    MAX_FINDINGS,
-    MAX_TEXT_CHARACTERS,
-    NO_JSON,
-    ONLY_REASONING,
-    TRUNCATED_JSON,
-    UNLISTED,
-    Fields,
-    answer_of,
-    claims_defects,
-    looks_like_item,
-    looks_like_unrated_item,
-    place_of,
-    plain_name,
-    shown,
-    too_many,
-)
+from codeloupe.engine.parse import items, statements
+from codeloupe.engine.parse.items import DOUBTFUL, FAILED_RUN, TRUNCATED_JSON, UNLISTED, Fields, plain_name, shown
 from codeloupe.engine.parse.plain_text import read_bullets, read_listed
 from codeloupe.engine.parse.sarif import looks_like_sarif, read_sarif
-from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_unfinished, says_clean
-from codeloupe.engine.parse.statements import (
-    LIST_NAMES,
-    MAX_NESTED_TEXTS,
-    Beside,
-    contradiction,
-    doubt_in,
-    failure_in,
-    final_results,
-    names_defects,
-    plain_values,
-    sign_around,
-    sign_of_failure,
-    walk,
-)
+from codeloupe.engine.parse.sentences import NAMES, WORDING, is_alarming, is_doubtful, is_unfinished, says_clean
+from codeloupe.engine.parse.statements import LIST_NAMES, MAX_NESTED_TEXTS
 from codeloupe.model.finding import ReviewAnswer, Severity
-from codeloupe.system.json_text import (
-    JsonScan,
-    JsonValue,
-    after_reasoning,
-    flaw_of,
-    other_values,
-    parsed,
-    scan_json,
-    text_in_text,
-)
+from codeloupe.system import json_text
+from codeloupe.system.json_text import JsonScan, JsonValue, flaw_of, other_values
 from codeloupe.system.regex import regex
 
 # JSON whose quotes were written as entities.
@@ -71,18 +31,6 @@ _ENTITIES = regex(r"[\[{]\s{0,20}&(?:quot|#34|#x22);")
 _COMMENT = regex(r"//|/\*|#|\.\.\.|…")
 _TEXT = regex(r'"(?:[^"\\\n]|\\.){0,1000}+"')
 _FENCE = regex(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
-# The worst comes last.
-_VERDICTS = ("PASS", "NEEDS_WORK", "FAIL")
-_VERDICT_WORDS = {word: word for word in _VERDICTS}
-_PASSED = {"TRUE": "PASS", "YES": "PASS", "1": "PASS", "FALSE": "FAIL", "NO": "FAIL", "0": "FAIL"}
-_CORRECTNESS = {"PATCH_IS_CORRECT": "PASS", "CORRECT": "PASS", "PATCH_IS_INCORRECT": "FAIL", "INCORRECT": "FAIL"}
-# The fields that state a verdict, and what their words mean.
-_STATEMENTS = {
-    "verdict": _VERDICT_WORDS,
-    "consensus_verdict": _VERDICT_WORDS,
-    "passed": _PASSED,
-    "overall_correctness": _CORRECTNESS,
-}
 
 
 def read_review_answer(output: str, structured: Any = None, *, from_program: bool = False) -> ReviewAnswer:
@@ -106,7 +54,7 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     if beside.findings and (_is_serious([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
     casts_doubt = (beside.problem or "").startswith((UNLISTED, DOUBTFUL)) and not (first.findings or beside.findings)
-    if casts_doubt or claims_defects(beside.problem) or (beside.dropped and not beside.findings):
+    if casts_doubt or items.claims_defects(beside.problem) or (beside.dropped and not beside.findings):
         return replace(first, problem=beside.problem or beside.lost)
     return replace(first, problem=_said_beside(output, is_clean=not first.findings) or None)
 
@@ -140,10 +88,10 @@ def _merged(answers: Sequence[ReviewAnswer]) -> ReviewAnswer:
     dropped = [*reasons, *(reason for reason in problems if reason != problem and reason not in reasons)]
     if len(dropped) > 200:
         dropped = [*dropped[:200], f"{len(dropped) - 200:,} more reasons like these"]
-    if len(findings) > MAX_FINDINGS:
-        dropped.append(too_many(len(findings) - MAX_FINDINGS))
+    if len(findings) > items.MAX_FINDINGS:
+        dropped.append(items.too_many(len(findings) - items.MAX_FINDINGS))
     return ReviewAnswer(
-        findings=findings[:MAX_FINDINGS],
+        findings=findings[: items.MAX_FINDINGS],
         verdict=next((answer.verdict for answer in reversed(answers) if answer.verdict), None),
         summary=next((answer.summary for answer in reversed(answers) if answer.summary), ""),
         problem=problem,
@@ -175,23 +123,23 @@ def _read_structured(value: Any) -> _Reading:
 
 
 def _read_text(text: str, *, from_program: bool = False, nested: int = MAX_NESTED_TEXTS) -> _Reading:
-    said = after_reasoning(text)
+    said = json_text.after_reasoning(text)
     reading = _read_said(text if said is None else said, from_program=from_program, nested=nested)
-    return reading.failed(ONLY_REASONING) if said is None else reading
+    return reading.failed(items.ONLY_REASONING) if said is None else reading
 
 
 def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
     if not text.strip().strip("\ufeff"):
-        return _Reading(reason=EMPTY_OUTPUT)
-    if nested and (inner := text_in_text(text)) is not None:
+        return _Reading(reason=items.EMPTY_OUTPUT)
+    if nested and (inner := json_text.text_in_text(text)) is not None:
         reading = _read_nested_text(inner, nested)
         return reading if text.lstrip().startswith('"') else reading.repaired()
     if nested and _ENTITIES.search(text):
         return _read_said(html.unescape(text), from_program=from_program, nested=nested - 1).repaired()
-    scan = scan_json(text)
+    scan = json_text.scan_json(text)
     answers: list[ReviewAnswer] = []
     reason = ""
-    finals = final_results([found.value for found in scan.values])
+    finals = statements.final_results([found.value for found in scan.values])
     for found in scan.values:
         if len(finals) == len(scan.values) or found.value is finals[0]:
             reading = _read_value(found.value, nested)
@@ -209,12 +157,17 @@ def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
 
 def _add_words(answers: list[ReviewAnswer], text: str, scan: JsonScan, *, from_program: bool) -> None:
     """Add what the text around the JSON says, and that the text ends in the middle of a value."""
-    plain = None
+    plain = ReviewAnswer()
     if not _is_serious(answers):
-        plain = _plain_answer(text, scan, is_all=not answers, from_program=from_program)
+        # What is in JSON is left out: it is quoted there, not claimed.
+        plain = read_bullets(scan.outside, in_bold_only=bool(scan.values or scan.dangling))
+        if not plain.findings and plain.problem != TRUNCATED_JSON:
+            # Code that is quoted may look like JSON: where no answer is in it, it is a part of the text.
+            listed = read_listed(scan.outside if answers else text, from_program=from_program)
+            plain = plain if listed == ReviewAnswer() else listed
         # What prose lists a second time counts once, unless it is more severe there.
-        if plain and (_is_serious([plain]) or not any(answer.findings for answer in answers)):
-            answers.append(plain)
+        is_new = _is_serious([plain]) or not any(answer.findings for answer in answers)
+        answers.extend([plain] if plain != ReviewAnswer() and is_new else ())
     if answers and not _is_serious(answers):
         is_clean = not from_program and not any(answer.findings for answer in answers)
         # In comments findings may be that were left out.
@@ -226,7 +179,7 @@ def _add_words(answers: list[ReviewAnswer], text: str, scan: JsonScan, *, from_p
     # A text that ends in the middle of a value is not whole, whatever else it holds. A program may quote such values.
     last = scan.values[-1] if scan.values else None
     ends_in_value = last and last.truncated and last.end == scan.length and _holds_object(last.value)
-    if ('"' in scan.dangling or ends_in_value) and not (plain and from_program):
+    if ('"' in scan.dangling or ends_in_value) and not (plain != ReviewAnswer() and from_program):
         answers.append(ReviewAnswer(problem=TRUNCATED_JSON))
 
 
@@ -238,29 +191,19 @@ def _is_alone(text: str, found: JsonValue) -> bool:
     return bool(_FENCE.fullmatch(text[: found.start]) and _FENCE.fullmatch(text[found.end :]))
 
 
-def _plain_answer(text: str, scan: JsonScan, *, is_all: bool, from_program: bool) -> ReviewAnswer | None:
-    """The answer in plain text. What is in JSON is left out: it is quoted there, not claimed."""
-    answer = read_bullets(scan.outside, in_bold_only=bool(scan.values or scan.dangling))
-    if not answer.findings and answer.problem != TRUNCATED_JSON:
-        # Code that is quoted may look like JSON: where no answer is in it, it is a part of the text.
-        listed = read_listed(text if is_all else scan.outside, from_program=from_program)
-        answer = answer if listed == ReviewAnswer() else listed
-    return None if answer == ReviewAnswer() else answer
-
-
 def _why_nothing(text: str, scan: JsonScan) -> str:
     if any(found.value == {} and _is_alone(text, found) for found in scan.values[:1]):
         return "missing field: findings"
     start, end = text.find("{"), text.rfind("}") + 1
     if scan.values or start < 0 or end <= start:
-        return NO_JSON
+        return items.NO_JSON
     try:
         json.loads(text[start:end])
     except json.JSONDecodeError as error:
         return f"invalid json: {error.msg} at character {start + error.pos + 1:,}"
     except (ValueError, RecursionError):
         return "invalid json: it cannot be read"
-    return NO_JSON
+    return items.NO_JSON
 
 
 def _read_value(value: Any, nested: int) -> _Reading:
@@ -275,28 +218,26 @@ def _read_value(value: Any, nested: int) -> _Reading:
             reading = _read_nested_text(part, nested)
             answers.extend(reading.answers)
             reason = reading.reason or reason
-        elif failure := failure_in(part):
+        elif failure := statements.failure_in(part):
             answers.append(ReviewAnswer(problem=failure))
             return True
         elif answer := _answer_in(part):
             answers.append(answer)
             if isinstance(part, Mapping) and not answer.findings:
                 # Findings may be in the texts beside an empty list.
-                texts = (text for _, text, _ in plain_values(part) if isinstance(text, str) and len(text) > 20)
-                inner = (found for text in texts for found in _read_nested_text(text, nested).answers)
+                texts = (text for _, text, _ in statements.plain_values(part) if isinstance(text, str))
+                inner = (found for text in texts if len(text) > 20 for found in _read_nested_text(text, nested).answers)
                 answers.extend(found for found in inner if found.findings)
             return True
         else:
             flaw = flaw or flaw_of(part)
-            sign = sign or sign_around(part)
+            sign = sign or statements.sign_around(part)
         return False
 
-    left_out = walk(value, understood)
-    if answers and sign:
-        answers.append(ReviewAnswer(problem=sign))
-    if answers and (missing := flaw or left_out):
-        # What is missing around an answer may have been another one.
-        answers.append(ReviewAnswer(problem=f"invalid json: {missing}"))
+    left_out = statements.walk(value, understood)
+    # What is missing around an answer may have been another one.
+    missing = f"invalid json: {flaw or left_out}" if flaw or left_out else ""
+    answers.extend([ReviewAnswer(problem=problem) for problem in (sign, missing) if problem and answers])
     return _Reading(answers, reason)
 
 
@@ -309,7 +250,7 @@ def _answer_in(value: Any) -> ReviewAnswer | None:
     """What an object or a list answers, or None when it has no known shape."""
     problem = f"invalid json: {flaw}" if (flaw := flaw_of(value)) else None
     if isinstance(value, list):
-        return answer_of(value, problem=problem) if any(looks_like_item(item) for item in value) else None
+        return items.answer_of(value, problem=problem) if any(map(items.looks_like_item, value)) else None
     if not isinstance(value, Mapping):
         return None
     if looks_like_sarif(value):
@@ -318,117 +259,108 @@ def _answer_in(value: Any) -> ReviewAnswer | None:
     names = (*LIST_NAMES, "verdict", "consensus_verdict", "overall_correctness")
     if fields.has_any(names) or isinstance(fields.get("passed"), bool | str):
         return _read_object(value, fields)
-    if looks_like_item(value):
-        return answer_of([value])
+    if items.looks_like_item(value):
+        return items.answer_of([value])
     # Findings may be under names of severities, which the items do not repeat.
-    beside = Beside()
-    for name, part in value.items():
-        if isinstance(part, list | Mapping) and part and names_defects(name):
-            beside.look(part, under=name)
-    return answer_of(beside.items, problem=problem) if beside.items else None
+    parts = {name: part for name, part in value.items() if isinstance(part, list | Mapping) and part}
+    found, _ = statements.items_beside((name, part) for name, part in parts.items() if statements.names_defects(name))
+    return items.answer_of(found, problem=problem) if found else None
 
 
 def _read_object(value: Mapping[str, Any], fields: Fields) -> ReviewAnswer:
     verdict, verdict_problem = _verdict(fields)
-    items = _items(value)
+    listed = _listed_items(value)
     # Findings are beside the lists too: under other names, in items, or the answer itself is one.
-    beside = Beside()
-    if looks_like_item(value) and looks_like_unrated_item(value):
-        beside.items.append({name: part for name, part in value.items() if not isinstance(part, list | Mapping)})
-    for name, part in (*value.items(), *other_values(value)):
-        if plain_name(name) not in LIST_NAMES and isinstance(part, list | Mapping):
-            beside.look(part, under=name)
-    answer = answer_of([*_with_parts(items or []), *beside.items])
-    if file := place_of(fields).file:
+    parts = [(name, part) for name, part in (*value.items(), *other_values(value)) if isinstance(part, list | Mapping)]
+    beside, strange = statements.items_beside(part for part in parts if plain_name(part[0]) not in LIST_NAMES)
+    if items.looks_like_item(value) and items.looks_like_unrated_item(value):
+        beside.insert(0, {name: part for name, part in value.items() if not isinstance(part, list | Mapping)})
+    answer = items.answer_of([*_with_parts(listed or []), *beside])
+    if file := items.place_of(fields).file:
         # The answer is about one file, which is named once for all of its findings.
         answer = replace(answer, findings=tuple(replace(found, file=found.file or file) for found in answer.findings))
     answer = replace(
         answer,
         verdict=verdict,
-        summary=fields.text("summary", "overall_explanation", "explanation", most=MAX_TEXT_CHARACTERS).strip(),
-        dropped=(*_missing(fields, items or []), *answer.dropped),
+        summary=fields.text("summary", "overall_explanation", "explanation", most=items.MAX_TEXT_CHARACTERS).strip(),
+        dropped=(*_missing(fields, listed or []), *answer.dropped),
     )
-    flaw = flaw_of(value) or next((flaw for name in LIST_NAMES if (flaw := flaw_of(fields.get(name)))), "")
+    flaw = flaw_of(value, *(fields.get(name) for name in LIST_NAMES))
     problem = f"invalid json: {flaw}" if flaw else verdict_problem
-    if not problem and items is None and not beside.items:
+    if not problem and listed is None and not beside:
         has_issues = "passed" in fields and "verdict" not in fields
         name = "aggregated_findings" if "consensus_verdict" in fields else "issues" if has_issues else "findings"
         problem = f"missing field: {name}"
-    problem = problem or answer.problem or _problem(value, fields, answer)
-    return replace(answer, problem=problem or (UNLISTED + beside.strange if beside.strange else None))
+    problem = problem or answer.problem or next(filter(None, _problems(value, fields, answer)), None)
+    return replace(answer, problem=problem or (UNLISTED + strange if strange else None))
 
 
-def _with_parts(items: list[Any]) -> Iterator[Any]:
+def _with_parts(listed: list[Any]) -> Iterator[Any]:
     """The items, each followed by those that it lists itself with a severity of their own."""
-    for item in items:
+    for item in listed:
         yield item
         lists = [part for part in item.values() if isinstance(part, list)] if isinstance(item, Mapping) else []
-        yield from (part for parts in lists for part in parts if looks_like_item(part))
+        yield from (part for parts in lists for part in parts if items.looks_like_item(part))
 
 
-def _problem(value: Mapping[str, Any], fields: Fields, answer: ReviewAnswer) -> str | None:
-    """What an answer says of itself that makes it no whole review, or contradicts its findings, or None."""
-    if fields.get("readable") is False:
-        return "invalid answer: it is no review"
+def _problems(value: Mapping[str, Any], fields: Fields, answer: ReviewAnswer) -> Iterator[str | None]:
+    """What an answer says of itself that makes it no whole review, or contradicts its findings."""
+    yield "invalid answer: it is no review" if fields.get("readable") is False else None
     if failed := fields.get("parse_errors"):
-        return f"parse errors: {shown(failed[0] if isinstance(failed, list) else failed)}"
+        yield f"parse errors: {shown(failed[0] if isinstance(failed, list) else failed)}"
     # The status of a review-gate is read by those who know it.
-    if sign := sign_of_failure(value, is_clean=not answer.findings and "consensus_verdict" not in fields):
-        return sign
+    is_clean = not answer.findings and "consensus_verdict" not in fields
+    yield statements.sign_of_failure(value, is_clean=is_clean)
     if not answer.findings and answer.verdict not in (None, "PASS"):
-        return f"verdict {answer.verdict} without findings"
-    is_failed = _meaning(fields.get("verdict"), _VERDICT_WORDS) == "FAIL"
-    if is_failed and not _is_serious([answer]) and not answer.dropped:
-        return "verdict FAIL without a finding of high or above"
-    objection = contradiction(value, answer.findings)
-    return objection if objection or answer.findings else doubt_in(value)
+        yield f"verdict {answer.verdict} without findings"
+    if _meaning("verdict", fields) == "FAIL" and not _is_serious([answer]) and not answer.dropped:
+        yield "verdict FAIL without a finding of high or above"
+    yield statements.contradiction(value, answer.findings)
+    yield None if answer.findings else statements.doubt_in(value)
 
 
-def _missing(fields: Fields, items: list[Any]) -> list[str]:
+def _missing(fields: Fields, listed: list[Any]) -> list[str]:
     """The fields that answers in the form with a verdict and priorities must have, and this one has not."""
-    listed = [Fields(item) for item in items if isinstance(item, Mapping)]
+    found = [Fields(item) for item in listed if isinstance(item, Mapping)]
     # Two of these tell the form by which orchestrators hand over findings.
     form = ("file_path", "line_start", "priority")
-    has_form = any(sum(name in item for name in form) > 1 and "severity" not in item for item in listed)
+    has_form = any(sum(name in item for name in form) > 1 and "severity" not in item for item in found)
     # A review-gate leaves out what it does not know.
     if "consensus_verdict" in fields or not ("verdict" in fields or has_form):
         return []
-    missing = ["missing field: verdict"] if has_form and not fields.has_any(_STATEMENTS) else []
-    for number, item in enumerate(listed, start=1):
-        place = place_of(item)
+    missing = ["missing field: verdict"] if has_form and not fields.has_any(WORDING["verdicts"]) else []
+    for number, item in enumerate(found, start=1):
+        place = items.place_of(item)
         needed = {
             "title": item.text("title", "headline", "message", "description", "issue", "problem"),
-            "body": item.get(*BODY_NAMES) is not None,
+            "body": item.get(*NAMES["body"]) is not None,
             "file_path": place.file,
-            "line_start": place.line_start or place.quote,
+            "line_start": place.line_start or place.evidence,
         }
         missing += [f"missing field: {name} (finding {number:,})" for name, there in needed.items() if not there]
     return missing[:20]
 
 
-def _items(value: Mapping[str, Any]) -> list[Any] | None:
+def _listed_items(value: Mapping[str, Any]) -> list[Any] | None:
     """All items of the answer, or None where it has no list of them."""
     members = (part for name, part in (*value.items(), *other_values(value)) if plain_name(name) in LIST_NAMES)
     lists = [_listed(part) for part in members]
-    items = [item for listed in lists for item in listed or ()]
+    listed = [item for part in lists for item in part or ()]
     # A list that cannot be understood may hold anything.
-    return items if items or (lists and None not in lists) else None
+    return listed if listed or (lists and None not in lists) else None
 
 
 def _listed(value: Any) -> list[Any] | None:
     if isinstance(value, Mapping):
-        if looks_like_item(value):
-            return [value]
-        # In the place of a list: by file, by severity, by number.
-        beside = Beside()
-        beside.look(value, under="findings")
-        return beside.items if beside.items or not value else None
+        # One item, or in the place of a list: by file, by severity, by number.
+        found = [value] if items.looks_like_item(value) else statements.items_beside([("findings", value)])[0]
+        return found if found or not value else None
     if isinstance(value, str) and not flaw_of(value):
         if says_clean(value):
             return []
         try:
             # Some models put their list into a string once more.
-            value = parsed(value)
+            value = json_text.parsed(value)
         except ValueError:
             return None
     return value if isinstance(value, list) else None
@@ -436,18 +368,17 @@ def _listed(value: Any) -> list[Any] | None:
 
 def _verdict(fields: Fields) -> tuple[str | None, str | None]:
     """The worst verdict that was stated, in one spelling, or what is wrong with one of them."""
-    stated = []
-    for name, meanings in _STATEMENTS.items():
-        if name in fields:
-            verdict = _meaning(fields.get(name), meanings)
-            if verdict is None:
-                return None, f"invalid verdict: {shown(fields.get(name))}"
-            stated.append(verdict)
-    return max(stated, key=_VERDICTS.index, default=None), None
+    stated = {name: _meaning(name, fields) for name in WORDING["verdicts"] if name in fields}
+    strange = next((name for name, verdict in stated.items() if verdict is None), None)
+    if strange:
+        return None, f"invalid verdict: {shown(fields.get(strange))}"
+    return next((verdict for verdict in ("FAIL", "NEEDS_WORK", "PASS") if verdict in stated.values()), None), None
 
 
-def _meaning(stated: Any, meanings: Mapping[str, str]) -> str | None:
-    is_flag = meanings is _PASSED and (isinstance(stated, bool) or stated in (0, 1))
+def _meaning(name: str, fields: Fields) -> str | None:
+    stated = fields.get(name)
+    is_flag = name == "passed" and (isinstance(stated, bool) or stated in (0, 1))
     if not isinstance(stated, str) and not is_flag:
         return None
+    meanings: dict[str, str] = WORDING["verdicts"][name]
     return meanings.get("_".join(str(stated).upper().replace("-", " ").replace("_", " ").split()))

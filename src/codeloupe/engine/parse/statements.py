@@ -1,4 +1,4 @@
-"""What is around an answer (`walk`), findings under names of a model's own (`Beside`), and what speaks against a list.
+"""What is around an answer, findings under names of a model's own, and what speaks against a list.
 
 Models say in a flag, a count, a verdict or a sentence what they did not list: that the answer is not whole, or that the
 list is not all. An answer without findings is clean only where nothing in it speaks against that.
@@ -6,113 +6,29 @@ list is not all. An answer without findings is clean only where nothing in it sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
-from codeloupe.engine.parse.items import (
-    DOUBTFUL,
-    FAILED_RUN,
-    SEVERITY_NAMES,
-    UNLISTED,
-    Fields,
-    known_severity,
-    looks_like_item,
-    looks_like_unrated_item,
-    plain_name,
-    shown,
-    written_place,
-)
-from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_reassuring, is_unfinished
+from codeloupe.engine.parse import items, sentences
+from codeloupe.engine.parse.items import DOUBTFUL, FAILED_RUN, UNLISTED, Fields, known_severity, plain_name, shown
+from codeloupe.engine.parse.sentences import NAMES, NOTHING, WORDING, WORDS
 from codeloupe.model.finding import ClaimedFinding, Severity
-from codeloupe.system.json_text import FlawedObject, flaw_of, other_values, words
+from codeloupe.system.json_text import FlawedObject, flaw_of, other_values
 from codeloupe.system.regex import regex
-
-
-def _set(text: str) -> frozenset[str]:
-    return frozenset(words(text))
-
 
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
 MAX_NESTED_TEXTS = 3
-_TEXT_NAMES = words("result response output text content answer message arguments")
+LIST_NAMES = ("findings", "issues", "aggregated_findings")
 # What was said to a model is not what it says.
 _OTHERS = ("user", "system", "tool", "developer")
 # A message of a run has none of these; what has one is a finding or an answer of its own.
 _CLAIMS = {"findings", "issues", "finding", "issue", "severity"}
-LIST_NAMES = ("findings", "issues", "aggregated_findings")
 _MAX_DEPTH = 6
 _MAX_VALUES = 5_000
-_GRADES = {
-    **dict.fromkeys(words("critical blocker blockers blocking fatal p0 severe"), Severity.CRITICAL),
-    **dict.fromkeys(words("high major serious error errors p1 vulnerability vulnerabilities security"), Severity.HIGH),
-    **dict.fromkeys(words("medium moderate warning warnings p2"), Severity.MEDIUM),
-    **dict.fromkeys(words("low minor p3 nit nits nitpicks info"), Severity.LOW),
-}
-_NAMED_DEFECTS = _set(
-    "finding findings issue issues problem problems bug bugs defect defects vulnerability vulnerabilities flaw flaws "
-    "blocker blockers blocking"
-)
-_DEFECTS = _NAMED_DEFECTS | _set(
-    "violation violations concern concerns failure failures risk risks alert alerts error errors warning warnings "
-    "critical high major severe serious fatal medium moderate low minor p0 p1 p2 p3 mistakes regressions security fix"
-)
-# What is under such a name was there before, is gone, or was never claimed.
-_NEGATION = _set("not no non without")
-_ASIDE = _NEGATION | _set(
-    "resolved fixed previous earlier prior dismissed suppressed hidden ignored false excluded duplicate duplicates "
-    "max maximum limit min minimum threshold fail"
-)
-_BENIGN = _set(
-    "file files change changes changed reviewed checked walkthrough overview module modules hunk hunks diff test tests "
-    "strengths praise positives good steps plan context sources references scope tool usage policy coverage reviewer "
-    "metadata meta suggestions recommendations notes"
-)
-# Under these an answer tells what went wrong with the review itself.
-_ERRORS = words("error errors error_message exception failure failure_reason fatal_error refusal abort_reason")
-_NOTHING = frozenset({"", "none", "null", "false", "no", "n/a", "na", "nil", "0", "[]", "-"})
-_UNFINISHED = _set(
-    "truncated incomplete partial unfinished cut cutoff interrupted continued continue more_results has_more more "
-    "timed_out timeout aborted cancelled canceled degraded is_truncated is_incomplete is_partial was_truncated cut_off "
-    "to_be_continued needs_continuation"
-)
-_FINISHED = _set("complete completed finished done is_complete success successful succeeded ok valid readable is_valid")
-# Words of flags: what speaks for the change when it is on, and what speaks against it.
-_FOR = _set(
-    "approved approve approves pass passes passed passing lgtm clean safe secure mergeable merge acceptable correct "
-    "ready reviewed"
-)
-_AGAINST = _NAMED_DEFECTS | _set("vulnerable blocked block rejected reject failed failing unsafe insecure broken risky")
-_WANTS = _set("needs needed requires required requested request must")
-_WANTED = _set("changes change work fix fixes attention context more human information input")
-_UNREAD = _set("skipped unreviewed unread unreadable omitted inaccessible remaining pending questions")
-_READING = _set("reviewed read checked analyzed analysed coverage")
-_STATES = ("status", "state", "review_status", "run_status", "outcome", "result_status")
-_GOOD_WORDS = _set(
-    "ok okay success successful succeeded complete completed done finished pass passed passing clean reviewed approved "
-    "accept accepted approve good fine ready merged green valid no issues found none nothing problems findings lgtm "
-    "review analysis is all checks the with and to merge"
-)
-_BAD_STATES = _UNFINISHED | _set("error errored crashed aborted pending running")
-_STOPS = ("stop_reason", "finish_reason", "stopreason", "finishreason", "termination_reason")
-_GOOD_STOPS = _NOTHING | _set(
-    "end_turn end stop stop_sequence stopped completed complete done success tool_use tool_calls eos finish normal"
-)
-_DECISIONS = _set(
-    "decision recommendation conclusion assessment approval overall result action verdict outcome gate judgement "
-    "judgment opinion status state"
-)
-_BAD_WORDS = _set(
-    "fail fails failed failing failure reject rejected block blocked blocking unsafe vulnerable broken deny denied "
-    "incorrect no-go closed critical severe nack insecure"
-)
+_GRADES = {word: Severity.parse(name) for name, text in WORDING["grades"].items() for word in text.split()}
 _BAD_PHRASES = regex(
     "request changes|changes requested|needs work|do not merge|not approve|not safe|not merge|high risk|high severity"
 )
-_SCORES = _set("score rating grade quality")
-_DANGERS = _set("risk severity danger vulnerability threat")
-_NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
 _LEADING_NUMBER = regex(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 
 
@@ -138,20 +54,20 @@ def _parts(value: Any) -> Sequence[Any]:
         return ()
     if (structured := fields.get("structured_output")) is not None:
         return [structured]
-    texts = [text for name in _TEXT_NAMES if isinstance(text := fields.get(name), str)]
+    texts = [text for name in NAMES["text"] if isinstance(text := fields.get(name), str)]
     return [*texts, *(item for item in value.values() if isinstance(item, Mapping | list))]
 
 
-def final_results(items: Sequence[Any]) -> Sequence[Any]:
+def final_results(values: Sequence[Any]) -> Sequence[Any]:
     """Of the messages of a run only the result, where there is one: what was said before it is not the answer."""
-    messages = [item for item in items if isinstance(item, Mapping)]
+    messages = [item for item in values if isinstance(item, Mapping)]
     results = [item for item in messages if item.get("type") == "result"]
     # All messages of a run have a type; what has none may be another answer.
     if not results or not all("type" in item for item in messages):
-        return items
+        return values
     if any(item["type"] != "result" and _CLAIMS & set(item) for item in messages):
-        return items
-    return results[-1:] if {"result", "structured_output", "is_error"} & set(results[-1]) else items
+        return values
+    return results[-1:] if {"result", "structured_output", "is_error"} & set(results[-1]) else values
 
 
 def failure_in(value: Any) -> str | None:
@@ -179,87 +95,75 @@ def _grades_in(named: set[str]) -> list[Severity]:
     return sorted((_GRADES[word] for word in named if word in _GRADES), key=lambda each: each.priority)
 
 
-class _Under(Struct, frozen=True):
-    """What the names above a value say of it: the severity and file of a finding, and whether it is one."""
-
-    severity: Severity | None = None
-    file: str | None = None
-    is_defect: bool = False
-    is_benign: bool = False
-    name: str = ""
-
-    def below(self, name: str) -> _Under:
-        """What is said of the value under this name."""
-        named = _words_of(name)
-        grades = _grades_in(named) if len(named) <= 4 else []
-        head, _, suffix = name.rpartition(".")
-        is_path = bool(head) and len(name) < 1_000 and " " not in name and suffix[:1].isalnum()
-        return _Under(
-            severity=grades[0] if grades else self.severity,
-            file=name if is_path else self.file,
-            is_defect=self.is_defect or bool(named & _DEFECTS),
-            is_benign=(self.is_benign or bool(named & _BENIGN)) and not named & _DEFECTS,
-            name=plain_name(name) if named & (_DEFECTS | _ASIDE) else self.name,
-        )
-
-    def completed(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An item with the severity and the file of the names above it, where it states none of its own."""
-        fields, whole = Fields(item), dict(item)
-        if self.severity is not None and not fields.has_any(SEVERITY_NAMES):
-            whole["severity"] = self.severity.label
-        if self.file and not fields.has_any(("file", "file_path", "path", "filename", "location", "code_location")):
-            whole["file"] = self.file
-        return FlawedObject(whole, flaw, other_values(item)) if (flaw := flaw_of(item)) else whole
-
-
-class Beside:
-    """What is beside the findings of an answer: `items` to read as findings, and `strange` that cannot be read."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self.strange = ""
-        self._left = _MAX_VALUES
-
-    def look(self, value: Any, *, under: str) -> None:
-        """Take in what a member of an answer holds."""
-        if plain_name(under) not in (*_ERRORS, "parse_errors", "parse_error"):
-            self._look(value, _Under().below(under), 0)
-
-    def _look(self, value: Any, under: _Under, depth: int) -> None:
-        self._left -= 1
-        if self._left < 0 or depth > _MAX_DEPTH:
-            self.strange = self.strange or "more values than are read"
-            return
-        item = under.completed(value) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and depth and under.is_defect and not says_nothing(value):
-            # A text in a list of defects is one.
-            places = (written_place(word.strip("()[],;`'\"")) for word in value.split()[:200])
-            found = next((place for place in places if place.file and place.line_start), None)
-            place = {"file": found.file, "line": found.line_start} if found else {}
-            item = under.completed({"title": value, **place, **({"file": under.file} if under.file else {})})
+def items_beside(members: Iterable[tuple[str, Any]]) -> tuple[list[Any], str]:
+    """What is to be read as findings in some members of an answer, and what of them cannot be read, as a reason."""
+    found: list[Any] = []
+    strange = ""
+    not_said = (*NAMES["error"], "parse_errors", "parse_error")
+    named = [(name, value) for name, value in members if plain_name(name) not in not_said]
+    left: list[tuple[Any, tuple[str, ...]]] = [(value, (name,)) for name, value in reversed(named)]
+    for _ in range(_MAX_VALUES):
+        if not left:
+            break
+        value, above = left.pop()
+        words = [_words_of(name) for name in reversed(above)]
+        item = _completed(value, above) if isinstance(value, Mapping) else None
+        parts: list[tuple[Any, tuple[str, ...]]] = []
+        if isinstance(value, str) and len(above) > 1 and any(each & WORDS["defects"] for each in words):
+            item = None if says_nothing(value) else _completed(_told(value, _file_in(above)), above)
         elif isinstance(value, list):
-            for part in value:
-                self._look(part, under, depth + 1)
-        elif isinstance(value, Mapping) and not looks_like_item(item):
-            item = value if looks_like_unrated_item(value) and not under.is_benign else None
-            for name, part in value.items() if item is None else ():
-                if isinstance(part, list | Mapping):
-                    self._look(part, under.below(name), depth + 1)
-        if item is not None and _ASIDE & set(under.name.split("_")):
-            self.strange = self.strange or f"findings under {shown(under.name)}"
+            parts = [(part, (*above, "")) for part in value]
+        elif isinstance(value, Mapping) and not items.looks_like_item(item):
+            kind = next((each for each in words if each & (WORDS["defects"] | WORDS["benign"])), WORDS["defects"])
+            item = value if items.looks_like_unrated_item(value) and kind & WORDS["defects"] else None
+            members = value.items() if item is None else ()
+            parts = [(part, (*above, name)) for name, part in members if isinstance(part, list | Mapping)]
+        if len(above) > _MAX_DEPTH and parts:
+            strange = strange or "more values than are read"
+        else:
+            left += reversed(parts)
+        name = next((name for name in reversed(above) if _words_of(name) & (WORDS["defects"] | WORDS["aside"])), "")
+        if item is not None and _words_of(name) & WORDS["aside"]:
+            strange = strange or f"findings under {shown(plain_name(name))}"
         elif item is not None:
-            self.items.append(item)
+            found.append(item)
+    return found, strange or ("more values than are read" if left else "")
+
+
+def _told(text: str, file: str | None) -> dict[str, Any]:
+    """A text in a list of defects, which is one."""
+    places = (items.written_place(word.strip("()[],;`'\"")) for word in text.split()[:200])
+    place = next((place for place in places if place.file and place.line_start), items.ClaimedPlace())
+    return {"title": text, "file": file or place.file, "line": place.line_start}
+
+
+def _file_in(names: Sequence[str]) -> str | None:
+    """The last of some names that is the path of a file."""
+    paths = (name for name in reversed(names) if len(name) < 1_000 and " " not in name)
+    return next((path for path in paths if path.rpartition(".")[0] and path.rpartition(".")[2][:1].isalnum()), None)
+
+
+def _completed(item: Mapping[str, Any], above: Sequence[str]) -> Mapping[str, Any]:
+    """An item with the severity and the file that the names above it state, where it states none of its own."""
+    fields, whole = Fields(item), dict(item)
+    grades = (_grades_in(words) for name in reversed(above) if len(words := _words_of(name)) <= 4)
+    if (grade := next(filter(None, grades), None)) and not fields.has_any(NAMES["severity"]):
+        whole["severity"] = grade[0].label
+    file = _file_in(above)
+    if file and not fields.has_any(("file", "file_path", "path", "filename", "location", "code_location")):
+        whole["file"] = file
+    return FlawedObject(whole, flaw, other_values(item)) if (flaw := flaw_of(item)) else whole
 
 
 def names_defects(name: str) -> bool:
     """Whether a name is one for defects or for a severity."""
-    return plain_name(name) not in _ERRORS and bool(_words_of(name) & _DEFECTS)
+    return plain_name(name) not in NAMES["error"] and bool(_words_of(name) & WORDS["defects"])
 
 
 def says_nothing(text: str) -> bool:
     """Whether a text in the place of a defect says that there is none."""
     plain = text.strip(" .!*_`").lower()
-    return plain in _NOTHING or plain.startswith(("none", "no ", "n/a", "nothing"))
+    return plain in NOTHING or plain.startswith(("none", "no ", "n/a", "nothing"))
 
 
 def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None:
@@ -270,15 +174,15 @@ def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None
     for name, value in members.items():
         plain = plain_name(name)
         is_off = value is False or (isinstance(value, str) and value.strip().lower() in ("false", "no"))
-        if (plain in _UNFINISHED and _is_on(value)) or (plain in _FINISHED and is_off):
+        if (plain in WORDS["unfinished"] and _is_on(value)) or (plain in WORDS["finished"] and is_off):
             return FAILED_RUN + shown(f"it says {plain}: {shown(value)}")
-        if plain in _STOPS and isinstance(value, str) and plain_name(value) not in _GOOD_STOPS:
+        if plain in WORDS["stops"] and isinstance(value, str) and plain_name(value) not in WORDS["good_stops"] | {""}:
             return FAILED_RUN + shown(f"it stopped: {shown(value)}")
-        if plain in _STATES and isinstance(value, str):
+        if plain in WORDS["states"] and isinstance(value, str):
             stated = {word.strip(".,!") for word in _spaced(value).split()}
-            if stated - _GOOD_WORDS if is_clean else stated & _BAD_STATES:
+            if stated - WORDS["good"] if is_clean else stated & WORDS["bad_states"]:
                 return FAILED_RUN + shown(f"its {plain} is {shown(value)}")
-    said = next((said for name in _ERRORS if _is_on(said := fields.get(name))), None)
+    said = next((said for name in NAMES["error"] if _is_on(said := fields.get(name))), None)
     return None if said is None else FAILED_RUN + shown(said[0] if isinstance(said, list) else said)
 
 
@@ -301,7 +205,7 @@ def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]
     if any(finding.severity.at_least(Severity.HIGH) for finding in findings):
         return None
     texts = (text for _, text, _ in plain if isinstance(text, str))
-    alarming = next((text for text in texts if is_alarming(text) or is_unfinished(text)), None)
+    alarming = next((text for text in texts if sentences.is_alarming(text) or sentences.is_unfinished(text)), None)
     return None if alarming is None else UNLISTED + shown(alarming)
 
 
@@ -309,19 +213,22 @@ def doubt_in(members: Mapping[str, Any]) -> str | None:
     """What may tell of a defect beside an empty list, as a reason, or None."""
     for name, part in members.items():
         named = _words_of(name)
-        if (named & _UNREAD or (named & _NEGATION and named & _READING)) and _is_on(part):
+        if (named & WORDS["unread"] or (named & WORDS["negation"] and named & WORDS["reading"])) and _is_on(part):
             return f"{DOUBTFUL}there is something under {shown(name)}"
         nested = isinstance(part, list) and any(isinstance(item, Mapping | list) and item for item in part)
-        if nested and not named & _BENIGN and plain_name(name) not in LIST_NAMES:
+        if nested and not named & WORDS["benign"] and plain_name(name) not in LIST_NAMES:
             return f"{DOUBTFUL}what is under {shown(name)} cannot be read"
     for name, text, _ in plain_values(members):
         if not isinstance(text, str):
             continue
         named = _words_of(name)
         # Under a name for defects, more than a single word may be one, unless it denies that.
-        may_be_one = bool(named & _DEFECTS) and not named & (_ASIDE | _SCORES) and len(text.split()) > 1
-        is_well = may_be_one and (says_nothing(text) or is_reassuring(text) or known_severity(text) is not None)
-        if (may_be_one and not is_well) or is_doubtful(text):
+        is_named = named & WORDS["defects"] and not named & (WORDS["aside"] | WORDS["scores"])
+        may_be_one = is_named and len(text.split()) > 1
+        is_well = may_be_one and (
+            says_nothing(text) or sentences.is_reassuring(text) or known_severity(text) is not None
+        )
+        if (may_be_one and not is_well) or sentences.is_doubtful(text):
             return DOUBTFUL + shown(text)
     return None
 
@@ -329,7 +236,7 @@ def doubt_in(members: Mapping[str, Any]) -> str | None:
 def plain_values(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
     """Every plain value in an object that is not in one of its findings, with its name."""
     if isinstance(value, Mapping):
-        if depth and (looks_like_item(value) or depth > _MAX_DEPTH):
+        if depth and (items.looks_like_item(value) or depth > _MAX_DEPTH):
             return
         for key, part in value.items():
             if depth or plain_name(key) not in LIST_NAMES:
@@ -346,19 +253,19 @@ def _objection(name: str, value: Any, findings: Sequence[ClaimedFinding], depth:
     if (flag := _as_flag(value, named)) is not None:
         objects = not findings and _speaks_against(named, is_on=flag)
         return f"{name} is {shown(value)}, and nothing says why" if objects else None
-    if named & _SCORES:
-        poor = not findings and _is_poor(value, is_danger=bool(named & _DANGERS))
+    if named & WORDS["scores"]:
+        poor = not findings and _is_poor(value, is_danger=bool(named & WORDS["dangers"]))
         return f"{name} is {shown(value)} without findings" if poor else None
     number = None
-    if named & _DEFECTS or name in ("count", "total", "number", "num"):
+    if named & WORDS["defects"] or name in ("count", "total", "number", "num"):
         leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
         number = int(leading[1]) if leading else value if isinstance(value, int | float) else None
-    if number is not None and not named & (_ASIDE | _NO_COUNT):
+    if number is not None and not named & (WORDS["aside"] | WORDS["no_count"]):
         least = (_grades_in(named) or [Severity.LOW])[-1]
         known = sum(finding.severity.at_least(least) for finding in findings)
         return f"{name} is {shown(value)}, and {known} are listed" if number > known else None
-    if number == 0 or (value == 0 and named & _READING):
-        return f"{name} is {shown(value)}" if named & _READING and not findings else None
+    if number == 0 or (value == 0 and named & WORDS["reading"]):
+        return f"{name} is {shown(value)}" if named & WORDS["reading"] and not findings else None
     if isinstance(value, str) and len(value) <= 60 and not findings and _is_bad_word(named, value, depth):
         return f"{name} is {shown(value)}, and nothing says why"
     return None
@@ -369,26 +276,27 @@ def _as_flag(value: Any, named: set[str]) -> bool | None:
         return value
     if isinstance(value, str) and (plain := value.strip().lower()) in ("true", "yes", "false", "no"):
         return plain in ("true", "yes")
-    return bool(value) if value in (0, 1) and not isinstance(value, str) and named <= _FOR | {"is", "can"} else None
+    is_flag = value in (0, 1) and named <= WORDS["for"] | {"is", "can"}
+    return bool(value) if is_flag else None
 
 
 def _speaks_against(named: set[str], *, is_on: bool) -> bool:
-    if named & _NEGATION:
-        named, is_on = named - _NEGATION, not is_on
-    if named & _ASIDE:
+    if named & WORDS["negation"]:
+        named, is_on = named - WORDS["negation"], not is_on
+    if named & WORDS["aside"]:
         return False
-    if named & _AGAINST or (named & _WANTS and named & _WANTED):
+    if named & WORDS["against"] or (named & WORDS["wants"] and named & WORDS["wanted"]):
         return is_on
-    return bool(named & _FOR) and not is_on
+    return bool(named & WORDS["for"]) and not is_on
 
 
 def _is_bad_word(named: set[str], value: str, depth: int) -> bool:
     plain = _spaced(value)
     stated = {word.strip(".,!:;*`") for word in plain.split()}
-    is_bad = _BAD_PHRASES.search(plain) or (stated & _BAD_WORDS and not stated & _NEGATION)
-    if named & _DECISIONS and is_bad:
+    is_bad = _BAD_PHRASES.search(plain) or (stated & WORDS["bad"] and not stated & WORDS["negation"])
+    if named & WORDS["decisions"] and is_bad:
         return True
-    is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in _NOTHING
+    is_graded = named & {"severity", "risk", "priority"} and depth <= 2 and plain not in NOTHING
     return bool(is_graded) and known_severity(value) not in (None, Severity.LOW)
 
 
@@ -411,4 +319,4 @@ def _spaced(text: str) -> str:
 
 
 def _is_on(value: Any) -> bool:
-    return value.strip().lower() not in _NOTHING if isinstance(value, str) else bool(value)
+    return value.strip().lower() not in NOTHING if isinstance(value, str) else bool(value)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
+from codeloupe.config.schema import Settings
+from codeloupe.engine.external.cerberus import CerberusReviewer
 from codeloupe.model.change import Intent
 from codeloupe.model.events import Event, LaneFinished
 from codeloupe.model.finding import Severity
@@ -60,8 +61,8 @@ def reviewer(
     gate: FakeGate | None, repository: GitRepository, *arguments: str, session: str | None = None, inside: str = ""
 ) -> CerberusReviewer:
     state = repository.path.parent / "state"
-    place = GatePlace(repo=repository.path / inside, state_directory=state, session_id=session)
-    return CerberusReviewer(gate.path if gate else None, arguments, info=INFO, place=place)
+    settings = Settings(review_gate_path=gate.path if gate else None, review_gate_arguments=arguments)
+    return CerberusReviewer(settings, repository.path / inside, state, info=INFO, session_id=session)
 
 
 def review(
@@ -228,7 +229,7 @@ def test_nothing_is_started_for_an_untrusted_change_or_without_a_lock(committed:
     assert gate.calls == []
     for session in ("", "../../x", "-x", "a b", "a\0", "x" * 200):
         with pytest.raises(ValueError, match="not a session id"):
-            GatePlace(repo=tmp_path, state_directory=tmp_path, session_id=session)
+            reviewer(gate, committed, session=session)
 
 
 @pytest.mark.requirement("V14")
