@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import first_names, with_fingerprints
-from codeloupe.engine.lifecycle import Settled
 from codeloupe.engine.merge import review_together
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.suppress import suppress
-from codeloupe.model.finding import Source
+from codeloupe.model.finding import FindingStatus, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome
 from codeloupe.model.review import NOT_VERIFIED, ReviewError
 
@@ -29,29 +28,28 @@ _log = logging.getLogger(__name__)
 async def find(plan: ReviewPlan, emit: EventSink) -> ReviewerOutcome:
     """What the reviewers of a plan find, with what was found beforehand. Failures are in it."""
     found = await review_together(plan.reviewers, plan.task, emit) if plan.task.files else ReviewerOutcome()
-    found = replace(found, findings=(*found.findings, *plan.beforehand))
-    settled, old_names = _settled(plan, found)
-    named = replace(found, findings=settled.findings)
+    read = TextReader(plan.task).read
+    findings = with_fingerprints((*found.findings, *plan.beforehand), context=read)
+    old_names = first_names(findings, context=read)
+    doubtful: set[str] = set()
+    if plan.earlier is not None:
+        failed = (file for unit in found.units_failed for file in unit.files)
+        unreviewed = frozenset((*found.unreviewed, *failed))
+        new = findings
+        findings, doubtful = plan.earlier.settle(new, plan.task, unreviewed=unreviewed, first_names=old_names)
+        # One that was recognised has its old name by now.
+        pairs = zip(new, findings, strict=False)
+        old_names = {now.fingerprint: old_names[one.fingerprint] for one, now in pairs}
     # What does not count need not be verified, which costs a call for each.
     today = datetime.now(UTC).date()
+    named = replace(found, findings=findings)
     counted = suppress(named, plan.task, baseline=plan.baseline, today=today, first_names=old_names)
     outcome = await _verified(plan, counted, emit)
-    return replace(outcome, findings=settled.decided(outcome.findings))
-
-
-def _settled(plan: ReviewPlan, outcome: ReviewerOutcome) -> tuple[Settled, dict[str, str]]:
-    """The findings with their status among earlier rounds, and by fingerprint the one that version 0.1.0 gave."""
-    read = TextReader(plan.task).read
-    findings = with_fingerprints(outcome.findings, context=read)
-    old = first_names(findings, context=read)
-    if plan.earlier is None:
-        return Settled(findings), old
-    failed = (file for unit in outcome.units_failed for file in unit.files)
-    unreviewed = frozenset((*outcome.unreviewed, *failed))
-    settled = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed, first_names=old)
-    # One that was recognised has its old name by now.
-    pairs = zip(findings, settled.findings, strict=False)
-    return settled, {now.fingerprint: old[one.fingerprint] for one, now in pairs}
+    decided = list(outcome.findings)
+    for index, one in enumerate(decided):
+        if one.fingerprint in doubtful and (one.status is FindingStatus.REFUTED or not one.verification):
+            decided[index] = replace(one, status=FindingStatus.FIXED)
+    return replace(outcome, findings=tuple(decided))
 
 
 async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink) -> ReviewerOutcome:

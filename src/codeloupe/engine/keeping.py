@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -61,7 +60,8 @@ class Round(Struct, frozen=True, kw_only=True):
     """A review among earlier ones; this one has none. `conditions` names what agents are asked with beside the diff.
 
     `notes` are shown while it runs; `errors` are in its report as well, for they say what a pass does not mean.
-    `left_out` are findings that this review does not judge.
+    `left_out` are findings that this review does not judge. `over` gives the reviewers, the agents among them asked
+    only about what they have not seen; `seen` the hunks that agents have seen whole by now, to be kept with the review.
     """
 
     conditions: str = ""
@@ -70,14 +70,8 @@ class Round(Struct, frozen=True, kw_only=True):
     errors: tuple[ReviewError, ...] = ()
     checkout: Checkout | None = None
     left_out: tuple[Finding, ...] = ()
-
-    def over(self, reviewers: Sequence[Reviewer], _chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
-        """The reviewers, the agents among them asked only about what they have not seen."""
-        return tuple(reviewers)
-
-    def seen(self, _task: ReviewTask, _review: Review) -> tuple[str, ...]:
-        """The hunks that agents have seen whole by now, to be kept with the review."""
-        return ()
+    over: Callable[[Sequence[Reviewer], Sequence[ChosenReviewer]], tuple[Reviewer, ...]] = lambda made, _: tuple(made)
+    seen: Callable[[ReviewTask, Review], tuple[str, ...]] = lambda _task, _review: ()
 
 
 async def keep(  # noqa: PLR0913 - each is a part of the record, by name
@@ -122,7 +116,6 @@ class SweepKeeper:
     def __init__(self, emit: EventSink) -> None:
         self._emit = emit
         self._answers: dict[str, Answers] = {}
-        self._turn = threading.Lock()
         self.place: tuple[SqliteHistory, SweepRecord] | None = None
         self.problem = ""
 
@@ -144,29 +137,22 @@ class SweepKeeper:
 
     def give_up(self, error: Exception) -> None:
         """Warn, and save nothing more."""
-        self.problem = _warn("the sweep", error, self._emit)
+        self.problem = self.problem or _warn("the sweep", error, self._emit)
 
     async def _saved(self, commits: Sequence[CommitReview], save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
-        def attempt() -> Exception | None:
-            with self._turn:
-                if self.place is not None and not self.problem:
-                    history, record = self.place
-                    # Only commits that agents were asked about have experts.
-                    asked = record if any(one.experts for one in commits) else replace(record, prompt_version="")
-                    try:
-                        save(history, asked)
-                    except Exception as error:  # noqa: BLE001 - as in `keep`
-                        return error
-            return None
-
-        saving = asyncio.ensure_future(asyncio.to_thread(attempt))
+        if self.place is None or self.problem:
+            return
+        history, record = self.place
+        # Only commits that agents were asked about have experts.
+        asked = record if any(one.experts for one in commits) else replace(record, prompt_version="")
+        saving = asyncio.ensure_future(asyncio.to_thread(save, history, asked))
         try:
-            error = await asyncio.shield(saving)
+            await asyncio.shield(saving)
         except asyncio.CancelledError:
             # The history is closed after us: nothing may still be on its way into it.
-            await asyncio.wait((saving,))
+            await asyncio.gather(saving, return_exceptions=True)
             raise
-        if error is not None and not self.problem:
+        except Exception as error:  # noqa: BLE001 - as in `keep`
             self.give_up(error)
 
 

@@ -224,7 +224,7 @@ def test_what_sets_a_finding_aside_covers_no_other_and_no_more_severe_one(status
     def became(old: Finding, new: Finding) -> Finding:
         # Under one name, as version 0.1.0 had it for all of a line and a category.
         aside = replace(old, status=status, fingerprint="f")
-        [now] = compare([aside], [replace(new, fingerprint="f")], _UNCHANGED).seen
+        [now], _ = compare([aside], [replace(new, fingerprint="f")], _UNCHANGED)
         return now
 
     _, different = pairs()
