@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from codeloupe.system.regex import regex
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_SAID = attrgetter("file", "line_start", "evidence", "category", "title")
 _UNIT_MARKS = regex(r"[/#]")
 
 
@@ -178,11 +180,12 @@ def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Grou
         for old in near:
             earlier = previous[old]
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
+            is_same = earlier.anchored and _SAID(earlier) == _SAID(finding)
             sure = _sureness(profiles[old], profile, is_named=is_named) if _may_be(earlier, finding, ground) else 0.0
             if sure >= SAME:
                 moved = abs(earlier.first_line - finding.first_line)
                 is_fixed = earlier.status is FindingStatus.FIXED
-                candidates.append((is_fixed, -sure, not earlier.is_open, moved, old, new))
+                candidates.append((is_fixed, -sure - 2 * is_same, not earlier.is_open, moved, old, new))
     found: dict[int, int] = {}
     used: set[int] = set()
     for *_, old, new in sorted(candidates):
@@ -314,7 +317,7 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
 
         ground = Ground(still_there, is_fixed, lambda finding: finding.fingerprint in there, first_names)
         previous = [self._doubted(finding) for finding in known]
-        found, missing = compare(previous, _recognised(current, previous), ground)
+        found, missing = compare(previous, current, ground)
         unseen = [
             # What was learnt of it was about the code of before.
             replace(finding, verification="") if finding.fingerprint in doubtful else finding
@@ -363,20 +366,3 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
         # Else a dismissal was taken back.
         is_back = finding.status is FindingStatus.DISMISSED
         return replace(finding, status=FindingStatus.OPEN) if is_back else finding
-
-
-def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
-    """The findings of now, under the fingerprint of an earlier one that says the same of the same lines."""
-
-    def said(finding: Finding) -> tuple[object, ...]:
-        return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
-
-    known = {said(finding): finding.fingerprint for finding in previous if finding.anchored}
-    taken = {finding.fingerprint for finding in current}
-    result = list(current)
-    for index, finding in enumerate(current):
-        name = known.get(said(finding), "") if finding.anchored else ""
-        if name and name not in taken:
-            taken.add(name)
-            result[index] = replace(finding, fingerprint=name)
-    return result

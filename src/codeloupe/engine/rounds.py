@@ -24,9 +24,8 @@ from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls, trust_of
 from codeloupe.engine.choose import ANALYSERS, SECRETS, ChosenReviewer, experts_of
 from codeloupe.engine.globs import Globs
-from codeloupe.engine.history import OpenedHistory
+from codeloupe.engine.history import OpenedHistory, Round
 from codeloupe.engine.identity import PlacesOfNow, digest, is_touched
-from codeloupe.engine.keeping import Round
 from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.prepare import Prepared
