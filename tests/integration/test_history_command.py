@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.keeping import keep, keeping_sweep
+from codeloupe.engine.history import keep, keeping_sweep
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Verdict
 from tests.program import codeloupe as started_codeloupe

@@ -26,7 +26,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
-from codeloupe.engine.keeping import SweepKeeper, keeping_sweep
+from codeloupe.engine.history import SweepKeeper, keeping_sweep
 from codeloupe.engine.prepare import lay_out, prepare, rules_of, settle
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
 from codeloupe.engine.select import Selection, select_by_diff

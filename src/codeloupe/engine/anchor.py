@@ -18,18 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.code_text import fold, has_letters
-from codeloupe.engine.quotes import (
-    MASK,
-    ClaimedPaths,
-    Reading,
-    pieces_of,
-    places_with_gaps,
-    readings_of,
-    replacement_of,
-)
-from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
-from codeloupe.model.change import FileChange
+from codeloupe.engine.quotes import MASK, Reading, pieces_of, places_with_gaps, readings_of, replacement_of
+from codeloupe.engine.reviewed_file import ReviewedFile, Side, is_inside
+from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, Source
+from codeloupe.system.regex import regex
+from codeloupe.system.untrusted import one_line
 
 _EVIDENCE_CHARACTERS = 4_000
 _CACHE_BYTES = 256 * 1024 * 1024
@@ -43,54 +37,50 @@ _SHORTEST_LINE, _SHORTEST_PART = 3, 7
 # From here on a quote may begin or end within a word.
 _SHORTEST_LOOSE_PART = 20
 
-_Rank = tuple[int, int, int]
 _Places = Iterable[tuple[int, int]]
 
 
 class _Ground:
-    """A side of a file to find quotes in, and the line that was named there; with `only_stated` no other counts."""
+    """A side of a file to find quotes in, and the line that was named there."""
 
-    def __init__(self, file: ReviewedFile, side: Side, stated: int | None, *, only_stated: bool = False) -> None:
-        self.file, self.side, self.text, self.stated, self.only_stated = file, side, side.text, stated, only_stated
+    def __init__(self, file: ReviewedFile, side: Side, stated: int | None) -> None:
+        self.file, self.side, self.stated = file, side, stated
         near = [] if stated is None else [(stated - lines, stated + lines) for lines in (40, 400)]
         nearest = max(0, bisect_left(file.shown, (stated or 0, 0)) - _MOST_HUNKS // 2)
-        windows = [(stated or 0,) * 2] if only_stated else [*near, *file.shown[nearest:][:_MOST_HUNKS]]
-        self.windows = [(side.lines.row(first), side.lines.row(last)) for first, last in windows]
+        windows = (*near, *file.shown[nearest:][:_MOST_HUNKS])
+        self._windows = [(side.row(first), side.row(last)) for first, last in windows]
 
-    def rank(self, first_row: int, last_row: int) -> _Rank:
+    def rank(self, first_row: int, last_row: int) -> tuple[int, int, int]:
         """How good a place is: lower for a better one."""
-        first, last = self.side.lines.number(first_row), self.side.lines.number(last_row)
+        first, last = self.side.numbers[first_row], self.side.numbers[last_row]
         distances = (0, 0)
         if self.stated is not None:
             distances = max(first - self.stated, self.stated - last, 0), abs(first - self.stated)
-        if self.is_deletion(first_row, last_row) or _touches(self.file.added, first, last):
+        if self.side.has_deleted(first_row, last_row) or _touches(self.file.added, first, last):
             return _CHANGED, *distances
         return _SHOWN if _touches(self.file.shown, first, last) else _ELSEWHERE, *distances
 
     def is_stated(self, first_row: int, last_row: int) -> bool:
-        number = self.side.lines.number
-        return self.stated is not None and number(first_row) <= self.stated <= number(last_row)
-
-    def is_deletion(self, first_row: int, last_row: int) -> bool:
-        return isinstance(self.side.lines, DiffRows) and self.side.lines.has_deleted(first_row, last_row)
+        numbers = self.side.numbers
+        return self.stated is not None and numbers[first_row] <= self.stated <= numbers[last_row]
 
     def stated_ones(self, places: _Places) -> _Places:
-        return (place for place in places if self.is_stated(*self.text.rows(*place)))
+        return (place for place in places if self.is_stated(*self.side.rows(*place)))
 
     def literal(self, pattern: str) -> Iterator[tuple[int, int]]:
-        text, head, rest = self.text.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
+        text, head, rest = self.side.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
         for start in self.starts(partial(text.find, head), pattern.count("\n")):
             if text.startswith(rest, start + len(head)):
                 yield start, start + len(pattern)
 
     def starts(self, find: Callable[[int, int], int], newlines: int) -> Iterator[int]:
         """Where something with so many newlines begins, once a line and not endlessly: near the windows first."""
-        text = self.text.text
+        text = self.side.text
         everything = (0, len(text))
         if find(*everything) < 0:
             return
-        near = (self.text.stretch(first - newlines, last + newlines) for first, last in self.windows)
-        for low, high in near if self.only_stated else (*near, everything):
+        near = (self.side.stretch(first - newlines, last + newlines) for first, last in self._windows)
+        for low, high in (*near, everything):
             left = _MOST_PLACES
             start = find(low, high)
             while start >= 0 and left > 0:
@@ -111,7 +101,7 @@ def _parts_of_lines(pattern: str, ground: _Ground) -> _Places:
     if len(pattern) >= _SHORTEST_LOOSE_PART:
         return ground.literal(pattern)
     words = re.compile(rf"(?:(?<!\w)|(?!\w)){re.escape(pattern)}(?:(?<!\w)|(?!\w))")
-    text = ground.text.text
+    text = ground.side.text
 
     def find(low: int, high: int) -> int:
         start = text.find(pattern, low, high)
@@ -126,11 +116,11 @@ def _run_together(pattern: str, ground: _Ground) -> _Places:
     joined = fold(pattern.replace("\n", " "))
     if not _SHORTEST_LOOSE_PART <= len(joined) <= _LONGEST_PATTERN or not has_letters(joined):
         return ()
-    return ground.text.places_run_together(joined, _MOST_PLACES)
+    return ground.side.places_run_together(joined, _MOST_PLACES)
 
 
 def _with_gaps(pattern: str, ground: _Ground) -> _Places:
-    return places_with_gaps(pattern.split("\n"), ground.text, ground.literal)
+    return places_with_gaps(pattern.split("\n"), ground.side, ground.literal)
 
 
 def _cut_anywhere(pattern: str, ground: _Ground) -> _Places:
@@ -142,7 +132,7 @@ def _cut_at_end(pattern: str, ground: _Ground) -> _Places:
     if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
         return ()
     inside = re.compile(r"(?<=\w)(?=\w)")
-    return (place for place in ground.literal(pattern) if not inside.match(ground.text.text, place[0]))
+    return (place for place in ground.literal(pattern) if not inside.match(ground.side.text, place[0]))
 
 
 def _lines_apart(pattern: str, ground: _Ground) -> _Places:
@@ -150,7 +140,7 @@ def _lines_apart(pattern: str, ground: _Ground) -> _Places:
     lines = pattern.split("\n")
     telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
     # Each is looked for by itself, in so much text altogether.
-    if not 1 < len(telling) <= 40 or len(ground.text.text) * len(telling) > 50_000_000 or pieces_of(lines):
+    if not 1 < len(telling) <= 40 or len(ground.side.text) * len(telling) > 50_000_000 or pieces_of(lines):
         return ()
     places = [list(_whole_lines(line, ground)) or list(_cut_at_end(line, ground)) for line in telling]
     if not all(places):
@@ -173,7 +163,7 @@ class _Match(NamedTuple):
 
     first_row: int
     last_row: int
-    rank: _Rank
+    rank: tuple[int, int, int]
     reading: Reading
     way: _Way
 
@@ -182,18 +172,14 @@ def _found(
     readings: Sequence[Reading], ground: _Ground, ways: Sequence[Sequence[_Way]], *, deleted: bool = False
 ) -> _Match | None:
     """The best place of a quote; with `deleted`, readings that show deleted lines count as well."""
-    grounds = [ground]
-    if ground.stated is not None:
-        grounds.insert(0, _Ground(ground.file, ground.side, ground.stated, only_stated=True))
-    for here, group in zip(grounds, ways[-len(grounds) :], strict=True):
+    for number, group in enumerate(ways):
+        if number == 0 and ground.stated is None:
+            continue
         for way in group:
-            for reading in readings:
-                if reading.of_deletion and not deleted:
-                    continue
-                places = way("\n".join(reading.folded), here)
-                rows = (here.text.rows(*one) for one in (here.stated_ones(places) if here.only_stated else places))
-                found = min(((here.rank(*pair), pair) for pair in rows), default=None)
-                if found is not None:
+            for reading in (one for one in readings if deleted or not one.of_deletion):
+                places = way("\n".join(reading.folded), ground)
+                rows = (ground.side.rows(*one) for one in (places if number else ground.stated_ones(places)))
+                if found := min(((ground.rank(*pair), pair) for pair in rows), default=None):
                     return _Match(*found[1], found[0], reading, way)
     return None
 
@@ -210,8 +196,8 @@ class Origin(Struct, frozen=True, kw_only=True):
 class Anchorer:
     """Places the claims of one review. It keeps the files that it has read, within a limit of memory.
 
-    `read` gives the new content of a file, or None; it must not follow links or lead out of the tree. `mask` takes
-    secrets out of evidence. Where a claim quotes nothing, the line that it names is believed if the diff shows it
+    `read` gives the new content of a file, or None; it must not raise, follow links or lead out of the tree. `mask`
+    takes secrets out of evidence. Where a claim quotes nothing, the line that it names is believed if the diff shows it
     (`shown`: a model may know the number of a line that it saw, and guesses any other), or in `any` known place.
     Nothing that a claim holds makes it raise.
     """
@@ -228,16 +214,22 @@ class Anchorer:
         self._read, self._mask, self._believes = read, mask, believes
         self._files: dict[str, ReviewedFile] = {}
         self._kept_bytes = 0
-        self._paths = ClaimedPaths(files, lambda path: self._content(path) is not None)
+        # The changed files by all names that a reviewer may know them by.
+        self._known_as = {path: path for path in self._changes}
+        for file in files:
+            self._known_as.setdefault(one_line(file.path), file.path)
+            if file.status is FileStatus.RENAMED and file.old_path:
+                self._known_as.setdefault(file.old_path, file.path)
 
     def place(self, claim: ClaimedFinding, origin: Origin, *, unit_files: Sequence[str] = ()) -> Finding:
         """The finding of a claim, at the place of its quote; without one it is kept, and marked as not anchored.
 
         The claim's own reviewer is not believed: `origin` says who saw a finding.
         """
-        claimed = (claim.file or "").strip()
-        paths = self._paths.candidates(claimed, unit_files) if claimed else ()
-        path = paths[0] if paths else ClaimedPaths.plain(claimed)
+        claimed = (claim.file or "").strip()[:4096]
+        spellings = list(_path_spellings(claimed))
+        paths = self._candidates(spellings, unit_files) if claimed else ()
+        path = paths[0] if paths else spellings[-1]
         confidence = claim.confidence if claim.confidence is not None and math.isfinite(claim.confidence) else None
         unplaced = Finding(
             file=path,
@@ -259,7 +251,7 @@ class Anchorer:
             seen_by=(origin.label or origin.reviewer,),
         )
         if not claim.evidence.strip():
-            return unplaced if self._believes == "none" or not claim.line_start else self._believed(claim, unplaced)
+            return unplaced if self._believes == "none" else self._believed(claim, unplaced)
         readings = readings_of(claim.evidence)
         # A quote that is in exactly one changed file needs no path.
         changed = [path for path in unit_files if path in self._changes] or list(self._changes)
@@ -268,27 +260,42 @@ class Anchorer:
         found = list(islice(places, 1 if claimed else 2))
         return found[0] if len(found) == 1 else unplaced
 
+    def _candidates(self, spellings: Sequence[str], unit_files: Sequence[str]) -> tuple[str, ...]:
+        """The files that a path may mean, the likeliest first; none when none is meant, or too many could be."""
+        if changed := next((self._known_as[one] for one in spellings if one in self._known_as), None):
+            return (changed,)
+
+        def is_readable(path: str) -> bool:
+            return is_inside(path) and self._file(path).is_known
+
+        path = spellings[-1]
+        parts = path.split("/")
+        if not is_inside(path.lstrip("/")) or len(parts) > 64:
+            return ()
+        ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
+        if path.startswith("/") or path[1:3] == ":/":
+            # The longest end of it that names a file, as nobody knows where the tree was for the reviewer.
+            found = (self._known_as.get(end, end) for end in ends if end in self._known_as or is_readable(end))
+            return tuple(islice(found, 1))
+        exact = filter(is_readable, spellings)
+        longer = [known for known in self._changes if known.endswith(f"/{path}")]
+        if len(longer) > 1 and len(longer := [known for known in longer if known in unit_files]) != 1:
+            return ()
+        shorter = (self._known_as[end] for end in ends if end in self._known_as)
+        return tuple(dict.fromkeys((*longer, *islice(exact, 1), *islice(shorter, 1))))
+
     def _believed(self, claim: ClaimedFinding, finding: Finding) -> Finding:
         file, start = self._file(finding.file), claim.line_start or 0
-        lines = file.new.lines
-
-        def line(number: int) -> bytes | None:
-            if isinstance(lines, DiffRows):
-                row = lines.row(number)
-                return lines.text(row) if lines.rows and lines.number(row) == number else None
-            return lines.text(number - 1) if 1 <= number <= lines.count else None
-
-        if line(start) is None:
+        if start < 1 or file.new.line(start) is None:
             return finding
         end, stated = start, min(claim.line_end or start, start + 1_000)
-        while end < stated and line(end + 1) is not None:
+        while end < stated and file.new.line(end + 1) is not None:
             end += 1
-        hunks = file.change.hunks if file.change else ()
-        is_shown = any(hunk.new_start <= end and start < hunk.new_start + hunk.new_lines for hunk in hunks)
+        is_shown = _touches(file.shown, start, end)
         if self._believes == "shown" and not is_shown:
             return finding
-        quote = self._mask(_verbatim(line(number) or b"" for number in range(start, min(end, start + 9) + 1)))
-        return _at(finding, start, end, quote, outside_change=not is_shown)
+        lines = (file.new.line(number) or b"" for number in range(start, min(end, start + 9) + 1))
+        return _at(finding, start, end, self._mask(_verbatim(lines)), outside_change=not is_shown)
 
     def _find(self, path: str, readings: Sequence[Reading], claim: ClaimedFinding, finding: Finding) -> Finding | None:
         file = self._file(path)
@@ -300,28 +307,27 @@ class Anchorer:
         new = _found(readings, ground, _AS_QUOTED)
         if new is not None and (new.rank[0] != _ELSEWHERE or ground.is_stated(new.first_row, new.last_row)):
             return self._placed(ground, new, claim, finding)
-        for side in file.sides_with_deletions():
+        for side in file.sides_with_deletions:
             old = _Ground(file, side, stated)
             gone = _found(readings, old, _AS_QUOTED, deleted=True)
-            if gone and (new is None or (gone.way is _whole_lines and old.is_deletion(gone.first_row, gone.last_row))):
+            if gone and (new is None or (gone.way is _whole_lines and side.has_deleted(gone.first_row, gone.last_row))):
                 return self._placed(old, gone, claim, finding)
         # What looks like a deleted line may be an item of a list.
         new = new or _found(readings, ground, _AS_QUOTED, deleted=True) or _found(readings, ground, _IN_FRAGMENTS)
         return None if new is None else self._placed(ground, new, claim, finding)
 
     def _placed(self, ground: _Ground, match: _Match, claim: ClaimedFinding, finding: Finding) -> Finding:
-        file, lines = ground.file, ground.side.lines
-        start = lines.number(match.first_row)
-        end = max(start, lines.number(match.last_row))
-        inside = _touches(file.shown, start, end) or ground.is_deletion(match.first_row, match.last_row)
-        rows = range(match.first_row, min(match.last_row, match.first_row + 39) + 1)
-        evidence = self._mask(_verbatim(lines.text(row) for row in rows))
+        file, side, rows = ground.file, ground.side, (match.first_row, match.last_row)
+        start = side.numbers[match.first_row]
+        end = max(start, side.numbers[match.last_row])
+        inside = _touches(file.shown, start, end) or side.has_deleted(*rows)
+        evidence = self._mask(_verbatim(side.lines[match.first_row : min(match.last_row, match.first_row + 39) + 1]))
         is_gapped = match.way is _with_gaps
         if is_gapped and MASK not in evidence and any(MASK in line for line in match.reading.lines):
             # What was masked for the reviewer must not come to light here.
             evidence = "\n".join(match.reading.lines)
         code = None
-        if ground.side is file.new:
+        if side is file.new:
             # The end that the reviewer named, where it named the beginning rightly and the end is within reason.
             stated = _stated_line(claim.line_end) or 0
             is_known = file.last_line is not None and stated <= file.last_line
@@ -336,7 +342,7 @@ class Anchorer:
         if path not in self._files:
             change = self._changes.get(path)
             is_gone = change is not None and change.new_path is None
-            file = ReviewedFile(path, change, None if is_gone else self._content(path))
+            file = ReviewedFile(path, change, None if is_gone else self._read(path))
             self._kept_bytes += file.weight
             if self._kept_bytes > _CACHE_BYTES:
                 self._files.clear()
@@ -344,19 +350,32 @@ class Anchorer:
             self._files[path] = file
         return self._files[path]
 
-    def _content(self, path: str) -> bytes | None:
-        try:
-            content = self._read(path)
-        except (OSError, ValueError):
-            # A name that the file system does not take is a file that is not there.
-            return None
-        return content if content is None or len(content) <= 32 * 1024 * 1024 else None
+
+_LOCATION = regex(r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$")
+_MANY_SLASHES = regex(r"/(?:\.?/){1,999}")
+_WRAPPING = " \t\r\n`'\"<>*,;"
+
+
+def _path_spellings(claimed: str) -> Iterator[str]:
+    """The path without more and more of what is around it: quotes, line numbers, prefixes of a diff, extra slashes."""
+    yield claimed
+    path = claimed.strip(_WRAPPING)
+    yield path
+    path = _LOCATION.sub("", path).strip(_WRAPPING)
+    yield path
+    path = path.removeprefix("file://").replace("\\", "/")
+    yield path
+    path = _MANY_SLASHES.sub("/", path)
+    while path.startswith("./"):
+        path = path[2:]
+    yield path
+    if path.startswith(("a/", "b/")):
+        yield path[2:]
 
 
 def _at(finding: Finding, start: int, end: int, quote: str, *, outside_change: bool) -> Finding:
-    evidence = quote[:_EVIDENCE_CHARACTERS]
-    placed = replace(finding, anchored=True, outside_change=outside_change)
-    return replace(placed, line_start=start, line_end=end, evidence=evidence)
+    place = {"line_start": start, "line_end": end, "evidence": quote[:_EVIDENCE_CHARACTERS]}
+    return replace(finding, anchored=True, outside_change=outside_change, **place)
 
 
 def _verbatim(lines: Iterable[bytes]) -> str:

@@ -7,12 +7,13 @@ indentation alone: it holds for nearly every language. Everything is linear in t
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
-from pathlib import PurePosixPath
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 from codeloupe.system.regex import regex
 
@@ -61,92 +62,79 @@ class Syntax(NamedTuple):
     quotes: str = "\"'`"
 
 
-class Comment(NamedTuple):
-    """The text of a comment without its signs; `alone` when there is no code on its line."""
-
-    text: str
-    alone: bool
-
-
 UNKNOWN_SYNTAX = Syntax(("#", "//", "/*", "--", ";", "%", "<!--", "{-", "(*", "{#", _REM))
-_BY_SUFFIX = {
-    suffix: syntax
-    for syntax, suffixes in (
-        (Syntax(("#",)), "py pyi pyx sh bash zsh fish rb pl pm r jl yaml yml toml nix ex exs cr tcl cmake mk"),
-        (Syntax(("#",)), "graphql gd awk"),
-        (Syntax(("#", "<#")), "ps1 psm1"),
-        (Syntax(("#", "//", "/*")), "php tf hcl conf cfg properties"),
-        (Syntax(("//", "/*")), "c h cc cpp cxx hpp hh cs java js jsx mjs cjs ts tsx mts cts go rs swift kt kts scala"),
-        (Syntax(("//", "/*")), "dart groovy gradle proto scss less sol zig sv glsl hlsl jsonc json5 cu"),
-        (Syntax(("/*",)), "css"),
-        (Syntax(("//", "/*", "%")), "m mm"),
-        (Syntax(("//", "(*")), "fs fsx fsi ml mli"),
-        (Syntax(("//", "(*", "{")), "pas pp dpr"),
-        (Syntax(("--", "/*", "#")), "sql psql mysql lua adb ads vhd vhdl"),
-        (Syntax(("--", "{-")), "hs elm purs"),
-        (Syntax((";", "#"), '"'), "lisp lsp cl clj cljs cljc edn el scm rkt asm s ini"),
-        (Syntax(("%",), '"'), "tex sty erl hrl pro"),
-        (Syntax(("<!--", "{#", "<%--", "@*"), ""), "html htm xml xhtml svg md xaml csproj jsp twig j2 jinja cshtml"),
-        (Syntax(("<!--", "//", "/*", "{#")), "vue svelte astro"),
-        (Syntax((_REM, "::"), '"'), "bat cmd"),
-        (Syntax(("'", _REM), '"'), "vb vbs bas"),
-        (Syntax(("!",)), "f f90 f95 f03"),
-        (Syntax(('"',), "'"), "vim"),
-    )
-    for suffix in suffixes.split()
-}
+
+
+@cache
+def _syntaxes() -> dict[str, Syntax]:
+    rows = tomllib.loads(Path(__file__).with_name("languages.toml").read_text(encoding="utf-8"))["languages"]
+    return {end: Syntax(tuple(row["comments"]), row["quotes"]) for row in rows for end in row["files"].split()}
 
 
 def syntax_of(path: str) -> Syntax:
     """How a file writes comments, by the end of its name; of an unknown kind, in any of the common ways."""
-    return _BY_SUFFIX.get(_suffix(path), UNKNOWN_SYNTAX)
+    return _syntaxes().get(_suffix(path), UNKNOWN_SYNTAX)
 
 
 def _suffix(path: str) -> str:
     return PurePosixPath(path).suffix.removeprefix(".").lower()
 
 
-def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
-    """The comments of one line, in order; a line of more than 20,000 characters has none."""
+def comments_in(line: str, syntax: Syntax) -> Iterator[tuple[str, bool]]:
+    """The comments of one line, in order, without their signs, and whether there is no code on the line.
+
+    A line of more than 20,000 characters has none.
+    """
     if len(line) > _LONGEST_LINE:
         return
     if "/*" in syntax.openers and line.lstrip().startswith("*"):
         # A line within a block, as they are commonly written.
-        yield Comment(line.lstrip().removeprefix("*").split("*/", 1)[0], alone=True)
+        yield line.lstrip().removeprefix("*").split("*/", 1)[0], True
         return
-    position, began = 0, False
-    unclosed: set[str] = set()
-    while (found := _signs(syntax).search(line, position)) is not None:
-        sign, position = found[0].lower(), found.end()
-        if sign in syntax.openers:
-            closer = _CLOSERS.get(sign, "")
-            end = line.find(closer, position) if closer else -1
-            body, (end, position) = position, (len(line), len(line)) if end < 0 else (end, end + len(closer))
+    began = False
+    for kind, start, body, end in _cut(line, _comment_signs(syntax)):
+        if kind == "comment":
+            closer = _CLOSERS.get(line[start:body].lower(), "")
+            is_closed = closer and line.endswith(closer, body, end)
             # Braces are around a comment among tags, and an `@` is before one in a script.
-            began = began or bool(line[: found.start()].strip(" \t@{"))
-            yield Comment(line[body:end], alone=not began and not line[position:].strip(" \t\r}"))
-            unclosed.clear()
-        elif sign not in unclosed:
-            ends = (half.end() for half in _halves(sign).finditer(line, position) if half[0] == sign)
+            began = began or bool(line[:start].strip(" \t@{"))
+            yield line[body : end - len(closer) if is_closed else end], not began and not line[end:].strip(" \t\r}")
+
+
+def _cut(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str | None, int, int, int]]:
+    """The kind of each piece of a text, where it begins, where its first sign ends, and where it ends."""
+    position = 0
+    # Where a sign has no other half: of a string of one line up to its end, of others up to the end of the text.
+    unclosed: dict[str, int] = {}
+    while (found := pattern.search(text, position)) is not None:
+        kind, sign, position = found.lastgroup, found[0], found.end()
+        if kind == "comment":
+            closer = _CLOSERS.get(sign.lower(), "\n")
+            end = text.find(closer, position)
+            end = text.find("\n", position) if end < 0 else end + (0 if closer == "\n" else len(closer))
+            position = len(text) if end < 0 else end
+        elif kind == "quote":
             # A quote without its other half is an apostrophe, or belongs to a string of many lines.
-            if end := next(ends, 0):
-                position = end
-            else:
-                unclosed.add(sign)
+            end = _end_of_string(text, position, sign, unclosed)
+            if not end:
+                continue
+            position = end
+        yield kind, found.start(), found.end(), position
 
 
 @cache
-def _halves(quote: str, *, line_break: str = "") -> re.Pattern[str]:
+def _halves(quote: str, line_break: str) -> re.Pattern[str]:
     """What may end a string; after a backslash nothing does."""
     return re.compile(rf"\\.|{quote}{line_break}", re.DOTALL)
 
 
 @cache
-def _signs(syntax: Syntax) -> re.Pattern[str]:
-    words = sorted((*syntax.openers, *syntax.quotes), key=len, reverse=True)
+def _comment_signs(syntax: Syntax) -> re.Pattern[str]:
     # `rem` is a word, and begins a comment only where a command may be.
-    parts = [r"(?:(?<=^)|(?<=[\s@&:]))rem " if word == _REM else re.escape(word) for word in words]
-    return re.compile("|".join(parts), re.IGNORECASE)
+    rem = r"(?:(?<=^)|(?<=[\s@&:]))rem "
+    signs = [rem if word == _REM else re.escape(word) for word in sorted(syntax.openers, key=len, reverse=True)]
+    quotes = [f"(?P<quote>[{syntax.quotes}])"] if syntax.quotes else []
+    return re.compile("|".join([f"(?P<comment>{'|'.join(signs)})", *quotes]), re.IGNORECASE)
 
 
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
@@ -186,29 +174,16 @@ def _texts(text: str, syntax: Syntax | None) -> tuple[str, ...]:
 
 def _scanned(text: str, syntax: Syntax | None) -> Iterator[Token]:
     """The tokens as they are written, but for the signs around strings; without comments if there is a syntax."""
-    position, line = 0, 1
-    # Where a sign has no other half: of a string of one line up to its end, of others up to the end of the text.
-    unclosed: dict[str, int] = {}
-    pattern = _pieces(syntax)
-    while (found := pattern.search(text, position)) is not None:
-        piece, start = found[0], found.start()
-        position = found.end()
-        if piece == "\n":
-            line += 1
-        elif found.lastgroup == "comment":
-            closer = _CLOSERS.get(piece.lower(), "\n")
-            end = text.find(closer, position)
-            end = text.find("\n", position) if end < 0 else end + (0 if closer == "\n" else len(closer))
-            position = len(text) if end < 0 else end
-            line += text.count("\n", start, position)
-        elif found.lastgroup == "quote":
-            if end := _end_of_string(text, position, piece, unclosed):
-                inner = text[position : end - len(piece)]
-                last = line + inner.count("\n")
-                plain = " ".join(inner.replace("\\'", "'").replace('\\"', '"').split())
-                yield Token(f'"{plain}', line, last)
-                line, position = last, end
-        else:
+    line, counted = 1, 0
+    for kind, start, body, end in _cut(text, _pieces(syntax)):
+        line += text.count("\n", counted, start)
+        counted = start
+        if kind == "quote":
+            inner = text[body : end - (body - start)]
+            plain = " ".join(inner.replace("\\'", "'").replace('\\"', '"').split())
+            yield Token(f'"{plain}', line, line + inner.count("\n"))
+        elif kind is None:
+            piece = text[start:end]
             yield Token(piece.lower() if piece[0].isdigit() else piece, line, line)
 
 
@@ -218,7 +193,7 @@ def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) 
         return 0
     # Only some strings may hold line breaks.
     line_break = "" if quote in ('"""', "'''", "`") else r"|\n"
-    ends = (found for found in _halves(quote, line_break=line_break).finditer(text, start) if found[0][0] != "\\")
+    ends = (found for found in _halves(quote, line_break).finditer(text, start) if found[0][0] != "\\")
     end = next(ends, None)
     if end is not None and end[0] == quote:
         return end.end()
@@ -236,7 +211,7 @@ def _pieces(syntax: Syntax | None) -> re.Pattern[str]:
             is_plain = word in ("//", "/*", "<!--", "(*", "{-", "{#", "<%--", "@*", "<#") and not is_unknown
             signs.append(re.escape(word) if is_plain else rf"(?<![^\s]){re.escape(word)}")
     comment = [f"(?P<comment>{'|'.join(signs)})"] if signs else []
-    parts = [r"\n", *comment, r"(?P<quote>\"\"\"|'''|[\"'`])", r"[^\W\d]\w*", r"\d[\w.]*", r"=>|[^\w\s]"]
+    parts = [*comment, r"(?P<quote>\"\"\"|'''|[\"'`])", r"[^\W\d]\w*", r"\d[\w.]*", r"=>|[^\w\s]"]
     return re.compile("|".join(parts), re.IGNORECASE)
 
 
@@ -301,20 +276,13 @@ class CodeText:
         # A larger file is compared line by line.
         self._is_whole = len(self._text) <= 1_000_000
 
-    @cached_property
-    def _written(self) -> list[Token]:
-        return list(_scanned(self._text, syntax_of(self._path))) if self._is_whole else []
-
-    @cached_property
-    def _tokens(self) -> list[Token]:
-        return _without_decoration(self._written)
-
-    @cached_property
-    def _by_text(self) -> dict[str, list[int]]:
-        found: defaultdict[str, list[int]] = defaultdict(list)
-        for index, token in enumerate(self._tokens):
-            found[token.text].append(index)
-        return found
+    _written = cached_property(lambda self: list(_scanned(self._text, syntax_of(self._path))) if self._is_whole else [])
+    _tokens = cached_property(lambda self: _without_decoration(self._written))
+    _by_text = cached_property(lambda self: _grouped((token.text, index) for index, token in enumerate(self._tokens)))
+    _by_line = cached_property(lambda self: _grouped((token.line, token.text) for token in self._tokens))
+    # How far each line is indented; -1 for one that is blank, a comment or a closing bracket.
+    _indents = cached_property(lambda self: [_indent(line) for line in self._lines])
+    _folded = cached_property(lambda self: [fold(line) for line in self._lines])
 
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:
@@ -341,26 +309,10 @@ class CodeText:
         return spans
 
     @cached_property
-    def _by_line(self) -> dict[int, list[str]]:
-        found: defaultdict[int, list[str]] = defaultdict(list)
-        for token in self._tokens:
-            found[token.line].append(token.text)
-        return found
-
-    @cached_property
     def _inside_strings(self) -> frozenset[int]:
         """The lines that a string of several lines covers."""
         long = (token for token in self._tokens if token.last_line > token.line)
         return frozenset(line for token in long for line in range(token.line, token.last_line + 1))
-
-    @cached_property
-    def _indents(self) -> list[int]:
-        """How far each line is indented; -1 for one that is blank, a comment or a closing bracket."""
-        return [_indent(line) for line in self._lines]
-
-    @cached_property
-    def _folded(self) -> list[str]:
-        return [fold(line) for line in self._lines]
 
     def line(self, number: int) -> str:
         """The line with a number, or nothing."""
@@ -461,6 +413,13 @@ class CodeText:
             end = next((index for index, indent in indents if 0 <= indent <= self._indents[top]), len(self._lines))
             said = [one.tokens for one in self.statements(top + 1, min(end, top + _LONGEST_BLOCK))]
         return tuple(token for tokens in said for token in tokens), next(iter(before), ()), next(iter(after), ())
+
+
+def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    found: defaultdict[Any, list[Any]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return found
 
 
 def _indent(line: str) -> int:

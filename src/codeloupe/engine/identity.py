@@ -275,9 +275,9 @@ class PlacesOfNow:
             lines = (self._read(path) or b"").decode("utf-8", "replace").split("\n")[first - 1 : last]
             for index, line in enumerate(lines):
                 # Without comments, which nobody has looked through for secrets.
-                comment = next(iter(comments_in(line, syntax_of(path))), None)
-                if comment is not None and comment.text.strip():
-                    lines[index] = line.partition(comment.text)[0].rstrip().rstrip("#/*<!-;%").rstrip()
+                comment, _ = next(comments_in(line, syntax_of(path)), ("", False))
+                if comment.strip():
+                    lines[index] = line.partition(comment)[0].rstrip().rstrip("#/*<!-;%").rstrip()
             moved = replace(moved, line_end=last, evidence="\n".join(lines))
         status = FindingStatus.OPEN if old.is_open else old.status
         return replace(moved, outside_change=not is_touched(moved, self._task.files), status=status)

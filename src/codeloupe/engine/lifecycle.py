@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +28,8 @@ from codeloupe.system.regex import regex
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_SAID = attrgetter("file", "line_start", "evidence", "category", "title")
 _UNIT_MARKS = regex(r"[/#]")
 
 
@@ -41,18 +43,13 @@ class Ground(NamedTuple):
     still_there: Callable[[Finding], bool]
     is_fixed: Callable[[Finding], bool]
     is_placed: Callable[[Finding], bool] = lambda _: False
-    first_names: Mapping[str, str] = _NO_NAMES
+    first_names: Mapping[str, str] = _NOTHING
 
 
-class Rounds(NamedTuple):
-    """This round against the one before: `seen` was found now, `unseen` only before. Each has its status of now."""
-
-    seen: tuple[Finding, ...] = ()
-    unseen: tuple[Finding, ...] = ()
-
-
-def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> Rounds:
-    """What became of the findings of the previous round, and which are new; a known one keeps its fingerprint."""
+def compare(
+    previous: Sequence[Finding], current: Sequence[Finding], ground: Ground
+) -> tuple[list[Finding], list[Finding]]:
+    """What was found now, and what only before, each with its status of now; a known one keeps its fingerprint."""
     pairs = _pairs(previous, current, ground)
     partners = {new: old for old, new in pairs.items()}
     taken = {finding.fingerprint for finding in previous}
@@ -73,7 +70,7 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
         if index not in pairs and not _is_repeated_by(old, seen, current, ground):
             status = FindingStatus.FIXED if old.is_open and ground.is_fixed(old) else FindingStatus.OPEN
             unseen.append(replace(old, status=status) if old.is_open else old)
-    return Rounds(tuple(seen), tuple(unseen))
+    return seen, unseen
 
 
 def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Comparison:
@@ -85,13 +82,13 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     before = [finding for finding in earlier.findings if finding.is_open or finding.status is FindingStatus.FIXED]
     now = [finding for finding in later.findings if finding.status is not FindingStatus.FIXED]
     # The trees of saved reviews are gone: what is not seen again is judged below, by what the later one looked at.
-    rounds = compare(before, now, Ground(still_there=lambda _: False, is_fixed=lambda _: True))
+    seen, unseen = compare(before, now, Ground(still_there=lambda _: False, is_fixed=lambda _: True))
     was_open = {finding.fingerprint for finding in before if finding.is_open}
-    new = [finding.fingerprint for finding in rounds.seen if finding.status is FindingStatus.NEW]
+    new = [finding.fingerprint for finding in seen if finding.status is FindingStatus.NEW]
     sightings = history.findings_of(new, repositories=(earlier.repository,))
     back = {one.fingerprint for one in sightings if one.is_open and one.turn < earlier.turn}
     groups: defaultdict[str, list[Finding]] = defaultdict(list)
-    for reported, finding in zip(now, rounds.seen, strict=True):
+    for reported, finding in zip(now, seen, strict=True):
         if not finding.is_open:
             # One that was never open and is set aside at once is no news.
             group = "set_aside" if finding.fingerprint in was_open else ""
@@ -110,7 +107,7 @@ def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord
     grows = later.review.scope.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
     is_going_on = earlier.branch == later.branch if grows else scopes[0].base == scopes[1].base
     is_same = scopes[0].kind is scopes[1].kind and is_going_on
-    for finding in rounds.unseen:
+    for finding in unseen:
         if finding.fingerprint in was_open:
             was_reviewed = is_same and finding.file not in not_reviewed
             groups["fixed" if was_reviewed or finding.fingerprint in surely_fixed else "unknown"].append(finding)
@@ -183,11 +180,12 @@ def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Grou
         for old in near:
             earlier = previous[old]
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
+            is_same = earlier.anchored and _SAID(earlier) == _SAID(finding)
             sure = _sureness(profiles[old], profile, is_named=is_named) if _may_be(earlier, finding, ground) else 0.0
             if sure >= SAME:
                 moved = abs(earlier.first_line - finding.first_line)
                 is_fixed = earlier.status is FindingStatus.FIXED
-                candidates.append((is_fixed, -sure, not earlier.is_open, moved, old, new))
+                candidates.append((is_fixed, -sure - 2 * is_same, not earlier.is_open, moved, old, new))
     found: dict[int, int] = {}
     used: set[int] = set()
     for *_, old, new in sorted(candidates):
@@ -260,37 +258,17 @@ class Asked(Struct, frozen=True, kw_only=True):
         return any(is_touched(finding, (one,)) and not one.added_line_numbers().isdisjoint(lines) for one in files)
 
 
-class Settled(Struct, frozen=True):
-    """Findings with their status. Of the `doubtful`, by fingerprint, the code is there and changed around them.
-
-    Those were not found again by who reported them: they are open until a verification says that they are fixed, and
-    fixed where none is made.
-    """
-
-    findings: tuple[Finding, ...]
-    doubtful: frozenset[str] = frozenset()
-
-    def decided(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings after their verification, the doubtful ones with the status that it gives them."""
-        decided = list(findings)
-        for index, one in enumerate(findings):
-            if one.fingerprint in self.doubtful and (one.status is FindingStatus.REFUTED or not one.verification):
-                decided[index] = replace(one, status=FindingStatus.FIXED)
-        return tuple(decided)
-
-
 class EarlierRounds(Struct, frozen=True, kw_only=True):
-    """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
+    """What is known from before: the findings of the last round, and what persons `dismissed`, by fingerprint.
 
-    `dismissed_findings` are those of the dismissed that are still known. `fixed_before` says which of some fingerprints
+    Of a dismissal the finding is None where it is not known any more. `fixed_before` says which of some fingerprints
     were fixed when they were seen last. `is_first` where no round was before, only dismissals. `asked` is who looks
     this time at what; None when all look at all of it. `unchanged` are the files with those hunks that the last round
     saw as they are now. `tree` is for findings outside of the reviewed files. `remark` goes to the summary.
     """
 
     findings: tuple[Finding, ...] = ()
-    dismissed: frozenset[str] = frozenset()
-    dismissed_findings: tuple[Finding, ...] = ()
+    dismissed: Mapping[str, Finding | None] = _NOTHING
     fixed_before: Callable[[Sequence[str]], frozenset[str]] = lambda _: frozenset()
     is_first: bool = False
     asked: tuple[Asked, ...] | None = None
@@ -304,21 +282,22 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
         task: ReviewTask,
         *,
         unreviewed: frozenset[str],
-        first_names: Mapping[str, str] = _NO_NAMES,
-    ) -> Settled:
+        first_names: Mapping[str, str] = _NOTHING,
+    ) -> tuple[tuple[Finding, ...], set[str]]:
         """The findings of now with their status, and after them the earlier ones that are fixed now or still open.
 
+        With them the fingerprints of the doubtful: their code is there and changed around them, and who reported them
+        did not find them again. They are open until a verification says that they are fixed, and fixed without one.
         `unreviewed` are files that could not be reviewed whole: an earlier finding in one of them stays open.
         `first_names` are the fingerprints that version 0.1.0 gave to the findings of now.
         """
         places = PlacesOfNow(task, tree=self.tree)
         names = {finding.fingerprint for finding in self.findings}
-        elsewhere = (finding for finding in self.dismissed_findings if finding.fingerprint not in names)
+        elsewhere = (finding for name, finding in self.dismissed.items() if finding is not None and name not in names)
         earlier = (*self.findings, *(replace(finding, status=FindingStatus.DISMISSED) for finding in elsewhere))
         there = {finding.fingerprint: finding for finding in places.placed(earlier)}
         known = [self._with_dismissal(there.get(finding.fingerprint, finding)) for finding in earlier]
         was_open = {finding.fingerprint for finding in known if finding.is_open}
-        previous = [self._doubted(finding) for finding in known]
         doubtful: set[str] = set()
 
         def still_there(finding: Finding) -> bool:
@@ -337,22 +316,23 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return bool(settled)
 
         ground = Ground(still_there, is_fixed, lambda finding: finding.fingerprint in there, first_names)
-        rounds = compare(previous, _recognised(current, previous), ground)
+        previous = [self._doubted(finding) for finding in known]
+        found, missing = compare(previous, current, ground)
         unseen = [
             # What was learnt of it was about the code of before.
             replace(finding, verification="") if finding.fingerprint in doubtful else finding
-            for finding in rounds.unseen
+            for finding in missing
             # Without a place nobody can say that it is fixed.
             if finding.fingerprint in was_open and (finding.anchored or finding.status is not FindingStatus.FIXED)
         ]
-        seen = [self._with_dismissal(finding, first_names) for finding in rounds.seen]
+        seen = [self._with_dismissal(finding, first_names) for finding in found]
         new = [finding.fingerprint for finding in seen if finding.status is FindingStatus.NEW]
         # Those that were fixed in a round before the last have come back.
         back = self.fixed_before(new).intersection(new) if new else frozenset[str]()
         for index, one in enumerate(seen):
             if one.status is FindingStatus.NEW and one.fingerprint in back:
                 seen[index] = replace(one, status=FindingStatus.REGRESSED)
-        return Settled((*seen, *unseen), frozenset(doubtful))
+        return (*seen, *unseen), doubtful
 
     def _is_settled_by_silence(self, finding: Finding, task: ReviewTask, places: PlacesOfNow) -> bool | None:
         """Whether a finding that was asked about and not reported again is fixed; None when that is doubtful."""
@@ -378,29 +358,11 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return replace(finding, status=FindingStatus.OPEN, verification="")
         return finding
 
-    def _with_dismissal(self, finding: Finding, first_names: Mapping[str, str] = _NO_NAMES) -> Finding:
-        names = {finding.fingerprint, first_names.get(finding.fingerprint, "")}
+    def _with_dismissal(self, finding: Finding, first_names: Mapping[str, str] = _NOTHING) -> Finding:
         # One whose finding is still known was compared with it: only of the others the name has to do.
-        unknown = self.dismissed - {one.fingerprint for one in self.dismissed_findings}
-        if finding.fingerprint in self.dismissed or not names.isdisjoint(unknown):
+        is_unknown = self.dismissed.get(first_names.get(finding.fingerprint, ""), finding) is None
+        if finding.fingerprint in self.dismissed or is_unknown:
             return replace(finding, status=FindingStatus.DISMISSED)
         # Else a dismissal was taken back.
         is_back = finding.status is FindingStatus.DISMISSED
         return replace(finding, status=FindingStatus.OPEN) if is_back else finding
-
-
-def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
-    """The findings of now, under the fingerprint of an earlier one that says the same of the same lines."""
-
-    def said(finding: Finding) -> tuple[object, ...]:
-        return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
-
-    known = {said(finding): finding.fingerprint for finding in previous if finding.anchored}
-    taken = {finding.fingerprint for finding in current}
-    result = list(current)
-    for index, finding in enumerate(current):
-        name = known.get(said(finding), "") if finding.anchored else ""
-        if name and name not in taken:
-            taken.add(name)
-            result[index] = replace(finding, fingerprint=name)
-    return result

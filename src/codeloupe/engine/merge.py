@@ -1,7 +1,9 @@
-"""One finding for each defect: what several units, experts, passes, agents or analysers saw becomes one.
+"""From reviewers to findings that count: together, merged, known from earlier rounds, suppressed, verified.
 
-Two findings are joined only if each member of the one group is the same defect as each member of the other, so that
-no chain of small likenesses joins two that differ. The order in which the findings come does not matter.
+Of what several units, experts, passes, agents or analysers saw, there is one finding for each defect. Two findings are
+joined only if each member of the one group is the same defect as each member of the other, so that no chain of small
+likenesses joins two that differ. The order in which the findings come does not matter. A review of no change needs none
+of this, so it loads with the first change.
 """
 
 from __future__ import annotations
@@ -12,21 +14,78 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from msgspec.structs import fields, replace
 
 from codeloupe.engine.calls import failure_of
+from codeloupe.engine.identity import first_names, with_fingerprints
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.similarity import NEAR_LINES, SAME, Profile, are_nearly_identical, likeness
+from codeloupe.engine.suppress import suppress
 from codeloupe.model.agent import Usage
 from codeloupe.model.events import LaneFinished
-from codeloupe.model.finding import Finding, Source
+from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
-from codeloupe.model.review import FailedUnit, ReviewError
+from codeloupe.model.review import NOT_VERIFIED, FailedUnit, ReviewError
+
+if TYPE_CHECKING:
+    from codeloupe.engine.run import ReviewPlan
 
 DROPPED_FINDING = "dropped_finding"
 _log = logging.getLogger(__name__)
+
+
+async def find(plan: ReviewPlan, emit: EventSink) -> ReviewerOutcome:
+    """What the reviewers of a plan find, with what was found beforehand. Failures are in it."""
+    found = await review_together(plan.reviewers, plan.task, emit) if plan.task.files else ReviewerOutcome()
+    read = TextReader(plan.task).read
+    findings = with_fingerprints((*found.findings, *plan.beforehand), context=read)
+    old_names = first_names(findings, context=read)
+    doubtful: set[str] = set()
+    if plan.earlier is not None:
+        failed = (file for unit in found.units_failed for file in unit.files)
+        unreviewed = frozenset((*found.unreviewed, *failed))
+        new = findings
+        findings, doubtful = plan.earlier.settle(new, plan.task, unreviewed=unreviewed, first_names=old_names)
+        # One that was recognised has its old name by now.
+        pairs = zip(new, findings, strict=False)
+        old_names = {now.fingerprint: old_names[one.fingerprint] for one, now in pairs}
+    # What does not count need not be verified, which costs a call for each.
+    today = datetime.now(UTC).date()
+    named = replace(found, findings=findings)
+    counted = suppress(named, plan.task, baseline=plan.baseline, today=today, first_names=old_names)
+    outcome = await _verified(plan, counted, emit)
+    decided = list(outcome.findings)
+    for index, one in enumerate(decided):
+        if one.fingerprint in doubtful and (one.status is FindingStatus.REFUTED or not one.verification):
+            decided[index] = replace(one, status=FindingStatus.FIXED)
+    return replace(outcome, findings=tuple(decided))
+
+
+async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink) -> ReviewerOutcome:
+    """The outcome with its findings verified; what an analyser found is no claim and is left alone."""
+    claimed = [finding for finding in outcome.findings if finding.source is not Source.ANALYSER]
+    if plan.verifier is None or not claimed:
+        return outcome
+    try:
+        verification = await plan.verifier.verify(claimed, plan.task, emit)
+        if [one.fingerprint for one in claimed] != [one.fingerprint for one in verification.findings]:
+            raise ValueError("the verifier returned other findings than it was given")  # noqa: TRY301 - one more way to fail
+    except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from what was found
+        _log.warning("the findings could not be verified", exc_info=True)
+        failed = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
+        return replace(outcome, errors=(*outcome.errors, failed))
+    became = iter(verification.findings)
+    return replace(
+        outcome,
+        findings=tuple(finding if finding.source is Source.ANALYSER else next(became) for finding in outcome.findings),
+        errors=(*outcome.errors, *verification.errors),
+        usage=outcome.usage.plus(verification.usage),
+    )
 
 
 async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:

@@ -1,84 +1,20 @@
-"""What a claim says of its place: the quote in all its readings, the path it names, and the code it offers instead."""
+"""What a claim quotes, in all its readings and with its gaps, and the code that it offers instead."""
 
 from __future__ import annotations
 
 import html
 import re
-from array import array
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
-from itertools import accumulate, islice
+from itertools import islice
 from typing import NamedTuple
 
 from codeloupe.engine.code_text import fold, has_letters
-from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.engine.reviewed_file import BOUNDARY, Side
 from codeloupe.system.regex import regex
-from codeloupe.system.untrusted import has_hidden, one_line
+from codeloupe.system.untrusted import has_hidden
 
 # What redaction puts in the place of a secret.
 MASK = "[redacted]"
-# Folded text holds no white space but single spaces, so no quote reaches over this sign from one run into the next.
-_BOUNDARY = "\x1c"
-_LOOSE_NEWLINE = regex(r"\n(?!\w)|(?<!\w)\n")
-
-
-class SearchText:
-    """Runs of lines to find quotes in: folded, without blank ones, joined into `text` with a newline around each.
-
-    Each line is known by its row; rows only grow. A place is a pair of offsets into `text`, start and end.
-    """
-
-    def __init__(self, runs: Iterable[Iterable[tuple[int, str]]]) -> None:
-        lines: list[tuple[int, str]] = []
-        for run in runs:
-            lines += ((row, folded) for row, line in run if (folded := fold(line)))
-            lines.append((lines[-1][0] if lines else 0, _BOUNDARY))
-        self.text = "\n" + "".join(f"{line}\n" for _, line in lines)
-        self._rows = array("q", (row for row, _ in lines))
-        # One more than there are lines: the last is the end of the text.
-        self._starts = array("q", accumulate((len(line) + 1 for _, line in lines), initial=1))
-
-    @cached_property
-    def _joined(self) -> str:
-        return _LOOSE_NEWLINE.sub("", self.text).replace("\n", " ")
-
-    def rows(self, start: int, end: int) -> tuple[int, int]:
-        """The first and the last row of a place."""
-        first, last = (bisect_right(self._starts, offset) - 1 for offset in (start, max(start, end - 1)))
-        return self._rows[first], self._rows[last]
-
-    def stretch(self, first_row: int, last_row: int) -> tuple[int, int]:
-        """The place that holds all lines between two rows, with the newlines around them."""
-        first, last = bisect_left(self._rows, first_row), bisect_right(self._rows, last_row)
-        return self._starts[first] - 1, self._starts[last]
-
-    def around(self, offset: int, *, lines_before: int = 0, lines_after: int = 0) -> tuple[int, int]:
-        """The place of the line at an offset, or of so many more before and after it, without newlines around."""
-        index = bisect_right(self._starts, offset) - 1
-        last = min(index + lines_after + 1, len(self._rows))
-        return self._starts[max(0, index - lines_before)], self._starts[last] - 1
-
-    def places_run_together(self, pattern: str, most: int) -> list[tuple[int, int]]:
-        """The places of a pattern in the text with its lines run together: a line that was broken is found so."""
-        found: list[int] = []
-        start = self._joined.find(pattern)
-        while start >= 0 and len(found) < most:
-            found.append(start)
-            start = self._joined.find(pattern, start + 1)
-        if not found:
-            return []
-        lost = accumulate(_LOOSE_NEWLINE.match(self.text, start - 1) is not None for start in self._starts)
-        starts = array("q", (start - gone for start, gone in zip(self._starts, lost, strict=True)))
-
-        def restored(offset: int) -> int:
-            index = bisect_right(starts, offset) - 1
-            return offset + self._starts[index] - starts[index]
-
-        return [(restored(start), restored(start + len(pattern) - 1) + 1) for start in found]
-
-
 _FENCE = regex(r"\s{0,99}(?:`{3,9}|~{3,9})[^`]{0,80}$")
 _REMARK = regex(r"\s{0,9}(?:#|//|/\*|--)?\s{0,9}(?:<-{1,3}|←)\s[^\n]{0,200}$", re.MULTILINE)
 _BULLET = regex(r"^\s{0,9}[>*•]\s", re.MULTILINE)
@@ -239,7 +175,7 @@ def _split(lines: Sequence[str]) -> Iterator[_Piece]:
 
 
 def places_with_gaps(
-    lines: Sequence[str], text: SearchText, literal: Callable[[str], Iterable[tuple[int, int]]]
+    lines: Sequence[str], text: Side, literal: Callable[[str], Iterable[tuple[int, int]]]
 ) -> list[tuple[int, int]]:
     """Where all pieces of a quote with gaps are in order, around some of the `literal` places of the longest one."""
     pieces = pieces_of(lines)
@@ -256,7 +192,7 @@ def places_with_gaps(
 
 
 def _gapped_place(
-    text: SearchText, pieces: Sequence[str], reaches: Sequence[int], longest: int, start: int
+    text: Side, pieces: Sequence[str], reaches: Sequence[int], longest: int, start: int
 ) -> tuple[int, int] | None:
     """The place of all pieces in order around the longest one, each in the reach of the gap between."""
     first, end = start, start + len(pieces[longest])
@@ -275,83 +211,7 @@ def _gapped_place(
         end = found + len(piece)
     are_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
     says_enough = are_whole_lines or len(pieces[longest]) >= 6
-    return (first, end) if says_enough and _BOUNDARY not in text.text[first:end] else None
-
-
-_LONGEST_PATH = 4096
-_LOCATION = regex(r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$")
-_MANY_SLASHES = regex(r"/(?:\.?/){1,999}")
-_WRAPPING = " \t\r\n`'\"<>*,;"
-
-
-class ClaimedPaths:
-    """Finds the file of a claimed path: among the changed files, then in the tree, asked for clean relative paths."""
-
-    def __init__(self, files: Sequence[FileChange], is_readable: Callable[[str], bool]) -> None:
-        self._is_readable = is_readable
-        self._changed = {file.path: file.path for file in files}
-        self._by_name: defaultdict[str, list[str]] = defaultdict(list)
-        for path in self._changed:
-            self._by_name[path.rpartition("/")[2]].append(path)
-        for file in files:
-            self._changed.setdefault(one_line(file.path), file.path)
-            if file.status is FileStatus.RENAMED and file.old_path:
-                self._changed.setdefault(file.old_path, file.path)
-        self._found = lru_cache(maxsize=4096)(self._find)
-
-    @staticmethod
-    def plain(claimed: str) -> str:
-        """A claimed path without all that may be around it."""
-        return list(_path_spellings(claimed[:_LONGEST_PATH]))[-1]
-
-    def candidates(self, claimed: str, unit_files: Sequence[str]) -> tuple[str, ...]:
-        """The files that may be meant, the likeliest first; none when none is, or when too many could be."""
-        if claimed in self._changed:
-            return (self._changed[claimed],)
-        return self._found(claimed[: _LONGEST_PATH + 1], tuple(unit_files))
-
-    def _find(self, claimed: str, unit_files: tuple[str, ...]) -> tuple[str, ...]:
-        spellings = list(_path_spellings(claimed))
-        for path in spellings:
-            if path in self._changed:
-                return (self._changed[path],)
-        path = spellings[-1]
-        parts = path.split("/")
-        if not _is_inside(path.lstrip("/")) or len(parts) > 64:
-            return ()
-        ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
-        if path.startswith("/") or path[1:3] == ":/":
-            # The longest end of it that names a file, as nobody knows where the tree was for the reviewer.
-            found = (self._changed.get(end, end) for end in ends if end in self._changed or self._is_readable(end))
-            return tuple(islice(found, 1))
-        exact = [spelling for spelling in spellings if _is_inside(spelling) and self._is_readable(spelling)]
-        longer = [known for known in self._by_name.get(parts[-1], ()) if known.endswith(f"/{path}")]
-        if len(longer) > 1 and len(longer := [known for known in longer if known in unit_files]) != 1:
-            return ()
-        shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
-        return tuple(dict.fromkeys((*longer, *exact[:1], *shorter)))
-
-
-def _path_spellings(claimed: str) -> Iterator[str]:
-    """The path without more and more of what is around it: quotes, line numbers, prefixes of a diff, extra slashes."""
-    path = claimed.strip(_WRAPPING)
-    yield path
-    path = _LOCATION.sub("", path).strip(_WRAPPING)
-    yield path
-    path = path.removeprefix("file://").replace("\\", "/")
-    yield path
-    path = _MANY_SLASHES.sub("/", path)
-    while path.startswith("./"):
-        path = path[2:]
-    yield path
-    if path.startswith(("a/", "b/")):
-        yield path[2:]
-
-
-def _is_inside(path: str) -> bool:
-    """Whether a relative path stays in the tree, is not the repository's own storage, and can name a file at all."""
-    ordinary = not any(part in {"", ".", ".."} or part.lower() == ".git" for part in path.split("/"))
-    return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
+    return (first, end) if says_enough and BOUNDARY not in text.text[first:end] else None
 
 
 # How advice begins. No line of code begins with such a word in this spelling and goes on in words.

@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +24,8 @@ from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls, trust_of
 from codeloupe.engine.choose import ANALYSERS, SECRETS, ChosenReviewer, experts_of
 from codeloupe.engine.globs import Globs
-from codeloupe.engine.history import OpenedHistory
-from codeloupe.engine.identity import PlacesOfNow, is_touched
-from codeloupe.engine.keeping import Round
+from codeloupe.engine.history import OpenedHistory, Round
+from codeloupe.engine.identity import PlacesOfNow, digest, is_touched
 from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.prepare import Prepared
@@ -35,7 +35,7 @@ from codeloupe.git.identity import Checkout, commits_of_work, read_checkout
 from codeloupe.git.repository import find_root
 from codeloupe.model.change import FileChange, Hunk, ScopeKind
 from codeloupe.model.events import StageStarted
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, ReviewRecord
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import Review, ReviewerInfo, ReviewError, SkipReason
@@ -51,7 +51,7 @@ _MOST_LISTED, _MOST_COMPARED, _MOST_PARTIAL = 500, 25, 50
 
 def digests(files: Iterable[FileChange]) -> frozenset[str]:
     """What all lines of some files' hunks are known by: their file and the lines next to them, not their place."""
-    return frozenset(digest for file in files for *_, digest in _parts(file))
+    return frozenset(name for file in files for *_, name in _parts(file))
 
 
 def unseen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
@@ -71,8 +71,8 @@ def _chosen(file: FileChange, is_wanted: Callable[[str], bool], *, rows_around: 
     for hunk, parts in groupby(_parts(file), key=lambda part: part[0]):
         stretches: list[tuple[int, int]] = []
         last = 0
-        for _, first, last, digest in parts:
-            if is_wanted(digest):
+        for _, first, last, name in parts:
+            if is_wanted(name):
                 start = max(0, first - rows_around)
                 if stretches and start <= stretches[-1][1]:
                     start = stretches.pop()[0]
@@ -139,36 +139,6 @@ class IncrementalReviewer:
         return replace(outcome, findings=(*outcome.findings, *carried))
 
 
-class _Round(Round, frozen=True, kw_only=True):
-    """A round that goes on from earlier ones. `seen_before` is what the agents need not be asked about again.
-
-    `carried` is what they found in what they saw, `seen_elsewhere` hunks that they saw and this review leaves out.
-    """
-
-    seen_before: frozenset[str] = frozenset()
-    carried: tuple[Finding, ...] = ()
-    has_agents: bool = False
-    seen_elsewhere: frozenset[str] = frozenset()
-
-    def over(self, reviewers: Sequence[Reviewer], chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
-        """The reviewers, the agents among them asked only about what they have not seen."""
-        made = list(reviewers)
-        carried = self.carried
-        for index, one in enumerate(chosen):
-            if self.seen_before and one.agents:
-                made[index] = IncrementalReviewer(made[index], self.seen_before, carried)
-                carried = ()
-        return tuple(made)
-
-    def seen(self, task: ReviewTask, review: Review) -> tuple[str, ...]:
-        """The hunks that agents have seen whole by now, to be kept with the review."""
-        # To ask again reports the error again, which costs nothing as long as the answer is in the ledger.
-        if not self.has_agents or any(error.kind == DROPPED_FINDING for error in review.errors):
-            return ()
-        failed = {file for unit in review.coverage.units_failed for file in unit.files}
-        return tuple(sorted(digests(file for file in task.files if file.path not in failed) | self.seen_elsewhere))
-
-
 async def begin_round(
     prepared: Prepared,
     chosen: Sequence[ChosenReviewer],
@@ -183,15 +153,16 @@ async def begin_round(
 
     With `fresh` nothing is left out, but findings still have the status they have among the earlier ones.
     """
-    conditions = _conditions_of(prepared, chosen, settings)
-    plain = _Round(conditions=conditions, has_agents=any(one.agents for one in chosen))
+    plain = Round(conditions=_conditions_of(prepared, chosen, settings))
+    if any(one.agents for one in chosen):
+        plain = replace(plain, seen=_seen_whole)
     kind = prepared.change.scope.kind
     is_going_on = kind in _GOING_ON
     if not settings.keep_history or (since_last and not is_going_on):
         why = "this kind of change has no earlier reviews" if settings.keep_history else "no history is kept"
         return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
     try:
-        past = await _read_past(prepared, calls.opened_history, repo)
+        checkout, dismissed, newest, whole = await _read_past(prepared, calls.opened_history, repo)
         tree = prepared.tree
         if kind is ScopeKind.STAGED:
             tree = None
@@ -200,14 +171,23 @@ async def begin_round(
     except CodeloupeError as error:
         note = f"the history cannot be read, so all of it is reviewed: {error.message}"
         return replace(plain, notes=(note,) if is_going_on else ())
-    plain = replace(plain, checkout=past.checkout)
+    plain = replace(plain, checkout=checkout)
     if is_going_on and since_last:
-        return _since_last(plain, past, settings)
-    if past.whole is None:
+        # What was dismissed before stays so; nothing else of the earlier rounds is in this one.
+        return _since_last(replace(plain, earlier=dismissed), dismissed, newest, whole, settings.fail_on)
+    if whole is None:
         # What a person dismissed does not count in a change that is looked at by itself either.
-        return replace(plain, earlier=past.dismissed if past.dismissed.dismissed else None)
-    now = _Now(prepared, chosen, settings, tree)
-    return now.next_round(plain, past.dismissed, past.whole, fresh=fresh)
+        return replace(plain, earlier=dismissed if dismissed.dismissed else None)
+    return _Now(prepared, chosen, settings, tree).next_round(plain, dismissed, whole, fresh=fresh)
+
+
+def _seen_whole(task: ReviewTask, review: Review, seen_elsewhere: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """The hunks that agents have seen whole by now, with those that they saw and this review leaves out."""
+    # To ask again reports the error again, which costs nothing as long as the answer is in the ledger.
+    if any(error.kind == DROPPED_FINDING for error in review.errors):
+        return ()
+    failed = {file for unit in review.coverage.units_failed for file in unit.files}
+    return tuple(sorted(digests(file for file in task.files if file.path not in failed) | seen_elsewhere))
 
 
 def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], settings: Settings) -> str:
@@ -225,27 +205,20 @@ def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], setting
         *(repr(file) for file in prepared.guidance),
         prepared.intent.context,
     )
-    text = "\0".join(f"{len(part)}:{part}" for part in parts)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return digest(*(f"{len(part)}:{part}" for part in parts))
 
 
-class _Past(NamedTuple):
-    """What the history holds of a branch: its newest review, the newest of all of it, and what was dismissed."""
-
-    checkout: Checkout
-    dismissed: EarlierRounds
-    newest: ReviewRecord | None = None
-    whole: ReviewRecord | None = None
-
-
-async def _read_past(prepared: Prepared, opened: OpenedHistory, repo: Path) -> _Past:
+async def _read_past(
+    prepared: Prepared, opened: OpenedHistory, repo: Path
+) -> tuple[Checkout, EarlierRounds, ReviewRecord | None, ReviewRecord | None]:
+    """What the history holds of a branch: what was dismissed, its newest review, and the newest of all of it."""
     scope = prepared.change.scope
     with opened() as history:
         checkout = await read_checkout(repo, history, prepared.repository)
         names = checkout.identity.names
-        past = _Past(checkout, _dismissed(history, names, opened))
+        dismissed = _dismissed(history, names, opened)
         if scope.kind not in _GOING_ON:
-            return past
+            return checkout, dismissed, None, None
         # A pull request keeps its number; one in a fork may have the same commits and is another.
         is_named = scope.kind is ScopeKind.PULL_REQUEST
         commits = frozenset[str]() if is_named else await commits_of_work(prepared.repository, scope, checkout)
@@ -263,7 +236,7 @@ async def _read_past(prepared: Prepared, opened: OpenedHistory, repo: Path) -> _
             newest = whole = next(found, None)
             if newest is not None and not _is_whole(newest):
                 whole = next((record for record in islice(found, _MOST_PARTIAL) if _is_whole(record)), None)
-        return past._replace(newest=newest, whole=whole)
+        return checkout, dismissed, newest, whole
 
 
 def _dismissed(history: History, repositories: tuple[str, ...], opened: OpenedHistory) -> EarlierRounds:
@@ -279,11 +252,10 @@ def _dismissed(history: History, repositories: tuple[str, ...], opened: OpenedHi
 
     known: dict[str, Finding | None] = {}
     for one in history.dismissals(repositories):
-        known[one.fingerprint] = one.finding or history.finding(one.fingerprint, repositories=repositories)
-    findings = (replace(one, fingerprint=name, suppression=None) for name, one in known.items() if one is not None)
-    return EarlierRounds(
-        dismissed=frozenset(known), dismissed_findings=tuple(findings), fixed_before=fixed_before, is_first=True
-    )
+        name = one.fingerprint
+        found = one.finding or history.finding(name, repositories=repositories)
+        known[name] = replace(found, fingerprint=name, suppression=None) if found else None
+    return EarlierRounds(dismissed=known, fixed_before=fixed_before, is_first=True)
 
 
 def _records(history: History, entries: Iterable[HistoryEntry]) -> Iterator[ReviewRecord]:
@@ -312,26 +284,36 @@ def _is_whole(record: ReviewRecord) -> bool:
     return bool(record.terms) and record.review.coverage.files_reviewed > 0
 
 
-def _since_last(plain: _Round, past: _Past, settings: Settings) -> _Round:
+def _since_last(
+    plain: Round, dismissed: EarlierRounds, last: ReviewRecord | None, whole: ReviewRecord | None, fail_on: Severity
+) -> Round:
     """A round about what is new to the last one. It has no conditions, so that no later one goes on from it."""
-    # What was dismissed before stays so; nothing else of the earlier rounds is in this one.
-    plain = replace(plain, earlier=past.dismissed)
-    last = past.newest
     if last is None:
         return replace(plain, notes=("there is no earlier review of this branch, so all of it is reviewed",))
     if last.problems or not last.seen:
         why = "the last review of this branch cannot be read whole" if last.problems else "no agent saw it before"
         return replace(plain, conditions="", notes=(f"{why}, so all of it is reviewed",))
-    known = {finding.fingerprint: finding for record in (past.whole, last) if record for finding in record.findings}
-    blocking = [one for one in known.values() if one.can_block and one.severity.at_least(settings.fail_on)]
+    known = {finding.fingerprint: finding for record in (whole, last) if record for finding in record.findings}
+    blocking = [one for one in known.values() if one.can_block and one.severity.at_least(fail_on)]
     remark = "; only what the last review has not seen"
     errors: tuple[ReviewError, ...] = ()
     if blocking:
-        which = f"{_open_findings(len(blocking))} of {settings.fail_on.label} or above"
+        which = f"{_open_findings(len(blocking))} of {fail_on.label} or above"
         remark += f", whose {which} do not count here"
         errors = (ReviewError("left_open", f"earlier reviews left {which}, not in this review"),)
-    earlier = replace(past.dismissed, remark=remark)
-    return replace(plain, conditions="", seen_before=frozenset(last.seen), earlier=earlier, errors=errors)
+    over = partial(_only_new, frozenset(last.seen), ())
+    return replace(plain, conditions="", over=over, earlier=replace(dismissed, remark=remark), errors=errors)
+
+
+def _only_new(
+    seen: frozenset[str], found: tuple[Finding, ...], made: Sequence[Reviewer], chosen: Sequence[ChosenReviewer]
+) -> tuple[Reviewer, ...]:
+    """The reviewers, the agents asked only about what they have not seen; the first carries over what they found."""
+    result = list(made)
+    for index in [number for number, one in enumerate(chosen) if one.agents]:
+        result[index] = IncrementalReviewer(made[index], seen, found)
+        found = ()
+    return tuple(result)
 
 
 class _Now(NamedTuple):
@@ -342,33 +324,34 @@ class _Now(NamedTuple):
     settings: Settings
     tree: Path | None
 
-    def next_round(self, plain: _Round, past: EarlierRounds, last: ReviewRecord, *, fresh: bool) -> _Round:
+    def next_round(self, plain: Round, past: EarlierRounds, last: ReviewRecord, *, fresh: bool) -> Round:
         # Without its suppressions: what was suppressed then may count by now, and the other way round.
         known = tuple(replace(finding, suppression=None) for finding in (*last.findings, *last.left_out))
         findings, excluded, elsewhere = self._of_this_change(known)
-        is_asked_alike = last.terms == plain.conditions
         seen, files = frozenset(last.seen), self.prepared.selection.files
-        seen_before = seen if is_asked_alike and not fresh and not last.problems else frozenset[str]()
+        is_asked_alike = last.terms == plain.conditions
+        goes_on = bool(seen) and is_asked_alike and not fresh and not last.problems
         agents = frozenset(one.info.type for one in self.chosen if one.agents)
-        by_agents = (one for one in findings if one.status is not FindingStatus.FIXED and who_saw(one) & agents)
-        asked = tuple(self._asked(agents, unseen(files, seen) if seen_before else files))
-        selected = {file.path for file in files}
-        others = digests(file for file in self.prepared.change.files if file.path not in selected)
+        if goes_on:
+            by_agents = (one for one in findings if one.status is not FindingStatus.FIXED and who_saw(one) & agents)
+            plain = replace(plain, over=partial(_only_new, seen, tuple(by_agents)))
+        if agents and is_asked_alike:
+            selected = {file.path for file in files}
+            others = digests(file for file in self.prepared.change.files if file.path not in selected)
+            plain = replace(plain, seen=partial(_seen_whole, seen_elsewhere=others & seen))
         # Of a whole branch nothing that was committed is ever left out. Elsewhere it is no uncommitted change any more,
         # so that no later round is about it again.
         is_kept = self.prepared.change.scope.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
         note = "the last review of this branch cannot be read whole, so all of it is reviewed"
+        asked = tuple(self._asked(agents, unseen(files, seen) if goes_on else files))
         earlier = replace(past, findings=findings, is_first=False, asked=asked, tree=self.tree)
         left_out = _not_judged(excluded, "in files that this review leaves out")
         return replace(
             plain,
-            seen_before=seen_before,
-            carried=tuple(by_agents),
             earlier=replace(earlier, unchanged=already_seen(files, seen)),
             notes=(note,) if last.problems else (),
             errors=(*left_out, *_not_judged(elsewhere, "in code that is not in this change")),
             left_out=(*excluded, *(elsewhere if is_kept else ())),
-            seen_elsewhere=others & seen if is_asked_alike else frozenset(),
         )
 
     def _asked(self, agents: frozenset[str], of_agents: tuple[FileChange, ...]) -> Iterator[Asked]:

@@ -17,7 +17,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
-from codeloupe.engine.keeping import Answers, Round, keep
+from codeloupe.engine.history import Answers, Round, keep
 from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
 from codeloupe.engine.select import Selection, wanted_only
 from codeloupe.engine.settings import configure
@@ -265,7 +265,7 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     if plan.task.files or plan.beforehand:
         count = len(plan.task.files)
         sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
-        from codeloupe.engine.findings import find
+        from codeloupe.engine.merge import find
 
         outcome = await find(plan, sink)
     result = _conclude(plan, outcome)

@@ -228,37 +228,23 @@ class Profile:
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
         self.family = family(finding.category)
+        self._said = "\n".join(part[:_LONGEST_TEXT] for part in (finding.body, finding.suggestion or ""))
+        self.texts = f"{finding.title[:_LONGEST_TEXT]}\n{self._said}"
 
-        parts = (finding.title, finding.body, finding.suggestion or "")
-        self.texts = "\n".join(part[:_LONGEST_TEXT] for part in parts)
-
-    @cached_property
-    def code(self) -> _Code:
-        """The quoted code."""
-        return _Code(self.finding)
-
-    @cached_property
-    def title(self) -> _Title:
-        """The title."""
-        return _Title(self.finding, self.code)
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The telling words of all its texts that are not in the code."""
-        return telling_stems(self.texts) - self.code.stems
+    code = cached_property(lambda self: _Code(self.finding))
+    title = cached_property(lambda self: _Title(self.finding, self.code))
+    # The telling words of all its texts that are not in the code.
+    words = cached_property(lambda self: telling_stems(self.texts) - self.code.stems)
+    # What its body and its advice say, sentence by sentence.
+    sentences = cached_property(
+        lambda self: frozenset(" ".join(one.split()).casefold() for one in _SENTENCE.split(self._said)) - {""}
+    )
 
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of defects that any of its sentences speaks of."""
         sentences = _SENTENCE.split(self.texts)[:12]
         return self.title.kinds.union(*(kinds_of(stems(sentence)) for sentence in sentences))
-
-    @cached_property
-    def sentences(self) -> frozenset[str]:
-        """What its body and its advice say, sentence by sentence."""
-        texts = (self.finding.body, self.finding.suggestion or "")
-        found = (sentence for text in texts for sentence in _SENTENCE.split(text[:_LONGEST_TEXT]))
-        return frozenset(" ".join(sentence.split()).casefold() for sentence in found) - {""}
 
     @cached_property
     def specifics(self) -> frozenset[str]:

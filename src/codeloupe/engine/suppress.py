@@ -61,11 +61,10 @@ class Mark(NamedTuple):
         words = {_plain(word) for word in (finding.category, finding.rule or "", finding.expert or "") if word}
         its_family = family(finding.category)
         for name in map(_plain, self.names):
-            if name in words or (name in _BEHAVIOUR_WORDS and its_family == BEHAVIOUR):
-                return True
-            named = name if is_family(name) else family(name) if name.isalpha() else BEHAVIOUR
             # A word that belongs to no family must not be taken for the one that holds all the rest.
-            if named != BEHAVIOUR and named == its_family:
+            named = name if is_family(name) else family(name) if name.isalpha() else BEHAVIOUR
+            is_its_family = named == its_family and (named != BEHAVIOUR or name in _BEHAVIOUR_WORDS)
+            if name in words or is_its_family:
                 return True
         return False
 
@@ -73,11 +72,11 @@ class Mark(NamedTuple):
 def marks_in(file: str, number: int, line: str) -> list[Mark]:
     """What the comments of one line ask for."""
     marks: list[Mark] = []
-    for comment in comments_in(line, syntax_of(file)) if "codeloupe:" in line.lower() else ():
-        found = list(_MARK.finditer(comment.text))
-        ends = [*(mark.start() for mark in found[1:]), len(comment.text)]
+    for comment, _ in comments_in(line, syntax_of(file)) if "codeloupe:" in line.lower() else ():
+        found = list(_MARK.finditer(comment))
+        ends = [*(mark.start() for mark in found[1:]), len(comment)]
         for mark, end in zip(found, ends, strict=False):
-            reason = comment.text[mark.end() : end].strip(" \t\r:,;.-–—#/*")[:500]
+            reason = comment[mark.end() : end].strip(" \t\r:,;.-–—#/*")[:500]
             # Brackets that are not closed name nothing.
             names = tuple(name for part in (mark[1] or "").split(",") if (name := part.strip())) if mark[2] else ()
             reason = reason if has_letters(reason) else ""
@@ -131,17 +130,15 @@ def reviewed_lines(task: ReviewTask) -> LinesOf:
     reader = TextReader(task)
     files = {file.new_path: file for file in task.files if file.new_path is not None}
 
+    @cache
     def lines_of(path: str) -> Sequence[str] | None:
         content = reader.read(path)
-        if content is not None:
-            return content.decode("utf-8", "replace").split("\n")
-        if path not in files:
-            return None
-        shown = (line for hunk in files[path].hunks for line in hunk.lines())
-        # Only a forged diff names a line beyond a million.
-        known = {line.new_number: line.text for line in shown if (line.new_number or 10**9) <= 1_000_000}
-        last = max((number for number in known if number), default=0)
-        return [known.get(number, b"").decode("utf-8", "replace") for number in range(1, last + 1)]
+        if content is None and path in files:
+            shown = (line for hunk in files[path].hunks for line in hunk.lines())
+            # Only a forged diff names a line beyond a million.
+            known = {line.new_number or 0: line.text for line in shown if (line.new_number or 0) <= 1_000_000}
+            content = b"\n".join(known.get(number, b"") for number in range(1, max(known, default=0) + 1))
+        return None if content is None else content.decode("utf-8", "replace").split("\n")
 
     return lines_of
 
@@ -179,35 +176,38 @@ class _Comments:
     """The comments near findings that ask to ignore them, and what became of each."""
 
     def __init__(self, lines_of: LinesOf) -> None:
+        self._lines_of = lines_of
         self._near: defaultdict[tuple[str, int], list[Finding]] = defaultdict(list)
         self._effective: set[Mark] = set()
-        self._lines = cache(lambda path: lines_of(path) or ())
-        self._marks = cache(lambda path, number: marks_in(path, number, self._lines(path)[number - 1]))
+
+    def _marks(self, path: str, number: int) -> list[Mark]:
+        return marks_in(path, number, (self._lines_of(path) or ())[number - 1])
 
     def mark_for(self, finding: Finding) -> Mark | None:
         """The comment that suppresses a finding, the nearest one first."""
-        path = finding.file
         fitting: list[Mark] = []
-        for number in self._places(finding):
-            if _MARK.search(self._lines(path)[number - 1]):
-                self._near[path, number].append(finding)
-                fitting += [mark for mark in self._marks(path, number) if mark.counts and mark.fits(finding)]
+        for number, line in self._places(finding):
+            if _MARK.search(line):
+                self._near[finding.file, number].append(finding)
+                marks = self._marks(finding.file, number)
+                fitting += [mark for mark in marks if mark.counts and mark.fits(finding)]
         self._effective.update(fitting)
         return fitting[0] if fitting else None
 
-    def _places(self, finding: Finding) -> Iterator[int]:
+    def _places(self, finding: Finding) -> Iterator[tuple[int, str]]:
         """The lines whose comments are about a finding: its own, and the comments right above it."""
-        lines = self._lines(finding.file)
+        lines = self._lines_of(finding.file) or ()
         first, last = finding.first_line, min(finding.last_line, len(lines))
         if not finding.anchored or not 1 <= first <= last:
             return
         # Of a longer finding a comment somewhere in the middle is more likely about something smaller.
-        yield from range(first, last + 1) if last - first < 10 else (first, last)
+        for number in range(first, last + 1) if last - first < 10 else (first, last):
+            yield number, lines[number - 1]
         for number in range(first - 1, max(first - 11, 0), -1):
             comments = list(comments_in(lines[number - 1], syntax_of(finding.file)))
-            if not comments or not comments[-1].alone:
+            if not comments or not comments[-1][1]:
                 return
-            yield number
+            yield number, lines[number - 1]
 
     def errors(self) -> Iterator[ReviewError]:
         for (path, number), findings in sorted(self._near.items(), key=lambda item: item[0]):
@@ -252,36 +252,41 @@ class KnownFindings:
         first_names: Mapping[str, str] = _NO_NAMES,
     ) -> None:
         self._baseline, self._today, self._unknown, self._first_names = baseline, today, unknown, first_names
-        self._by_name: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
-        self._by_file: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
+        self._entries: defaultdict[tuple[str, str], list[BaselineEntry]] = defaultdict(list)
         for entry in (*baseline.entries, *baseline.also):
-            self._by_name[entry.fingerprint].append(entry)
-            self._by_file[entry.file].append(entry)
+            self._entries["name", entry.fingerprint].append(entry)
+            self._entries["file", entry.file].append(entry)
         # A file that was copied is still where it was.
         moved = {file.old_path: file for file in files if file.old_path and file.status is not FileStatus.COPIED}
         named = {**moved, **{file.new_path: file for file in files if file.new_path}}
         self._files = {shown_path(name): file for name, file in named.items()}
         self._used: set[BaselineEntry] = set()
-        self._elsewhere: dict[BaselineEntry, str] = {}
-        self._other: dict[BaselineEntry, Finding] = {}
+        # What to say of an entry that is not used after all, by its kind.
+        self._remarks: dict[tuple[str, BaselineEntry], str] = {}
 
     def entry_of(self, finding: Finding) -> BaselineEntry | None:
         """The entry that holds for a finding, or None."""
         path = shown_path(finding.file)
         names = dict.fromkeys((finding.fingerprint, self._first_names.get(finding.fingerprint, "")))
-        same = [entry for name in names for entry in self._by_name.get(name, ())]
+        same = [entry for name in names for entry in self._entries.get(("name", name), ())]
         file = self._files.get(path)
         moved_from = shown_path(file.old_path or "") if file and file.status is not FileStatus.COPIED else ""
         # Without a file it holds in any.
         here = [entry for entry in same if entry.file in ("", path, moved_from)]
-        self._elsewhere.update((other, finding.file) for other in same if other not in here)
+        advice = "if the code was moved, change the file of the entry"
+        for other in (one for one in same if one not in here):
+            what = f"{other.file}; the same was found in {finding.file}, and counts there; {advice}"
+            self._remarks["baseline_elsewhere", other] = what
         profile = Profile(finding)
         entry = next((one for one in here if _covers(one, profile, is_named=True)), None)
         if entry is None:
-            self._other.update((other, finding) for other in here)
+            place = finding.file if finding.line_start is None else f"{finding.file}:{finding.line_start}"
+            what = f"another finding than the one at {place}, which says something else or is more severe, and counts"
+            self._remarks.update((("baseline_other_finding", other), what) for other in here)
             # The entries about the lines that it quotes, whatever they are called.
             quoted = _plain_code(finding.evidence, path)
-            near = (*self._by_file.get(path, ()), *(() if file else self._by_file.get("", ())))
+            files = (path,) if file else (path, "")
+            near = (entry for one in files for entry in self._entries.get(("file", one), ()))
             pieces = ((one, _plain_code(one.evidence, path)) for one in near if one.title)
             about = (one for one, piece in pieces if piece and piece in quoted)
             entry = next((one for one in about if _covers(one, profile, is_named=False)), None)
@@ -305,21 +310,9 @@ class KnownFindings:
             message = f"{fits} nothing in {file} any more: {named}; `codeloupe baseline prune` removes what is unused"
             yield ReviewError(UNUSED, f"{name}: {message}")
         silent = {*self._used, *self._baseline.also}
-        for entry, file in self._elsewhere.items():
+        for (kind, entry), what in sorted(self._remarks.items(), key=lambda remark: remark[0][0]):
             if entry not in silent:
-                message = (
-                    f"{name}:{entry.line}: this entry is for {entry.file}; the same was found in {file},"
-                    " and counts there; if the code was moved, change the file of the entry"
-                )
-                yield ReviewError("baseline_elsewhere", message)
-        for entry, finding in self._other.items():
-            if entry not in silent:
-                line = "" if finding.line_start is None else f":{finding.line_start}"
-                message = (
-                    f"{name}:{entry.line}: this entry is for another finding than the one at"
-                    f" {finding.file}{line}, which says something else or is more severe, and counts"
-                )
-                yield ReviewError("baseline_other_finding", message)
+                yield ReviewError(kind, f"{name}:{entry.line}: this entry is for {what}")
 
     def _unused(self, lines_of: LinesOf) -> Mapping[str, list[BaselineEntry]]:
         """Entries for reviewed files that nothing was found for and whose code, if they have any, is gone; by file."""

@@ -355,12 +355,6 @@ def test_a_file_that_is_unread_renamed_odd_or_not_named() -> None:
     assert where(found) == ("src/lib/util.py", 1, 1)
     assert anchorer.place(claim("", file=None), ORIGIN).file == ""
 
-    # That fails to be read is absent.
-    def read(path: str) -> bytes | None:
-        raise OSError(36, "File name too long", path)
-
-    assert not Anchorer([], read).place(claim("serve(port)", file="x.py"), ORIGIN).anchored
-
 
 TOKEN = "ghp_" + "a1B2" * 9
 SECRET = f'import os\nTOKEN = "{TOKEN}"\nsend(TOKEN)\n'

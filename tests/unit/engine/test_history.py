@@ -13,8 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe import __version__
-from codeloupe.engine.history import changed_policy, find_entry, find_review, judged, judged_sweep, opened_history
-from codeloupe.engine.keeping import Answers, keep, keeping_sweep
+from codeloupe.engine.history import (
+    Answers,
+    changed_policy,
+    find_entry,
+    find_review,
+    judged,
+    judged_sweep,
+    keep,
+    keeping_sweep,
+    opened_history,
+)
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
 from codeloupe.git.identity import find_identity
 from codeloupe.model.events import Event, Warned

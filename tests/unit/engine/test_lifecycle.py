@@ -5,13 +5,13 @@ import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import asdict, replace
 
 from codeloupe.engine.identity import PlacesOfNow, is_touched, with_fingerprints
-from codeloupe.engine.lifecycle import Asked, EarlierRounds, Ground, Rounds, compare, compare_reviews
+from codeloupe.engine.lifecycle import Asked, EarlierRounds, Ground, compare, compare_reviews
 from codeloupe.engine.rounds import IncrementalReviewer, already_seen, digests, unseen
 from codeloupe.engine.verdict import converged
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
@@ -38,14 +38,19 @@ def identified(*findings: Finding) -> tuple[Finding, ...]:
     return with_fingerprints(findings)
 
 
+class Rounds(NamedTuple):
+    seen: Sequence[Finding]
+    unseen: Sequence[Finding]
+
+
 def rounds(
     previous: Sequence[Finding], current: Sequence[Finding], *, there: bool = True, fixed: bool = False
 ) -> Rounds:
-    return compare(previous, current, Ground(still_there=lambda _: there, is_fixed=lambda _: fixed))
+    return Rounds(*compare(previous, current, Ground(still_there=lambda _: there, is_fixed=lambda _: fixed)))
 
 
-def everything(result: Rounds) -> tuple[Finding, ...]:
-    return result.seen + result.unseen
+def everything(result: Rounds) -> list[Finding]:
+    return [*result.seen, *result.unseen]
 
 
 def became(old: Finding, new: Finding) -> FindingStatus:
@@ -78,7 +83,7 @@ class TestFoundAgain:
         )
         [old] = identified(LEAK)
         assert reworded.fingerprint != old.fingerprint
-        assert rounds([old], [reworded]).seen == (replace(reworded, fingerprint=old.fingerprint, status=OPEN),)
+        assert rounds([old], [reworded]).seen == [replace(reworded, fingerprint=old.fingerprint, status=OPEN)]
 
     def test_in_a_renamed_file_it_is_the_same_and_a_copy_is_new_under_a_name_of_its_own(self) -> None:
         moved = identified(replace(LEAK, file="new.py"))
@@ -118,13 +123,13 @@ def test_what_is_not_found_again_is_fixed_only_when_that_is_known_and_what_was_c
     before = identified(replace(LEAK, status=status))
     for fixed, now in ((False, OPEN), (True, FIXED)):
         result = rounds(before, (), there=False, fixed=fixed)
-        assert (result.seen, [one.status for one in result.unseen]) == ((), [now if before[0].is_open else status])
+        assert (result.seen, [one.status for one in result.unseen]) == ([], [now if before[0].is_open else status])
 
 
 def test_in_a_round_nothing_is_lost_or_taken_for_another_defect_on_its_line() -> None:
     result = rounds(identified(LEAK), identified(RACE))
     assert {found.title: found.status for found in everything(result)} == {LEAK.title: OPEN, RACE.title: NEW}
-    assert rounds((), ()) == Rounds()
+    assert rounds((), ()) == ([], [])
     other = replace(LEAK, title="Missing encoding", body="UTF-8 files break on Windows.", fingerprint="other")
     assert [one.status for one in everything(rounds(identified(LEAK), [other], fixed=True))] == [NEW, FIXED]
     # Nor is one without a fingerprint.
@@ -150,7 +155,7 @@ def test_a_round_has_converged_when_nothing_new_could_block() -> None:
 def test_a_long_history_on_one_line_takes_no_long_time() -> None:
     before = identified(*(replace(LEAK, title=f"Defect number {number}") for number in range(800)))
     result = rounds(before, before)
-    assert ([found.status for found in result.seen], result.unseen) == ([OPEN] * 800, ())
+    assert ([found.status for found in result.seen], result.unseen) == ([OPEN] * 800, [])
 
 
 LINE = "value_3 = compute('a.py', 3, 'some text to fill it')"
@@ -166,7 +171,7 @@ def settled(
     earlier: EarlierRounds, tmp_path: Path, current: Sequence[Finding] = (), *, unreviewed: frozenset[str] = NOBODY
 ) -> list[FindingStatus]:
     task = make_task(tmp_path, {"a.py": source("a.py")})
-    return [one.status for one in earlier.settle(current, task, unreviewed=unreviewed).findings]
+    return [one.status for one in earlier.settle(current, task, unreviewed=unreviewed)[0]]
 
 
 def asked(tmp_path: Path, *reviewers: str, experts: frozenset[str] | None = None) -> tuple[Asked, ...]:
@@ -205,7 +210,7 @@ def test_a_refutation_holds_for_unchanged_code_alone_and_a_dismissal_until_it_is
     changed = EarlierRounds(findings=(refuted,))
     assert settled(replace(changed, unchanged=files), tmp_path, [known()]) == [REFUTED]
     assert (settled(changed, tmp_path, [known()]), settled(changed, tmp_path)) == ([OPEN], [])
-    there = EarlierRounds(findings=(known(),), dismissed=frozenset({known().fingerprint}))
+    there = EarlierRounds(findings=(known(),), dismissed={known().fingerprint: None})
     assert settled(there, tmp_path, [known()]) == [DISMISSED]
     dismissed = known(status=DISMISSED)
     assert settled(EarlierRounds(findings=(dismissed,)), tmp_path, [dismissed]) == [OPEN]

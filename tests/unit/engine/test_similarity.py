@@ -228,7 +228,7 @@ def test_what_sets_a_finding_aside_covers_no_other_and_no_more_severe_one(status
     def became(old: Finding, new: Finding) -> Finding:
         # Under one name, as version 0.1.0 had it for all of a line and a category.
         aside = replace(old, status=status, fingerprint="f")
-        [now] = compare([aside], [replace(new, fingerprint="f")], _UNCHANGED).seen
+        [now], _ = compare([aside], [replace(new, fingerprint="f")], _UNCHANGED)
         return now
 
     _, different = pairs()
@@ -325,7 +325,7 @@ def test_no_text_takes_long_to_cut_into_tokens(text: str) -> None:
 
 
 def texts(path: str, line: str) -> list[str]:
-    return [comment.text.strip() for comment in comments_in(line, syntax_of(path))]
+    return [text.strip() for text, _ in comments_in(line, syntax_of(path))]
 
 
 COMMENTS = """
@@ -403,7 +403,7 @@ def test_comments_are_told_from_strings_and_other_signs() -> None:
     ],
 )
 def test_a_comment_knows_whether_it_is_alone_on_its_line(path: str, line: str, alone: list[bool]) -> None:
-    assert [comment.alone for comment in comments_in(line, syntax_of(path))] == alone
+    assert [is_alone for _, is_alone in comments_in(line, syntax_of(path))] == alone
 
 
 @pytest.mark.no_cover
@@ -414,4 +414,4 @@ def test_a_line_of_nothing_but_signs_is_read_once(path: str, piece: str, monkeyp
     assert list(comments_in(line, syntax_of(path))) == []
     # As long as no real line is read: to go through it for each sign would not end within the time limit of a test.
     monkeypatch.setattr(code_text, "_LONGEST_LINE", len(line))
-    assert sum(len(comment.text) for comment in comments_in(line, syntax_of(path))) <= len(line)
+    assert sum(len(text) for text, _ in comments_in(line, syntax_of(path))) <= len(line)

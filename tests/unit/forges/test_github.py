@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.keeping import keep
+from codeloupe.engine.history import keep
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.forge import MOST_LIMITED, Patience
 from codeloupe.forges.github.address import (
