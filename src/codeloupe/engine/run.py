@@ -17,15 +17,17 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
+from codeloupe.engine.globs import Globs
 from codeloupe.engine.keeping import Answers, Round, keep
-from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
-from codeloupe.engine.select import Selection, wanted_only
+from codeloupe.engine.prepare import Prepared, fetched, prepare, with_and_without_lines
+from codeloupe.engine.select import Selection, left_out
 from codeloupe.engine.settings import configure
 from codeloupe.engine.verdict import conclude, converged, joined_info
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.repository import opening_once
 from codeloupe.model.baseline import Baseline
+from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewOptions, ReviewTask, Verifier
@@ -181,18 +183,20 @@ async def _with_each_commit(prepared: Prepared, request: ScopeRequest, settings:
     """With the secrets that single commits of a push hold; what cannot be searched is a gap."""
     if not isinstance(request, RangeScope) or not request.commits or prepared.repository is None:
         return prepared
-    rules = rules_of(settings)
+    globs = Globs(settings.include, settings.exclude)
     read = await read_pushed(prepared.repository, request.commits)
     from codeloupe.analysers.secrets import search_commits
 
+    wanted: list[tuple[str, Change]] = []
+    for one in read:
+        if one.change is not None:
+            files = tuple(file for file in one.change.files if globs.unwanted(file.path) is None)
+            wanted.append((one.commit.sha, replace(one.change, files=files)))
     searched = await search_commits(
-        [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
-        prepared.selection.files,
-        trusted=prepared.trusted,
-        timeout_seconds=settings.timeout_seconds,
+        wanted, prepared.selection.files, trusted=prepared.trusted, timeout_seconds=settings.timeout_seconds
     )
     failed = [(f"commit {one.commit.sha[:12]}", one.problem) for one in read if one.change is None]
-    gaps = (rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in (*failed, *searched.failed))
+    gaps = (left_out(name, SkipReason.UNREADABLE, why, settings) for name, why in (*failed, *searched.failed))
     selection = replace(prepared.selection, skipped=(*prepared.selection.skipped, *gaps))
     return replace(prepared, selection=selection, beforehand=(*prepared.beforehand, *searched.findings))
 
