@@ -344,13 +344,9 @@ class _Run:
         )
         self._material = prompts.PromptMaterial(
             fence=self.asker.fence,
-            intent=task.intent,
-            guidance=task.guidance,
-            instructions=reviewer.instructions,
-            earlier=task.earlier,
             can_read_tree=self.asker.can_read_tree,
-            is_follow_up=task.is_follow_up,
-            tree_is_partial=task.tree_is_partial,
+            instructions=reviewer.instructions,
+            **{name: getattr(task, name) for name in prompts.PromptMaterial.__struct_fields__ if hasattr(task, name)},
         )
         self._anchorer = Anchorer(task.files, TextReader(task).read, mask=reviewer.mask, believes="shown")
         self._ended: dict[str, _UnitOutcome] = {}
@@ -547,14 +543,10 @@ def _hidden_part(unit: Unit) -> Failure | None:
         if len(hunk.body) > prompts.MAX_LINE_BYTES
         and any(len(row) > prompts.MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
-    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
-    return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
+    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends"
+    return Failure("line_too_long", reason, tuple(files)) if files else None
 
 
 def _failed(unit: Unit, failure: Failure) -> FailedUnit:
     """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
-    if not failure.files or set(failure.files) == set(unit.files):
-        return FailedUnit(unit.name, unit.files, failure.reason)
-    first, *others = failure.files
-    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
-    return FailedUnit(f"{first}{more}", failure.files, failure.reason)
+    return FailedUnit(shortened(", ".join(failure.files)) or unit.name, failure.files or unit.files, failure.reason)

@@ -352,8 +352,8 @@ def test_an_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: P
     outcome, agent = outcome_of(tmp_path, answer(), files=files)
     assert len(agent.requests) == 1
     [failed] = outcome.units_failed
-    assert (failed.unit, failed.files) == ("b.py and 1 more file", ("b.py", "d.py"))
-    assert outcome.errors[0].message.startswith("scripted could not review b.py and 1 more file: ")
+    assert (failed.unit, failed.files) == ("b.py, d.py", ("b.py", "d.py"))
+    assert outcome.errors[0].message.startswith("scripted could not review b.py, d.py: ")
 
 
 def test_what_no_further_call_can_mend_ends_the_asking(tmp_path: Path) -> None:
