@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
+from codeloupe.config.schema import Settings
 from codeloupe.engine import prompt as prompts
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.asked import PROMPT_VERSION
@@ -30,12 +31,13 @@ from codeloupe.engine.plan import plan_units
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Usage
-from codeloupe.model.change import Effort, Expert, Hunk, PathInstruction, Unit
+from codeloupe.model.change import Expert, Hunk, Unit
 from codeloupe.model.events import AgentActivity, LaneFinished, UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.system.json_text import scan_json
+from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
 INVALID_ANSWER = "invalid_answer"
@@ -267,43 +269,36 @@ def is_echo(answer: str, question: str) -> bool:
 
 
 class AgentReviewer(Struct, kw_only=True):
-    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
+    """Reviews with one agent, which has `limits`. The type of `info` is in each finding; it gets the answering model.
 
-    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `units_at_once` should
-    be the number of calls that may run at a time: with more a broken answer would be asked for again only after all
-    other units. `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw
+    `apart` asks about each expert's checklist by itself. As many units are asked about at a time as calls may run: with
+    more a broken answer would be asked for again only after all other units. `transcript` gets every prompt and raw
     answer, with the secrets that are masked only when they are sent: whoever writes them redacts them.
     """
 
-    name: str
     agent: AskAgent
     limits: AgentLimits
     info: ReviewerInfo
+    settings: Settings
     calls: CallOptions = CallOptions()
-    effort: Effort = Effort.MEDIUM
     experts: tuple[Expert, ...] = ()
     apart: bool = False
-    passes: int = 1
-    instructions: tuple[PathInstruction, ...] = ()
-    units_at_once: int = 64
-    mask: Callable[[str], str] = str
     transcript: Transcript | None = None
+
+    @property
+    def name(self) -> str:
+        """Who says that it found something."""
+        return self.info.type
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
-        started = time.monotonic()
-        units = plan_units(
-            task.files,
-            effort=self.effort,
-            experts=self.experts,
-            passes=self.passes,
-            apart=self.apart,
-            own_tokens=self.limits.own_tokens,
-        )
+        started, settings = time.monotonic(), self.settings
+        asked: dict[str, Any] = {"experts": self.experts, "apart": self.apart, "own_tokens": self.limits.own_tokens}
+        units = plan_units(task.files, effort=settings.effort, passes=settings.passes, **asked)
         emit(UnitsPlanned(self.name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
         run = _Run(self, task, emit)
-        await for_each(units, run.review, at_once=self.units_at_once)
+        await for_each(units, run.review, at_once=settings.concurrency)
         outcome = run.outcome(units)
         if run.asker.models:
             self.info = replace(self.info, model="+".join(run.asker.models))
@@ -345,10 +340,10 @@ class _Run:
         self._material = prompts.PromptMaterial(
             fence=self.asker.fence,
             can_read_tree=self.asker.can_read_tree,
-            instructions=reviewer.instructions,
+            instructions=reviewer.settings.instructions,
             **{name: getattr(task, name) for name in prompts.PromptMaterial.__struct_fields__ if hasattr(task, name)},
         )
-        self._anchorer = Anchorer(task.files, TextReader(task).read, mask=reviewer.mask, believes="shown")
+        self._anchorer = Anchorer(task.files, TextReader(task).read, mask=redact, believes="shown")
         self._ended: dict[str, _UnitOutcome] = {}
         self._not_started: list[Failure] = []
         self._details = 0
@@ -521,7 +516,7 @@ class _Run:
         category = claim.category.strip().lower().replace(" ", "_").replace("-", "_")
         alone = names[0] if len(names) == 1 else None
         label = f"{reviewer.name}/{alone}" if reviewer.apart and alone else reviewer.name
-        label += f"#{unit.pass_number}" if reviewer.passes > 1 else ""
+        label += f"#{unit.pass_number}" if reviewer.settings.passes > 1 else ""
         return Origin(reviewer=reviewer.name, expert=alone or (category if category in names else None), label=label)
 
     def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
