@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.config.schema import Settings
 from codeloupe.engine.ask import AgentReviewer
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.change import Change, Effort, Expert, FileChange, FileStatus, Hunk, Scope, ScopeKind
@@ -97,11 +98,12 @@ def through(caller: AgentCaller, agent: Agent) -> AskAgent:
 
 
 def make_reviewer(ask: AskAgent | ScriptedAgent, *, limits: AgentLimits = LIMITS, **options: Any) -> AgentReviewer:
-    """A reviewer named `scripted` with one expert, which cuts finely."""
-    chosen: dict[str, Any] = {"effort": Effort.HIGH, "experts": (CORRECTNESS,), **options}
+    """A reviewer named `scripted` with one expert, which cuts finely; other options are those of the settings."""
+    own = {name: options.pop(name) for name in AgentReviewer.__struct_fields__ if name in options}
+    settings = Settings(**{"effort": Effort.HIGH, "concurrency": 64, **options})
     asking = direct(ask) if isinstance(ask, ScriptedAgent) else ask
-    info = ReviewerInfo("scripted", "for a test")
-    return AgentReviewer(name="scripted", agent=asking, limits=limits, info=info, **chosen)
+    chosen: dict[str, Any] = {"info": ReviewerInfo("scripted", "for a test"), "experts": (CORRECTNESS,), **own}
+    return AgentReviewer(agent=asking, limits=limits, settings=settings, **chosen)
 
 
 def named(names: Sequence[str]) -> dict[str, str]:

@@ -21,22 +21,19 @@ _PARAMETERS = {
     r"--commit ([^\s;,]+)": r'CommitScope("\1")',
     r"--input (\S+)=VALUE": r'inputs={"\1": VALUE}',
     "--repo DIR": "repo=DIR",
-    "--repo": "repo",
     "--diff-file FILE": "DiffScope(NAME, DATA)",
     "--staged": "StagedScope()",
     "--uncommitted": "UncommittedScope()",
     "--commit": "CommitScope",
     "--untrusted --base REF": "BaseScope(REF), Settings(untrusted=True)",
     "--base REF": "BaseScope(REF)",
-    "--base": "base",
     "--pr": "PullRequestScope",
     "--untrusted": "Settings(untrusted=True)",
-    "--exclude": "Settings(exclude=...)",
-    "--include": "Settings(include=...)",
+    "--((?:in|ex)clude)": r"Settings(\1=...)",
     "--fresh": "fresh=True",
     "--fail-on": "fail_on",
     "--min-severity": "min_severity",
-    "--model": "model",
+    "--(repo|base|model)": r"\1",
 }
 # What is a parameter of the library, and the option for it.
 _SAME = (
@@ -90,6 +87,10 @@ class CodeloupeError(Exception):
     retryable = False
     exit_code = 4
 
+    def __init_subclass__(cls, **details: int) -> None:
+        for name, value in details.items():
+            setattr(cls, name, value)
+
     def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
         super().__init__(message)
         self.message = message
@@ -100,10 +101,8 @@ class CodeloupeError(Exception):
             setattr(self, name, value)
 
 
-class UsageError(CodeloupeError):
+class UsageError(CodeloupeError, exit_code=2):
     """The call or its surroundings are wrong; nothing was reviewed."""
-
-    exit_code = 2
 
 
 class ConfigError(UsageError):
@@ -138,23 +137,18 @@ class RunBusy(UsageError):
     """Another process works on this run."""
 
 
-class ProcessError(CodeloupeError):
+class ProcessError(CodeloupeError, exit_code=3):
     """A child process did not do what it should, so the change could not be reviewed. `program` is its short name."""
 
-    exit_code = 3
     program: str = ""
 
 
-class ProgramNotFound(ProcessError):
+class ProgramNotFound(ProcessError, exit_code=2):
     """The program is not installed or not executable."""
 
-    exit_code = 2
 
-
-class ProcessTimedOut(ProcessError):
+class ProcessTimedOut(ProcessError, retryable=True):
     """The program was ended at its deadline."""
-
-    retryable = True
 
 
 class OutputTooLarge(ProcessError):
@@ -181,16 +175,13 @@ class AnalyserFailed(CodeloupeError):
     analyser: str = ""
 
 
-class StoreError(CodeloupeError):
+class StoreError(CodeloupeError, exit_code=3):
     """The database cannot be opened, read or written; the message names its file."""
 
-    exit_code = 3
 
-
-class PipelineError(CodeloupeError):
+class PipelineError(CodeloupeError, exit_code=3):
     """A run of a pipeline could not go on. `stage` is the stage's name, or empty."""
 
-    exit_code = 3
     stage: str = ""
 
 
@@ -206,36 +197,29 @@ class WorkspaceError(PipelineError):
     """A workspace cannot be made or kept, or two stages changed the same file in different ways."""
 
 
-class ForbiddenTransition(PipelineError):
+class ForbiddenTransition(PipelineError, exit_code=4):
     """A state that cannot follow the one before."""
 
-    exit_code = 4
 
-
-class ForgeError(CodeloupeError):
+class ForgeError(CodeloupeError, exit_code=3):
     """A service such as GitHub did not do what it should. `status` is its HTTP status, where there was an answer."""
 
-    exit_code = 3
     status: int | None = None
 
 
-class ForgeRefused(ForgeError):
+class ForgeRefused(ForgeError, exit_code=2):
     """The token is missing, wrong, or may not do this."""
 
-    exit_code = 2
 
-
-class ForgeUncertain(ForgeError):
+class ForgeUncertain(ForgeError, retryable=True):
     """A request may have been done, or not: whoever sent it has to look before it is sent again."""
-
-    retryable = True
 
 
 class HeadMoved(ForgeError):
     """The pull request has other commits now than those that were reviewed, so nothing was posted."""
 
 
-class AgentError(CodeloupeError):
+class AgentError(CodeloupeError, exit_code=3):
     """An agent call did not give an answer. `agent` is the agent's name.
 
     `raw_output` is what it printed, redacted; `attempts` how often it was tried; `session_id` where one is known.
@@ -243,7 +227,6 @@ class AgentError(CodeloupeError):
     does not tell.
     """
 
-    exit_code = 3
     agent: str = ""
     raw_output: str = ""
     attempts: int = 1
@@ -252,55 +235,41 @@ class AgentError(CodeloupeError):
     usage: Any = None
 
 
-class InvalidRequest(AgentError):
+class InvalidRequest(AgentError, exit_code=2):
     """The request cannot be sent as it is; nothing was started. The message, too, names what its reader can give."""
-
-    exit_code = 2
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(for_its_reader(message), **more)
 
 
-class NotInstalled(AgentError):
+class NotInstalled(AgentError, exit_code=2, attempts=0):
     """The program or package is not here, so nothing was tried; the hint is the command that installs it."""
 
-    exit_code = 2
-    attempts = 0
 
-
-class NotLoggedIn(AgentError):
+class NotLoggedIn(AgentError, exit_code=2):
     """A key or login is missing, wrong or out of credit; the hint says what to set or run."""
 
-    exit_code = 2
 
-
-class RateLimited(AgentError):
+class RateLimited(AgentError, retryable=True):
     """Too many requests. `retry_after_seconds` is what the service asked for, or None."""
 
-    retryable = True
     retry_after_seconds: float | None = None
 
 
-class Overloaded(AgentError):
+class Overloaded(AgentError, retryable=True):
     """The service is overloaded or failed on its side (5xx, 529)."""
 
-    retryable = True
 
-
-class ConnectionFailed(AgentError):
+class ConnectionFailed(AgentError, retryable=True):
     """The service was not reached, or the line was cut."""
-
-    retryable = True
 
 
 class TimedOut(AgentError):
     """The deadline over all attempts, or the limit of silence, passed; the agent was ended."""
 
 
-class Cancelled(AgentError):
+class Cancelled(AgentError, exit_code=130):
     """The call was stopped from outside; the agent was ended."""
-
-    exit_code = 130
 
 
 class BudgetExhausted(AgentError):

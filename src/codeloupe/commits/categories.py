@@ -65,20 +65,12 @@ def _files() -> list[tuple[CommitCategory, Globs]]:
     return [(CommitCategory(name), Globs(tuple(globs), ())) for name, globs in _tables()["files"].items()]
 
 
-@cache
-def _skipped() -> list[re.Pattern[str]]:
-    return [re.compile(prefix, re.IGNORECASE) for prefix in _tables()["skipped"]["prefixes"]]
-
-
 def categorise(commit: Commit) -> CommitCategory:
     """The category of a commit; OTHER when nothing tells."""
     named, rest = _beginning(_plain(commit.subject[:500]))
     words = _words_of(rest)
-    by_files = (
-        category
-        for category, globs in _files()
-        if commit.files and all(globs.unwanted(path) is None for path in commit.files)
-    )
+    unwanted = ((category, any(map(globs.unwanted, commit.files))) for category, globs in _files() if commit.files)
+    by_files = (category for category, is_other in unwanted if not is_other)
     return (
         named
         or _first("opening", words)
@@ -123,9 +115,8 @@ def _beginning(subject: str) -> tuple[CommitCategory | None, str]:
 
 def _prefixes(subject: str) -> Iterator[re.Match[str]]:
     """What says nothing of the kind of work: a ticket, or the name of a part and a colon."""
-    for prefix in _skipped():
-        if (found := prefix.match(subject)) is not None:
-            yield found
+    found = (re.match(prefix, subject, re.IGNORECASE) for prefix in _tables()["skipped"]["prefixes"])
+    yield from filter(None, found)
     part = _TYPE.match(subject)
     # Without a space after it a colon belongs to a name: `std::move`.
     if part is not None and subject[part.end() : part.end() + 1].isspace():

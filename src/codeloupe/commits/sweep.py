@@ -1,53 +1,51 @@
 """A sweep: many commits, each reviewed by itself with the experts of its category, and one outcome for all.
 
-Agents get each commit's diff from one pass over the log, so that a sweep costs a few git processes and not several
-for each commit. The whole tree of a commit is exported only where a critical or high finding is to be verified. What a
-project says of all its commits, guidance and baseline, is read once: at the newest commit, or before untrusted ones.
+Agents get each commit's diff from one pass over the log, and its files from git's objects. The whole tree of a commit
+is exported only where a critical or high finding is to be verified. What a project says of all its commits, guidance
+and baseline, is read once: at the newest commit, or before untrusted ones.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from contextvars import ContextVar
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.commits.categories import categorise
-from codeloupe.commits.dispatch import AgentDispatcher, Assignment
-from codeloupe.commits.scoring import exit_code, overall_score, summarise, total_usage
+from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, total_usage, verdict
 from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.history import SweepKeeper, keeping_sweep
-from codeloupe.engine.prepare import lay_out, prepare, rules_of, settle
+from codeloupe.engine.prepare import Prepared, prepare_commit
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
-from codeloupe.engine.select import Selection, select_by_diff
 from codeloupe.engine.settings import configure
 from codeloupe.engine.verdict import joined_info
 from codeloupe.errors import CodeloupeError, RevisionError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import DIFF_ATTRIBUTES, Repository, open_repository, read_blobs, temporary_engine
+from codeloupe.git.repository import DIFF_ATTRIBUTES, Repository, open_repository, temporary_engine
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
-from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
-from codeloupe.model.change import Change, Commit, Expert, FileChange, GuidanceFile, Intent, Scope, ScopeKind
+from codeloupe.model.change import Change, Commit, Expert, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
-from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest
+from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask, Transcript, Verifier
+from codeloupe.model.review import Review, claim_in_words
+from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep
 from codeloupe.store.baseline import read_baseline
-from codeloupe.system.directories import remove_tree
 from codeloupe.system.regex import regex
 
 # Which experts look at commits of which category, unless the settings say otherwise.
@@ -61,9 +59,15 @@ DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
     CommitCategory.OTHER: ("general",),
 }
 _DAY = regex(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
+# Nobody can log in, install a program or mend a database while the others wait. A budget that is spent is not among
+# them: it refuses by itself, at no cost, and lets through what was bought before.
+_LASTING = frozenset(("not_logged_in", "not_installed", "ledger_failed"))
 _log = logging.getLogger(__name__)
 # The same reviewers review all commits at the same time, each in a task of its own.
 _transcript: ContextVar[Transcript | None] = ContextVar("_transcript", default=None)
+
+# A commit that is not reviewed yet, and its change; without one `failure` says why it cannot be read.
+Assignment = tuple[CommitReview, Change | None]
 
 
 def commit_experts(settings: Settings) -> Mapping[CommitCategory, tuple[Expert, ...]]:
@@ -149,7 +153,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
         for one in chosen:
             emit(ReviewerChosen(one.info))
         team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
-        reviewed = await _Sweep(repository, settings, tuple(chosen), team, emit, keeper).run(commits, query)
+        reviewed = await _Sweep(repository, settings, team, emit, keeper).run(commits, query)
         sweep = replace(
             known,
             reviewer=joined_info([one.info for one in chosen]),
@@ -169,21 +173,119 @@ def _take_down(title: str, text: str) -> None:
         transcript(title, text)
 
 
+class AgentDispatcher:
+    """Hands commits to reviewers, at most so many at a time, in one event loop, which it never blocks.
+
+    `review` makes one review; whatever it raises degrades its commit alone. When it fails for a reason that stays, or
+    always, no further review is begun: the commits that are left are among those that could not be reviewed.
+    `finished` is awaited for each commit as it ends.
+    """
+
+    def __init__(
+        self,
+        review: Callable[[CommitReview, Change], Awaitable[Review]],
+        *,
+        max_concurrent: int = 5,
+        finished: Callable[[CommitReview], Awaitable[None]] | None = None,
+    ) -> None:
+        if max_concurrent < 1:
+            raise ValueError(f"max_concurrent is {max_concurrent}, and at least one commit must be reviewed at a time")
+        self._review, self._finished = review, finished
+        self._places = asyncio.Semaphore(max_concurrent)
+        # The failure after which nothing more is begun, and what led to it.
+        self._lasting_failure = ""
+        self._is_answered = False
+        self._invalid_requests = self._in_a_row = 0
+
+    async def dispatch(self, assignments: AsyncGenerator[Assignment]) -> tuple[CommitReview, ...]:
+        """Every commit with its outcome, in their order. What the source raises comes when begun reviews have ended."""
+        running: list[asyncio.Task[CommitReview]] = []
+        problem: Exception | None = None
+        async with asyncio.TaskGroup() as group, aclosing(assignments):
+            try:
+                # A commit is read only when somebody is free for it, so that a long history does not fill the memory.
+                await self._places.acquire()
+                async for commit, change in assignments:
+                    running.append(group.create_task(self._outcome(commit, change)))
+                    running[-1].add_done_callback(lambda _task: self._places.release())
+                    await self._places.acquire()
+            except Exception as error:  # noqa: BLE001 - whatever it was, it is raised below as it came
+                problem = error
+        if problem is not None:
+            raise problem
+        return tuple(task.result() for task in running)
+
+    async def _outcome(self, commit: CommitReview, change: Change | None) -> CommitReview:
+        if change is None:
+            outcome = replace(commit, failure=commit.failure or "its change cannot be read")
+        elif self._lasting_failure:
+            outcome = replace(commit, failure=f"not begun: {self._lasting_failure}")
+        else:
+            outcome = await self._reviewed(commit, change)
+            self._note(outcome)
+        outcome = replace(outcome, failure=" ".join(outcome.failure.split()))
+        if outcome.failure:
+            _log.warning("commit %s could not be reviewed: %s", commit.commit.sha[:12], outcome.failure)
+        if self._finished is not None:
+            await self._finished(outcome)
+        return outcome
+
+    async def _reviewed(self, commit: CommitReview, change: Change) -> CommitReview:
+        try:
+            review = await self._review(commit, change)
+        except CodeloupeError as error:
+            return replace(commit, failure=f"{error.message} ({error.hint})" if error.hint else error.message)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            # Raised only where somebody wants this task to end, and not something that it waited for.
+            if task is None or task.cancelling() > 0:
+                raise
+            return replace(commit, failure="the reviewer gave up: it cancelled itself")
+        except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this commit that failed
+            _log.warning("the review of commit %s failed", commit.commit.sha[:12], exc_info=True)
+            return replace(commit, failure=f"unexpected error: {type(error).__name__}: {error}")
+        outcome = replace(commit, review=review, plan=plan_of(review.findings))
+        if not review.complete:
+            # It says nothing about what it did not see: the commit has no verdict.
+            return replace(outcome, failure=_why_incomplete(review))
+        # Nothing can be said of a commit of which nothing was read, not even that it is good.
+        reached = score(review.findings) if review.coverage.files_reviewed else None
+        return replace(outcome, score=reached, verdict=verdict(review.findings))
+
+    def _note(self, outcome: CommitReview) -> None:
+        """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row."""
+        review = outcome.review
+        if review is not None and review.coverage.files_reviewed:
+            self._is_answered, self._in_a_row = True, 0
+            return
+        kinds = {error.kind for error in review.errors} if review is not None else set[str]()
+        was_asked = review is None or review.coverage.units_failed
+        if not outcome.failure or not was_asked or "budget_exhausted" in kinds:
+            return
+        self._in_a_row += 1
+        self._invalid_requests += "invalid_request" in kinds
+        is_refused = not self._is_answered and self._invalid_requests >= 2
+        if kinds & _LASTING or is_refused or self._in_a_row >= 20:
+            self._lasting_failure = self._lasting_failure or " ".join(outcome.failure.split())
+
+
+def _why_incomplete(review: Review) -> str:
+    failed = [unit.reason for unit in review.coverage.units_failed]
+    gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
+    claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
+    reasons = [reason for reason in dict.fromkeys((*claims, *failed, *gaps)) if reason]
+    more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return "; ".join(reasons[:3]) + more or "the review is not complete"
+
+
 class _Sweep:
     """What every commit of one sweep is reviewed with, and one stream of events from all those reviews."""
 
     def __init__(
-        self,
-        repository: Repository,
-        settings: Settings,
-        chosen: tuple[ChosenReviewer, ...],
-        team: Reviewers,
-        emit: EventSink,
-        keeper: SweepKeeper | None,
+        self, repository: Repository, settings: Settings, team: Reviewers, emit: EventSink, keeper: SweepKeeper | None
     ) -> None:
-        self.repository, self.settings = repository, settings
-        self._chosen, self._team = chosen, team
-        self._emit, self._keeper = emit, keeper
+        self._repository, self._settings = repository, settings
+        self._team, self._emit, self._keeper = team, emit, keeper
         # For every category, so that a mistake in the settings is reported before anything is bought.
         experts = commit_experts(settings) if team.have_agents else dict.fromkeys(CommitCategory, ())
         self._experts = {category: tuple(one.name for one in named) for category, named in experts.items()}
@@ -200,38 +302,95 @@ class _Sweep:
         """Every commit with its outcome."""
         self._total = len(commits)
         await self._read_project(commits, query)
-        sources = self.repository.sources
-        with empty_directory() as self.nowhere, temporary_engine(sources, DIFF_ATTRIBUTES) as self._engine:
+        with temporary_engine(self._repository.sources, DIFF_ATTRIBUTES) as self._engine:
             self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
             # As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready.
-            concurrency = self.settings.concurrency
-            more = (concurrency + 1) // 2 if all(one.agents for one in self._chosen) else 0
-            dispatcher = AgentDispatcher(
-                self._review,
-                max_concurrent=concurrency + more,
-                finished=self._finished,
-            )
+            concurrency = self._settings.concurrency
+            more = (concurrency + 1) // 2 if all(one.agents for one in self._team.chosen) else 0
+            dispatcher = AgentDispatcher(self._review, max_concurrent=concurrency + more, finished=self._finished)
             return await dispatcher.dispatch(self._assignments(commits, merges=query.looks_into_merges))
 
     async def _read_project(self, commits: Sequence[Commit], query: CommitQuery) -> None:
         """Guidance and baseline: of trusted commits from the newest; of others from the base of their range, if any."""
-        scope, trusted = scope_of(query), not self.settings.untrusted
+        scope, trusted = scope_of(query), not self._settings.untrusted
         if not commits or not (trusted or isinstance(scope, RangeScope)):
             return
         if trusted:
             newest = commits[0].sha
             sides = Sides(Scope(ScopeKind.COMMIT, None, newest, "the newest commit"), newest, Side.COMMIT)
         else:
-            sides = await resolve_scope(self.repository, scope, base_branch=None)
-            base = await believed_base(self.repository, scope, sides, base_branch=self.settings.base_branch)
+            sides = await resolve_scope(self._repository, scope, base_branch=None)
+            base = await believed_base(self._repository, scope, sides, base_branch=self._settings.base_branch)
             if base is None:
                 return
             sides = replace(sides, base=base, scope=replace(sides.scope, base=base))
-        if self.settings.guidance and self._team.have_agents:
+        if self._settings.guidance and self._team.have_agents:
             paths = (path for commit in commits for path in commit.files)
-            guidance = await read_guidance(self.repository, sides, paths, trusted=trusted)
+            guidance = await read_guidance(self._repository, sides, paths, trusted=trusted)
             self._guidance = tuple(one for one in guidance if not one.unused)
-        self._baseline = await read_baseline(sides.scope, repo=self.repository.root, trusted=trusted)
+        self._baseline = await read_baseline(sides.scope, repo=self._repository.root, trusted=trusted)
+
+    async def _assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
+        async with aclosing(read_commit_changes(self._repository, commits, merges=merges)) as changes:
+            async for read in changes:
+                category = categorise(read.commit)
+                experts = self._experts[category]
+                about = CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem)
+                yield about, read.change
+
+    def prepared(self, change: Change, **trees: bool) -> AbstractAsyncContextManager[Prepared]:
+        """What is to be reviewed of a commit; with its tree, if that is asked for."""
+        return prepare_commit(change, self._settings, repository=self._repository, engine=self._engine, **trees)
+
+    async def _review(self, about: CommitReview, change: Change) -> Review:
+        commit, team = about.commit, self._team
+        _transcript.set(None if self._keeper is None else self._keeper.transcript_of(commit.sha))
+        # Agents get the diff alone; programs of others get all there is.
+        needs_tree = any(one.needs_whole_tree for one in team.chosen)
+        async with self.prepared(change, with_tree=needs_tree, whole_tree=needs_tree) as prepared:
+            intent = Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())
+            verifier = team.verifier()
+            plan = ReviewPlan(
+                task=replace(
+                    prepared.task(timeout_seconds=self._settings.timeout_seconds),
+                    intent=intent,
+                    guidance=self._guidance,
+                ),
+                selection=prepared.selection,
+                reviewers=self._reviewers[about.category],
+                verifier=None if verifier is None else _WithTree(verifier, self),
+                policy=self._policy,
+                baseline=self._baseline,
+                beforehand=prepared.beforehand,
+            )
+            started, name = time.monotonic(), commit.sha[:10]
+            emit = partial(self._pass_on, name)
+            review = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+        for error in review.errors:
+            if error.kind == EXPIRED:
+                self._warn(error.message)
+        agents = {one.info.type for one in team.chosen if one.agents}
+        # All experts of a joined checklist, when none of them is named.
+        experts = ", ".join(about.experts)
+        findings = (
+            replace(one, commit_sha=commit.sha, expert=one.expert or (experts if one.reviewer in agents else None))
+            for one in review.findings
+        )
+        # Of the whole baseline not one commit can tell: an entry that this one does not need may be for another.
+        own = (error for error in review.errors if error.kind not in (EXPIRED, UNUSED))
+        return replace(review, findings=tuple(findings), errors=tuple(own))
+
+    def _pass_on(self, commit: str, event: Event) -> None:
+        if isinstance(event, AgentActivity):
+            self._emit(AgentActivity(f"{commit} {event.unit}", event.event))
+        elif isinstance(event, Warned):
+            self._warn(event.message, of=f"{commit}: ")
+
+    def _warn(self, message: str, *, of: str = "") -> None:
+        """Pass a warning on, once, whichever commits it is about; `of` names the first of them."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._emit(Warned(f"{of}{message}"))
 
     async def _finished(self, outcome: CommitReview) -> None:
         if self._keeper is not None:
@@ -242,180 +401,17 @@ class _Sweep:
         except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
             _log.warning("the end of commit %s could not be reported", outcome.commit.sha[:12], exc_info=True)
 
-    def _warn(self, message: str, *, of: str = "") -> None:
-        """Pass a warning on, once, whichever commits it is about; `of` names the first of them."""
-        if message not in self._warned:
-            self._warned.add(message)
-            self._emit(Warned(f"{of}: {message}" if of else message))
-
-    async def _assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
-        async with aclosing(read_commit_changes(self.repository, commits, merges=merges)) as changes:
-            async for read in changes:
-                category = categorise(read.commit)
-                experts = self._experts[category]
-                about = CommitReview(commit=read.commit, category=category, experts=experts, failure=read.problem)
-                yield about, read.change
-
-    async def _review(self, about: CommitReview, change: Change) -> Review:
-        commit = about.commit
-        _transcript.set(None if self._keeper is None else self._keeper.transcript_of(commit.sha))
-        reviewers = self._reviewers[about.category]
-        if any(one.reads_tree and not one.agents for one in self._chosen):
-            review = await self._by_tree(commit, change, reviewers)
-        else:
-            review = await self._by_diff(commit, change, reviewers)
-        agents = {one.info.type for one in self._chosen if one.agents}
-        # All experts of a joined checklist, when none of them is named.
-        experts = ", ".join(about.experts)
-        return replace(
-            review,
-            findings=tuple(
-                replace(
-                    finding,
-                    commit_sha=commit.sha,
-                    expert=finding.expert or (experts if finding.reviewer in agents else None),
-                )
-                for finding in review.findings
-            ),
-        )
-
-    async def _by_diff(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
-        rules, verifier = rules_of(self.settings), self._team.verifier()
-        snapshot = self.nowhere.with_name(commit.sha)
-        if by_content := any(not one.agents for one in self._chosen):
-            snapshot.mkdir()
-            selection, beforehand = await lay_out(
-                change, rules, repository=self.repository, root=snapshot, engine=self._engine
-            )
-        else:
-            # Agents get a diff. Nothing is in the snapshot yet, and for most commits nothing will be.
-            selected = select_by_diff(change, rules)
-            selection, beforehand = await settle(selected, rules, root=None, repository=self.repository)
-        task = ReviewTask(
-            change=change,
-            files=selection.files,
-            snapshot=snapshot,
-            trusted=not self.settings.untrusted,
-            timeout_seconds=self.settings.timeout_seconds,
-            intent=Intent(title=commit.subject, messages=(commit.body,) if commit.body else ()),
-            guidance=self._guidance,
-        )
-        plan = ReviewPlan(
-            task=task,
-            selection=selection,
-            reviewers=tuple(reviewers if by_content else (_WithContent(reviewer, self) for reviewer in reviewers)),
-            verifier=None if verifier is None else _WithTree(verifier, self, commit),
-            policy=self._policy,
-            baseline=self._baseline,
-            beforehand=beforehand,
-        )
-        try:
-            return await self._run(plan, commit)
-        finally:
-            if snapshot.exists():
-                remove_tree(snapshot)
-
-    async def _by_tree(self, commit: Commit, change: Change, reviewers: Sequence[Reviewer]) -> Review:
-        async with prepare(
-            CommitScope(commit.sha),
-            self.repository.root,
-            replace(self.settings, base_branch=None),
-            with_tree=any(one.reads_tree for one in self._chosen),
-            whole_tree=any(one.needs_whole_tree for one in self._chosen),
-            with_guidance=self.settings.guidance and self._team.have_agents,
-        ) as prepared:
-            selection = _within(prepared.selection, change)
-            task = prepared.task(timeout_seconds=self.settings.timeout_seconds)
-            plan = ReviewPlan(
-                task=replace(task, change=change, files=selection.files),
-                selection=selection,
-                reviewers=tuple(reviewers),
-                verifier=self._team.verifier(),
-                policy=self._policy,
-                baseline=self._baseline,
-                beforehand=prepared.beforehand,
-            )
-            return await self._run(plan, commit)
-
-    async def _run(self, plan: ReviewPlan, commit: Commit) -> Review:
-        name = commit.sha[:10]
-
-        def pass_on(event: Event) -> None:
-            if isinstance(event, AgentActivity):
-                self._emit(AgentActivity(f"{name} {event.unit}", event.event))
-            elif isinstance(event, Warned):
-                self._warn(event.message, of=name)
-
-        review = await run_review(plan, clock=time.monotonic, started=time.monotonic(), emit=pass_on)
-        for error in review.errors:
-            if error.kind == EXPIRED:
-                self._warn(error.message)
-        # Of the whole baseline not one commit can tell: an entry that this one does not need may be for another.
-        own = (error for error in review.errors if error.kind not in (EXPIRED, UNUSED))
-        return replace(review, errors=tuple(own))
-
-
-def _within(selection: Selection, change: Change) -> Selection:
-    """Of the files of a whole commit those that are meant: a merge may be meant only for what it changed itself."""
-    meant = {file.path: file for file in change.files}
-    unread = {name for name, _ in change.unreadable}
-
-    def shown(file: FileChange) -> FileChange:
-        """As git's diff has it, unless it was decoded, or is read whole for its new name or mode."""
-        was_decoded = meant[file.path].binary and not file.binary
-        is_otherwise = was_decoded or (file.old_path or file.path) != file.path or file.old_mode != file.new_mode
-        return file if is_otherwise else meant[file.path]
-
-    return Selection(
-        files=tuple(shown(file) for file in selection.files if file.path in meant),
-        lock_files=tuple(file for file in selection.lock_files if file.path in meant),
-        skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
-    )
-
-
-class _WithContent(Struct, frozen=True):
-    """A reviewer in an empty directory, after whom the files that it found something in are in the snapshot.
-
-    A diff is enough to review, but what a finding is known by from one review to the next is around it too.
-    """
-
-    reviewer: Reviewer
-    sweep: _Sweep
-
-    @property
-    def info(self) -> ReviewerInfo:
-        return self.reviewer.info
-
-    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        outcome = await self.reviewer.review(replace(task, snapshot=self.sweep.nowhere), emit)
-        found = {finding.file for finding in outcome.findings}
-        blobs = {file.path: file.new_blob for file in task.files if file.path in found and file.new_blob}
-        if blobs:
-            try:
-                contents = await read_blobs(self.sweep.repository, blobs.values(), max_bytes=32 * 1024**2)
-            except CodeloupeError as error:
-                _log.warning("the files of some findings could not be read: %s", error.message)
-                return outcome
-            for path, blob in blobs.items():
-                # A path that leaves the tree, or is file and folder at once, has no content here.
-                with suppress(OSError, ValueError):
-                    if blob in contents:
-                        write_file(task.snapshot, path, contents[blob])
-        return outcome
-
 
 class _WithTree(Struct, frozen=True):
     """A verifier that gets the whole tree of a commit, which is exported only when there is something to verify."""
 
     verifier: Verifier
     sweep: _Sweep
-    commit: Commit
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         if not any(finding.is_open and finding.severity.at_least(Severity.HIGH) for finding in findings):
             return ReviewerOutcome(findings=tuple(findings))
-        settings = replace(self.sweep.settings, base_branch=None)
-        async with prepare(
-            CommitScope(self.commit.sha), self.sweep.repository.root, settings, with_tree=True
-        ) as prepared:
+        if task.tree is not None:
+            return await self.verifier.verify(findings, task, emit)
+        async with self.sweep.prepared(task.change, with_tree=True) as prepared:
             return await self.verifier.verify(findings, prepared.task(timeout_seconds=task.timeout_seconds), emit)

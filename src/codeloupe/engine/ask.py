@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
+from codeloupe.config.schema import Settings
 from codeloupe.engine import prompt as prompts
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.asked import PROMPT_VERSION
@@ -30,12 +31,13 @@ from codeloupe.engine.plan import plan_units
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Usage
-from codeloupe.model.change import Effort, Expert, Hunk, PathInstruction, Unit
+from codeloupe.model.change import Expert, Hunk, Unit
 from codeloupe.model.events import AgentActivity, LaneFinished, UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.system.json_text import scan_json
+from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 
 INVALID_ANSWER = "invalid_answer"
@@ -267,43 +269,36 @@ def is_echo(answer: str, question: str) -> bool:
 
 
 class AgentReviewer(Struct, kw_only=True):
-    """Reviews with one agent, which has `limits`. `name` is in each finding; `info` gets the model that answered.
+    """Reviews with one agent, which has `limits`. The type of `info` is in each finding; it gets the answering model.
 
-    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `units_at_once` should
-    be the number of calls that may run at a time: with more a broken answer would be asked for again only after all
-    other units. `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw
+    `apart` asks about each expert's checklist by itself. As many units are asked about at a time as calls may run: with
+    more a broken answer would be asked for again only after all other units. `transcript` gets every prompt and raw
     answer, with the secrets that are masked only when they are sent: whoever writes them redacts them.
     """
 
-    name: str
     agent: AskAgent
     limits: AgentLimits
     info: ReviewerInfo
+    settings: Settings
     calls: CallOptions = CallOptions()
-    effort: Effort = Effort.MEDIUM
     experts: tuple[Expert, ...] = ()
     apart: bool = False
-    passes: int = 1
-    instructions: tuple[PathInstruction, ...] = ()
-    units_at_once: int = 64
-    mask: Callable[[str], str] = str
     transcript: Transcript | None = None
+
+    @property
+    def name(self) -> str:
+        """Who says that it found something."""
+        return self.info.type
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
-        started = time.monotonic()
-        units = plan_units(
-            task.files,
-            effort=self.effort,
-            experts=self.experts,
-            passes=self.passes,
-            apart=self.apart,
-            own_tokens=self.limits.own_tokens,
-        )
+        started, settings = time.monotonic(), self.settings
+        asked: dict[str, Any] = {"experts": self.experts, "apart": self.apart, "own_tokens": self.limits.own_tokens}
+        units = plan_units(task.files, effort=settings.effort, passes=settings.passes, **asked)
         emit(UnitsPlanned(self.name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
         run = _Run(self, task, emit)
-        await for_each(units, run.review, at_once=self.units_at_once)
+        await for_each(units, run.review, at_once=settings.concurrency)
         outcome = run.outcome(units)
         if run.asker.models:
             self.info = replace(self.info, model="+".join(run.asker.models))
@@ -324,14 +319,13 @@ class _Heard(Struct, frozen=True):
 
 
 class _UnitOutcome(Struct, frozen=True, kw_only=True):
-    """What a unit gave. With a `failure` it is not wholly `reviewed`; `dropped` and `answer` could not be read."""
+    """What a unit gave. With `failed` it is not wholly `reviewed`; `errors` say what could not be read."""
 
     findings: tuple[Finding, ...] = ()
-    failure: Failure | None = None
+    failed: FailedUnit | None = None
     reviewed: bool = True
-    dropped: tuple[str, ...] = ()
+    errors: tuple[ReviewError, ...] = ()
     from_ledger: bool = False
-    answer: str = ""
 
 
 class _Run:
@@ -345,17 +339,13 @@ class _Run:
         )
         self._material = prompts.PromptMaterial(
             fence=self.asker.fence,
-            intent=task.intent,
-            guidance=task.guidance,
-            instructions=reviewer.instructions,
-            earlier=task.earlier,
             can_read_tree=self.asker.can_read_tree,
-            is_follow_up=task.is_follow_up,
-            tree_is_partial=task.tree_is_partial,
+            instructions=reviewer.settings.instructions,
+            **{name: getattr(task, name) for name in prompts.PromptMaterial.__struct_fields__ if hasattr(task, name)},
         )
-        self._anchorer = Anchorer(task.files, TextReader(task).read, mask=reviewer.mask, believes="shown")
-        self._outcomes: dict[str, _UnitOutcome] = {}
-        self._not_started: dict[str, Failure] = {}
+        self._anchorer = Anchorer(task.files, TextReader(task).read, mask=redact, believes="shown")
+        self._ended: dict[str, _UnitOutcome] = {}
+        self._not_started: list[Failure] = []
         self._details = 0
 
     async def review(self, unit: Unit) -> None:
@@ -364,45 +354,34 @@ class _Run:
         try:
             outcome = await self._reviewed(unit)
         except CircuitOpen as stopped:
-            self._not_started[unit.name] = stopped.failure
+            self._not_started.append(stopped.failure)
+            self._ended[unit.name] = _UnitOutcome(failed=_failed(unit, stopped.failure), reviewed=False)
             return
-        # Answers that cannot be read are kept to be looked into, but not all of thousands.
-        self._details += bool(outcome.answer)
-        self._outcomes[unit.name] = outcome if self._details <= 50 else replace(outcome, answer="")
-        for error in sorted(self._errors(unit, outcome), key=lambda error: error.kind == DROPPED_FINDING):
+        self._ended[unit.name] = outcome
+        for error in outcome.errors:
             warn(error.message, self._emit)
-        seconds, failure = time.monotonic() - started, outcome.failure.reason if outcome.failure else None
+        seconds, failure = time.monotonic() - started, outcome.failed.reason if outcome.failed else None
         name, from_ledger = self._reviewer.name, outcome.from_ledger
         self._emit(UnitFinished(name, unit.name, outcome.findings, seconds, from_ledger=from_ledger, failure=failure))
 
     def outcome(self, units: Sequence[Unit]) -> ReviewerOutcome:
         """All of it, in the order of the units, whichever ended first."""
-        ended = [(unit, self._outcomes[unit.name]) for unit in units if unit.name in self._outcomes]
-        failures = {unit.name: outcome.failure for unit, outcome in ended if outcome.failure} | self._not_started
-        errors = [error for unit, outcome in ended for error in self._errors(unit, outcome)]
+        ended = [self._ended[unit.name] for unit in units]
+        errors = [error for one in ended for error in one.errors]
         if self._not_started:
             # One error for all units that were not started: they may be thousands, for one reason.
-            failure = next(iter(self._not_started.values()))
+            failure = self._not_started[0]
             message = f"{self._reviewer.name} did not start {len(self._not_started):,} units: {failure.reason}"
             warn(message, self._emit)
             errors.append(ReviewError(failure.kind, message))
-        reviewed = {file for unit, outcome in ended if outcome.reviewed for file in unit.files}
+        reviewed = {file for unit, one in zip(units, ended, strict=True) if one.reviewed for file in unit.files}
         return ReviewerOutcome(
-            findings=tuple(finding for _, outcome in ended for finding in outcome.findings),
+            findings=tuple(finding for one in ended for finding in one.findings),
             units_total=len(units),
-            units_failed=tuple(_failed(unit, failures[unit.name]) for unit in units if unit.name in failures),
+            units_failed=tuple(one.failed for one in ended if one.failed),
             errors=tuple(errors),
             unreviewed=frozenset(file for unit in units for file in unit.files) - reviewed,
         )
-
-    def _errors(self, unit: Unit, outcome: _UnitOutcome) -> list[ReviewError]:
-        about = f"a finding about {unit.name} could not be read"
-        errors = [ReviewError(DROPPED_FINDING, f"{about}: {lost}", outcome.answer) for lost in outcome.dropped]
-        if outcome.failure is not None:
-            failed = _failed(unit, outcome.failure)
-            message = f"{self._reviewer.name} could not review {failed.unit}: {failed.reason}"
-            errors.append(ReviewError(outcome.failure.kind, message, outcome.answer))
-        return errors
 
     async def _reviewed(self, unit: Unit) -> _UnitOutcome:
         """What became of a unit. Raises CircuitOpen when it was not asked about, and a cancellation; nothing else."""
@@ -421,12 +400,9 @@ class _Run:
             level = logging.WARNING if is_bad else logging.INFO
             _log.log(level, "the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
             self.asker.circuit.note_failure(error)
-        if heard is None:
-            return _UnitOutcome(failure=failure, reviewed=False)
         # What was found first is kept.
-        problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
-        both = Failure(failure.kind, shortened(f"{problem}{failure.reason}"))
-        return replace(self._placed(unit, heard), failure=both, reviewed=False)
+        first = f"{heard.read.problem}; asking again failed: " if heard and heard.read.problem else ""
+        return self._placed(unit, heard, Failure(failure.kind, shortened(f"{first}{failure.reason}")))
 
     async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
         read, problem = heard.read, heard.read.problem
@@ -495,30 +471,43 @@ class _Run:
                 problem = QUOTED_ANSWER
         return _Heard(replace(read, problem=problem), text, from_ledger, cut_off)
 
-    def _placed(self, unit: Unit, heard: _Heard) -> _UnitOutcome:
+    def _placed(self, unit: Unit, heard: _Heard | None, failure: Failure | None = None) -> _UnitOutcome:
+        """What was heard of a unit, with its findings in their places; with a `failure` it is not reviewed."""
+        read, text = (heard.read, heard.text) if heard else (ReviewAnswer(), "")
         findings: list[Finding] = []
-        claims = sorted(heard.read.findings, key=lambda claim: claim.severity.priority)
-        dropped = list(heard.read.dropped)
+        claims = sorted(read.findings, key=lambda claim: claim.severity.priority)
+        dropped = list(read.dropped)
         for claim in claims[:_MAX_FINDINGS]:
             try:
                 findings.append(self._anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files))
             except Exception as error:  # noqa: BLE001 - one claim that cannot be placed costs that claim
                 _log.warning("a finding about %s could not be placed", unit.name, exc_info=True)
                 dropped.append(f"{claim.title}: {type(error).__name__}: {error}")
-        lost = None
-        if len(claims) > _MAX_FINDINGS:
+        if failure is None and len(claims) > _MAX_FINDINGS:
             lost = f"{len(claims):,} findings in one answer, of which only the most severe {_MAX_FINDINGS} are kept"
-        elif dropped and not findings:
-            lost = f"no finding could be read: {dropped[0]}"
+            failure = Failure(INVALID_ANSWER, lost)
+        elif failure is None and dropped and not findings:
+            failure = Failure(INVALID_ANSWER, shortened(f"no finding could be read: {dropped[0]}"))
+        is_reviewed = failure is None
+        failure = failure or _hidden_part(unit)
+        # Answers that cannot be read are kept to be looked into, but not all of thousands.
+        self._details += bool(dropped or read.problem)
+        detail = text[: 64 * 1024] if (dropped or read.problem) and self._details <= 50 else ""
         named = [shortened(one) for one in dropped[:20]]
         named += [f"and {len(dropped) - 20:,} more"] if len(dropped) > 20 else []
+        about = f"a finding about {unit.name} could not be read"
+        problems = [ReviewError(DROPPED_FINDING, f"{about}: {lost}", detail) for lost in named]
+        failed = None
+        if failure is not None:
+            failed = _failed(unit, failure)
+            message = f"{self._reviewer.name} could not review {failed.unit}: {failed.reason}"
+            problems.append(ReviewError(failure.kind, message, detail))
         return _UnitOutcome(
             findings=tuple(findings),
-            failure=Failure(INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
-            reviewed=lost is None,
-            dropped=tuple(named),
-            from_ledger=heard.from_ledger,
-            answer=heard.text[: 64 * 1024] if dropped or heard.read.problem else "",
+            failed=failed,
+            reviewed=is_reviewed,
+            errors=tuple(problems),
+            from_ledger=heard is not None and heard.from_ledger,
         )
 
     def _origin(self, claim: ClaimedFinding, unit: Unit) -> Origin:
@@ -527,14 +516,13 @@ class _Run:
         category = claim.category.strip().lower().replace(" ", "_").replace("-", "_")
         alone = names[0] if len(names) == 1 else None
         label = f"{reviewer.name}/{alone}" if reviewer.apart and alone else reviewer.name
-        label += f"#{unit.pass_number}" if reviewer.passes > 1 else ""
+        label += f"#{unit.pass_number}" if reviewer.settings.passes > 1 else ""
         return Origin(reviewer=reviewer.name, expert=alone or (category if category in names else None), label=label)
 
     def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
         reason = "; ".join(part for part in (heard.read.problem, more) if part)
         self.asker.circuit.note_failure(errors.OutputInvalid(reason, agent=""))
-        failure = Failure(INVALID_ANSWER, shortened(reason))
-        return replace(self._placed(unit, heard), failure=failure, reviewed=False)
+        return self._placed(unit, heard, Failure(INVALID_ANSWER, shortened(reason)))
 
 
 def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
@@ -550,14 +538,10 @@ def _hidden_part(unit: Unit) -> Failure | None:
         if len(hunk.body) > prompts.MAX_LINE_BYTES
         and any(len(row) > prompts.MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
-    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
-    return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
+    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends"
+    return Failure("line_too_long", reason, tuple(files)) if files else None
 
 
 def _failed(unit: Unit, failure: Failure) -> FailedUnit:
     """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
-    if not failure.files or set(failure.files) == set(unit.files):
-        return FailedUnit(unit.name, unit.files, failure.reason)
-    first, *others = failure.files
-    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
-    return FailedUnit(f"{first}{more}", failure.files, failure.reason)
+    return FailedUnit(shortened(", ".join(failure.files)) or unit.name, failure.files or unit.files, failure.reason)

@@ -227,10 +227,7 @@ def _call_key(
 def review_key(request: AgentRequest, agent: Agent) -> str | None:
     """The ledger's key of a reviewing call: of the unit, pass and trust alone; None for one to make each time."""
     labels = request.labels
-    extra, version = (
-        {key: labels[key] for key in ("pass",) if key in labels},
-        labels.get("prompt_version", CALL_VERSION),
-    )
+    version, extra = labels.get("prompt_version", CALL_VERSION), {key: labels[key] for key in labels if key == "pass"}
     return _call_key(request, agent, with_files=False, trust=labels.get("trust", ""), version=version, extra=extra)
 
 

@@ -201,18 +201,13 @@ class Reviewers(Struct):
         from codeloupe.engine.ask import AgentReviewer
 
         reviewer = AgentReviewer(
-            name=one.info.type,
             agent=self._asking(one),
             limits=one.agents[0].limits,
             info=one.info,
+            settings=settings,
             calls=self._calls_of(one),
-            effort=settings.effort,
             experts=experts,
             apart=apart,
-            passes=settings.passes,
-            instructions=settings.instructions,
-            units_at_once=settings.concurrency,
-            mask=redact,
             transcript=self.transcript,
         )
         has_analysers = any(other.info.type == "offline" for other in self.chosen)

@@ -52,20 +52,14 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         if not ends:
             written, starred = f"{written}{starred}(?>[^/]*?", ")"
         elif isinstance(piece, OneOf):
-            written += _one_of(piece)
+            # Written as a code, no character means anything else within brackets.
+            codes = "".join(f"\\U{ord(low):08x}-\\U{ord(high):08x}" for low, high in piece.ranges if low <= high)
+            one_of = f"(?!/)[{codes}]" if codes else "(?!)"
+            written += f"[^/{codes}]" if piece.negated else one_of
         elif piece != "**/":
             written += "[^/]" if piece == "?" else re.escape(piece)
     end = r"(?=/|\Z)" if ends else ""
     return re.compile(f"{written}{end}{starred})", re.DOTALL)
-
-
-def _one_of(piece: OneOf) -> str:
-    # Written as a code, no character means anything else within brackets.
-    ranges = (f"\\U{ord(low):08x}-\\U{ord(high):08x}" for low, high in piece.ranges if low <= high)
-    members = "".join(ranges)
-    if piece.negated:
-        return f"[^/{members}]"
-    return f"(?!/)[{members}]" if members else "(?!)"
 
 
 _WILD = regex(r"[*?\[]")
@@ -73,12 +67,8 @@ _WILD = regex(r"[*?\[]")
 
 def unmatched(patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
     """The patterns that fit none of some files."""
-    left = {pattern: _compiled(pattern) for pattern in patterns}
-    for name in names:
-        left = {pattern: expression for pattern, expression in left.items() if not expression.match(name)}
-        if not left:
-            break
-    return tuple(left)
+    known = list(names)
+    return tuple(pattern for pattern in patterns if not any(map(_compiled(pattern).match, known)))
 
 
 def literal_pattern(path: str) -> str:

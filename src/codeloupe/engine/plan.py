@@ -8,7 +8,7 @@ call pays for the instructions again. A hunk that fits is never cut; an enormous
 from __future__ import annotations
 
 import string
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -36,7 +36,10 @@ def tokens_of(text: bytes | str) -> int:
     The weights of bytes by their kind were fitted on source code and prose of a dozen languages, where they are mostly
     within a tenth. Random text (base64, hashes) costs up to twice of what is estimated.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return round(_weight(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text))
+
+
+def _weight(data: bytes) -> float:
     others = data.translate(None, _LETTERS)
     spaces, newlines = others.count(b" "), others.count(b"\n")
     foreign = 0 if data.isascii() else len(others.translate(None, _ASCII))
@@ -44,7 +47,7 @@ def tokens_of(text: bytes | str) -> int:
     # Of spaces only those between words count; those of an indentation come in pairs and go into one token.
     lone_spaces = spaces - 2 * data.count(b"  ")
     letters = len(data) - len(others)
-    return round(0.145 * letters + 0.66 * marks + 1.4 * newlines + 0.39 * lone_spaces + 0.45 * foreign)
+    return 0.145 * letters + 0.66 * marks + 1.4 * newlines + 0.39 * lone_spaces + 0.45 * foreign
 
 
 def hunk_tokens(hunk: Hunk) -> int:
@@ -53,11 +56,6 @@ def hunk_tokens(hunk: Hunk) -> int:
     if len(body) > MAX_LINE_BYTES:
         body = b"\n".join(row[:MAX_LINE_BYTES] for row in body.split(b"\n"))
     return 15 + tokens_of(hunk.section) + tokens_of(body)
-
-
-def header_tokens(file: FileChange) -> int:
-    """About how many tokens the line is that names a file above its hunks."""
-    return 6 + tokens_of(file.path)
 
 
 def globs_of(expert: Expert) -> Globs:
@@ -201,22 +199,22 @@ def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece
 
 
 class _Cutter(_Rows):
-    """Cuts one hunk. `shown` are its rows as a prompt shows them; `starts` the bytes before each, and those of all."""
+    """Cuts one hunk. `weights` are the tokens before each row as a prompt shows it, and those of all."""
 
     def __init__(self, hunk: Hunk, target_tokens: int) -> None:
         super().__init__(hunk)
         self._section = hunk.section
         self._target = target_tokens
-        self._shown = [row.removesuffix(b"\n")[:MAX_LINE_BYTES] for row in self.rows]
-        self._starts = list(accumulate((len(row) + 1 for row in self._shown), initial=0))
+        shown = (row.removesuffix(b"\n")[:MAX_LINE_BYTES] + b"\n" for row in self.rows)
+        self._weights = list(accumulate(map(_weight, shown), initial=0.0))
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces in order, each with the last rows of the one before it where those are short."""
         section, previous = self._section, 0
-        for start, end in self._ranges(0, len(self.rows)):
+        for start, end in self._ranges():
             begin = start
             for row in range(start - 1, max(previous, start - 5) - 1, -1):
-                if tokens_of(b"\n".join(self._shown[row:start])) > self._target * 0.1:
+                if self._weights[start] - self._weights[row] > self._target * 0.1:
                     break
                 begin = row
             # The marker of a missing newline says nothing without its row.
@@ -226,33 +224,22 @@ class _Cutter(_Rows):
             yield Piece(piece, start - begin, hunk_tokens(piece))
             previous = start
 
-    def _ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The rows from `start` to `end`, cut until each part is small enough or cannot be cut any more."""
-        tokens = tokens_of(b"\n".join(self._shown[start:end]))
-        tokens_per_byte = tokens / (self._starts[end] - self._starts[start])
-        first, rest = start, float(tokens)
-        while rest > self._target * 1.15:
-            bound = self._bound(first, end, parts=ceil(rest / self._target))
-            if bound <= first or bound >= end:
-                break
-            yield from self._ranges(first, bound)
-            first, rest = bound, (self._starts[end] - self._starts[bound]) * tokens_per_byte
-        if first == start:
-            yield start, end
-        else:
-            yield from self._ranges(first, end)
-
-    def _bound(self, start: int, end: int, *, parts: int) -> int:
-        """The best row to end the first of some even parts before: where one thing ends and another begins."""
-        share = (self._starts[end] - self._starts[start]) / parts
-        first, ideal, last = (
-            min(max(bisect_left(self._starts, self._starts[start] + share * size, start, end), start + 1), end - 1)
-            for size in (0.8, 1.0, 1.1)
-        )
-        best = min(range(first, last + 1), key=lambda row: (self._roughness(row), abs(row - ideal), row))
-        if self.signs[best] == b"\\":
-            return best + 1 if best + 1 < end else best - 1
-        return best
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        """The rows of even parts, each of which ends where one thing ends and another begins, if it can."""
+        start, end = 0, len(self.rows)
+        while start < end:
+            left = self._weights[end] - self._weights[start]
+            bound = end
+            if left > self._target * 1.15 and start + 1 < end:
+                share = left / ceil(left / self._target)
+                first, ideal, last = (
+                    min(max(bisect_right(self._weights, self._weights[start] + share * size) - 1, start + 1), end - 1)
+                    for size in (0.8, 1.0, 1.1)
+                )
+                bound = min(range(first, last + 1), key=lambda row: (self._roughness(row), abs(row - ideal), row))
+                bound += self.signs[bound] == b"\\"
+            yield start, bound
+            start = bound
 
     def _roughness(self, row: int) -> int:
         """How much a cut before a row tears apart."""
@@ -308,7 +295,8 @@ class _Planner:
         for file in self._files:
             limits = {"target_tokens": target, "most_tokens": int(target * MOST_FILL)}
             self._pieces.append([piece for hunk in file.hunks if hunk.body for piece in cut_hunk(hunk, **limits)])
-        self._headers = [header_tokens(file) for file in self._files]
+        # About how many tokens the line is that names a file above its hunks.
+        self._headers = [6 + tokens_of(file.path) for file in self._files]
         # Of one name the first counts.
         self._experts = tuple({expert.name: expert for expert in reversed(experts)}.values())[::-1]
         globs = [globs_of(expert) for expert in self._experts]

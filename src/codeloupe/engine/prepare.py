@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine import select
 from codeloupe.engine.contents import encoding_of
 from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
-from codeloupe.engine.select import FileContent, Selection, SelectionRules
+from codeloupe.engine.select import FileContent, Selection, left_out
 from codeloupe.engine.settings import configure
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git import snapshot as snapshots
@@ -27,18 +27,19 @@ from codeloupe.git.diff import parse_diff
 from codeloupe.git.guidance import moments_in, read_guidance, read_intent, read_working_guidance
 from codeloupe.git.repository import Repository, find_root, open_repository, private_directory, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
-from codeloupe.git.snapshot import place_of
+from codeloupe.git.snapshot import Snapshot, place_of
 from codeloupe.model import scope as scopes
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import MomentOf, ReviewTask
-from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
+from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.system.regex import regex
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
 _LINE = regex(rb"[^\n]*\n|[^\n]+")
+_Value = TypeVar("_Value")
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -67,13 +68,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
         """What a reviewer gets of it."""
         own = {name: getattr(self, name) for name in ReviewTask.__struct_fields__ if hasattr(self, name)}
         return ReviewTask(**own, files=self.selection.files, timeout_seconds=timeout_seconds)
-
-
-def rules_of(settings: Settings) -> SelectionRules:
-    """Which files of a change are reviewed."""
-    named = {name: getattr(settings, name) for name in SelectionRules.__struct_fields__ if hasattr(settings, name)}
-    accept = frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread)
-    return SelectionRules(**named, believe_content=not settings.untrusted, accept=accept)
 
 
 @asynccontextmanager
@@ -113,81 +107,104 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     change, unless `whole_tree`. `context` is the caller's own word. With `must_match` an include pattern that fits no
     file of the repository, before or after the change, is a UsageError.
     """
-    rules, trusted = rules_of(settings), not settings.untrusted
-    wanted = rules.include if must_match else ()
+    wanted = settings.include if must_match else ()
     if isinstance(request, DiffScope):
-        async with _from_diff(request, repo, rules, with_guidance=with_guidance, wanted=wanted) as prepared:
+        async with _from_diff(request, repo, settings, with_guidance=with_guidance, wanted=wanted) as prepared:
             yield replace(prepared, intent=Intent(context=context))
         return
+    trusted, base_branch = not settings.untrusted, settings.base_branch
     repository = await open_repository(repo)
-    sides = await resolve_scope(repository, request, base_branch=settings.base_branch)
-    intending = _intent(repository, sides, context, with_messages=with_guidance)
-    change, intent = await both(read_change(repository, sides), intending)
+    sides = await resolve_scope(repository, request, base_branch=base_branch)
+    change, intent = await both(
+        read_change(repository, sides),
+        read_intent(repository, sides, context=context) if with_guidance else _known(Intent(context=context)),
+    )
     await _check_patterns(change, wanted, repository, sides)
-    believed = None if trusted else await believed_base(repository, request, sides, base_branch=settings.base_branch)
-    selection = select.select_by_diff(change, rules)
+    believed = None if trusted else await believed_base(repository, request, sides, base_branch=base_branch)
+    selection = select.select_by_diff(change, settings)
     # An agent may read the working tree itself. One that is not trusted may hold links that lead out of it.
     is_readable = trusted and sides.side is Side.WORKING_TREE
-    exporting = snapshots.exported(repository, sides, paths=_existing(selection))
     if with_tree and selection.files and not is_readable:
-        near = None if whole_tree else snapshots.near_to(selection.files)
-        exporting = snapshots.exported_tree(repository, sides, needed=_existing(selection), nearness=near)
-    guiding = _guidance(repository, sides, selection if with_guidance else None, believed, trusted=trusted)
+        exporting = _exported_tree(repository, sides, selection, whole=whole_tree)
+    else:
+        exporting = snapshots.exported(repository, sides, paths=_existing(selection))
+    is_guided = with_guidance and selection.files and (trusted or believed)
+    names, of_base = [file.path for file in selection.files], replace(sides, base=believed or sides.base)
+    guiding = read_guidance(repository, of_base, names, trusted=trusted) if is_guided else _known(())
     async with AsyncExitStack() as stack:
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
-        there = _without_missing(selection, snapshot.missing, rules)
-        settled, beforehand = await settle(there, rules, root=snapshot.root, repository=repository)
-        tree = (repository.root if is_readable else snapshot.root) if with_tree and settled.files else None
-        yield Prepared(
-            change=change,
-            selection=settled,
-            snapshot=snapshot.root,
-            trusted=trusted,
+        prepared = await _settled(change, selection, snapshot, settings, repository, guidance)
+        tree = (repository.root if is_readable else snapshot.root) if with_tree and prepared.selection.files else None
+        yield replace(
+            prepared,
             tree=tree,
             intent=intent,
-            **_by_use(guidance),
-            beforehand=beforehand,
             believed=believed,
-            repository=repository,
             tree_is_partial=tree == snapshot.root and snapshot.is_partial,
             moment_of=moments_in(repository, sides),
         )
 
 
-async def _intent(repository: Repository, sides: Sides, context: str, *, with_messages: bool) -> Intent:
-    return await read_intent(repository, sides, context=context) if with_messages else Intent(context=context)
+async def _known(value: _Value) -> _Value:
+    return value
 
 
-def _by_use(guidance: Sequence[GuidanceFile]) -> dict[str, Any]:
-    used, unused = (tuple(one for one in guidance if bool(one.unused) is is_unused) for is_unused in (False, True))
-    return {"guidance": used, "unused_guidance": unused}
+@asynccontextmanager
+async def prepare_commit(
+    change: Change,
+    settings: Settings,
+    *,
+    repository: Repository,
+    engine: Path,
+    with_tree: bool = False,
+    whole_tree: bool = False,
+) -> AsyncIterator[Prepared]:
+    """What is to be reviewed of one commit of many, its files straight from git's objects, or its tree as `prepare`."""
+    selection = select.select_by_diff(change, settings)
+    async with AsyncExitStack() as stack:
+        if with_tree:
+            sides = Sides(change.scope, change.scope.base or "", Side.COMMIT)
+            exporting = _exported_tree(repository, sides, selection, whole=whole_tree)
+            snapshot = await stack.enter_async_context(exporting)
+        else:
+            snapshot = Snapshot(stack.enter_context(snapshots.empty_directory()))
+            wanted = {file.path: file.new_blob or "" for file in selection.present if file.path in _existing(selection)}
+            blobs = await _blobs(repository, wanted.values(), engine)
+            for path, name in wanted.items():
+                try:
+                    snapshots.write_file(snapshot.root, path, blobs[name])
+                except KeyError:
+                    snapshot.missing[path] = "its content is not in this repository, or larger than can be read"
+                except (OSError, ValueError) as error:
+                    snapshot.missing[path] = f"it cannot be written to a directory of ours: {error}"
+        prepared = await _settled(change, selection, snapshot, settings, repository)
+        tree = snapshot.root if with_tree and prepared.selection.files else None
+        yield replace(prepared, tree=tree, tree_is_partial=snapshot.is_partial)
 
 
-async def _guidance(
-    repository: Repository, sides: Sides, selection: Selection | None, believed: str | None, *, trusted: bool
-) -> tuple[GuidanceFile, ...]:
-    if not selection or not selection.files or not (trusted or believed):
-        return ()
-    names = [file.path for file in selection.files]
-    return await read_guidance(repository, replace(sides, base=believed or sides.base), names, trusted=trusted)
+def _exported_tree(
+    repository: Repository, sides: Sides, selection: Selection, *, whole: bool
+) -> AbstractAsyncContextManager[Snapshot]:
+    near = None if whole else snapshots.near_to(selection.files)
+    return snapshots.exported_tree(repository, sides, needed=_existing(selection), nearness=near)
 
 
 @asynccontextmanager
 async def _from_diff(
-    request: DiffScope, repo: Path, rules: SelectionRules, *, with_guidance: bool, wanted: Sequence[str]
+    request: DiffScope, repo: Path, settings: Settings, *, with_guidance: bool, wanted: Sequence[str]
 ) -> AsyncIterator[Prepared]:
     # That there is nothing to read is said: a command that failed before a pipe leaves nothing as well.
     emptiness = ", which is empty" if request.is_empty else ""
     scope = Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
     change = Change(scope, parse_diff(request.data))
-    selection = select.select_by_diff(change, rules)
+    selection = select.select_by_diff(change, settings)
     try:
         repository: Repository | None = await open_repository(repo)
     except NotARepository:
         repository = None  # a diff can be reviewed anywhere; what is missing is named below
     guidance: tuple[GuidanceFile, ...] = ()
     # Nothing says which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
-    if repository is not None and with_guidance and rules.believe_content:
+    if repository is not None and with_guidance and not settings.untrusted:
         guidance = await read_working_guidance(repository, [file.path for file in selection.files])
     await _check_patterns(change, wanted, repository, None)
     existing = _existing(selection)
@@ -197,48 +214,14 @@ async def _from_diff(
     with snapshots.empty_directory() as root:
         # Only what can be known for certain is written.
         missing = existing - await snapshots.write_rebuilt(repository, single, root)
-        settled, beforehand = await settle(selection, rules, root=root, repository=repository)
-        yield Prepared(
-            change=change,
-            selection=settled,
-            snapshot=root,
-            trusted=rules.believe_content,
-            without_content=frozenset(missing & {file.path for file in settled.files}),
-            **_by_use(guidance),
-            beforehand=beforehand,
-            repository=repository,
-        )
+        prepared = await _settled(change, selection, Snapshot(root), settings, repository, guidance)
+        known = frozenset(missing & {file.path for file in prepared.selection.files})
+        yield replace(prepared, without_content=known)
 
 
 def _existing(selection: Selection) -> set[str]:
     """Selected files that are there after the change and are files."""
     return {file.new_path for file in selection.present if file.new_path is not None and not file.is_submodule}
-
-
-def _without_missing(selection: Selection, missing: Mapping[str, str], rules: SelectionRules) -> Selection:
-    gone = tuple(rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in missing.items())
-    kept, locks = (
-        tuple(file for file in files if file.path not in missing) for files in (selection.files, selection.lock_files)
-    )
-    return Selection(kept, selection.skipped + gone, locks)
-
-
-async def lay_out(
-    change: Change, rules: SelectionRules, *, repository: Repository, root: Path, engine: Path
-) -> tuple[Selection, tuple[Finding, ...]]:
-    """Decide by content what is reviewed of a commit, and write that below `root`, straight from git's objects."""
-    selection = select.select_by_diff(change, rules)
-    wanted = {file.new_path or "": file.new_blob for file in selection.present if file.path in _existing(selection)}
-    blobs = await _blobs(repository, wanted.values(), engine)
-    missing: dict[str, str] = {}
-    for path, name in wanted.items():
-        try:
-            snapshots.write_file(root, path, blobs[name or ""])
-        except KeyError:
-            missing[path] = "its content is not in this repository, or larger than can be read"
-        except (OSError, ValueError) as error:
-            missing[path] = f"it cannot be written to a directory of ours: {error}"
-    return await settle(_without_missing(selection, missing, rules), rules, root=root, repository=repository)
 
 
 async def _check_patterns(
@@ -255,24 +238,27 @@ async def _check_patterns(
         raise no_such_files(wrong[0], sorted(changed))
 
 
-async def settle(
-    selection: Selection, rules: SelectionRules, *, root: Path | None, repository: Repository | None
-) -> tuple[Selection, tuple[Finding, ...]]:
-    """Decide by content, from git without a `root`, what is reviewed, as UTF-8, in `root` too; and read lock files."""
-    whole = to_be_read(selection.files, rules)
+async def _settled(
+    change: Change,
+    selection: Selection,
+    snapshot: Snapshot,
+    settings: Settings,
+    repository: Repository | None,
+    guidance: Sequence[GuidanceFile] = (),
+) -> Prepared:
+    """Decide by content what is reviewed, as UTF-8, also in the snapshot; and read lock files."""
+    root, missing = snapshot.root, snapshot.missing
+    gone = tuple(left_out(name, SkipReason.UNREADABLE, why, settings) for name, why in missing.items())
+    locks = tuple(file for file in selection.lock_files if file.path not in missing)
+    whole = to_be_read(selection.files, settings)
     # Of those nothing is known yet, as of one that git takes for binary.
-    files = tuple(replace(file, binary=True) if file.path in whole else file for file in selection.files)
-    if root is not None:
-        contents = {file.path: known for file in files if (known := _content(root, file)) is not None}
-    else:
-        opaque = [file for file in files if file.binary and file.new_blob]
-        blobs = await _blobs(repository, [file.new_blob for file in opaque])
-        contents = {
-            file.path: FileContent(len(blob), blob[: select.HEAD_BYTES], blob)
-            for file in opaque
-            if (blob := blobs.get(file.new_blob or "")) is not None
-        }
-    selection = select.select_by_content(replace(selection, files=files), contents, rules, whole)
+    files = tuple(
+        replace(file, binary=True) if file.path in whole else file
+        for file in selection.files
+        if file.path not in missing
+    )
+    contents = {file.path: known for file in files if (known := _content(root, file)) is not None}
+    selection = select.select_by_content(Selection(files, selection.skipped + gone, locks), contents, settings, whole)
     # Text becomes UTF-8, also below `root`; of what is to be read whole all lines are added ones.
     wholes = {path: content.whole for path, content in contents.items() if content.whole is not None}
     olds = (file.old_blob for file in selection.files if file.path in wholes and file.old_path)
@@ -282,11 +268,21 @@ async def settle(
         text = wholes.get(file.path)
         is_text = text is not None and not file.is_symlink
         decoded = select.decoded_file(file, blobs.get(file.old_blob or ""), text or b"") if is_text else None
-        if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
+        if decoded is not None and (place := place_of(root, file.path)) is not None:
             place.write_bytes(decoded[1])
         in_text, text = decoded or (file, text or b"")
         results.append(shown_whole(in_text, text) if file.path in whole else in_text)
-    return await _with_lock_files(replace(selection, files=tuple(results)), rules, root, repository)
+    selection, found = await _with_lock_files(replace(selection, files=tuple(results)), settings, root, repository)
+    return Prepared(
+        change=change,
+        selection=selection,
+        snapshot=root,
+        trusted=not settings.untrusted,
+        guidance=tuple(one for one in guidance if not one.unused),
+        unused_guidance=tuple(one for one in guidance if one.unused),
+        beforehand=found,
+        repository=repository,
+    )
 
 
 async def _blobs(
@@ -310,25 +306,24 @@ def _content(root: Path, file: FileChange) -> FileContent | None:
 
 
 async def _with_lock_files(
-    selection: Selection, rules: SelectionRules, root: Path | None, repository: Repository | None
+    selection: Selection, settings: Settings, root: Path, repository: Repository | None
 ) -> tuple[Selection, tuple[Finding, ...]]:
     """Read the lock files; one that cannot be read is left out with the reason."""
     pinned = [f for f in selection.files if f.path.endswith(".txt") and any(b"--hash=" in h.body for h in f.hunks)]
     files = (*selection.lock_files, *pinned)
     if not files:
         return selection, ()
-    blobs = await _blobs(repository, (name for file in files for name in (file.old_blob, file.new_blob)))
-    news = {file.path: blobs.get(file.new_blob or "") for file in files}
-    if root is not None:
-        places = ((file.path, place_of(root, file.path) if file.new_path else None) for file in files)
-        news = {path: place.read_bytes() if place and place.is_file() else None for path, place in places}
+    blobs = await _blobs(repository, (file.old_blob for file in files))
+    places = ((file.path, place_of(root, file.path) if file.new_path else None) for file in files)
+    news = {path: place.read_bytes() if place and place.is_file() else None for path, place in places}
     from codeloupe.analysers.lock_files import review_lock_files  # noqa: PLC0415 - few changes have one to read
 
     found, unread = review_lock_files(files, blobs, news)
     locks = tuple(file for file in selection.lock_files if file.path not in unread)
     # Of requirements the reviewers see the lines themselves, so nothing is missing there.
     names = {file.path for file in selection.lock_files}
-    skipped = tuple(rules.skipped(name, SkipReason.LOCK_FILE, why) for name, why in unread.items() if name in names)
+    unread_locks = ((name, why) for name, why in unread.items() if name in names)
+    skipped = tuple(left_out(name, SkipReason.LOCK_FILE, why, settings) for name, why in unread_locks)
     return replace(selection, lock_files=locks, skipped=selection.skipped + skipped), found
 
 
@@ -348,9 +343,9 @@ def _what_happened(file: FileChange) -> str:
     return ", ".join(part for part in (moved, mode) if part) or "no line of it is changed"
 
 
-def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
+def to_be_read(files: Sequence[FileChange], settings: Settings) -> frozenset[str]:
     """Which moved, copied and newly executable files to read whole: a stranger makes code of a text by its name."""
-    if rules.believe_content:
+    if not settings.untrusted:
         return frozenset()
     there = (file for file in files if file.old_path and file.new_path and not file.is_submodule)
     return frozenset(

@@ -40,7 +40,6 @@ _EARLIER = (
 )
 # Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
 MAX_LINE_BYTES = 8_000
-_CLAIM_BYTES = 4_000
 _SIGNS = {"context": " ", "added": "+", "deleted": "-"}
 _SEPARATOR = "; "
 
@@ -116,10 +115,10 @@ def verify_prompt(finding: Finding, excerpt: str, material: PromptMaterial) -> P
     lines = f":{finding.line_start}-{finding.line_end}"
     place = file + (" (the quoted code was not found there)" if finding.line_start is None else lines)
     claim = visible("\n\n".join(part for part in (finding.title, finding.evidence, finding.body) if part))
-    shown = cut(claim, _CLAIM_BYTES)
+    notes: list[str] = []
+    shown = _limited(claim, 4_000, "the claim to verify was", notes)
     blocks = (fenced(material.fence, f"claim {place}", shown), fenced(material.fence, f"code {file}", excerpt))
-    notes = () if shown == claim else (f"the claim to verify was cut to {_CLAIM_BYTES:,} bytes",)
-    return Prompt(_system("verify", material), _of_data(material, *blocks), notes)
+    return Prompt(_system("verify", material), _of_data(material, *blocks), tuple(notes))
 
 
 def excerpt_around(lines: Sequence[str], start: int, end: int) -> str:
@@ -279,8 +278,18 @@ def fenced(fence: str, label: str, text: str) -> str:
 def material_blocks(files: Sequence[str], material: PromptMaterial, *, unit_tokens: int) -> tuple[list[str], list[str]]:
     """The blocks for files with a diff of so many tokens, the widest first, and what a limit took out of them."""
     notes: list[str] = []
-    guidance = _guidance_blocks(files, material, unit_tokens, notes)
-    return [*guidance, *_intent_blocks(material, unit_tokens, notes), *_earlier_blocks(files, material, notes)], notes
+    guidance = list(_guidance_blocks(files, material, unit_tokens, notes))
+    blocks = [_GUIDANCE, *guidance] if guidance else []
+    blocks += _intent_blocks(material, unit_tokens, notes)
+    return blocks + list(_earlier_blocks(files, material, notes)), notes
+
+
+def _limited(text: str, max_bytes: int, what: str, notes: list[str]) -> str:
+    """As `cut`; what is left out is noted."""
+    shown = cut(text, max_bytes)
+    if shown != text:
+        notes.append(f"{what} cut: at most {max_bytes:,} bytes of it go into a call")
+    return shown
 
 
 def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tuple[GuidanceFile, ...]:
@@ -304,32 +313,28 @@ def _name(one: GuidanceFile) -> str:
     return one.path.rpartition("/")[2]
 
 
-def _guidance_blocks(files: Sequence[str], material: PromptMaterial, unit_tokens: int, notes: list[str]) -> list[str]:
-    pieces = []
-    rules = visible("\n".join(_rules(files, material.instructions)))
-    if rules:
-        shown = cut(rules, _INSTRUCTIONS_BYTES)
-        pieces.append(fenced(material.fence, "instructions", shown))
-        if shown != rules:
-            notes.append(f"instructions were cut: at most {_INSTRUCTIONS_BYTES:,} bytes of them go into a call")
-    applying = guidance_for(files, material.guidance)
-    if any(_name(one) == _FOR_REVIEWS for one in applying):
+def _guidance_blocks(
+    files: Sequence[str], material: PromptMaterial, unit_tokens: int, notes: list[str]
+) -> Iterator[str]:
+    if rules := visible("\n".join(_rules(files, material.instructions))):
+        yield fenced(material.fence, "instructions", _limited(rules, _INSTRUCTIONS_BYTES, "instructions were", notes))
+    # What was written for reviews first; the order of the rest is that of nearness.
+    applying = sorted(guidance_for(files, material.guidance), key=lambda one: _name(one) != _FOR_REVIEWS)
+    if applying and _name(applying[0]) == _FOR_REVIEWS:
         left = material.room(unit_tokens, 0.2, least=1_400, least_in_follow_up=600, most=4_000)
     else:
         left = material.room(unit_tokens, 0.1, least=900, least_in_follow_up=200, most=2_000)
-    # What was written for reviews first; the order of the rest is that of nearness.
-    for one in sorted(applying, key=lambda one: _name(one) != _FOR_REVIEWS):
+    for one in applying:
         text = visible(one.text.strip())
         shown = condensed(text, left, files) if left >= min(_size(text), 100) else ""
         if shown:
-            pieces.append(fenced(material.fence, f"guidance {one.path}", shown))
+            yield fenced(material.fence, f"guidance {one.path}", shown)
             left -= min(left, _size(shown))
         if shown != text:
             notes.append(
                 f"{one.path} is sent in part: the rules that concern the files of each call, in about a tenth of its"
                 " size (a REVIEW.md gets a fifth; `instructions` of the configuration are sent whole)"
             )
-    return [_GUIDANCE, *pieces] if pieces else []
 
 
 def _rules(files: Sequence[str], instructions: Sequence[PathInstruction]) -> Iterator[str]:
@@ -353,12 +358,9 @@ def _intent_blocks(material: PromptMaterial, unit_tokens: int, notes: list[str])
     said = "\n\n".join(filter(None, (cut(visible(intent.title.strip()), 200), cut(written, room))))
     if said:
         yield from (_INTENT, fenced(material.fence, "intent", said))
-    context = visible(intent.context.strip())
-    if context:
-        shown = cut(context, _CONTEXT_BYTES)
+    if context := visible(intent.context.strip()):
+        shown = _limited(context, _CONTEXT_BYTES, "the context was", notes)
         yield from (_CONTEXT, fenced(material.fence, "context", shown))
-        if shown != context:
-            notes.append(f"the context was cut: at most {_CONTEXT_BYTES:,} bytes of it go into a call")
 
 
 def _earlier_blocks(files: Sequence[str], material: PromptMaterial, notes: list[str]) -> Iterator[str]:
@@ -379,10 +381,16 @@ def _earlier_blocks(files: Sequence[str], material: PromptMaterial, notes: list[
 
 
 _WORD = regex(r"[a-z][a-z0-9+#]*")
-_HEADING = regex(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
-_UNDERLINE = regex(r"\s{0,3}(?:=+|-{3,})\s*$")
-_BULLET = regex(r"\s*(?:[-*+]|\d{1,3}[.)])\s+")
-_FENCE = regex(r"\s{0,9}(?:```|~~~)")
+# The blocks of a Markdown text: code, headings of both forms, points of lists, paragraphs. Each goes on up to an empty
+# row or one that begins another block. No part goes back over what another one took.
+_FENCE, _HEADING = r"[^\S\n]{0,9}+(?:```|~~~)", r"[^\S\n]{0,3}+#{1,6}+[^\S\n]"
+_POINT = r"[^\S\n]*+(?:[-*+]|\d{1,3}+[.)])[^\S\n]"
+_MORE = rf".*+(?:\n(?![^\S\n]*+$|{_FENCE}|{_POINT}|{_HEADING}).*+)*+"
+_BLOCK = regex(
+    rf"^(?:(?P<code>{_FENCE}.*+(?:\n(?!{_FENCE}).*+)*+(?:\n.*+)?)|(?P<heading>{_HEADING}{_MORE})|(?P<point>{_POINT}{_MORE})"
+    rf"|(?![^\S\n]*+$)(?:(?P<underlined>.++)\n[^\S\n]{{0,3}}+(?:=++|-{{3,}}+)[^\S\n]*+$|(?P<text>{_MORE})))",
+    re.MULTILINE,
+)
 _SENTENCE_END = regex(r"(?<=[.!?])\s+(?=[A-Z`*\"'(])")
 _RULE = regex(
     r"\b(?:must|never|always|do(?:es)? not|don't|cannot|may not|avoid|only|require[sd]?|forbidden|should|prefer|ensure|"
@@ -467,36 +475,15 @@ def _worth(heading: str, text: str, kind: str, topics: set[str]) -> int:
 def _items(text: str) -> Iterator[tuple[str, str, str]]:
     """The sentences, points of lists and blocks of code, each with its heading and kind."""
     heading = ""
-    for kind, block in _blocks(text):
-        if kind == "heading":
-            heading = block
-        else:
-            yield from ((heading, part, kind) for part in (_SENTENCE_END.split(block) if kind == "text" else [block]))
-
-
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The headings, points, paragraphs and blocks of code of a Markdown text, with what belongs to each on its rows."""
-    kind, rows = "", list[str]()
-    for row in [*text.split("\n"), ""]:
-        if kind == "code":
-            rows.append(row)
-            if _FENCE.match(row):
-                yield kind, "\n".join(rows)
-                kind, rows = "", []
-            continue
-        # What the row begins, or nothing when it goes on with what was before.
-        starts = "" if row.strip() else "blank"
-        for name, pattern in (("point", _BULLET), ("heading", _HEADING), ("code", _FENCE)):
-            starts = name if starts != "blank" and pattern.match(row) else starts
-        if kind == "text" and len(rows) == 1 and _UNDERLINE.match(row):
-            kind, starts = "heading", "blank"
-        if rows and (starts or not kind):
-            # How deep a point was nested is said by nothing else than its indentation.
-            is_point = kind == "point"
-            yield kind, "\n".join(map(str.rstrip, rows)) if is_point else " ".join(map(str.strip, rows))
-            kind, rows = "", []
-        if starts != "blank":
-            kind = starts or kind or "text"
-            rows.append(row)
-    if rows:
-        yield kind, "\n".join(rows)
+    for found in _BLOCK.finditer(text):
+        kind = found.lastgroup or ""
+        rows = found[kind].split("\n")
+        joined = " ".join(map(str.strip, rows))
+        match kind:
+            case "heading" | "underlined":
+                heading = joined
+            case "text":
+                yield from ((heading, part, kind) for part in _SENTENCE_END.split(joined))
+            case _:
+                # How deep a point was nested is said by nothing else than its indentation.
+                yield heading, found[kind] if kind == "code" else "\n".join(map(str.rstrip, rows)), kind

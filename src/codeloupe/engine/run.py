@@ -17,15 +17,17 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.asked import PROMPT_VERSION
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
+from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import Answers, Round, keep
-from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
-from codeloupe.engine.select import Selection, wanted_only
+from codeloupe.engine.prepare import Prepared, fetched, prepare, with_and_without_lines
+from codeloupe.engine.select import Selection, left_out
 from codeloupe.engine.settings import configure
 from codeloupe.engine.verdict import conclude, converged, joined_info
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.repository import opening_once
 from codeloupe.model.baseline import Baseline
+from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewOptions, ReviewTask, Verifier
@@ -47,10 +49,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PARTIAL_TREE = "the repository is very large, so the agent gets a copy of the files around the change alone"
-
-
-def _ignore(_event: Event) -> None:
-    """Take an event and do nothing with it."""
+_OFFLINE = "only the analysers reviewed this change: {}; `codeloupe doctor` says how to set one up"
 
 
 async def review(
@@ -63,7 +62,8 @@ async def review(
     **options: Unpack[ReviewOptions],
 ) -> Review:
     """Review a change as `Runtime.review` does; `reviewers` take the place of those that the settings name."""
-    started, calls, emit = time.monotonic(), calls or AgentCalls(), options.get("emit", _ignore)
+    started, calls = time.monotonic(), calls or AgentCalls()
+    emit: EventSink = options.get("emit") or (lambda _event: None)
     async with AsyncExitStack() as stack:
         stack.enter_context(opening_once())
         request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
@@ -95,7 +95,9 @@ async def review(
             beforehand=prepared.beforehand,
         )
         outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
-        offline = _went_offline(reviewers) if prepared.change.files else ()
+        # Whoever wanted an agent to review, and reads of no finding, should know that none has looked.
+        instead = [one.instead for one in reviewers if one.instead and prepared.change.files]
+        offline = (ReviewError("no_agent", _OFFLINE.format(why)) for why in instead)
         outcome = replace(outcome, errors=(*outcome.errors, *remarks, *offline))
         if not settings.keep_history:
             return outcome
@@ -181,18 +183,20 @@ async def _with_each_commit(prepared: Prepared, request: ScopeRequest, settings:
     """With the secrets that single commits of a push hold; what cannot be searched is a gap."""
     if not isinstance(request, RangeScope) or not request.commits or prepared.repository is None:
         return prepared
-    rules = rules_of(settings)
+    globs = Globs(settings.include, settings.exclude)
     read = await read_pushed(prepared.repository, request.commits)
     from codeloupe.analysers.secrets import search_commits
 
+    wanted: list[tuple[str, Change]] = []
+    for one in read:
+        if one.change is not None:
+            files = tuple(file for file in one.change.files if globs.unwanted(file.path) is None)
+            wanted.append((one.commit.sha, replace(one.change, files=files)))
     searched = await search_commits(
-        [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
-        prepared.selection.files,
-        trusted=prepared.trusted,
-        timeout_seconds=settings.timeout_seconds,
+        wanted, prepared.selection.files, trusted=prepared.trusted, timeout_seconds=settings.timeout_seconds
     )
     failed = [(f"commit {one.commit.sha[:12]}", one.problem) for one in read if one.change is None]
-    gaps = (rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in (*failed, *searched.failed))
+    gaps = (left_out(name, SkipReason.UNREADABLE, why, settings) for name, why in (*failed, *searched.failed))
     selection = replace(prepared.selection, skipped=(*prepared.selection.skipped, *gaps))
     return replace(prepared, selection=selection, beforehand=(*prepared.beforehand, *searched.findings))
 
@@ -208,14 +212,6 @@ def _remarks(prepared: Prepared, request: ScopeRequest) -> Iterator[ReviewError]
         yield ReviewError("rules_changed", message)
     for one in prepared.unused_guidance:
         yield ReviewError("guidance_unused", f"{one.path} was not used: {one.unused}")
-
-
-def _went_offline(chosen: Sequence[ChosenReviewer]) -> Iterator[ReviewError]:
-    """Whoever wanted an agent to review, and reads of no finding, should know that none has looked."""
-    for one in chosen:
-        if one.instead:
-            words = f"only the analysers reviewed this change: {one.instead}"
-            yield ReviewError("no_agent", f"{words}; `codeloupe doctor` says how to set one up")
 
 
 class ReviewPlan(Struct, frozen=True, kw_only=True):
@@ -271,7 +267,7 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     result = _conclude(plan, outcome)
     for error in (one for one in result.errors if one.message not in warnings):
         _log.warning("%s: %s", error.kind, error.message)
-    for gap in (*_gaps(result.coverage), *unplaced_errors(result.unsettled)):
+    for gap in result.errors[len(outcome.errors) :]:
         sink(Warned(gap.message))
     return replace(result, usage=replace(outcome.usage, duration_seconds=clock() - started))
 
@@ -298,10 +294,7 @@ def _conclude(plan: ReviewPlan, outcome: ReviewerOutcome) -> Review:
         # Whether a further round is worth its price: this one brought nothing new that could block.
         if not earlier.is_first and result.complete and converged(result.findings, fail_on):
             summary += f"; converged: nothing new of {fail_on.label} or above"
-    errors = (*outcome.errors, *_gaps(coverage), *unplaced_errors(result.unsettled))
+    # A file that should have been reviewed and was not is an error of the review.
+    gaps = (f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.is_gap)
+    errors = (*outcome.errors, *(ReviewError("not_reviewed", gap) for gap in gaps), *unplaced_errors(result.unsettled))
     return replace(result, summary=summary, errors=errors)
-
-
-def _gaps(coverage: Coverage) -> list[ReviewError]:
-    """A file that should have been reviewed and was not is an error of the review."""
-    return [ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}") for skip in coverage.skipped if skip.is_gap]

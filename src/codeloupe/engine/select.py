@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.contents import (
     encoding_of,
     hides_text,
@@ -24,7 +25,7 @@ from codeloupe.engine.contents import (
 )
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Change, FileChange, FileStatus
-from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
+from codeloupe.model.review import NEVER_READ, UNREAD_CLASSES, SkippedFile, SkipReason
 from codeloupe.system.regex import regex
 
 # fmt: off
@@ -89,28 +90,19 @@ _ALWAYS_ACCEPTED = frozenset((SkipReason.MEDIA, SkipReason.FONT, SkipReason.EXCL
 _UNKNOWN_FORMAT = "neither text nor of a known format"
 
 
-class SelectionRules(Struct, frozen=True, kw_only=True):
-    """What to leave out, and which classes to accept unread; untrusted content and names are not believed."""
+# Why a file is left out, and what more there is to say of it.
+_Why = tuple[SkipReason, str]
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    max_file_bytes: int = 1_000_000
-    max_file_lines: int = 20_000
-    skip_generated: bool = True
-    skip_vendored: bool = True
-    skip_lock_files: bool = True
-    skip_minified: bool = True
-    believe_content: bool = True
-    accept: frozenset[SkipReason] = frozenset()
 
-    def skipped(self, file: str, reason: SkipReason, detail: str = "") -> SkippedFile:
-        """A file that is left out, and whether a file of its class may stay unread."""
-        is_accepted = reason in self.accept or reason in _ALWAYS_ACCEPTED
-        return SkippedFile(file, reason, detail, is_accepted or (self.believe_content and reason not in NEVER_READ))
+def is_accepted(reason: SkipReason, settings: Settings) -> bool:
+    """Whether the settings accept a class of files unread by its name."""
+    return any(UNREAD_CLASSES[name] is reason for name in settings.accept_unread)
 
-    def believes(self, reason: SkipReason) -> bool:
-        """Whether a name or a mark is enough to leave a file out."""
-        return self.believe_content or reason in self.accept
+
+def left_out(file: str, reason: SkipReason, detail: str, settings: Settings) -> SkippedFile:
+    """A file that is left out, and whether a file of its class may stay unread."""
+    may_stay = reason in _ALWAYS_ACCEPTED or is_accepted(reason, settings)
+    return SkippedFile(file, reason, detail, may_stay or (not settings.untrusted and reason not in NEVER_READ))
 
 
 class FileContent(Struct, frozen=True):
@@ -144,9 +136,9 @@ class Selection(Struct, frozen=True):
         return self.files + self.lock_files
 
 
-def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
+def select_by_diff(change: Change, settings: Settings) -> Selection:
     """Decide by what the diff alone says: names, kinds, numbers of lines, the content of what is added whole."""
-    globs = Globs(rules.include, rules.exclude)
+    globs = Globs(settings.include, settings.exclude)
     kept: list[FileChange] = []
     locks: list[FileChange] = []
     skipped: list[SkippedFile] = []
@@ -155,13 +147,18 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
     for name, reason, why in unread:
         # Of a folder whose content is not known: whatever is below it, so that `folder/**` covers it as well.
         unwanted = globs.unwanted(name.rstrip("/")) or (globs.unwanted(f"{name}-") if name.endswith("/") else None)
-        skipped.append(rules.skipped(name, SkipReason.EXCLUDED if unwanted else reason, unwanted or why))
+        skipped.append(left_out(name, SkipReason.EXCLUDED if unwanted else reason, unwanted or why, settings))
     for file in change.files:
-        if (unwanted := globs.unwanted(file.path)) is not None:
-            skipped.append(rules.skipped(file.path, SkipReason.EXCLUDED, unwanted))
-        elif (skip := _reason_by_diff(file, rules)) is not None:
-            skipped.append(skip)
-        elif rules.skip_lock_files and PurePosixPath(file.path).name.lower() in _READABLE_LOCK_FILES:
+        unwanted = globs.unwanted(file.path)
+        found = _reason_by_diff(file, settings) if unwanted is None else (SkipReason.EXCLUDED, unwanted)
+        if found is not None:
+            skip = left_out(file.path, *found, settings)
+            # Of a trusted change a name is enough to say that what a diff does not show is no code.
+            path = PurePosixPath(file.path)
+            may_hide_code = path.suffix.lower() in _SOURCE_SUFFIXES or path.name.lower() in _SOURCE_NAMES
+            is_gap = skip.reason is SkipReason.NOT_SHOWN and may_hide_code and not is_accepted(skip.reason, settings)
+            skipped.append(replace(skip, accepted=False) if is_gap else skip)
+        elif settings.skip_lock_files and PurePosixPath(file.path).name.lower() in _READABLE_LOCK_FILES:
             locks.append(file)
         else:
             # The content of a deleted file is nowhere but in the diff.
@@ -171,36 +168,30 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
     return Selection(tuple(kept), tuple(skipped), tuple(locks))
 
 
-def wanted_only(change: Change, rules: SelectionRules) -> Change:
-    """The change without the files that the user leaves out."""
-    globs = Globs(rules.include, rules.exclude)
-    return replace(change, files=tuple(file for file in change.files if globs.unwanted(file.path) is None))
-
-
 def select_by_content(
     selection: Selection,
     contents: Mapping[str, FileContent],
-    rules: SelectionRules,
+    settings: Settings,
     whole: frozenset[str] = frozenset(),
 ) -> Selection:
     """Narrow a selection by the new content of its files, where that is known; of those in `whole` nothing else is."""
     kept: list[FileChange] = []
     skipped = list(selection.skipped)
     for file in selection.files:
-        content = contents.get(file.path)
-        skip = None
-        if content is None and file.path in whole:
-            skip = rules.skipped(file.path, SkipReason.NOT_SHOWN, "only its name or mode is known, and no content")
-        elif content and (not file.is_bare or file.path in whole):
-            skip = _reason_by_content(file, content, rules)
+        content, is_whole = contents.get(file.path), file.path in whole
+        found: _Why | None = None
+        if content is None and is_whole:
+            found = SkipReason.NOT_SHOWN, "only its name or mode is known, and no content"
+        elif content and (is_whole or not file.is_bare):
+            found = _reason_by_content(file, content, settings)
         elif file.binary and not file.is_bare and not looks_like_text(b"".join(hunk.body for hunk in file.hunks)):
-            skip = rules.skipped(file.path, SkipReason.BINARY, _UNKNOWN_FORMAT)
-        if skip is None and content is not None and file.path in whole:
-            skip = _too_long((content.known or b"").count(b"\n"), file, rules)
-        if skip is None:
+            found = SkipReason.BINARY, _UNKNOWN_FORMAT
+        if found is None and content is not None and is_whole:
+            found = _too_long((content.known or b"").count(b"\n"), settings)
+        if found is None:
             kept.append(file)
         else:
-            skipped.append(skip)
+            skipped.append(left_out(file.path, *found, settings))
     return replace(selection, files=tuple(kept), skipped=tuple(skipped))
 
 
@@ -222,49 +213,38 @@ def decoded_file(file: FileChange, old: bytes | None, new: bytes | None) -> tupl
     return replace(with_compared_texts(file, before, after), binary=False), text
 
 
-def _reason_by_diff(file: FileChange, rules: SelectionRules) -> SkippedFile | None:
+def _reason_by_diff(file: FileChange, settings: Settings) -> _Why | None:
     if file.is_submodule:
         old, new = ((blob or "nothing")[:12] for blob in (file.old_blob, file.new_blob))
-        commits = f"from {old} to {new}" if file.old_blob or file.new_blob else ""
-        return rules.skipped(file.path, SkipReason.SUBMODULE, commits)
-    by_name = _reason_by_name(file.path, rules)
-    if by_name is not None and rules.believes(by_name.reason):
-        return by_name
-    if _is_unshown(file):
-        detail = "the diff says only that it differs (make the diff with --text)"
-        skip = rules.skipped(file.path, SkipReason.NOT_SHOWN, detail)
-        # Of a trusted change a name is enough to say that it is no code.
-        path = PurePosixPath(file.path)
-        may_hide_code = path.suffix.lower() in _SOURCE_SUFFIXES or path.name.lower() in _SOURCE_NAMES
-        is_gap = may_hide_code and SkipReason.NOT_SHOWN not in rules.accept
-        return replace(skip, accepted=False) if is_gap else skip
-    if file.binary and file.status in (FileStatus.ADDED, FileStatus.DELETED) and file.hunks:
-        kind = _reason_by_whole(file, _whole_by_diff(file), rules)
-        if kind is not None:
-            return kind
-    return _too_long(file.added + file.deleted, file, rules)
-
-
-def _too_long(changed: int, file: FileChange, rules: SelectionRules) -> SkippedFile | None:
-    detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
-    return rules.skipped(file.path, SkipReason.TOO_LARGE, detail) if changed > rules.max_file_lines else None
-
-
-def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
-    path = PurePosixPath(name)
-    lower = path.name.lower()
-    if rules.skip_lock_files and lower in _OTHER_LOCK_FILES:
-        return rules.skipped(name, SkipReason.LOCK_FILE)
-    if lower in _READABLE_LOCK_FILES:
-        return None
+        return SkipReason.SUBMODULE, f"from {old} to {new}" if file.old_blob or file.new_blob else ""
+    path = PurePosixPath(file.path)
+    name = path.name.lower()
     folder = next((part for part in path.parts[:-1] if part.lower() in _VENDOR_FOLDERS), None)
-    if rules.skip_vendored and folder is not None:
-        return rules.skipped(name, SkipReason.VENDORED, f"below {folder}/")
-    if rules.skip_generated and _GENERATED_NAME.search(path.name):
-        return rules.skipped(name, SkipReason.GENERATED, "by its name")
-    if rules.skip_minified and _MINIFIED_NAME.search(path.name):
-        return rules.skipped(name, SkipReason.MINIFIED, "by its name")
-    return None
+    by_name = (
+        (settings.skip_lock_files and name in _OTHER_LOCK_FILES, SkipReason.LOCK_FILE, ""),
+        (settings.skip_vendored and folder, SkipReason.VENDORED, f"below {folder}/"),
+        (settings.skip_generated and _GENERATED_NAME.search(name), SkipReason.GENERATED, "by its name"),
+        (settings.skip_minified and _MINIFIED_NAME.search(name), SkipReason.MINIFIED, "by its name"),
+    )
+    fitting = ((reason, detail) for fits, reason, detail in by_name if fits and name not in _READABLE_LOCK_FILES)
+    if (found := next(fitting, None)) and _believes(found[0], settings):
+        return found
+    if _is_unshown(file):
+        return SkipReason.NOT_SHOWN, "the diff says only that it differs (make the diff with --text)"
+    is_there = file.binary and file.status in (FileStatus.ADDED, FileStatus.DELETED) and file.hunks
+    kind = _reason_by_whole(file, _whole_by_diff(file), settings) if is_there else None
+    return kind or _too_long(file.added + file.deleted, settings)
+
+
+def _believes(reason: SkipReason, settings: Settings) -> bool:
+    """Whether a name or a mark is enough to leave a file out."""
+    return not settings.untrusted or is_accepted(reason, settings)
+
+
+def _too_long(changed: int, settings: Settings) -> _Why | None:
+    limit = settings.max_file_lines
+    detail = f"{changed:,} changed lines, the limit is {limit:,} (max_file_lines)"
+    return (SkipReason.TOO_LARGE, detail) if changed > limit else None
 
 
 def _is_unshown(file: FileChange) -> bool:
@@ -287,46 +267,41 @@ def _whole_by_diff(file: FileChange) -> bytes:
     return b"".join(line.text + b"\n" * line.ends_with_newline for line in lines)
 
 
-def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionRules) -> SkippedFile | None:
-    whole = content.known
+def _reason_by_content(file: FileChange, content: FileContent, settings: Settings) -> _Why | None:
+    whole, size, head = content.known, content.size, content.head
     if whole is not None and (file.binary or content.whole is not None):
-        by_kind = _reason_by_whole(file, whole, rules)
+        by_kind = _reason_by_whole(file, whole, settings)
         if by_kind is not None:
             return by_kind
-    if content.size > rules.max_file_bytes:
-        detail = f"{content.size:,} bytes, the limit is {rules.max_file_bytes:,} (max_file_bytes)"
-        return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
-    if content.size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
-        detail = "Git LFS has its content, and here is only a pointer to it"
-        return rules.skipped(file.path, SkipReason.LFS_POINTER, detail)
-    if rules.skip_generated and rules.believes(SkipReason.GENERATED) and _GENERATED_MARK.search(content.head[:1024]):
-        return rules.skipped(file.path, SkipReason.GENERATED, "by a mark in its first lines")
+    if size > settings.max_file_bytes:
+        return SkipReason.TOO_LARGE, f"{size:,} bytes, the limit is {settings.max_file_bytes:,} (max_file_bytes)"
+    if size == len(head) and _LFS_POINTER.fullmatch(head):
+        return SkipReason.LFS_POINTER, "Git LFS has its content, and here is only a pointer to it"
+    if settings.skip_generated and _believes(SkipReason.GENERATED, settings) and _GENERATED_MARK.search(head[:1024]):
+        return SkipReason.GENERATED, "by a mark in its first lines"
     may_be_minified = PurePosixPath(file.path).suffix.lower() in (".js", ".mjs", ".cjs", ".css")
-    has_long_lines = content.size > 5_000 and len(content.head) == HEAD_BYTES and b"\n" not in content.head
-    if rules.skip_minified and rules.believes(SkipReason.MINIFIED) and may_be_minified and has_long_lines:
-        return rules.skipped(file.path, SkipReason.MINIFIED, "by the length of its lines")
+    has_long_lines = size > 5_000 and len(head) == HEAD_BYTES and b"\n" not in head
+    if settings.skip_minified and may_be_minified and has_long_lines and _believes(SkipReason.MINIFIED, settings):
+        return SkipReason.MINIFIED, "by the length of its lines"
     return None
 
 
-def _reason_by_whole(file: FileChange, content: bytes, rules: SelectionRules) -> SkippedFile | None:
+def _reason_by_whole(file: FileChange, content: bytes, settings: Settings) -> _Why | None:
     """What the whole content is, unless it is text in an encoding that is known."""
     if file.is_symlink:
         return None
     encoding = encoding_of(content, file.path)
     if encoding is not None:
-        detail, name = "", encoding.name.upper().removesuffix("-LE").removesuffix("-BE")
+        name = encoding.name.upper().removesuffix("-LE").removesuffix("-BE")
         if not encoding.keeps_lines and in_utf8(content, encoding) is None:
-            detail = f"it is not the {name} that it says it is"
+            return SkipReason.UNREADABLE, f"it is not the {name} that it says it is"
         # So long a word does not come about by chance in text of any language.
-        elif hides_text(content, encoding, least=24 if rules.believe_content else 4):
-            detail = f"it is one text as {name} and another one byte by byte"
-        return rules.skipped(file.path, SkipReason.UNREADABLE, detail) if detail else None
-    kind = kind_of_content(content) if file.binary else None
-    if kind is None:
+        if hides_text(content, encoding, least=4 if settings.untrusted else 24):
+            return SkipReason.UNREADABLE, f"it is one text as {name} and another one byte by byte"
         return None
+    kind = kind_of_content(content) if file.binary else None
     # A picture or a sound can be a valid script at the same time: one that nobody would run is kept as such.
     is_kept_so = PurePosixPath(file.path).suffix.lower() in _MEDIA_SUFFIXES and file.new_mode != "100755"
     if kind in (SkipReason.MEDIA, SkipReason.FONT) and not is_kept_so:
-        detail = "by its content media or a font, but not by its name or mode"
-        return rules.skipped(file.path, SkipReason.BINARY, detail)
-    return rules.skipped(file.path, kind, _UNKNOWN_FORMAT if kind is SkipReason.BINARY else "")
+        return SkipReason.BINARY, "by its content media or a font, but not by its name or mode"
+    return None if kind is None else (kind, _UNKNOWN_FORMAT if kind is SkipReason.BINARY else "")

@@ -77,7 +77,7 @@ async def review(task: ReviewTask, caller: AgentCaller, *agents: ScriptedAgent, 
     async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         return await caller.call(request, agent=agents, emit=emit)
 
-    outcome = await make_reviewer(ask, units_at_once=at_once).review(task, events.append)
+    outcome = await make_reviewer(ask, concurrency=at_once).review(task, events.append)
     found = {finding.file for finding in outcome.findings}
     failed = frozenset(file for unit in outcome.units_failed for file in unit.files)
     assert (outcome.units_total, sorted((*found, *failed)), outcome.unreviewed) == (UNITS, NAMES, failed)

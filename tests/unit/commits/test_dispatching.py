@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.commits.dispatch import AgentDispatcher, Assignment
+from codeloupe.commits.sweep import AgentDispatcher, Assignment
 from codeloupe.errors import GitFailed, NotLoggedIn, TimedOut
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Severity

@@ -352,8 +352,8 @@ def test_an_end_of_a_line_that_was_not_sent_is_a_gap_in_its_own_file(tmp_path: P
     outcome, agent = outcome_of(tmp_path, answer(), files=files)
     assert len(agent.requests) == 1
     [failed] = outcome.units_failed
-    assert (failed.unit, failed.files) == ("b.py and 1 more file", ("b.py", "d.py"))
-    assert outcome.errors[0].message.startswith("scripted could not review b.py and 1 more file: ")
+    assert (failed.unit, failed.files) == ("b.py, d.py", ("b.py", "d.py"))
+    assert outcome.errors[0].message.startswith("scripted could not review b.py, d.py: ")
 
 
 def test_what_no_further_call_can_mend_ends_the_asking(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_what_no_further_call_can_mend_ends_the_asking(tmp_path: Path) -> None:
         (errors.Crashed, (3, 4)),
     ):
         agent = ScriptedAgent([error("no model", agent="scripted")])
-        outcome, events = review(agent, make_task(tmp_path, MANY), units_at_once=2)
+        outcome, events = review(agent, make_task(tmp_path, MANY), concurrency=2)
         assert len(agent.requests) in calls
         assert (len(outcome.units_failed), len(outcome.errors) < 6) == (30, True)
         assert all("no model" in reason for reason in reasons(outcome).values())
@@ -378,7 +378,7 @@ def test_what_no_further_call_can_mend_ends_the_asking(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         raise errors.StoreError("the database is broken", hint="mend it")
 
-    outcome, _ = review(ask, make_task(tmp_path, MANY), units_at_once=4)
+    outcome, _ = review(ask, make_task(tmp_path, MANY), concurrency=4)
     assert (asked <= 4, len(outcome.units_failed)) == (True, 30)
     assert set(reasons(outcome).values()) == {"ledger failed: the database is broken (mend it)"}
     # A program that is not there was not called.

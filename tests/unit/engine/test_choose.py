@@ -98,7 +98,7 @@ def test_the_settings_reach_the_reviewer_and_the_sdk_has_a_model_and_a_time_limi
     options = [options_of(reviewer) for reviewer in team(chosen(**settings), tmp_path, **settings).make()]
     assert [(one.calls.model, one.calls.timeout_seconds) for one in options] == [("special", 77), (None, 88)]
     assert [expert.name for expert in options[0].experts] == ["security", "tests"]
-    assert (options[0].apart, options[0].passes, options[0].units_at_once) == (True, 3, 100)
+    assert (options[0].apart, options[0].settings.passes, options[0].settings.concurrency) == (True, 3, 100)
 
 
 @each(

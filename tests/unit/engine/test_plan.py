@@ -124,7 +124,7 @@ def test_names() -> None:
     # Pieces of deleted lines are named by the old ones.
     body = added_file("x", 200).hunks[0].body.replace(b"+", b"-")
     gone = FileChange("a.py", None, FileStatus.DELETED, hunks=(hunk_of(body),))
-    assert names(plan(gone, effort=Effort.HIGH)) == ["a.py:1-67", "a.py:63-134", "a.py:130-200"]
+    assert names(plan(gone, effort=Effort.HIGH)) == ["a.py:1-66", "a.py:62-132", "a.py:128-200"]
     # A name that is taken gets a number.
     same = added_file("a.py", 80)
     assert names(plan(same, replace(same), replace(same), effort=Effort.HIGH)) == ["a.py", "a.py (2)", "a.py (3)"]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.run import ReviewPlan, run_review
-from codeloupe.engine.select import SelectionRules, select_by_diff
+from codeloupe.engine.select import select_by_diff
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileStatus
@@ -63,11 +64,11 @@ def run(
     *lanes: Reviewer,
     verifier: Verifier | None = None,
     policy: Policy | None = None,
-    rules: SelectionRules | None = None,
+    rules: Settings | None = None,
     emit: EventSink | None = None,
 ) -> tuple[Review, list[Event]]:
     events: list[Event] = []
-    selection = select_by_diff(task.change, rules or SelectionRules())
+    selection = select_by_diff(task.change, rules or Settings())
     plan = ReviewPlan(
         task=replace(task, files=selection.files),
         selection=selection,
@@ -109,7 +110,7 @@ def test_a_change_without_files_or_changed_lines_passes_and_says_so(tmp_path: Pa
 
 def test_a_file_over_the_limit_is_an_error_of_the_review(tmp_path: Path) -> None:
     lane = Lane("codex")
-    review, events = run(make_task(tmp_path, FILES), lane, rules=SelectionRules(max_file_lines=3))
+    review, events = run(make_task(tmp_path, FILES), lane, rules=Settings(max_file_lines=3))
     assert (lane.calls, review.exit_code, {error.kind for error in review.errors}) == (0, 3, {"not_reviewed"})
     assert events == [Warned(error.message) for error in review.errors]
 

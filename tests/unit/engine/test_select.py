@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.prepare import shown_whole
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.select import HEAD_BYTES, FileContent, SelectionRules, select_by_content, select_by_diff
+from codeloupe.engine.select import HEAD_BYTES, FileContent, select_by_content, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus
 from codeloupe.model.review import SkippedFile, SkipReason
@@ -16,23 +17,23 @@ from tests.review_factories import make_task
 from tests.rows import each
 from tests.unit.engine.samples import change, changed
 
-RULES = SelectionRules()
+RULES = Settings()
 
 
-def reason_for(path: str, body: bytes = b"+x\n", *, binary: bool = False, rules: SelectionRules = RULES) -> str | None:
+def reason_for(path: str, body: bytes = b"+x\n", *, binary: bool = False, rules: Settings = RULES) -> str | None:
     selection = select_by_diff(change(changed(path, body, binary=binary)), rules)
     assert selection.total == 1
     return selection.skipped[0].reason.value if selection.skipped else None
 
 
-def skip_of(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> SkippedFile | None:
+def skip_of(path: str, content: bytes, rules: Settings = RULES, *, binary: bool = False) -> SkippedFile | None:
     selection = select_by_diff(change(changed(path, binary=binary)), rules)
     narrowed = select_by_content(selection, {path: FileContent(len(content), content[:HEAD_BYTES])}, rules)
     assert narrowed.total == 1
     return next(iter(narrowed.skipped), None)
 
 
-def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> str | None:
+def reason_by_content(path: str, content: bytes, rules: Settings = RULES, *, binary: bool = False) -> str | None:
     skip = skip_of(path, content, rules, binary=binary)
     return skip.reason.value if skip else None
 
@@ -45,19 +46,19 @@ def test_a_name_tells_what_not_to_review() -> None:
         "minified": ("app.min.js",),
         "generated": ("api_pb2.py", "types.generated.ts", "x.pb.go"),
     }
-    strict = SelectionRules(believe_content=False)
+    strict = Settings(untrusted=True)
     for reason, paths in names.items():
         assert [reason_for(path) for path in paths] == [reason] * len(paths)
         # The name that a stranger gives proves nothing.
         assert [reason_for(path, rules=strict) for path in paths] == [None] * len(paths)
     # A class that the settings accept by name is left out either way.
-    rules = SelectionRules(believe_content=False, accept=frozenset((SkipReason.VENDORED,)))
+    rules = Settings(untrusted=True, accept_unread=("vendored",))
     assert reason_for("vendor/lib.go", rules=rules) == "vendored"
 
 
 def test_what_a_name_or_a_kind_keeps_from_review_can_be_switched_off() -> None:
     # Each kind of skipping can be switched off.
-    rules = SelectionRules(skip_generated=False, skip_vendored=False, skip_lock_files=False, skip_minified=False)
+    rules = Settings(skip_generated=False, skip_vendored=False, skip_lock_files=False, skip_minified=False)
     for path in ("go.sum", "bun.lock", "vendor/x.go", "app.min.js", "api_pb2.py"):
         assert reason_for(path, rules=rules) is None
     # A binary is skipped but code with a nul byte is not.
@@ -76,12 +77,12 @@ def test_what_a_name_or_a_kind_keeps_from_review_can_be_switched_off() -> None:
 
 def test_what_is_too_large_is_a_gap_that_names_the_limit() -> None:
     # Too many changed lines are a gap that names the limit.
-    selection = select_by_diff(change(changed("big.py", b"+x\n" * 11)), SelectionRules(max_file_lines=10))
+    selection = select_by_diff(change(changed("big.py", b"+x\n" * 11)), Settings(max_file_lines=10))
     (skip,) = selection.skipped
     assert skip.is_gap
     assert skip.in_words() == "too large: 11 changed lines, the limit is 10 (max_file_lines)"
     # Too many bytes are a gap too.
-    assert reason_by_content("big.sql", b"x" * 11, SelectionRules(max_file_bytes=10)) == "too large"
+    assert reason_by_content("big.sql", b"x" * 11, Settings(max_file_bytes=10)) == "too large"
     # What could not be read is a gap with its reason.
     selection = select_by_diff(change(unreadable=(("secret.txt", "permission denied"),)), RULES)
     assert selection.total == 1
@@ -97,7 +98,7 @@ def test_a_mark_in_the_first_lines_or_one_long_line_tells_what_nobody_wrote() ->
     # A mark far down does not count.
     assert reason_by_content("x.go", b"package x\n" * 200 + b"// @generated\n") is None
     # An untrusted change cannot hide behind its own comment.
-    rules = SelectionRules(believe_content=False)
+    rules = Settings(untrusted=True)
     assert reason_by_content("x.go", b"// Code generated by me. DO NOT EDIT.\n", rules) is None
     assert reason_by_content("x.js", b"x" * 9000, rules) is None
     # A script in one long line is minified.
@@ -107,15 +108,15 @@ def test_a_mark_in_the_first_lines_or_one_long_line_tells_what_nobody_wrote() ->
 
 def test_what_a_user_excludes_is_no_gap() -> None:
     # Exclude patterns come before everything else.
-    assert reason_for("go.sum", rules=SelectionRules(exclude=("go.sum",))) == "excluded"
+    assert reason_for("go.sum", rules=Settings(exclude=("go.sum",))) == "excluded"
     # What cannot be read can be excluded and is then no gap.
     whole = change(unreadable=(("secret.txt", "permission denied"),))
-    (skip,) = select_by_diff(whole, SelectionRules(exclude=("*.txt",))).skipped
+    (skip,) = select_by_diff(whole, Settings(exclude=("*.txt",))).skipped
     assert not skip.is_gap
     # A folder that cannot be read is excluded by what covers all of it.
     whole = change(unreadable=(("closed/", "permission denied"),))
     for pattern, is_gap in (("closed/**", False), ("closed/*", False), ("closed/*.py", True)):
-        (skip,) = select_by_diff(whole, SelectionRules(exclude=(pattern,))).skipped
+        (skip,) = select_by_diff(whole, Settings(exclude=(pattern,))).skipped
         assert skip.is_gap is is_gap
 
 
@@ -126,7 +127,7 @@ def test_only_what_git_lfs_takes_for_a_pointer_is_left_out() -> None:
     # A pointer is left out and a gap when the change is not trusted.
     for path in ("model.dat", "data.json", "payload.py"):
         for trusted in (True, False):
-            skip = skip_of(path, POINTER, SelectionRules(believe_content=trusted))
+            skip = skip_of(path, POINTER, Settings(untrusted=not trusted))
             assert (skip and skip.reason, skip and skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
     # What git lfs takes for a pointer is one.
     older = POINTER.replace(b"git-lfs", b"hawser")
@@ -139,7 +140,7 @@ def test_only_what_git_lfs_takes_for_a_pointer_is_left_out() -> None:
 
 def gaps(diff: bytes, *, trusted: bool = True) -> dict[str, bool]:
     """For each file that is left out, whether that is a gap."""
-    selection = select_by_diff(change(*parse_diff(diff)), SelectionRules(believe_content=trusted))
+    selection = select_by_diff(change(*parse_diff(diff)), Settings(untrusted=not trusted))
     assert {skip.reason for skip in selection.skipped} <= {SkipReason.NOT_SHOWN}
     return {skip.file: skip.is_gap for skip in selection.skipped}
 
