@@ -62,9 +62,10 @@ class ScriptedAgent:
         cost_usd: float | None = 0.0,
     ) -> None:
         self.name = name
-        exhausted = errors.Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
-        afterwards = exhausted if then == "error" else None
-        self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
+        last: AgentStep = Text("This is the scripted agent.")
+        if then == "error":
+            last = errors.Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
+        self._script = Script[AgentStep](script, last=last, repeats=then == "repeat")
         self.limits = limits
         self._availability = availability
         self._cost_usd = cost_usd
@@ -79,7 +80,7 @@ class ScriptedAgent:
 
     def extend(self, *steps: AgentStep) -> None:
         """Add steps to the end of the script."""
-        self._script.extend(steps)
+        self._script.steps.extend(steps)
 
     async def check(self) -> Availability:
         """What it was given; usable unless it was given another one."""

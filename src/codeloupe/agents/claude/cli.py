@@ -41,29 +41,13 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.system.process import Completed, find_program
 from codeloupe.system.regex import regex
 
-# By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
-# than 10 MB of input is refused whatever the model.
-LIMITS = AgentLimits(
-    max_prompt_bytes=10_000_000,
-    max_prompt_characters=2_800_000,
-    schema=True,
-    turns=True,
-    budget=True,
-    resume=True,
-    fork=True,
-    tools=True,
-    writes=True,
-    fallback=True,
-    confined=True,
-    own_tokens=2_300,
-)
-READ_ONLY_TOOLS = ("Read", "Grep", "Glob")
+_READING = ("Read", "Grep", "Glob")
 _TOOLS = {
-    PermissionMode.ACCEPT_EDITS: (*READ_ONLY_TOOLS, "Edit", "Write"),
-    PermissionMode.BYPASS: (*READ_ONLY_TOOLS, "Edit", "Write", "Bash"),
+    **dict.fromkeys(PermissionMode, _READING),
+    PermissionMode.ACCEPT_EDITS: (*_READING, "Edit", "Write"),
+    PermissionMode.BYPASS: (*_READING, "Edit", "Write", "Bash"),
 }
 _LOG_IN = "set ANTHROPIC_API_KEY, or start {program} in a terminal and log in with /login"
-_KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 # What the short names of models stand for.
 _ALIAS_NAMES = ("ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
 _SERVICE_NAMES = (
@@ -87,7 +71,6 @@ _CLOUD_NAMES = {
     ),
 }  # fmt: skip
 _PLACE_ENDINGS = ("_BEDROCK", "_VERTEX", "_FOUNDRY", "_URL", "_REGION", "_PROFILE", "_PROJECT", "_ID", "_RESOURCE")
-_SESSIONS = "projects"
 _BEFORE_COMMANDS = "before-commands.sh"
 _NO_GIT = "no-git"
 _SETTINGS = {
@@ -345,20 +328,26 @@ def bundled_program() -> Path | None:
 class ClaudeAgent(ProgramAgent):
     """What both claude agents share. Without a configured program, the one in the Agent SDK's package will do too."""
 
-    limits = LIMITS
+    # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
+    # than 10 MB of input is refused whatever the model.
+    limits = AgentLimits(
+        max_prompt_bytes=10_000_000,
+        max_prompt_characters=2_800_000,
+        own_tokens=2_300,
+        **dict.fromkeys(
+            ("schema", "turns", "budget", "resume", "fork", "tools", "writes", "fallback", "confined"), True
+        ),
+    )
     reading = ClaudeReading
     model_variable = "ANTHROPIC_MODEL"
+    key_names = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    folder_variable, folder_name, login_file = "CLAUDE_CONFIG_DIR", ".claude", ".credentials.json"
 
     @property
     def default_model(self) -> str | None:
         """Which model is asked for when a request names none, or only a short name, as far as the environment tells."""
         aliases = (f"{name}={self.source[name]}" for name in _ALIAS_NAMES if self.source.get(name))
         return " ".join(filter(None, (self.source.get("ANTHROPIC_MODEL"), *aliases))) or None
-
-    @property
-    def user_folder(self) -> Path:
-        """The user's own configuration directory, with the login and the sessions."""
-        return Path(self.source.get("CLAUDE_CONFIG_DIR") or user_home(self.source) / ".claude").absolute()
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
@@ -382,14 +371,9 @@ class ClaudeAgent(ProgramAgent):
         return self.find()
 
     def _has_login(self) -> bool | None:
-        if any(self.source.get(name) for name in (*_KEY_NAMES, *_CLOUD_NAMES)):
-            return True
-        try:
-            is_logged_in = (self.user_folder / ".credentials.json").is_file()
-        except OSError:
-            return None
+        has_login = any(self.source.get(name) for name in _CLOUD_NAMES) or super()._has_login()
         # On a Mac the login is in the system's key ring, which would ask the user.
-        return is_logged_in or (None if sys.platform == "darwin" else False)
+        return has_login or (None if sys.platform == "darwin" else has_login)
 
     def _how_to_log_in(self, path: Path) -> str:
         """Where the program is only in the Agent SDK's package, a person has to start it by its path."""
@@ -403,7 +387,7 @@ class ClaudeAgent(ProgramAgent):
     def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:
         source, home = self.source, root / "home"
         clouds = [name for name in _CLOUD_NAMES if source.get(name)]
-        names = [*_KEY_NAMES, *_SERVICE_NAMES, *(name for cloud in clouds for name in (cloud, *_CLOUD_NAMES[cloud]))]
+        names = [*self.key_names, *_SERVICE_NAMES, *clouds, *(name for cloud in clouds for name in _CLOUD_NAMES[cloud])]
         own = {
             **_SETTINGS,
             "CLAUDE_CONFIG_DIR": str(root / "home" / ".claude"),
@@ -414,7 +398,7 @@ class ClaudeAgent(ProgramAgent):
         }
         if self.base_url:
             own["ANTHROPIC_BASE_URL"] = self.base_url
-        has_key, is_mac = any(source.get(name) for name in _KEY_NAMES), sys.platform == "darwin"
+        has_key, is_mac = self.key_name is not None, sys.platform == "darwin"
         if not has_key:
             # Where it is not set and nothing else is, the key ring knows the login by a name of its own.
             is_in_key_ring = is_mac and not source.get("CLAUDE_CONFIG_DIR")
@@ -434,11 +418,7 @@ class ClaudeAgent(ProgramAgent):
         no_git.write_text("#!/bin/sh\nexit 128\n", encoding="utf-8")
         no_git.chmod(0o700)
         (root / _BEFORE_COMMANDS).write_text(f'export PATH="${{PATH#{no_git.parent}:}}"\n', encoding="utf-8")
-        sessions = self.user_folder / _SESSIONS
-        if self.keep_sessions:
-            sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._keeps_session(request):
-            (folder / _SESSIONS).symlink_to(sessions)
+        self._link_sessions(request, folder, "projects")
 
     def _safe_flags(self, request: AgentRequest) -> dict[str, str | None]:
         """The flags that the Agent SDK has no option for. None stands for a flag without a value."""
@@ -468,7 +448,7 @@ def tools_for(request: AgentRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Without any named, those that its permission mode makes sense of.
     """
     if request.tools is None:
-        return _TOOLS.get(request.permission_mode, READ_ONLY_TOOLS), ()
+        return _TOOLS[request.permission_mode], ()
     names = dict.fromkeys(tool.partition("(")[0] for tool in request.tools)
     return tuple(names), tuple(tool for tool in request.tools if "(" in tool)
 

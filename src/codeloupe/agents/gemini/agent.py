@@ -36,30 +36,13 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
-GEMINI = kinds.Program(
-    *("gemini", "gemini", "npm install -g @google/gemini-cli@latest"),
-    log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
-)
-LIMITS = AgentLimits(
-    max_prompt_bytes=2 * 1024 * 1024,
-    turns=True,
-    resume=True,
-    fork=True,
-    tools=True,
-    writes=True,
-    confined=True,
-    own_tokens=1_800,
-)
-READ_ONLY_TOOLS = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
-_WRITING_TOOLS = ("write_file", "replace")
-_OTHER_TOOLS = ("run_shell_command", "web_fetch", "google_web_search")
+_READING = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
+_WRITING = (*_READING, "write_file", "replace")
 _TOOLS = {
-    PermissionMode.ACCEPT_EDITS: (*READ_ONLY_TOOLS, *_WRITING_TOOLS),
-    PermissionMode.BYPASS: (*READ_ONLY_TOOLS, *_WRITING_TOOLS, *_OTHER_TOOLS),
+    **dict.fromkeys(PermissionMode, _READING),
+    PermissionMode.ACCEPT_EDITS: _WRITING,
+    PermissionMode.BYPASS: (*_WRITING, "run_shell_command", "web_fetch", "google_web_search"),
 }
-# The first one that was seen to keep a directory untrusted while it runs without a terminal.
-_OLDEST = (0, 61)
-_LOGIN_FILE = "oauth_creds.json"
 # The project's name in the directory of a call, and where the program keeps the sessions of a project.
 _PROJECT = "project"
 _CHATS = Path("tmp", _PROJECT, "chats")
@@ -242,8 +225,7 @@ class GeminiReading(Reading):
     def _failed(self, text: str, *, exit_code: int, stderr: str) -> AgentError:
         """The error of a run that reported a failure, whatever its exit code."""
         status = _status(text, exit_code, stderr)
-        by_words = kinds.kind_in(text, _ABOVE_STATUS)
-        kind = by_words or kinds.kind_of_status(status) or kinds.kind_in(text, _BELOW_STATUS)
+        kind = kinds.kind_of(text, status, _ABOVE_STATUS, _BELOW_STATUS)
         told = _DELAY_MS.findall(stderr)
         wait = int(told[-1]) / 1000 if told else kinds.retry_after_in(text)
         return self.error(kind or _BY_EXIT_CODE.get(exit_code, _UNKNOWN), text, status=status, retry_after_seconds=wait)
@@ -266,11 +248,22 @@ class GeminiAgent(ProgramAgent):
     program knows no schema, so that is told in words, and no limit of money.
     """
 
-    name = GEMINI.agent
-    program = GEMINI
-    limits = LIMITS
+    name = "gemini"
+    program = kinds.Program(
+        *(name, "gemini", "npm install -g @google/gemini-cli@latest"),
+        log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
+    )
+    limits = AgentLimits(
+        max_prompt_bytes=2 * 1024 * 1024,
+        own_tokens=1_800,
+        **dict.fromkeys(("turns", "resume", "fork", "tools", "writes", "confined"), True),
+    )
     reading = GeminiReading
     model_variable = "GEMINI_MODEL"
+    # The first one that was seen to keep a directory untrusted while it runs without a terminal.
+    oldest = (0, 61)
+    login_file = "oauth_creds.json"
+    tools = _TOOLS
 
     @property
     def user_folder(self) -> Path:
@@ -286,7 +279,7 @@ class GeminiAgent(ProgramAgent):
         if self.source.get("GEMINI_API_KEY"):
             return _KEY
         try:
-            return _GOOGLE if (self.user_folder / _LOGIN_FILE).is_file() else None
+            return _GOOGLE if (self.user_folder / self.login_file).is_file() else None
         except OSError:  # a directory that we may not enter holds no login that a program of ours could use
             return None
 
@@ -304,25 +297,15 @@ class GeminiAgent(ProgramAgent):
         """The program. Raises NotInstalled, also for one that is too old: it would trust the directory it runs in."""
         path = self.find()
         version = _version_beside(path) or (await self._version_of(path))[0]
-        if version is None or self._problem_with(path, version):
+        if version is None or self._is_too_old(version):
             known = f"is version {version}" if version else "does not report its version"
             raise NotInstalled(
-                f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, _OLDEST))} on it can be kept"
-                " from loading settings of the reviewed repository",
+                f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, self.oldest))} on it can be"
+                " kept from loading settings of the reviewed repository",
                 agent=self.name,
                 hint=self.program.install,
             )
         return await super()._usable_program()
-
-    def _problem_with(self, path: Path, version: str | None) -> str:
-        numbers = tuple(int(part) for part in re.findall(r"\d{1,9}", version or "")[:2])
-        return f"{path} is too old; {self.program.install}" if version is not None and numbers < _OLDEST else ""
-
-    def _problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
-        allowed = tools_for(replace(request, tools=None))
-        missing = ", ".join(tool for tool in request.tools or () if tool not in allowed)
-        problem = f"gemini has no {missing} in the permission mode {request.permission_mode.value}"
-        return (problem, f"leave tools out, or name some of: {', '.join(allowed)}") if missing else None
 
     def _prompt_input(self, request: AgentRequest) -> str:
         """What the program reads: the prompt, what it has no place of its own for, and the schema in words."""
@@ -357,6 +340,7 @@ class GeminiAgent(ProgramAgent):
         """The flags; the settings of the call, and the way to a login that is kept in files, are put into its home."""
         folder, login = root / "home" / ".gemini", self.login or _KEY
         folder.mkdir()
+        tools = self.tools[request.permission_mode] if request.tools is None else request.tools
         settings = {
             **_SETTINGS,
             "security": {"auth": {"selectedType": login}, "folderTrust": {"enabled": False}},
@@ -366,7 +350,8 @@ class GeminiAgent(ProgramAgent):
                 "includeDirectoryTree": False,
                 "fileFiltering": {"enableRecursiveFileSearch": False},
             },
-            "tools": {"core": list(tools_for(request)), "sandbox": False, "useRipgrep": False},
+            # One that is given is used without asking; the permission mode allows those that a request names.
+            "tools": {"core": [*tools], "sandbox": False, "useRipgrep": False},
             "model": {
                 # Where no limit is asked for, this one ends a model that calls tools for ever.
                 "maxSessionTurns": request.max_turns or 100,
@@ -379,7 +364,7 @@ class GeminiAgent(ProgramAgent):
             (folder / "policies").mkdir()
             (folder / "policies" / "bypass.toml").write_text(_ALL_COMMANDS, encoding="utf-8")
         if login == _GOOGLE:
-            (folder / _LOGIN_FILE).symlink_to(self.user_folder / _LOGIN_FILE)
+            (folder / self.login_file).symlink_to(self.user_folder / self.login_file)
         model = () if request.model is None else (f"--model={request.model}",)
         return ("--output-format=stream-json", *model, *self._session_flags(request, folder))
 
@@ -426,15 +411,6 @@ class GeminiAgent(ProgramAgent):
 
     def _kept_session(self, session: str) -> Path:
         return self.user_folder / "codeloupe" / "sessions" / f"{session}.jsonl"
-
-
-def tools_for(request: AgentRequest) -> tuple[str, ...]:
-    """The tools of a request: all that its permission mode allows, or those of them that it names.
-
-    A tool that is given is used without asking, so one that the mode does not allow is not given.
-    """
-    allowed = _TOOLS.get(request.permission_mode, READ_ONLY_TOOLS)
-    return allowed if request.tools is None else tuple(tool for tool in request.tools if tool in allowed)
 
 
 def _version_beside(script: Path) -> str | None:
