@@ -52,6 +52,10 @@ REFUSED = Kind(
     errors.Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
 )
 INVALID = Kind(errors.InvalidRequest, "sent a request that the service rejected")
+UNKNOWN_SESSION = Kind(
+    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
+    hint="leave resume_session out, or keep sessions and give the session_id of an earlier result",
+)
 TURNS = Kind(errors.TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
 TOO_OLD = Kind(errors.NotInstalled, "does not know a flag that keeps it safe: it is too old")
 WITHOUT_NODE = Kind(errors.NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")

@@ -175,6 +175,7 @@ class Reading(ABC):
         self.model: str | None = None
         self.usage: TokenUsage | None = None
         self.cost_usd: float | None = None
+        self.notes: list[str] = []
 
     @abstractmethod
     def take(self, message: Message) -> None:
@@ -206,6 +207,7 @@ class Reading(ABC):
             "usage": self.usage or TokenUsage(),
             "total_cost_usd": self.cost_usd,
             "model": self.model or self.request.model,
+            "notes": tuple(dict.fromkeys(self.notes)),
         }
         return AgentResult(success=True, agent=self.agent, **{**known, **more})
 

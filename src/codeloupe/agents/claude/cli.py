@@ -86,10 +86,6 @@ _SETTINGS = {
     # All tools are there from the start: without this the program adds one that stands for those to be loaded later.
     "ENABLE_TOOL_SEARCH": "false",
 }
-_UNKNOWN_SESSION = kinds.Kind(
-    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
-    hint="leave resume_session out, or keep sessions",
-)
 _BY_REASON = {
     "max_turns": kinds.TURNS,
     "budget_exhausted": kinds.Kind(
@@ -113,11 +109,11 @@ _BY_TEXT = kinds.patterns(
     ("usage limit|limit reached|hit your limit", kinds.LIMITED),
     ("overloaded", kinds.OVERLOADED),
     ("prompt is too long", kinds.TOO_LONG),
-    ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
+    ("no conversation found|requires a valid session", kinds.UNKNOWN_SESSION),
 )
 _BY_STDERR = kinds.patterns(
     ("unknown option|allowed choices are", kinds.TOO_OLD),
-    ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
+    ("no conversation found|requires a valid session", kinds.UNKNOWN_SESSION),
     (
         "root/sudo privileges",
         kinds.Kind(errors.InvalidRequest, "does not bypass permissions for the user root", "run as another user"),
@@ -147,7 +143,7 @@ def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsa
     if not models:
         return cost, _usage(own), False
     # The tokens beside the list by model leave some out, such as those of the program's own questions.
-    by_model = [_counts(models.part(name), in_totals=True) for name in models]
+    by_model = [_counts(models.part(name)) for name in models]
     total = {name: sum(counts[name] for counts in by_model) for name in _TOKENS}
     whole, share = (sum(_TOKENS[name][0] * count for name, count in counts.items()) for counts in (total, own))
     if not resumed or not 0 < share < whole:
@@ -155,8 +151,8 @@ def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsa
     return None if cost is None else cost * share / whole, _usage(own), cost is not None
 
 
-def _counts(entry: Message, *, in_totals: bool = False) -> dict[str, int]:
-    return {name: entry.count(keys[1] if in_totals else keys[2]) for name, keys in _TOKENS.items()}
+def _counts(entry: Message) -> dict[str, int]:
+    return {name: entry.count(total) or entry.count(own) for name, (_, total, own) in _TOKENS.items()}
 
 
 def _usage(counts: Mapping[str, int]) -> TokenUsage:
@@ -167,13 +163,10 @@ def _usage(counts: Mapping[str, int]) -> TokenUsage:
 class ClaudeReading(Reading):
     """Takes the messages of one run in order. `last` is the last message, once it came."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.last: Message | None = None
-        self.quota_opens_at: float | None = None
-        self._notes: list[str] = []
-        self._message_id = ""
-        self._sent = self._written = 0
+    last: Message | None = None
+    quota_opens_at: float | None = None
+    _message_id = ""
+    _sent = _written = 0
 
     def take(self, message: Message) -> None:
         """Take the next message. Raises the AgentError of a request that the program is about to send again.
@@ -197,7 +190,7 @@ class ClaudeReading(Reading):
             case "system", "model_fallback":
                 models = f"{message.text('original_model')} to {message.text('fallback_model')}"
                 why = message.text("trigger") or "no reason was given"
-                self._notes.append(f"{self.agent} switched from the model {models}: {why}")
+                self.notes.append(f"{self.agent} switched from the model {models}: {why}")
             case "rate_limit_event", _:
                 info = message.part("rate_limit_info")
                 if info.get("status") == "rejected":
@@ -221,14 +214,21 @@ class ClaudeReading(Reading):
         self.session_id = result.text("session_id") or self.session_id
         self.model = self.model or result.busiest("modelUsage")
         self.raw_output = _raw(result)
-        if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
-            raise self._error_in(result, now=time.time() if now is None else now)
         structured, output = result.get("structured_output"), result.text("result")
+        status, sentences = result.count("api_error_status") or None, result.get("errors")
+        told = (error for error in (sentences if isinstance(sentences, list) else ()) if isinstance(error, str))
+        text = output or "; ".join(filter(None, told))
+        if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
+            opens_at = self.quota_opens_at
+            if opens_at is None and (resets := _RESETS_AT.search(text)):
+                opens_at = int(resets[1])
+            wait = None if opens_at is None else max(0.0, opens_at - (time.time() if now is None else now))
+            raise self.error(_kind(text, status, result), text, status=status, retry_after_seconds=wait)
         if not output.strip() and structured is None:
-            raise self.error(kinds.EMPTY, _sentence_in(result), status=result.count("api_error_status") or None)
+            raise self.error(kinds.EMPTY, text, status=status)
         if is_share:
             note = "reports the cost of the whole session; this call's share is estimated from its tokens"
-            self._notes.append(f"{self.agent} {note}")
+            self.notes.append(f"{self.agent} {note}")
         denials = (
             f"{one.text('tool_name')} {one.part('tool_input').detail(_DETAIL_NAMES)}".strip()
             for one in result.parts("permission_denials")
@@ -240,7 +240,6 @@ class ClaudeReading(Reading):
             **({"duration_ms": given} if (given := result.count("duration_ms")) else {}),
             num_turns=result.count("num_turns"),
             permission_denials=tuple(denials),
-            notes=tuple(self._notes),
         )
 
     def _take_message(self, said: Message, *, is_own: bool) -> None:
@@ -275,22 +274,8 @@ class ClaudeReading(Reading):
         if self.quota_opens_at is not None:
             asked = max(asked or 0.0, self.quota_opens_at - time.time())
         text = "the connection was not made, or cut" if status is None else event.text("error")
-        kind = _kind(text, status, Message(terminal_reason="api_error"))
-        known = {"raw_output": _raw(event), "output": "", "model": None}
-        raise self.error(kind, text, status=status, retry_after_seconds=asked, **known)
-
-    def _error_in(self, result: Message, *, now: float) -> errors.AgentError:
-        text, status, opens_at = _sentence_in(result), result.count("api_error_status") or None, self.quota_opens_at
-        if opens_at is None and (told := _RESETS_AT.search(text)):
-            opens_at = int(told[1])
-        wait = None if opens_at is None else max(0.0, opens_at - now)
-        return self.error(_kind(text, status, result), text, status=status, retry_after_seconds=wait)
-
-
-def _sentence_in(result: Message) -> str:
-    told = result.get("errors")
-    sentences = [error for error in told if isinstance(error, str)] if isinstance(told, list) else []
-    return result.text("result") or "; ".join(filter(None, sentences))
+        kind, raw = _kind(text, status, Message(terminal_reason="api_error")), _raw(event)
+        raise self.error(kind, text, status=status, retry_after_seconds=asked, raw_output=raw, output="", model=None)
 
 
 def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:

@@ -68,9 +68,6 @@ _SETTINGS: Mapping[str, Any] = {
 # The program itself looks six levels deep and into at most 2,000 directories.
 _MAX_LEVELS = 8
 _MAX_DIRECTORIES = 4000
-_UNKNOWN_SESSION = kinds.Kind(
-    InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or use another"
-)
 _STATUS = regex(r"(?:unexpected status|last status:) (\d{3})\b")
 # Lines of the log that the program is told to keep.
 _LOGGED = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
@@ -102,7 +99,7 @@ _BELOW_STATUS = kinds.patterns(
 _BY_STDERR = kinds.patterns(
     (r"unexpected argument|unrecognized subcommand|invalid value .* for '--", kinds.TOO_OLD),
     (r"exceeds the maximum length", kinds.TOO_LONG),
-    (r"no rollout found|no saved session|thread/resume failed|CODEX_HOME points to", _UNKNOWN_SESSION),
+    (r"no rollout found|no saved session|thread/resume failed|CODEX_HOME points to", kinds.UNKNOWN_SESSION),
     (r"node.{0,3}: no such file", kinds.WITHOUT_NODE),
     (r"not logged in|codex login", kinds.NOT_LOGGED_IN),
 )
@@ -111,11 +108,11 @@ _BY_STDERR = kinds.patterns(
 class CodexReading(Reading):
     """Takes the messages of one run in order, and reads its end: an answer, or which error."""
 
+    _failed_with: str | None = None
+    _last_error = ""
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._failed_with: str | None = None
-        self._last_error = ""
-        self._notes: dict[str, None] = {}
         self._files: dict[str, None] = {}
 
     def take(self, message: Message) -> None:
@@ -135,8 +132,8 @@ class CodexReading(Reading):
                     inside = str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
                     self._files[inside] = None
                     self.tool_used("apply_patch", detail_of(inside))
-            case "item.completed", "error" if len(self._notes) < 5:
-                self._notes[f"codex warned: {kinds.one_line(item.text('message'))}"] = None
+            case "item.completed", "error" if len(self.notes) < 5:
+                self.notes.append(f"codex warned: {kinds.one_line(item.text('message'))}")
             case "turn.completed", _:
                 usage, self.is_answered = message.part("usage"), True
                 self.usage = TokenUsage(
@@ -166,7 +163,7 @@ class CodexReading(Reading):
         asked, had = request.resume_session, self.session_id
         if asked is not None and (asked.lower() == had) is request.fork_session:
             what = f"went on in the session {had}, which is not what was asked of the session {asked}"
-            raise self.error(replace(_UNKNOWN_SESSION, what=what))
+            raise self.error(replace(kinds.UNKNOWN_SESSION, what=what))
         if not self.output.strip():
             raise self.error(kinds.EMPTY)
         structured, schema = None, request.output_schema
@@ -174,10 +171,9 @@ class CodexReading(Reading):
             # The caller looks whether it conforms.
             with suppress(ValueError):
                 structured = without_fillers(parsed(self.output), schema)
-        resumed = ("codex counts the tokens of the whole session that was resumed",) if asked is not None else ()
-        notes = (*self._notes, *resumed)
-        files = tuple(self._files)
-        return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=files, notes=notes)
+        if asked is not None:
+            self.notes.append("codex counts the tokens of the whole session that was resumed")
+        return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=tuple(self._files))
 
     def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
         """The error of a turn that failed, by the sentence about it and the log of the last reply of the service.

@@ -147,14 +147,14 @@ _BY_STDERR = kinds.patterns((r"unknown arguments?:", kinds.TOO_OLD), (r"node.{0,
 class GeminiReading(Reading):
     """Takes the messages of one run in order."""
 
+    _has_repeated_prompt = _is_answering = False
+    _last_error = ""
+    _result: Message | None = None
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._has_repeated_prompt = False
-        self._is_answering = False
         self._used: dict[str, str] = {}
         self._denials: list[str] = []
-        self._last_error = ""
-        self._result: Message | None = None
 
     def take(self, message: Message) -> None:
         """Take the next message."""
@@ -396,8 +396,8 @@ class GeminiAgent(ProgramAgent):
         session = self._session_name(request.resume_session)
         kept = self._kept_session(session)
         if not kept.is_file():
-            hint = "leave resume_session out, or keep sessions and give the session_id of an earlier result"
-            raise self._invalid(f"gemini does not know the session {session}", hint)
+            message = f"gemini does not know the session {session}"
+            raise self._invalid(message, kinds.UNKNOWN_SESSION.hint)
         text = kept.read_text(encoding="utf-8")
         if request.fork_session:
             # It has a flag for this, with which it sends nothing of what was said before.
