@@ -73,34 +73,23 @@ _CLOUD_NAMES = {
 _PLACE_ENDINGS = ("_BEDROCK", "_VERTEX", "_FOUNDRY", "_URL", "_REGION", "_PROFILE", "_PROJECT", "_ID", "_RESOURCE")
 _BEFORE_COMMANDS = "before-commands.sh"
 _NO_GIT = "no-git"
-_SETTINGS = {
-    "DISABLE_ERROR_REPORTING": "1",
-    "DISABLE_BUG_COMMAND": "1",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
-    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
-    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
-    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
-    "MAX_STRUCTURED_OUTPUT_RETRIES": "2",
-    # All tools are there from the start: without this the program adds one that stands for those to be loaded later.
-    "ENABLE_TOOL_SEARCH": "false",
-}
+_ON = (
+    "DISABLE_ERROR_REPORTING", "DISABLE_BUG_COMMAND", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS", "CLAUDE_CODE_DISABLE_CLAUDE_MDS", "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY", "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK",
+)  # fmt: skip
+# All tools are there from the start: without the last one, the program adds one that stands for those to load later.
+_SETTINGS = {**dict.fromkeys(_ON, "1"), "MAX_STRUCTURED_OUTPUT_RETRIES": "2", "ENABLE_TOOL_SEARCH": "false"}
+_TOO_DEAR = kinds.Kind(errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less")
+_UNFIT = kinds.Kind(
+    errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
+)
+# By the reason, or by the subtype where there is none.
 _BY_REASON = {
-    "max_turns": kinds.TURNS,
-    "budget_exhausted": kinds.Kind(
-        errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"
-    ),
-    "structured_output_retry_exhausted": kinds.Kind(
-        errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
-    ),
-    "prompt_too_long": kinds.TOO_LONG,
-    "blocking_limit": kinds.TOO_LONG,
-}
-_REASON_OF_SUBTYPE = {
-    "error_max_turns": "max_turns",
-    "error_max_budget_usd": "budget_exhausted",
-    "error_max_structured_output_retries": "structured_output_retry_exhausted",
+    **dict.fromkeys(("max_turns", "error_max_turns"), kinds.TURNS),
+    **dict.fromkeys(("budget_exhausted", "error_max_budget_usd"), _TOO_DEAR),
+    **dict.fromkeys(("structured_output_retry_exhausted", "error_max_structured_output_retries"), _UNFIT),
+    **dict.fromkeys(("prompt_too_long", "blocking_limit"), kinds.TOO_LONG),
 }
 _BY_CAUSE = {"connection_failed": kinds.UNREACHED, "max_output_tokens": kinds.CUT_OFF}
 # Only where no field tells. These are sentences of the program or the service, not of the model: it has not answered.
@@ -279,7 +268,7 @@ class ClaudeReading(Reading):
 
 
 def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
-    reason = result.text("terminal_reason") or _REASON_OF_SUBTYPE.get(result.text("subtype"), "")
+    reason = result.text("terminal_reason") or result.text("subtype") or "no reason is known"
     if known := _BY_REASON.get(reason):
         return known
     if result.get("stop_reason") == "refusal":
@@ -293,8 +282,7 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
     # A reply that is empty, or not what the API speaks, has no field of its own.
     if reason == "api_error":
         return kinds.UNREACHED
-    why = reason or result.text("subtype") or "no reason is known"
-    return kinds.Kind(errors.Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
+    return kinds.Kind(errors.Crashed, f"ended without an answer ({reason})", "try again; the raw output is kept")
 
 
 def _raw(message: Message) -> str:
@@ -441,13 +429,10 @@ def tools_for(request: AgentRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def prompt_files(request: AgentRequest, folder: Path) -> dict[str, str]:
     """System prompts as files: they can be longer than an argument, and arguments are seen by every user."""
     texts = {"system-prompt-file": request.system_prompt, "append-system-prompt-file": request.append_system_prompt}
-    flags = {}
-    for flag, text in texts.items():
-        if text is not None:
-            file = folder / f"{flag}.txt"
-            file.write_text(text, encoding="utf-8")
-            flags[flag] = str(file)
-    return flags
+    given = {flag: text for flag, text in texts.items() if text is not None}
+    for flag, text in given.items():
+        (folder / f"{flag}.txt").write_text(text, encoding="utf-8")
+    return {flag: str(folder / f"{flag}.txt") for flag in given}
 
 
 class ClaudeCliAgent(ClaudeAgent):

@@ -74,16 +74,13 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "admin": {"extensions": {"enabled": False}, "mcp": {"enabled": False}, "skills": {"enabled": False}},
 }
 _VARIABLES = {
-    "GEMINI_CLI_NO_RELAUNCH": "true",
+    **dict.fromkeys(("GEMINI_CLI_NO_RELAUNCH", "NO_BROWSER"), "true"),
+    **dict.fromkeys(("GEMINI_SANDBOX", "GEMINI_SYSTEM_MD", "GEMINI_TELEMETRY_ENABLED"), "false"),
+    "GEMINI_WRITE_SYSTEM_MD": "false",
     # Without a terminal the program refuses to run in a directory that is not trusted, unless trust is not asked for
     # in its settings. What then decides is this: the directory is not trusted.
     "GEMINI_RESTRICTED_MODE": "true",
     "GEMINI_CLI_TRUST_WORKSPACE": "false",
-    "GEMINI_SANDBOX": "false",
-    "GEMINI_SYSTEM_MD": "false",
-    "GEMINI_TELEMETRY_ENABLED": "false",
-    "GEMINI_WRITE_SYSTEM_MD": "false",
-    "NO_BROWSER": "true",
 }
 # How the program proves who asks, by its own names, and the variables for each.
 _KEY, _CLOUD, _GOOGLE = "gemini-api-key", "vertex-ai", "oauth-personal"
