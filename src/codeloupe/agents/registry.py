@@ -16,10 +16,7 @@ from codeloupe.model.ports import Agent
 
 
 def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] | None = None) -> Agent:
-    """The agent of that name, as the settings want it. Raises KeyError for an unknown name.
-
-    Its program or service gets what it needs of `environment`, or of this process's own.
-    """
+    """The agent of that name, with what it needs of `environment`, or our own. Raises KeyError for an unknown name."""
     path_setting = AGENTS[name].path_setting
     return cast("Agent", _LateAgent(name, cache(lambda: _made(name, path_setting, settings, environment))))
 

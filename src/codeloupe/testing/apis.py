@@ -1,8 +1,4 @@
-"""The vendors' APIs as the stand-in server speaks them: Anthropic Messages, OpenAI Responses and Chat, Gemini.
-
-All of it is pure: from a request to its record, and from an answer, or an error, to the bytes that the vendor's service
-would send.
-"""
+"""The vendors' APIs as the stand-in server speaks them: Anthropic Messages, OpenAI Responses and Chat, Gemini."""
 
 from __future__ import annotations
 
@@ -105,10 +101,7 @@ def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
 
 
 def _is_auxiliary(api: str, path: str, headers: Mapping[str, str], body: _Document) -> bool:
-    """Whether a program asks this for itself: a title for its session, its quota, a model to route to.
-
-    It goes by what the programs themselves send; other clients of the same APIs are never taken for them.
-    """
+    """Whether a program asks this for itself, by what it sends: a title, its quota, a model to route to."""
     agent = headers.get("user-agent", "")
     match api:
         case "anthropic":
@@ -446,10 +439,7 @@ def api_for(method: str, path: str) -> Api | None:
 
 
 def side_answer(request: RecordedRequest) -> tuple[int, _Document]:
-    """The answer where no model is asked: counts of tokens, the list of models, what programs do at their start.
-
-    Any other path gets a 404 that says which paths are spoken here.
-    """
+    """The answer where no model is asked: counts of tokens, the list of models, what programs do at their start."""
     path, tokens = request.path, len(json.dumps(request.body)) // 4
     if path.endswith("/messages/count_tokens"):
         return 200, {"input_tokens": tokens}

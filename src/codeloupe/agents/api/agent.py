@@ -326,10 +326,7 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> tuple[str, Any, str]:
-    """What the model answered: as text, as a value, and raw.
-
-    Raises an AgentError for an answer that is empty, broken, cut off or refused.
-    """
+    """What the model answered: as text, as a value, and raw. Raises the AgentError of an answer that is none."""
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     call = next((part for part in response.parts if part.part_kind == "tool-call" and part.tool_name == _TOOL), None)
     arguments = "" if call is None else call.args_as_json_str()

@@ -150,11 +150,8 @@ class AgentCaller:
             masked_emit(replace(end, duration_ms=round((self.timing.clock() - started) * 1000)))
 
     async def _ask_chain(self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink) -> AgentResult:
-        """The result of the first agent that can be used, with a note for each one before it.
-
-        Every other failure than a missing program, a missing login or a quota that is not worth waiting for is raised
-        at once: another agent would not do better. The message of what is raised includes what came before.
-        """
+        """The result of the first agent that can be used, with a note for each one before it."""
+        # After any other failure than a missing program or login, or a quota, another agent would not do better.
         failures: list[AgentError] = []
         for position, agent in enumerate(agents, start=1):
             try:

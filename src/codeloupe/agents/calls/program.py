@@ -89,11 +89,8 @@ def agent_environment(
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an optional package, or None when it is not installed.
-
-    Read from the folder that installers leave beside a package: loading `importlib.metadata` takes longer than
-    everything else that chooses an agent.
-    """
+    """The version of an optional package, or None when it is not installed."""
+    # By the folder beside the package: loading `importlib.metadata` takes longer than all else that chooses an agent.
     pattern = f"{distribution.replace('-', '_')}-*.dist-info"
     found = (folder.name for place in sys.path for folder in Path(place).glob(pattern))
     return next((name.removesuffix(".dist-info").rpartition("-")[2] for name in found), None)
@@ -159,10 +156,7 @@ def detail_of(text: str) -> str:
 
 
 class Reading(ABC):
-    """Takes the messages of one run in order, and reads its end.
-
-    `is_answered`: only the program's end is left. The other fields are what is known so far, for a result or an error.
-    """
+    """Takes the messages of one run in order, and reads its end. Once it `is_answered`, only that is left."""
 
     def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
         self.program = program
@@ -303,10 +297,7 @@ class ProgramAgent(ABC):
         return ()
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone.
-
-        One that gave its answer and then did not end has still answered.
-        """
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         prompt = self._checked_prompt(request)
         path = await self._usable_program()
         reading, agent = self.reading(self.program, request, emit), self.name
@@ -335,6 +326,7 @@ class ProgramAgent(ABC):
                     raise errors.TimedOut(
                         f"{agent}: {error.message}", agent=agent, hint=error.hint, raw_output=raw, session_id=session
                     ) from error
+                # One that gave its answer and then did not end has still answered.
                 completed = Completed(0, error.stdout, error.stderr, command.timeout_seconds)
             except errors.ProcessError as error:
                 is_missing = isinstance(error, errors.ProgramNotFound)

@@ -1,7 +1,4 @@
-"""The attempts of one call at one agent, each in its place, within its budget and under one deadline over all.
-
-Only what may work a moment later is tried again.
-"""
+"""The attempts of one call at one agent, each in its place, within its budget and under one deadline over all."""
 
 from __future__ import annotations
 
@@ -69,10 +66,7 @@ def asked_wait_seconds(error: errors.AgentError) -> float | None:
 
 
 class Attempts:
-    """One call at one agent, under the limits that it shares with the others of its caller.
-
-    It is the `last` of a chain or has another agent after it. Its time begins with the first place that it gets.
-    """
+    """One call at one agent, the last of its chain or not, under the limits that it shares with others."""
 
     def __init__(
         self, caller: AgentCaller, agent: Agent, request: AgentRequest, emit: AgentEventSink, *, is_last: bool
@@ -115,11 +109,7 @@ class Attempts:
             await self.timing.sleep(pause + self.timing.chance())
 
     async def _answer(self) -> AgentResult:
-        """The result of the first attempt that succeeds, with their number. The time begins with the first place.
-
-        Only a `retryable` error leads to another attempt, and only when the wait before it leaves time for it;
-        otherwise the error is raised, with the number of attempts and a note for each earlier one.
-        """
+        """The result of the first attempt that succeeds, or the error of the last, with a note for each before."""
         name, failures = self.agent.name, list[errors.AgentError]()
         most = self.request.max_attempts or self.policy.attempts
         self._refuse_unusable()
@@ -246,10 +236,7 @@ class Attempts:
 
 
 async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Agent) -> AgentResult:
-    """The result with `structured` as asked for: a program that ended well may still have said nothing.
-
-    Raises OutputInvalid, which keeps the answer and its cost.
-    """
+    """The result with `structured` as asked for. Raises OutputInvalid, which keeps the answer and its cost."""
     if not result.output.strip() and result.structured is None:
         raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:

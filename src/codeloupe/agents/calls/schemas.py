@@ -48,10 +48,7 @@ class UnknownReference(SchemaError):
 
 
 def validator_for(schema: Mapping[str, Any]) -> Any:
-    """What judges values by a schema, for `violation`.
-
-    Raises SchemaError unless it is a valid JSON Schema that needs nothing from outside itself.
-    """
+    """What judges values by a schema, for `violation`. Raises SchemaError as `check_schema` does."""
 
     def plain(value: object) -> dict[str, Any]:
         if isinstance(value, Mapping):
@@ -174,11 +171,7 @@ def check_schema(schema: object) -> None:
 
 
 def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
-    """The result with `structured` as the schema asks, taken from the text where the agent gave none apart.
-
-    Raises OutputInvalid, which names the place of the violation and keeps the answer, and SchemaError for what
-    `check_schema` refuses.
-    """
+    """The result with `structured` as the schema asks, if need be from its text. Raises OutputInvalid, SchemaError."""
     check_schema(schema)
     plain, validator = is_plain(schema), cache(lambda: validator_for(schema))
 

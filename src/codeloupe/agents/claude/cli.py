@@ -416,10 +416,7 @@ class ClaudeAgent(ProgramAgent):
 
 
 def tools_for(request: AgentRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tools that exist for the model, and rules such as `Bash(git log:*)` for what is allowed without asking.
-
-    Without any named, those that its permission mode makes sense of.
-    """
+    """The tools that exist for the model, and rules such as `Bash(git log:*)` for what is allowed without asking."""
     if request.tools is None:
         return _TOOLS[request.permission_mode], ()
     names = dict.fromkeys(tool.partition("(")[0] for tool in request.tools)

@@ -176,10 +176,7 @@ class CodexReading(Reading):
         return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=tuple(self._files))
 
     def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
-        """The error of a turn that failed, by the sentence about it and the log of the last reply of the service.
-
-        The program tells an HTTP status only in its sentences. `now` is local time, as such sentences tell it.
-        """
+        """The error of a turn that failed, by the sentence about it and the log of the last reply; `now` is local."""
         *_, last = ("", *_LOGGED.findall(stderr))
         replied, wait = _REPLIED.search(last), None
         status = int(replied[1]) if replied and int(replied[1]) >= 400 else None

@@ -259,7 +259,7 @@ class GeminiAgent(ProgramAgent):
     model_variable = "GEMINI_MODEL"
     # The first one that was seen to keep a directory untrusted while it runs without a terminal.
     oldest = (0, 61)
-    login_file = "oauth_creds.json"
+    key_names, login_file = ("GEMINI_API_KEY",), "oauth_creds.json"
     tools = _TOOLS
 
     @property
@@ -273,12 +273,9 @@ class GeminiAgent(ProgramAgent):
         """The login that there is; of several, the one that the program would take."""
         if self.source.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true"):
             return _CLOUD
-        if self.source.get("GEMINI_API_KEY"):
+        if self.key_name:
             return _KEY
-        try:
-            return _GOOGLE if (self.user_folder / self.login_file).is_file() else None
-        except OSError:  # a directory that we may not enter holds no login that a program of ours could use
-            return None
+        return _GOOGLE if super()._has_login() else None
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
@@ -383,11 +380,8 @@ class GeminiAgent(ProgramAgent):
         return result
 
     def _session_flags(self, request: AgentRequest, folder: Path) -> tuple[str, ...]:
-        """The flags that resume a session, which is put where the program finds it.
-
-        A copy of that one session: what is in the directory of a call can be read by the model. Raises InvalidRequest
-        for a session that was not kept, before anything is started.
-        """
+        """The flags that resume a session, of which the program finds a copy. Raises InvalidRequest."""
+        # Of that one session alone: what is in the directory of a call can be read by the model.
         if request.resume_session is None:
             return ()
         session = self._session_name(request.resume_session)
