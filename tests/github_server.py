@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from codeloupe.testing.http import Connections, HttpRequest, send_whole
+from codeloupe.testing.http import Connections, HttpRequest, response
 from tests import github_server_graph as graphql
 from tests.github_server_description import answer_problems, request_problems
 from tests.github_server_rest import HANDLERS, Answer, Call, Identities, Identity, Refused, find
@@ -217,7 +217,8 @@ def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
     headers = {**limits, "x-ratelimit-reset": str(int(time.time()) + 3600), **answer.headers}
     text = answer.document if isinstance(answer.document, str) else json.dumps(answer.document)
     body = b"" if answer.document is None else text.encode("utf-8", "surrogateescape")
-    send_whole(writer, body, code=answer.status, headers=headers, content_type=f"{answer.media_type}; charset=utf-8")
+    kind = f"{answer.media_type}; charset=utf-8"
+    writer.write(response(body, code=answer.status, headers=headers, content_type=kind))
 
 
 @contextmanager

@@ -7,8 +7,8 @@ start: this is one of the few places with imports inside functions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 from codeloupe.config.schema import Settings
 from codeloupe.model.agent import AGENTS
@@ -16,57 +16,47 @@ from codeloupe.model.ports import Agent
 
 
 def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] | None = None) -> Agent:
-    """The agent of that name, as the settings want it. Raises KeyError for an unknown name.
-
-    Its program or service gets what it needs of `environment`, or of this process's own.
-    """
-    AGENTS[name]
-    late: Any = _LateAgent(name, settings, environment)
-    made: Agent = late
-    return made
+    """The agent of that name, with what it needs of `environment`, or our own. Raises KeyError for an unknown name."""
+    path_setting = AGENTS[name].path_setting
+    return cast("Agent", _LateAgent(name, cache(lambda: _made(name, path_setting, settings, environment))))
 
 
 class _LateAgent:
     """An agent whose modules load when more than its name is asked for."""
 
-    def __init__(self, name: str, settings: Settings, environment: Mapping[str, str] | None) -> None:
+    def __init__(self, name: str, made: Any) -> None:
         self.name = name
-        self._settings = settings
-        self._environment = environment
+        self._made = made
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_agent":  # to make it failed with an AttributeError, such as for a setting that does not exist
-            raise AttributeError(f"the agent {self.name} cannot be made as {AGENTS[self.name]} says")
-        return getattr(self._agent, name)
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._made(), attribute)
 
-    @cached_property
-    def _agent(self) -> Agent:
-        settings, environment = self._settings, self._environment
-        options: dict[str, Any] = {
-            "environment": environment,
-            "allow_bypass": settings.allow_bypass,
-            "keep_sessions": settings.keep_sessions,
-        }
-        if path_setting := AGENTS[self.name].path_setting:
-            options["program"] = getattr(settings, path_setting)
-        match self.name:
-            case "agent_sdk":
-                from codeloupe.agents.claude.sdk import AgentSdkAgent
 
-                return AgentSdkAgent(**options)
-            case "claude_cli":
-                from codeloupe.agents.claude.cli import ClaudeCliAgent
+def _made(name: str, path_setting: str | None, settings: Settings, environment: Mapping[str, str] | None) -> Agent:
+    options: dict[str, Any] = {
+        "environment": environment,
+        "allow_bypass": settings.allow_bypass,
+        "keep_sessions": settings.keep_sessions,
+        **({"program": getattr(settings, path_setting)} if path_setting else {}),
+    }
+    match name:
+        case "agent_sdk":
+            from codeloupe.agents.claude.sdk import AgentSdkAgent
 
-                return ClaudeCliAgent(**options)
-            case "codex":
-                from codeloupe.agents.codex.agent import CodexAgent
+            return AgentSdkAgent(**options)
+        case "claude_cli":
+            from codeloupe.agents.claude.cli import ClaudeCliAgent
 
-                return CodexAgent(**options)
-            case "gemini":
-                from codeloupe.agents.gemini.agent import GeminiAgent
+            return ClaudeCliAgent(**options)
+        case "codex":
+            from codeloupe.agents.codex.agent import CodexAgent
 
-                return GeminiAgent(**options)
-            case _:
-                from codeloupe.agents.api.agent import ApiAgent
+            return CodexAgent(**options)
+        case "gemini":
+            from codeloupe.agents.gemini.agent import GeminiAgent
 
-                return ApiAgent(environment=environment, model=settings.api_model, base_url=settings.api_base_url)
+            return GeminiAgent(**options)
+        case _:
+            from codeloupe.agents.api.agent import ApiAgent
+
+            return ApiAgent(environment=environment, model=settings.api_model, base_url=settings.api_base_url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from codeloupe.errors import CodeloupeError, UsageError
@@ -46,15 +47,11 @@ def main(arguments: list[str]) -> int:
         script = read_script(Path(files[0])) if files else []
         with StandInServer(script, port=ports[0] if ports else 0, on_request=_show) as server:
             _say(_SETTINGS.format(url=server.url))
-            threading.Event().wait()
-    except CodeloupeError as error:
-        sys.stderr.write(f"{error.message}\n{error.hint}\n")
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
+    except (CodeloupeError, OSError) as error:
+        sys.stderr.write(f"{error}\n{getattr(error, 'hint', 'The server cannot listen there. Try another port.')}\n")
         return 2
-    except OSError as error:
-        sys.stderr.write(f"The stand-in server cannot listen there: {error}. Try another port.\n")
-        return 2
-    except KeyboardInterrupt:
-        pass
     return 0
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import asdict, replace
@@ -47,7 +48,7 @@ class ScriptedAgent:
     repeats, or with `then="error"` the call fails as Crashed.
 
     A request with an `output_schema` needs a `Json` step, whose value is taken as it is; `Text` fails as
-    OutputInvalid. Limits of turns, money, time and prompt size are kept. Every turn costs `cost_usd`; with None the
+    OutputInvalid. Limits of turns, money and time are kept. Every turn costs `cost_usd`; with None the
     cost is not known. For one event loop at a time. `running` calls are under way now, at most `max_seen` were.
     """
 
@@ -62,9 +63,10 @@ class ScriptedAgent:
         cost_usd: float | None = 0.0,
     ) -> None:
         self.name = name
-        exhausted = errors.Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
-        afterwards = exhausted if then == "error" else None
-        self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
+        last: AgentStep = Text("This is the scripted agent.")
+        if then == "error":
+            last = errors.Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
+        self._script = Script[AgentStep](script, last=last, repeats=then == "repeat")
         self.limits = limits
         self._availability = availability
         self._cost_usd = cost_usd
@@ -79,7 +81,7 @@ class ScriptedAgent:
 
     def extend(self, *steps: AgentStep) -> None:
         """Add steps to the end of the script."""
-        self._script.extend(steps)
+        self._script.steps.extend(steps)
 
     async def check(self) -> Availability:
         """What it was given; usable unless it was given another one."""
@@ -90,13 +92,6 @@ class ScriptedAgent:
         # A cancellation that came before the call began takes effect here.
         await asyncio.sleep(0)
         self._requests.append(request)
-        if not request.working_dir.is_dir():
-            message = f"the working directory {request.working_dir} does not exist"
-            raise errors.InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
-        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self.limits.max_prompt_bytes
-        if most is not None and size > most:
-            message = f"the prompt has {size} bytes, and {self.name} takes {most}"
-            raise errors.PromptTooLong(message, agent=self.name, hint="Send less in one call.")
         # It says nothing while it waits, so the limit of silence bounds the whole call.
         seconds = min(request.timeout_seconds, request.idle_timeout_seconds or math.inf)
         began = time.monotonic()
@@ -147,7 +142,8 @@ class ScriptedAgent:
                 case Text() | Json() | ToolUse() | AgentResult():
                     return step
                 case AgentError():
-                    raise _fresh(step)
+                    # A copy, since an exception that is raised twice carries the traces of both.
+                    raise copy(step) from step.__cause__
                 case Delay():
                     await asyncio.sleep(step.seconds)
                     step = step.then
@@ -176,11 +172,3 @@ class ScriptedAgent:
             raw_output=text,
             **spent,
         )
-
-
-def _fresh(error: AgentError) -> AgentError:
-    """A copy, since an exception that is raised twice carries the traces of both."""
-    copy = type(error).__new__(type(error), *error.args)
-    copy.__dict__.update(error.__dict__)
-    copy.__cause__ = error.__cause__
-    return copy

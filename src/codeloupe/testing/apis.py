@@ -1,8 +1,4 @@
-"""The vendors' APIs as the stand-in server speaks them: Anthropic Messages, OpenAI Responses and Chat, Gemini.
-
-All of it is pure: from a request to its record, and from an answer, or an error, to the bytes that the vendor's service
-would send.
-"""
+"""The vendors' APIs as the stand-in server speaks them: Anthropic Messages, OpenAI Responses and Chat, Gemini."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
@@ -51,19 +47,33 @@ class RecordedRequest(Confidential, frozen=True, kw_only=True):
 
     def strings(self) -> Iterator[str]:
         """Every string in the body, however deep."""
-        waiting = [self.body]
-        while waiting:
-            value = waiting.pop()
-            if isinstance(value, str):
-                yield value
-            elif isinstance(value, dict):
-                waiting.extend(reversed(value.values()))
-            elif isinstance(value, list):
-                waiting.extend(reversed(value))
+        return strings_in(self.body)
 
     def mentions(self, text: str) -> bool:
         """Whether the text is in any string of the body."""
         return any(text in value for value in self.strings())
+
+    @property
+    def model(self) -> str:
+        """The model that is asked for, by the path or by the body."""
+        found = re.search(r"/models/([^/:]+):", self.path)
+        return found[1] if found else str(self.body.get("model", _MODEL))
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the client wants server-sent events."""
+        return self.path.endswith(":streamGenerateContent") or self.body.get("stream") is True
+
+
+def strings_in(document: Any) -> Iterator[str]:
+    """Every string in a document, its keys aside, however deep."""
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            waiting.extend(reversed(value.values() if isinstance(value, dict) else value))
 
 
 def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
@@ -91,10 +101,7 @@ def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
 
 
 def _is_auxiliary(api: str, path: str, headers: Mapping[str, str], body: _Document) -> bool:
-    """Whether a program asks this for itself: a title for its session, its quota, a model to route to.
-
-    It goes by what the programs themselves send; other clients of the same APIs are never taken for them.
-    """
+    """Whether a program asks this for itself, by what it sends: a title, its quota, a model to route to."""
     agent = headers.get("user-agent", "")
     match api:
         case "anthropic":
@@ -137,23 +144,28 @@ def _schema_in(body: _Document) -> Any:
     return None
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Answer(Struct, frozen=True):
     """What a model says, before it takes the shape of one API. `number` is different for each answer of a server.
 
-    `tool` is the name of a tool that the model wants to be used, with this input.
+    `ending` is done, max_tokens or refusal; `tool` is the name of one that the model wants to be used with `input`.
     """
 
     number: int
     model: str
     text: str
-    ending: Literal["done", "tool", "max_tokens", "refusal"]
+    ending: str
     usage: TokenUsage
-    tool: str = ""
-    input: _Document | str = ""
+    tool: str
+    input: Any
 
     def pieces(self) -> list[str]:
         """The text in parts, as a stream delivers it; an empty text has none."""
         return [self.text[at : at + 4096] for at in range(0, len(self.text), 4096)]
+
+    @property
+    def total(self) -> int:
+        """The tokens in all."""
+        return self.usage.input_tokens + self.usage.output_tokens
 
     @property
     def fields(self) -> _Document:
@@ -161,8 +173,8 @@ class Answer(Struct, frozen=True, kw_only=True):
         return self.input if isinstance(self.input, dict) else {"input": self.input}
 
 
-def _data(document: _Document, end: str = "\n\n") -> bytes:
-    return f"data: {json.dumps(document)}{end}".encode()
+def _data(document: _Document) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()
 
 
 def _event(name: str, /, **fields: Any) -> bytes:
@@ -180,6 +192,10 @@ _ERRORS: dict[int, tuple[str, str, str | None, str]] = {
     503: ("api_error", "server_error", "service_unavailable", "UNAVAILABLE"),
     529: ("overloaded_error", "server_error", "server_error", "UNAVAILABLE"),
 }
+_RESPONSE: _Document = {
+    "object": "response", "created_at": 1, "error": None, "instructions": None, "metadata": {}, "tools": [],
+    "parallel_tool_calls": True, "temperature": 1.0, "tool_choice": "auto", "top_p": 1.0,
+}  # fmt: skip
 _OTHER_ERROR = ("api_error", "server_error", "server_error", "INTERNAL")
 
 
@@ -195,7 +211,7 @@ def _anthropic(answer: Answer) -> _Document:
         "role": "assistant",
         "model": answer.model,
         "content": blocks,
-        "stop_reason": {"done": "end_turn", "tool": "tool_use"}.get(answer.ending, answer.ending),
+        "stop_reason": "tool_use" if answer.tool else {"done": "end_turn"}.get(answer.ending, answer.ending),
         "stop_sequence": None,
         "usage": {
             "input_tokens": answer.usage.input_tokens - answer.usage.cached_tokens,
@@ -243,7 +259,7 @@ def _chat(answer: Answer) -> _Document:
     if answer.tool:
         function = {"name": answer.tool, "arguments": json.dumps(answer.fields)}
         message["tool_calls"] = [{"id": f"call_{answer.number:06}", "type": "function", "function": function}]
-    reason = {"tool": "tool_calls", "max_tokens": "length"}.get(answer.ending, "stop")
+    reason = "tool_calls" if answer.tool else {"max_tokens": "length"}.get(answer.ending, "stop")
     return {
         "id": f"chatcmpl-{answer.number:06}",
         "object": "chat.completion",
@@ -252,7 +268,7 @@ def _chat(answer: Answer) -> _Document:
         "usage": {
             "prompt_tokens": answer.usage.input_tokens,
             "completion_tokens": answer.usage.output_tokens,
-            "total_tokens": answer.usage.input_tokens + answer.usage.output_tokens,
+            "total_tokens": answer.total,
             "prompt_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
         },
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
@@ -293,27 +309,18 @@ def _responses(answer: Answer) -> _Document:
             item = {"type": "custom_tool_call", "id": f"ctc_{answer.number:06}", "input": answer.input}
         output.append({**item, "call_id": f"call_{answer.number:06}", "name": answer.tool, "status": "completed"})
     return {
+        **_RESPONSE,
         "id": f"resp_{answer.number:06}",
-        "object": "response",
-        "created_at": 1,
         "status": status,
-        "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-        "instructions": None,
-        "metadata": {},
         "model": answer.model,
         "output": output,
-        "parallel_tool_calls": True,
-        "temperature": 1.0,
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": 1.0,
         "usage": {
             "input_tokens": answer.usage.input_tokens,
             "input_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
             "output_tokens": answer.usage.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": answer.usage.input_tokens + answer.usage.output_tokens,
+            "total_tokens": answer.total,
         },
     }
 
@@ -378,7 +385,7 @@ def _gemini(answer: Answer, text: str | None = None, *, last: bool = True) -> _D
             "promptTokenCount": answer.usage.input_tokens,
             "cachedContentTokenCount": answer.usage.cached_tokens,
             "candidatesTokenCount": answer.usage.output_tokens,
-            "totalTokenCount": answer.usage.input_tokens + answer.usage.output_tokens,
+            "totalTokenCount": answer.total,
         },
         "modelVersion": answer.model,
         "responseId": f"response-{answer.number:06}",
@@ -388,8 +395,8 @@ def _gemini(answer: Answer, text: str | None = None, *, last: bool = True) -> _D
 def _gemini_stream(answer: Answer) -> Stream:
     """A document for each piece of the text, and a last one with the reason why it ended."""
     pieces = [] if answer.ending == "refusal" else answer.pieces()
-    begun = [_data(_gemini(answer, piece, last=False), "\r\n\r\n") for piece in pieces]
-    return begun, [_data(_gemini(answer, ""), "\r\n\r\n")]
+    begun = [_data(_gemini(answer, piece, last=False)) for piece in pieces]
+    return begun, [_data(_gemini(answer, ""))]
 
 
 def _gemini_error(status: Status) -> _Document:
@@ -410,31 +417,8 @@ class Api(NamedTuple):
     error: Callable[[Status], _Document]
     error_event: Callable[[Status], bytes]
 
-    def model(self, request: RecordedRequest) -> str:
-        """The model that is asked for, by the body or by the path."""
-        found = re.search(r"/models/([^/:]+):", request.path) if self.name == "gemini" else None
-        return found[1] if found else str(request.body.get("model", _MODEL))
 
-    def is_streamed(self, request: RecordedRequest) -> bool:
-        """Whether the client wants server-sent events."""
-        if self.name == "gemini":
-            return request.path.endswith(":streamGenerateContent")
-        return request.body.get("stream") is True
-
-    def tools(self, request: RecordedRequest) -> set[str]:
-        """The names of the tools that the request offers to the model; codex may put some elsewhere, unseen here."""
-        offered = _objects(request.body.get("tools"))
-        functions = _objects([tool.get("function") for tool in offered])
-        declared = [one for tool in offered for one in _objects(tool.get("functionDeclarations"))]
-        return {str(one.get("name")) for one in (*offered, *functions, *declared)}
-
-
-def _objects(value: Any) -> list[_Document]:
-    """The JSON objects in what should be a list of them."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-_GEMINI = Api("gemini", _gemini, _gemini_stream, _gemini_error, lambda status: _data(_gemini_error(status), "\r\n\r\n"))
+_GEMINI = Api("gemini", _gemini, _gemini_stream, _gemini_error, lambda status: _data(_gemini_error(status)))
 _BY_SUFFIX = {
     "/messages": Api(
         *("anthropic", _anthropic, _anthropic_stream, _anthropic_error),
@@ -455,10 +439,7 @@ def api_for(method: str, path: str) -> Api | None:
 
 
 def side_answer(request: RecordedRequest) -> tuple[int, _Document]:
-    """The answer where no model is asked: counts of tokens, the list of models, what programs do at their start.
-
-    Any other path gets a 404 that says which paths are spoken here.
-    """
+    """The answer where no model is asked: counts of tokens, the list of models, what programs do at their start."""
     path, tokens = request.path, len(json.dumps(request.body)) // 4
     if path.endswith("/messages/count_tokens"):
         return 200, {"input_tokens": tokens}

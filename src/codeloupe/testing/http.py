@@ -1,4 +1,4 @@
-"""HTTP/1.1 on loopback, on an event loop in a thread of its own: plain or chunked bodies, of limited size."""
+"""HTTP/1.1 on loopback, on an event loop in a thread of its own: for servers that only a test talks to."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any
 
 from msgspec import Struct
 
-MAX_HEAD_BYTES = 1024 * 1024
-MAX_BODY_BYTES = 64 * 1024 * 1024
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Site Overloaded"}
-
-
-class UnreadableRequest(ValueError):
-    """A request that cannot be read, with the status to answer and the reason."""
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
@@ -34,73 +27,38 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """The next request, or None when the client closed the connection instead.
-
-    Raises UnreadableRequest, and what the connection raises.
-    """
+    """The next request; None when the client closed the connection, or sent what is no HTTP and was told so."""
     try:
         start = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = start.decode("latin-1").rstrip("\r\n").split("\r\n")
+        method, target, _version = first.split(" ")
+        fields = (line.partition(":") for line in lines)
+        headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+        if headers.get("expect", "").lower() == "100-continue":
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        if "chunked" in headers.get("transfer-encoding", "").lower():
+            while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+                body += await reader.readexactly(size)
+                await reader.readexactly(2)
+            while (await reader.readuntil(b"\r\n")) != b"\r\n":
+                pass
+        return HttpRequest(method=method, target=target, headers=headers, body=body)
     except asyncio.IncompleteReadError:
         return None
-    first, *lines = start.decode("latin-1").rstrip("\r\n").split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3:
-        raise UnreadableRequest(400, f"this is not the first line of an HTTP request: {first[:80]!r}")
-    fields = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in fields}
-    if headers.get("expect", "").lower() == "100-continue":
-        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    if "chunked" in headers.get("transfer-encoding", "").lower():
-        body = await _read_chunks(reader)
-    else:
-        body = await reader.readexactly(_size(headers.get("content-length", "0"), base=10))
-    if (coding := headers.get("content-encoding", "identity")).lower() != "identity":
-        raise UnreadableRequest(415, f"the body is encoded as {coding[:40]!r}, which this server does not know")
-    return HttpRequest(method=words[0], target=words[1], headers=headers, body=body)
+    except (asyncio.LimitOverrunError, ValueError) as error:
+        message = f"this is no HTTP request that can be read: {error}"
+        writer.write(response(json.dumps({"error": {"message": message}}).encode(), code=400))
+        return None
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
-    while size := _size((await reader.readuntil(b"\r\n")).decode("latin-1").partition(";")[0], base=16, read=len(body)):
-        body += await reader.readexactly(size)
-        await reader.readexactly(2)
-    while (await reader.readuntil(b"\r\n")) != b"\r\n":
-        pass
-    return bytes(body)
-
-
-def _size(digits: str, *, base: int, read: int = 0) -> int:
-    try:
-        size = int(digits.strip(), base)
-    except ValueError as error:
-        raise UnreadableRequest(400, f"this is not the size of a body: {digits[:40]!r}") from error
-    if not 0 <= size <= MAX_BODY_BYTES - read:
-        raise UnreadableRequest(413, f"the body has {read + size} bytes, and at most {MAX_BODY_BYTES} are taken")
-    return size
-
-
-def send_document(writer: asyncio.StreamWriter, document: Any, *, code: int = 200, with_body: bool = True) -> None:
-    """Write a response that is one JSON document; `with_body` is false for the answer to a HEAD."""
-    send_whole(writer, json.dumps(document).encode() if with_body else b"", code=code)
-
-
-def send_whole(
-    writer: asyncio.StreamWriter,
-    body: bytes,
-    *,
-    content_type: str = JSON,
-    code: int = 200,
-    headers: Mapping[str, str] | None = None,
-) -> None:
-    """Write a response whose length is known."""
-    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    writer.write(head(content_type, f"content-length: {len(body)}", code=code, headers=more) + body)
-
-
-def head(content_type: str, framing: str, *, code: int = 200, headers: str = "") -> bytes:
-    """The first lines of a response; `headers` are further ones, each with its line end."""
-    reason = _REASONS.get(code, "Unknown")
-    return f"HTTP/1.1 {code} {reason}\r\ncontent-type: {content_type}\r\n{framing}\r\n{headers}\r\n".encode()
+def response(
+    body: bytes, *, content_type: str = JSON, code: int = 200, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """A whole response, as it goes over the wire."""
+    fields = {"content-type": content_type, "content-length": str(len(body)), **(headers or {})}
+    lines = (f"HTTP/1.1 {code} {_REASONS.get(code, 'Unknown')}", *(f"{name}: {fields[name]}" for name in fields))
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 Handler = Callable[[HttpRequest, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
@@ -117,28 +75,23 @@ class Connections:
         self.problem: Exception | None = None
         self._handler = handler
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping: Callable[[], object] = lambda: None
-        ready = threading.Event()
-        run = self._serve(listener, ready)
-        self._thread = threading.Thread(target=asyncio.run, args=(run,), name="stand-in server", daemon=True)
+        self._loop, self._stopped = asyncio.new_event_loop(), asyncio.Event()
+        run = self._serve(listener)
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(run,), daemon=True)
         self._thread.start()
-        ready.wait()
 
     def stop(self) -> None:
         """Close every connection, whatever its handler is doing, and end the thread."""
-        self._stopping()
+        self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join()
+        self._loop.close()
 
-    async def _serve(self, listener: socket.socket, ready: threading.Event) -> None:
-        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._connected, sock=listener, limit=MAX_HEAD_BYTES)
-        self._stopping = lambda: loop.call_soon_threadsafe(stopped.set)
-        ready.set()
-        await stopped.wait()
-        self._stopping = lambda: None
+    async def _serve(self, listener: socket.socket) -> None:
+        server = await asyncio.start_server(self._connected, sock=listener, limit=1024 * 1024)
+        await self._stopped.wait()
         # No new connections; those taken already become conversations first, since asyncio forgets, still open, a
         # connection whose server is closed while it is being taken.
-        loop.remove_reader(listener)
+        self._loop.remove_reader(listener)
         while unfinished := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in self._tasks:
                 task.cancel()
@@ -147,7 +100,7 @@ class Connections:
         await server.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
+        task = self._loop.create_task(self._converse(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Not in the conversation itself: one that is cancelled before its first step runs no line of its own.
@@ -156,16 +109,10 @@ class Connections:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                try:
-                    while request := await _read_request(reader, writer):
-                        is_open = await self._handler(request, reader, writer)
-                        if not is_open or request.headers.get("connection", "").lower() == "close":
-                            break
-                except (asyncio.LimitOverrunError, UnreadableRequest) as error:
-                    status, message = 431, f"a line or the head is longer than {MAX_HEAD_BYTES} bytes"
-                    if isinstance(error, UnreadableRequest):
-                        status, message = error.args
-                    send_document(writer, {"error": {"message": message}}, code=status)
+                while request := await _read_request(reader, writer):
+                    is_open = await self._handler(request, reader, writer)
+                    if not is_open or request.headers.get("connection", "").lower() == "close":
+                        break
                 writer.close()
                 await writer.wait_closed()
         except Exception as error:  # noqa: BLE001 - one connection must not end the others; kept for the server's end

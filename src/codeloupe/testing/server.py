@@ -8,22 +8,28 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Literal, Self, assert_never
+from typing import Literal, Self
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import TokenUsage
 from codeloupe.testing import replies
-from codeloupe.testing.apis import Answer, Api, RecordedRequest, api_for, bland_reply, record_of, side_answer
-from codeloupe.testing.http import EVENTS, JSON, Connections, HttpRequest, head, send_document, send_whole
-from codeloupe.testing.replies import Answered, Reply, Script, Status, Text, checked
+from codeloupe.testing.apis import (
+    Answer,
+    Api,
+    RecordedRequest,
+    api_for,
+    bland_reply,
+    record_of,
+    side_answer,
+    strings_in,
+)
+from codeloupe.testing.http import EVENTS, JSON, Connections, HttpRequest, response
+from codeloupe.testing.replies import Answered, Reply, Script, Status, Text
 
 # Tools by which a client asks for structured output: of the claude program and its SDK, and of pydantic-ai.
 _STRUCTURED_TOOLS = ("StructuredOutput", "final_result")
-_CHUNKED = "transfer-encoding: chunked"
 
 
 class StandInServer:
@@ -53,9 +59,10 @@ class StandInServer:
     ) -> None:
         if not 0 <= port <= 65535:
             raise UsageError(f"{port} is no port", hint="Take one up to 65535, or 0 for a free one.")
-        exhausted = Status(400, "The script of the stand-in server has no reply left for this request.")
-        afterwards = exhausted if then == "error" else None
-        self._script = Script[Reply](script, default=Text("This is the stand-in server."), afterwards=afterwards)
+        last: Reply = Text("This is the stand-in server.")
+        if then == "error":
+            last = Status(400, "The script of the stand-in server has no reply left for this request.")
+        self._script = Script[Reply](script, last=last, repeats=then == "repeat")
         self._reply = reply
         self._usage = usage
         self._on_request = on_request
@@ -67,7 +74,6 @@ class StandInServer:
         self.max_concurrent = 0
         self._connections: Connections | None = None
         self._problem: Exception | None = None
-        self._stop_lock = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -92,7 +98,7 @@ class StandInServer:
 
     def extend(self, *replies: Reply) -> None:
         """Add replies to the end of the script."""
-        self._script.extend(replies)
+        self._script.steps.extend(replies)
 
     def clear(self) -> None:
         """Forget the requests so far."""
@@ -108,8 +114,7 @@ class StandInServer:
 
     def stop(self) -> None:
         """Close everything, hanging answers too. Raises what the reply function raised, the first of it."""
-        with self._stop_lock:
-            connections, self._connections = self._connections, None
+        connections, self._connections = self._connections, None
         if connections is None:
             return
         connections.stop()
@@ -120,9 +125,7 @@ class StandInServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             self.stop()
         except Exception as problem:  # what failed inside the block comes first, with a note of this
@@ -144,10 +147,9 @@ class StandInServer:
                 self._on_request(record)
             if api is None:
                 code, document = side_answer(record)
-                send_document(writer, document, code=code, with_body=request.method != "HEAD")
+                writer.write(response(b"" if request.method == "HEAD" else json.dumps(document).encode(), code=code))
                 return True
-            number = next(self._numbers)
-            exchange = _Exchange(api, record, number, self._usage, reader, writer)
+            exchange = _Exchange(api, record, next(self._numbers), self._usage, reader, writer)
             return await exchange.deliver(self._choose(record))
         finally:
             self.open_requests -= not record.auxiliary
@@ -158,7 +160,7 @@ class StandInServer:
         if request.auxiliary:
             return bland_reply(request)
         try:
-            return checked(self._script.next_step() if self._reply is None else self._reply(request))
+            return replies.checked(self._script.next_step() if self._reply is None else self._reply(request))
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is raised again by `stop`
             self._problem = self._problem or error
             return Status(400, f"The stand-in server has no reply: {error!r}")
@@ -176,76 +178,59 @@ class _Exchange(Struct, frozen=True):
 
     async def deliver(self, reply: Reply) -> bool:
         """Send a reply; False when the connection is to be closed. Raises what the connection raises."""
-        match reply:
-            case replies.Delay():
-                await asyncio.sleep(reply.seconds)
-                return await self.deliver(reply.then)
-            case replies.Hang() | replies.Stall():
-                if isinstance(reply, replies.Stall):
-                    start, body = self._framed(Text(reply.after_text))
-                    half = start + body[: len(body) // 2]
-                    self.writer.write(self._begun(reply.after_text) if self._is_streamed else half)
-                while await self.reader.read(65536):
-                    pass  # until the client gives up
-                return False
-            case replies.Cut():
-                if reply.after_bytes:
-                    start, body = self._framed(reply.of)
-                    self.writer.write(start + body[: min(reply.after_bytes, len(body) - 1)])
-                return False
-            case Status():
-                self._send_error(reply)
-            case replies.Garbage() | replies.Empty():
-                body = reply.body.encode() if isinstance(reply, replies.Garbage) else b""
-                send_whole(self.writer, body, content_type=EVENTS if self._is_streamed else JSON)
-            case Text() | replies.Json() | replies.ToolUse() | replies.MaxTokens() | replies.Refusal():
-                self.writer.write(b"".join(self._framed(reply)) + (b"\r\n0\r\n\r\n" if self._is_streamed else b""))
-            case _:
-                assert_never(reply)
+        while isinstance(reply, replies.Delay):
+            await asyncio.sleep(reply.seconds)
+            reply = reply.then
+        self.writer.write(self._bytes(reply))
+        if isinstance(reply, replies.Hang | replies.Stall):
+            while await self.reader.read(65536):
+                pass  # until the client gives up
+        if isinstance(reply, replies.Hang | replies.Stall | replies.Cut):
+            return False
         await self.writer.drain()
         return True
 
-    @property
-    def _is_streamed(self) -> bool:
-        return self.api.is_streamed(self.request)
-
-    def _send_error(self, status: Status) -> None:
-        if status.in_stream and self._is_streamed:
-            self.writer.write(self._begun("An answer begins.", self.api.error_event(status)) + b"0\r\n\r\n")
-            return
-        retry_after = {} if status.retry_after is None else {"retry-after": f"{status.retry_after:g}"}
-        body = json.dumps(self.api.error(status)).encode()
-        send_whole(self.writer, body, code=status.code, headers={**retry_after, **status.headers})
-
-    def _begun(self, text: str, more: bytes = b"") -> bytes:
-        """A stream up to the last piece of a text, and more in the same chunk."""
-        body = b"".join(self.api.stream(self._answer(Text(text)))[0]) + more
-        return head(EVENTS, _CHUNKED) + b"%x\r\n%b\r\n" % (len(body), body)
-
-    def _framed(self, reply: Answered) -> tuple[bytes, bytes]:
-        """What goes before the body of an answer, as if all of it followed, and the body."""
-        answer = self._answer(reply)
-        if self._is_streamed:
-            begun, rest = self.api.stream(answer)
-            body = b"".join(begun + rest)
-            return head(EVENTS, _CHUNKED) + b"%x\r\n" % len(body), body
-        body = json.dumps(self.api.whole(answer)).encode()
-        return head(JSON, f"content-length: {len(body)}"), body
-
-    def _answer(self, reply: Answered) -> Answer:
-        text = json.dumps(reply.value) if isinstance(reply, replies.Json) else reply.text
-        model, usage = self.api.model(self.request), reply.usage or self.usage
-        answer = Answer(number=self.number, model=model, text=text, ending="done", usage=usage)
+    def _bytes(self, reply: replies.Immediate) -> bytes:
+        """What is sent of a reply."""
         match reply:
-            case replies.ToolUse():
-                given = reply.input if isinstance(reply.input, str) else {**reply.input}
-                return replace(answer, ending="tool", tool=reply.name, input=given)
-            case replies.Json(value=dict(), as_text=False):
-                offered = self.api.tools(self.request)
-                tool = next((name for name in _STRUCTURED_TOOLS if name in offered), None)
-                return replace(answer, text="", ending="tool", tool=tool, input=reply.value) if tool else answer
-            case replies.MaxTokens():
-                return replace(answer, ending="max_tokens")
-            case replies.Refusal():
-                return replace(answer, ending="refusal")
-        return answer
+            case replies.Hang() | replies.Cut(after_bytes=0):
+                return b""
+            case replies.Stall():
+                begun, rest = self._parts(Text(reply.after_text))
+                return self._response(begun + rest, without=len(rest))
+            case replies.Cut():
+                body = b"".join(self._parts(reply.of))
+                return self._response(body, without=max(len(body) - reply.after_bytes, 1))
+            case Status(in_stream=True) if self.request.is_streamed:
+                return self._response(self._parts(Text("An answer begins."))[0] + self.api.error_event(reply))
+            case Status():
+                after = {} if reply.retry_after is None else {"retry-after": f"{reply.retry_after:g}"}
+                body = json.dumps(self.api.error(reply)).encode()
+                return response(body, code=reply.code, headers={**after, **reply.headers})
+            case replies.Garbage() | replies.Empty():
+                return self._response(reply.body.encode() if isinstance(reply, replies.Garbage) else b"")
+            case _:
+                return self._response(b"".join(self._parts(reply)))
+
+    def _response(self, body: bytes, *, without: int = 0) -> bytes:
+        whole = response(body, content_type=EVENTS if self.request.is_streamed else JSON)
+        return whole[: len(whole) - without]
+
+    def _parts(self, reply: Answered) -> tuple[bytes, bytes]:
+        """The body of an answer: up to the last piece of its text, or its first half, and the rest."""
+        text = json.dumps(reply.value) if isinstance(reply, replies.Json) else reply.text
+        tool, given = "", reply.value if isinstance(reply, replies.Json) else {}
+        if isinstance(reply, replies.ToolUse):
+            tool, given = reply.name, reply.input if isinstance(reply.input, str) else {**reply.input}
+        elif isinstance(reply, replies.Json) and isinstance(given, dict) and not reply.as_text:
+            offered = set(strings_in(self.request.body.get("tools")))
+            tool = next((name for name in _STRUCTURED_TOOLS if name in offered), "")
+            text = "" if tool else text
+        ending = {replies.MaxTokens: "max_tokens", replies.Refusal: "refusal"}.get(type(reply), "done")
+        usage = reply.usage or self.usage
+        answer = Answer(self.number, self.request.model, text, ending, usage, tool, given)
+        if self.request.is_streamed:
+            begun, rest = self.api.stream(answer)
+            return b"".join(begun), b"".join(rest)
+        body = json.dumps(self.api.whole(answer)).encode()
+        return body[: len(body) // 2], body[len(body) // 2 :]

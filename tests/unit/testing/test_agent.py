@@ -7,7 +7,6 @@ import pytest
 from codeloupe import errors
 from codeloupe.model.agent import (
     AgentEvent,
-    AgentLimits,
     AgentRequest,
     AgentResult,
     Availability,
@@ -162,12 +161,3 @@ def test_a_cancellation_before_the_entry_starts_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
     assert agent.requests == ()
-
-
-def test_a_missing_directory_and_a_prompt_that_is_too_long_are_refused(tmp_path: Path) -> None:
-    agent = ScriptedAgent(limits=AgentLimits(max_prompt_bytes=5))
-    with pytest.raises(errors.InvalidRequest, match="nowhere"):
-        run(agent, make(working_dir=tmp_path / "nowhere"))
-    with pytest.raises(errors.PromptTooLong, match="6 bytes.*5"):
-        run(agent, make(prompt="ääab"))
-    assert run(agent, make(prompt="\ud800")).success

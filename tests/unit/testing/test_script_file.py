@@ -11,7 +11,7 @@ import pytest
 from codeloupe import testing
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import TokenUsage
-from codeloupe.testing.replies import REPLY_KINDS
+from codeloupe.testing.replies import REPLY_NAMES
 from tests.rows import each
 
 SCRIPT = """[
@@ -47,14 +47,15 @@ def test_a_script_is_read_from_json(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[", "script.json cannot be read as a script"),
-        ('{"reply": "hang"}', "script.json holds no list"),
-        ('["fine", 3]', "script.json, reply 2: 3 is no reply; the kinds are: cut, delay"),
-        ('[{"reply": "shout"}]', "reply 1: .*shout"),
-        ('[{"reply": ["text"]}]', "reply 1: .*is no reply"),
-        ('[{"reply": "status"}]', "reply 1: .*code"),
-        ('[{"reply": "text", "txt": "x"}]', "reply 1: .*txt"),
-        ('[{"reply": "delay", "seconds": 1, "then": 5}]', "reply 1: 5 is no reply"),
-        ('[{"reply": "text", "text": "x", "usage": 5}]', "reply 1: "),
+        ('{"reply": "hang"}', "script.json cannot be read as a script: Expected `array`"),
+        ('["fine", 3]', "script.json, reply 2, cannot be read as a script: Expected `object`, got `int`"),
+        ('[{"reply": "shout"}]', "reply 1, .*shout"),
+        ('[{"reply": ["text"]}]', "reply 1, .*text.*at `[$].reply`"),
+        ('[{"reply": "status"}]', "reply 1, .*code"),
+        ('[{"reply": "status", "code": "429"}]', "reply 1, .*got `str` - at `[$].code`"),
+        ('[{"reply": "text", "text": "x", "txt": "x"}]', "reply 1, .*txt"),
+        ('[{"reply": "delay", "seconds": 1, "then": 5}]', "reply 1, .*got `int`"),
+        ('[{"reply": "text", "text": "x", "usage": 5}]', "reply 1, .*got `int` - at `[$].usage`"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words: str) -> None:
@@ -63,6 +64,7 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words:
     with pytest.raises(ConfigError, match=words) as caught:
         testing.read_script(file)
     assert "JSON list" in caught.value.hint
+    assert "cut, delay, empty" in caught.value.hint
     with pytest.raises(ConfigError, match="missing.json cannot be read"):
         testing.read_script(tmp_path / "missing.json")
 
@@ -78,6 +80,6 @@ def test_the_examples_run_and_every_reply_is_described_and_public(tmp_path: Path
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (tmp_path / "script.json").write_text(re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)[0])
     assert len(testing.read_script(tmp_path / "script.json")) == 3
-    for name in REPLY_KINDS:
+    for name in REPLY_NAMES:
         assert f"`{name}(" in TEXT
         assert name in testing.__all__

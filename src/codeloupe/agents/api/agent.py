@@ -46,9 +46,7 @@ _CHOOSE = "set api_model, or give --model, such as anthropic:claude-opus-4-8, op
 _TOOL = "final_result"
 _WRAPPED = "answer"
 _loading = threading.Lock()
-_SILENT = kinds.Kind(
-    errors.TimedOut, "got nothing from the service in time", "raise the limit of silence, or ask a faster model"
-)
+_SILENT = kinds.Kind(errors.TimedOut, "got nothing from the service in time", "raise the limit of silence")
 _BROKEN = kinds.Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
 # Services tell these apart in words alone; a refused request holds no words of a model.
 _BY_TEXT = kinds.patterns(
@@ -70,10 +68,9 @@ _BY_ENDING = {"length": kinds.CUT_OFF, "content_filter": kinds.REFUSED, "error":
 
 
 class Vendor(Struct, frozen=True):
-    """A service, its packages, the variables with its key and its address, and its own address."""
+    """A service, its package, the variables with its key and its address, and its own address."""
 
     name: str
-    distribution: str
     sdk: str
     key_names: tuple[str, ...]
     url_name: str
@@ -86,15 +83,12 @@ class Vendor(Struct, frozen=True):
         return f"set {' or '.join(self.key_names)}"
 
 
-_ANTHROPIC = Vendor(
-    "anthropic", "anthropic", "anthropic", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com"
-)
-_OPENAI = Vendor("openai", "openai", "openai", ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1")
+_GOOGLE_KEYS, _GOOGLE_URL = ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "https://generativelanguage.googleapis.com"
+_GOOGLE = Vendor("google", "google.genai", _GOOGLE_KEYS, "GOOGLE_GEMINI_BASE_URL", _GOOGLE_URL)
+_OPENAI = Vendor("openai", "openai", ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1")
 _COMPATIBLE = replace(_OPENAI, url_name="", url="", needs_key=False)
-_GOOGLE = Vendor(
-    *("google", "google-genai", "google.genai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GOOGLE_GEMINI_BASE_URL"),
-    url="https://generativelanguage.googleapis.com",
-)
+_ANTHROPIC_URL = "https://api.anthropic.com"
+_ANTHROPIC = Vendor("anthropic", "anthropic", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", _ANTHROPIC_URL)
 _VENDORS = {"anthropic": _ANTHROPIC, "openai": _OPENAI, "google": _GOOGLE, "google-gla": _GOOGLE}
 
 
@@ -156,15 +150,13 @@ class ApiAgent:
         response = await _ask(packages, target, request)
         duration_ms = round((time.monotonic() - started) * 1000)
         emit(TurnTaken(NAME, 1))
-        cost = None
+        cost, tokens = None, response.usage
         if target.vendor is not _COMPATIBLE:
             # By the price list that pydantic-ai brings, where the model is on it.
             with suppress(AssertionError, LookupError, ValueError):
                 cost = float(response.cost().total_price)
         usage = TokenUsage(
-            input_tokens=response.usage.input_tokens,
-            cached_tokens=response.usage.cache_read_tokens,
-            output_tokens=response.usage.output_tokens,
+            input_tokens=tokens.input_tokens, cached_tokens=tokens.cache_read_tokens, output_tokens=tokens.output_tokens
         )
         emit(TokensSpent(NAME, usage.input_tokens, usage.output_tokens, cost))
         try:
@@ -192,12 +184,13 @@ class ApiAgent:
         try:
             target = self._target(self._model)
         except errors.InvalidRequest as error:
-            fix = _PROGRAM.install if version is None else error.hint
-            return replace(missing, found=version is not None, version=version, how_to_fix=fix, lacks_model=True)
-        if version is None or installed_version(target.vendor.distribution) is None:
+            found = replace(missing, lacks_model=True)
+            return found if version is None else replace(found, found=True, version=version, how_to_fix=error.hint)
+        vendor = target.vendor
+        if version is None or installed_version(vendor.sdk.replace(".", "-")) is None:
             return missing
-        logged_in = True if target.key is not None else False if target.vendor.needs_key else None
-        fix = target.vendor.set_key if logged_in is False else ""
+        logged_in = True if target.key is not None else False if vendor.needs_key else None
+        fix = vendor.set_key if logged_in is False else ""
         return replace(missing, found=True, version=version, logged_in=logged_in, how_to_fix=fix)
 
     def _target(self, name: str | None) -> Target:
@@ -205,8 +198,7 @@ class ApiAgent:
         if not name:
             raise errors.InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
         # Who answers for a model that is named without its provider.
-        own = _split(self._model)[0] if self._model else None
-        own = own or (None if self._base_url is None else _COMPATIBLE)
+        own = _split(self._model or "")[0] or (None if self._base_url is None else _COMPATIBLE)
         vendor, model = _split(name)
         vendor = vendor or own
         if vendor is None:
@@ -254,19 +246,17 @@ async def _ask(packages: SimpleNamespace, target: Target, request: AgentRequest)
     instructions = "\n\n".join(text for text in (request.system_prompt, request.append_system_prompt) if text)
     part = packages.messages.UserPromptPart(full_prompt(request))
     message = packages.messages.ModelRequest(parts=[part], instructions=instructions or None)
-    parameters = packages.models.ModelRequestParameters()
-    schema = request.output_schema
-    if schema is not None:
+    options: dict[str, Any] = {}
+    if request.output_schema is not None:
         # Structured output is asked for by a tool that must be called: that works with every vendor and most others.
         tool = packages.tools.ToolDefinition(
             name=_TOOL,
             description="Gives the answer, in the form that is asked for.",
-            parameters_json_schema=_wrapped(schema) or {**schema},
+            parameters_json_schema=_wrapped(request.output_schema) or {**request.output_schema},
             kind="output",
         )
-        parameters = packages.models.ModelRequestParameters(
-            output_mode="tool", output_tools=[tool], allow_text_output=False
-        )
+        options = {"output_mode": "tool", "output_tools": [tool], "allow_text_output": False}
+    parameters = packages.models.ModelRequestParameters(**options)
     try:
         async with deadline, _opened(packages, target) as model:
             return await packages.direct.model_request(
@@ -274,11 +264,9 @@ async def _ask(packages: SimpleNamespace, target: Target, request: AgentRequest)
             )
     except Exception as error:  # vendors' packages raise anything for a broken reply; all of it becomes an AgentError
         if deadline.expired():
-            raise errors.TimedOut(
-                f"{NAME} had no answer from {target.url} within {round(request.timeout_seconds, 2):g} s",
-                agent=NAME,
-                hint="raise the time limit, or ask for less at once",
-            ) from error
+            message = f"{NAME} had no answer from {target.url} within {round(request.timeout_seconds, 2):g} s"
+            hint = "raise the time limit, or ask for less at once"
+            raise errors.TimedOut(message, agent=NAME, hint=hint) from error
         raise _call_failed(error, target) from error
 
 
@@ -296,15 +284,14 @@ async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[An
     trust = await asyncio.to_thread(_trust, packages.http, *map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
     async with packages.http.AsyncClient(verify=trust, event_hooks={"request": [connect_in_time]}) as http:
         sdk, models, providers = packages.sdk, packages.vendor_models, packages.vendor_providers
-        common = {"base_url": target.url, "max_retries": 0, "timeout": target.idle_seconds, "http_client": http}
+        # OpenAI's refuses to be made without a key, and local services do not look at it.
+        common = {"api_key": target.key or "none", "base_url": target.url, "max_retries": 0, "http_client": http}
         if target.vendor.name == "anthropic":
-            client = sdk.AsyncAnthropic(api_key=target.key, **common)
+            client = sdk.AsyncAnthropic(timeout=target.idle_seconds, **common)
             provider = providers.AnthropicProvider(anthropic_client=client)
             yield models.AnthropicModel(target.model, provider=provider)
         elif target.vendor.name == "openai":
-            # It refuses to be made without a key, and local services do not look at it.
-            client = sdk.AsyncOpenAI(api_key=target.key or "none", **common)
-            provider = providers.OpenAIProvider(openai_client=client)
+            provider = providers.OpenAIProvider(openai_client=sdk.AsyncOpenAI(timeout=target.idle_seconds, **common))
             # What a model thinks aloud is parted from its answer by us. pydantic-ai would take the opening tag away
             # from a thought that never ends, and the drafts in it for the answer; so it looks for tags of no model.
             profile = {"thinking_tags": ("\0thought", "\0end")}
@@ -339,10 +326,7 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> tuple[str, Any, str]:
-    """What the model answered: as text, as a value, and raw.
-
-    Raises an AgentError for an answer that is empty, broken, cut off or refused.
-    """
+    """What the model answered: as text, as a value, and raw. Raises the AgentError of an answer that is none."""
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     call = next((part for part in response.parts if part.part_kind == "tool-call" and part.tool_name == _TOOL), None)
     arguments = "" if call is None else call.args_as_json_str()
@@ -352,22 +336,20 @@ def _answer(response: Any, target: Target, schema: Mapping[str, Any] | None) -> 
     if kind := _BY_ENDING.get(response.finish_reason):
         raise _failed(kind, target, raw_output=raw, output=raw)
 
-    def no_answer(why: str) -> errors.OutputInvalid:
-        message = f"{NAME} got no answer from {target.model}: {why}"
-        hint = "try again, or another model"
-        return errors.OutputInvalid(message, agent=NAME, hint=hint, raw_output=raw, output=raw)
-
-    said = after_reasoning(text)
-    if call is None:
-        if said is None:
-            raise no_answer("it thought aloud and then said nothing")
-        if not said.strip():
-            raise no_answer("it is empty")
+    said, value, problem = after_reasoning(text), None, ""
+    if call is not None:
+        try:
+            value = parsed(arguments)
+        except ValueError as error:
+            problem = str(error)
+    elif said and said.strip():
         return said, None, raw
-    try:
-        value = parsed(arguments)
-    except ValueError as problem:
-        raise no_answer(str(problem)) from problem
+    else:
+        problem = "it thought aloud and then said nothing" if said is None else "it is empty"
+    if problem:
+        message = f"{NAME} got no answer from {target.model}: {problem}"
+        hint = "try again, or another model"
+        raise errors.OutputInvalid(message, agent=NAME, hint=hint, raw_output=raw, output=raw)
     if schema is not None and _wrapped(schema) and isinstance(value, dict) and set(value) == {_WRAPPED}:
         value = value[_WRAPPED]
     return said if said and said.strip() else json.dumps(value, ensure_ascii=False), value, raw

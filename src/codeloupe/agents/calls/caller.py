@@ -74,19 +74,34 @@ class AgentCaller:
         watch_files: WatchFiles | None = None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
-        self._options = options
-        self._timing = timing
-        self._budget = budget or RunBudget(clock=timing.clock)
+        self.options = options
+        self.timing = timing
+        self.budget = budget or RunBudget(clock=timing.clock)
         self._key_of = key_of
         self._watch_files = watch_files
         self._limiters: dict[str, Limiter] = {}
-        self._unusable: dict[str, AgentError | None] = {}
+        # The error of each agent that was missing or logged out before it gave any answer, and None for one that did:
+        # calls that have another agent to ask need not find that out again. One that has answered can be used: if it
+        # is refused later, that may be for one request alone.
+        self.unusable: dict[str, AgentError | None] = {}
         self._ledger = ledger and LedgerCalls(ledger, timing=timing, lease_seconds=options.lease_seconds)
 
     @property
     def spent(self) -> Spent:
         """What ended requests have taken of the budget."""
-        return self._budget.spent
+        return self.budget.spent
+
+    def limiter(self, agent: str) -> Limiter:
+        """What lets calls of this agent begin."""
+        if agent not in self._limiters:
+            self._limiters[agent] = Limiter(
+                agent,
+                concurrency=self.options.concurrency,
+                calls_per_minute=self.options.calls_per_minute,
+                longest_pause_seconds=self.options.retry.rate_limit_max_seconds,
+                timing=self.timing,
+            )
+        return self._limiters[agent]
 
     def variant(
         self,
@@ -99,9 +114,9 @@ class AgentCaller:
         """A caller with other keys and options, under the same limits, and perhaps more, and with the same ledger."""
         other = copy(self)
         other._key_of, other._watch_files = key_of, watch_files  # noqa: SLF001 - of our own class
-        other._options = replace(self._options, **options)  # noqa: SLF001 - as above
+        other.options = replace(self.options, **options)
         if limits is not None:
-            other._budget = self._budget.part(limits)  # noqa: SLF001 - as above
+            other.budget = self.budget.part(limits)
         return other
 
     async def call(self, request: AgentRequest, *, agent: Agent | Sequence[Agent], emit: AgentEventSink) -> AgentResult:
@@ -117,7 +132,7 @@ class AgentCaller:
         first = agents[0].name if agents else "none"
         validate_types(request, agent=first)
         masked_emit = masked_sink(emit)
-        started = self._timing.clock()
+        started = self.timing.clock()
         label = " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
         masked_emit(AgentStarted(first, request.model, label))
 
@@ -132,74 +147,67 @@ class AgentCaller:
             end = replace(end, agent=name, attempts=getattr(error, "attempts", 0))
             raise
         finally:
-            masked_emit(replace(end, duration_ms=round((self._timing.clock() - started) * 1000)))
+            masked_emit(replace(end, duration_ms=round((self.timing.clock() - started) * 1000)))
 
     async def _ask_chain(self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink) -> AgentResult:
-        """The result of the first agent that can be used, with a note for each one before it.
-
-        Every other failure than a missing program, a missing login or a quota that is not worth waiting for is raised
-        at once: another agent would not do better. The message of what is raised includes what came before.
-        """
+        """The result of the first agent that can be used, with a note for each one before it."""
+        # After any other failure than a missing program or login, or a quota, another agent would not do better.
         failures: list[AgentError] = []
         for position, agent in enumerate(agents, start=1):
             try:
                 result = await self._ask(request, agent, emit, chain=agents)
+                notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
+                return replace(result, notes=(*notes, *result.notes))
             except AgentError as error:
-                if isinstance(error, NotInstalled | NotLoggedIn | RateLimited) and position < len(agents):
-                    emit(FellBack(agent.name, agents[position].name, error.message))
-                    failures.append(error)
-                    continue
-                _add_earlier(error, failures)
-                raise
-            notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
-            return replace(result, notes=(*notes, *result.notes))
+                if not isinstance(error, NotInstalled | NotLoggedIn | RateLimited) or position == len(agents):
+                    _add_earlier(error, failures)
+                    raise
+                emit(FellBack(agent.name, agents[position].name, error.message))
+                failures.append(error)
         raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
 
     async def _ask(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
     ) -> AgentResult:
-        notes, first, is_last = list[str](), chain[0].name, agent is chain[-1]
-        named = [name for name in (request.model, request.fallback_model) if name is not None]
+        notes, first = list[str](), chain[0].name
         # The model that a request names is that of the first agent and of others of the same vendor.
-        if named and not same_vendor(agent.name, first):
-            asked, request = " or ".join(named), replace(request, model=None, fallback_model=None)
-            notes.append(
-                f"{agent.name} was asked for its own default model, not for {asked}, which was meant for {first}"
-            )
+        asked = " or ".join(filter(None, (request.model, request.fallback_model)))
+        if asked and not same_vendor(agent.name, first):
+            request = replace(request, model=None, fallback_model=None)
+            own = f"{agent.name} was asked for its own default model"
+            notes.append(f"{own}, not for {asked}, which was meant for {first}")
         try:
             validate(request, agent.limits, agent=agent.name)
-            sent, masked = masked_request(request) if self._options.mask_prompts else (request, ())
+            sent, masked = masked_request(request) if self.options.mask_prompts else (request, ())
 
             async def ask() -> AgentResult:
-                result = await self._watched(sent, agent, emit, is_last=is_last)
+                result = await self._watched(Attempts(self, agent, sent, emit, is_last=agent is chain[-1]))
                 return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
 
             key = self._key_of(sent, agent) if self._key_of and self._ledger else None
             if key is None or not self._ledger:
                 result = await ask()
             else:
-                patience = min(sent.timeout_seconds, self._budget.deadline - self._timing.clock())
+                patience = min(sent.timeout_seconds, self.budget.deadline - self.timing.clock())
                 result = await self._ledger.answer(
-                    key, ask, agent=agent.name, patience_seconds=patience, fresh=self._options.fresh
+                    key, ask, agent=agent.name, patience_seconds=patience, fresh=self.options.fresh
                 )
         except CodeloupeError as error:
             mask_error(error)
             raise
         return replace(result, notes=(*result.notes, *masked, *notes))
 
-    async def _watched(
-        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
-    ) -> AgentResult:
+    async def _watched(self, attempts: Attempts) -> AgentResult:
         """The answer, with the files that changed meanwhile where some may have."""
-        if self._watch_files is None or not (request.permission_mode.may_write and agent.limits.writes):
-            return await self._attempts(request, agent, emit, is_last=is_last)
+        request, unknown = attempts.request, ""
+        if self._watch_files is None or not (request.permission_mode.may_write and attempts.agent.limits.writes):
+            return await attempts.answer()
         changed_files: ChangedFiles | None = None
-        unknown = ""
         try:
             changed_files = await self._watch_files(request.working_dir)
         except CodeloupeError as error:
             unknown = error.message
-        result = await self._attempts(request, agent, emit, is_last=is_last)
+        result = await attempts.answer()
         try:
             if changed_files is not None:
                 files = (*await changed_files(), *result.files_changed)
@@ -208,34 +216,9 @@ class AgentCaller:
             unknown = error.message
         return replace(result, notes=(*result.notes, f"which files changed is not known: {unknown}"))
 
-    async def _attempts(
-        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
-    ) -> AgentResult:
-        options = self._options
-        if agent.name not in self._limiters:
-            self._limiters[agent.name] = Limiter(
-                agent.name,
-                concurrency=options.concurrency,
-                calls_per_minute=options.calls_per_minute,
-                longest_pause_seconds=options.retry.rate_limit_max_seconds,
-                timing=self._timing,
-            )
-        return await Attempts(
-            agent=agent,
-            request=request,
-            limiter=self._limiters[agent.name],
-            budget=self._budget,
-            policy=options.retry,
-            timing=self._timing,
-            emit=emit,
-            unusable=self._unusable,
-            is_last=is_last,
-            wait_for_quota=options.wait_for_quota,
-        ).answer()
-
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
         cost, most = result.total_cost_usd, request.max_budget_usd
-        if cost is None and (most is not None or self._budget.limits_money):
+        if cost is None and (most is not None or self.budget.limits_money):
             return (f"{result.agent} does not report what it costs, so a budget cannot be enforced",)
         if cost is not None and most is not None and cost > most:
             return (f"the call cost ${cost:.4f}, more than the ${most:.4f} that were allowed",)

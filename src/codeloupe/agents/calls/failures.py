@@ -52,6 +52,10 @@ REFUSED = Kind(
     errors.Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
 )
 INVALID = Kind(errors.InvalidRequest, "sent a request that the service rejected")
+UNKNOWN_SESSION = Kind(
+    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
+    hint="leave resume_session out, or keep sessions and give the session_id of an earlier result",
+)
 TURNS = Kind(errors.TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
 TOO_OLD = Kind(errors.NotInstalled, "does not know a flag that keeps it safe: it is too old")
 WITHOUT_NODE = Kind(errors.NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
@@ -79,52 +83,22 @@ def kind_in(text: str, known: Patterns) -> Kind | None:
     return next((kind for pattern, kind in known if pattern.search(searched)), None)
 
 
+def kind_of(text: str, status: int | None, above: Patterns, below: Patterns) -> Kind | None:
+    """What a sentence and a status mean: some words say more than the status does, others count only without one."""
+    return kind_in(text, above) or kind_of_status(status) or kind_in(text, below)
+
+
 def error_of(
-    kind: Kind,
-    program: Program,
-    text: str = "",
-    *,
-    status: int | None = None,
-    asked_model: str | None = None,
-    **known: Any,
+    kind: Kind, program: Program, text: str = "", *, asked_model: str | None, status: int | None = None, **known: Any
 ) -> errors.AgentError:
-    """The error of a failure of this kind. `known` are its fields, as far as they are known."""
+    """The error of a failure of this kind. Of what is known of the run it has what it has a field for."""
     own_hint = {errors.NotLoggedIn: program.log_in, errors.NotInstalled: program.install}.get(kind.error)
-    words = one_line(text)
-    more = {name: known.get(name, "") for name in ("raw_output", "session_id")}
-    if kind.error is errors.RateLimited:
-        more["retry_after_seconds"] = known.get("retry_after_seconds")
-    if kind.error is errors.OutputInvalid:
-        more |= {"output": known.get("output", ""), "cut_off": kind is CUT_OFF}
-    error = kind.error(
+    words, fields = one_line(text), {"cut_off": kind is CUT_OFF, **known}
+    return kind.error(
         f"{program.agent} {kind.what}{'' if status is None else f' ({status})'}{': ' if words else ''}{words}",
         agent=program.agent,
         hint=kind.hint or own_hint or f"check the model, which was {asked_model or 'the default of the program'}",
-        **more,
-    )
-    error.cost_usd, error.usage = known.get("cost_usd"), known.get("usage")
-    if isinstance(error, errors.OutputInvalid):
-        error.model = known.get("model")
-    return error
-
-
-def ended_without_result(
-    program: Program, known: Patterns, *, exit_code: int, stderr: str, **more: Any
-) -> errors.AgentError:
-    """The error of a program that ended before it said how it went, whatever its exit code."""
-    stderr = stderr.strip()
-    if kind := kind_in(stderr, known):
-        return error_of(kind, program, stderr, **more)
-    tail = stderr[-4000:].strip()
-    return errors.Crashed(
-        f"{program.agent} ended without a result, with exit code {exit_code}"
-        f"{f'; it said: {one_line(tail)}' if tail else ''}",
-        agent=program.agent,
-        status=exit_code,
-        stderr_tail=tail,
-        hint="run `codeloupe doctor`, and try again; the raw output is kept",
-        raw_output=more.get("raw_output", ""),
-        session_id=more.get("session_id", ""),
+        **{name: value for name, value in fields.items() if hasattr(kind.error, name)},
     )
 
 

@@ -28,11 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerCalls:
-    """The calls of one run that go through the ledger, in one event loop.
-
-    A claim is renewed while its call runs; one that its owner left (it was killed) is taken over when its lease runs
-    out. What fails is not stored.
-    """
+    """The calls of one run that go through the ledger. A claim whose owner was killed runs out with its lease."""
 
     def __init__(self, ledger: Ledger, *, timing: Timing, lease_seconds: float) -> None:
         self._ledger = ledger
@@ -51,11 +47,7 @@ class LedgerCalls:
         patience_seconds: float,
         fresh: bool = False,
     ) -> AgentResult:
-        """The stored answer, or the one that is bought now and stored before it is returned.
-
-        `fresh` buys whatever the ledger holds. Raises what `ask` raises, StoreError when the ledger cannot be read
-        before anything is bought, and TimedOut when another process holds the claim for longer than we have patience.
-        """
+        """The stored answer, or the one that is bought now and kept. Raises what `ask` does, StoreError, TimedOut."""
         if fresh:
             return await self._stored(key, await ask())
         if kept := await _step(lambda: self._get(key)):

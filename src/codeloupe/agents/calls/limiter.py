@@ -157,13 +157,10 @@ class Place:
             limiter.changed.set()
 
     def refused(self, pause_seconds: float = 0.0) -> None:
-        """The service had no room, or asked to wait: half of the places are left, and no call starts before.
-
-        Of many calls that fail together only the first says something new: those that began before the limit was
-        lowered say nothing about the lower one.
-        """
+        """The service had no room, or asked to wait: half of the places are left, and no call starts before."""
         limiter = self._limiter
         limiter.successes = 0
+        # Those that began before the limit was lowered say nothing about the lower one.
         if self._lowered == limiter.lowered:
             limiter.limit = max(limiter.limit // 2, 1)
             limiter.lowered += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,18 +44,15 @@ def masked_sink(emit: AgentEventSink) -> AgentEventSink:
 
 def mask_error(error: CodeloupeError) -> None:
     """Take secrets out of the texts of an error and of all that led to it, in place."""
-    family: dict[int, BaseException] = {}
-    left: list[BaseException | None] = [error]
-    while left:
-        failure = left.pop()
-        if failure is not None and id(failure) not in family:
-            family[id(failure)] = failure
-            left += [failure.__cause__, failure.__context__]
-    for failure in family.values():
+    family: list[BaseException] = [error]
+    for failure in family:
+        causes = (failure.__cause__, failure.__context__)
+        family += [cause for cause in causes if cause is not None and all(cause is not one for one in family)]
+    for failure in family:
         texts = {name: value for name, value in vars(failure).items() if isinstance(value, str) or name == "__notes__"}
         vars(failure).update(_changed(texts))
         failure.args = tuple(redact(part) if isinstance(part, str) else part for part in failure.args)
-    for failure in family.values():
+    for failure in family:
         for name in ("__cause__", "__context__"):
             earlier = getattr(failure, name)
             if earlier is not None and (shown := _presentable(earlier)) is not earlier:
@@ -76,39 +72,18 @@ def _presentable(error: BaseException) -> BaseException:
 
 
 def _changed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values in which something was masked, by name. Texts in lists, tuples and objects are looked at too.
+    """The values in which something was masked, by name. Texts in lists, tuples and objects are looked at too."""
+    known: dict[str, str] = {}
 
-    All texts go through one pass: looking up our own secrets costs more than masking a short text.
-    """
-    texts: dict[str, None] = {}
-    left = list(values.values())
-    while left:
-        item = left.pop()
-        if isinstance(item, str) and item:
-            texts[item] = None
-        elif isinstance(item, dict):
-            left += [*item.keys(), *item.values()]
-        elif type(item) in (list, tuple):
-            left += item
-    # Nothing that is masked can reach over a NUL, and no text can hold what was drawn a moment ago.
-    border = f"\n\0{secrets.token_hex(8)}\0\n"
-    masked = redact(border.join(map(_whole, texts))).split(border) if texts else []
-    masks = {text: mask for text, mask in zip(texts, masked, strict=True) if mask != text}
-    if not masks:
-        return {}
-    return {name: new for name, value in values.items() if (new := _replaced(value, masks)) != value}
+    def masked(value: Any) -> Any:
+        if isinstance(value, str):
+            if value not in known:
+                # Halves of characters are joined or replaced.
+                whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+                known[value] = redact(whole) if whole else ""
+            return known[value]
+        if isinstance(value, dict):
+            return {masked(name): masked(item) for name, item in value.items()}
+        return type(value)(map(masked, value)) if type(value) in (list, tuple) else value
 
-
-def _replaced(value: Any, masks: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return masks.get(value, value)
-    if isinstance(value, dict):
-        return {_replaced(name, masks): _replaced(item, masks) for name, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_replaced(item, masks) for item in value)
-    return value
-
-
-def _whole(text: str) -> str:
-    """The text with halves of characters joined or replaced."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return {name: new for name, value in values.items() if (new := masked(value)) != value}

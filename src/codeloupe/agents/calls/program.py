@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import uuid
 from abc import ABC, abstractmethod
@@ -13,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from codeloupe import errors
-from codeloupe.agents.calls.failures import Kind, Patterns, Program, ended_without_result, error_of
+from codeloupe.agents.calls.failures import CUT_OFF, Kind, Patterns, Program, error_of, kind_in, one_line
 from codeloupe.agents.calls.validation import refuse_length, validate
 from codeloupe.model.agent import (
     AgentLimits,
@@ -86,11 +89,8 @@ def agent_environment(
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an optional package, or None when it is not installed.
-
-    Read from the folder that installers leave beside a package: loading `importlib.metadata` takes longer than
-    everything else that chooses an agent.
-    """
+    """The version of an optional package, or None when it is not installed."""
+    # By the folder beside the package: loading `importlib.metadata` takes longer than all else that chooses an agent.
     pattern = f"{distribution.replace('-', '_')}-*.dist-info"
     found = (folder.name for place in sys.path for folder in Path(place).glob(pattern))
     return next((name.removesuffix(".dist-info").rpartition("-")[2] for name in found), None)
@@ -156,10 +156,7 @@ def detail_of(text: str) -> str:
 
 
 class Reading(ABC):
-    """Takes the messages of one run in order, and reads its end.
-
-    `is_answered`: only the program's end is left. The other fields are what is known so far, for a result or an error.
-    """
+    """Takes the messages of one run in order, and reads its end. Once it `is_answered`, only that is left."""
 
     def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
         self.program = program
@@ -167,13 +164,12 @@ class Reading(ABC):
         self.request = request
         self.emit = emit
         self.is_answered = False
-        self.session_id = ""
-        self.output = ""
-        self.raw_output = ""
+        self.session_id = self.output = self.raw_output = ""
         self.turns = 0
         self.model: str | None = None
         self.usage: TokenUsage | None = None
         self.cost_usd: float | None = None
+        self.notes: list[str] = []
 
     @abstractmethod
     def take(self, message: Message) -> None:
@@ -182,11 +178,6 @@ class Reading(ABC):
     @abstractmethod
     def answer(self, completed: Completed) -> AgentResult:
         """The answer of a run that ended. Raises the AgentError that the end means."""
-
-    @property
-    def _known(self) -> dict[str, Any]:
-        names = ("session_id", "output", "raw_output", "model", "usage", "cost_usd")
-        return {**{name: getattr(self, name) for name in names}, "asked_model": self.request.model}
 
     def turn_taken(self) -> None:
         """Count a turn and report it."""
@@ -204,24 +195,38 @@ class Reading(ABC):
     def result(self, completed_seconds: float, **more: Any) -> AgentResult:
         """The result, with all that is known of the run; `more` has the last word."""
         known: dict[str, Any] = {
-            "output": self.output,
-            "session_id": self.session_id,
+            **{name: getattr(self, name) for name in ("output", "session_id", "raw_output")},
             "duration_ms": round(completed_seconds * 1000),
             "num_turns": self.turns,
             "usage": self.usage or TokenUsage(),
             "total_cost_usd": self.cost_usd,
             "model": self.model or self.request.model,
-            "raw_output": self.raw_output,
+            "notes": tuple(dict.fromkeys(self.notes)),
         }
         return AgentResult(success=True, agent=self.agent, **{**known, **more})
 
     def error(self, kind: Kind, text: str = "", **more: Any) -> errors.AgentError:
         """The error of this kind, with all that is known of the run."""
-        return error_of(kind, self.program, text, **{**self._known, **more})
+        names = ("session_id", "output", "raw_output", "model", "usage", "cost_usd")
+        known = {name: getattr(self, name) for name in names}
+        return error_of(kind, self.program, text, asked_model=self.request.model, **{**known, **more})
 
     def cut_short(self, known: Patterns, *, exit_code: int, stderr: str) -> errors.AgentError:
-        """The error of a run that ended before it said how it went."""
-        return ended_without_result(self.program, known, exit_code=exit_code, stderr=stderr, **self._known)
+        """The error of a run that ended before it said how it went, whatever its exit code."""
+        stderr = stderr.strip()
+        if kind := kind_in(stderr, known):
+            return self.error(kind, stderr)
+        tail = stderr[-4000:].strip()
+        said = f"; it said: {one_line(tail)}" if tail else ""
+        return errors.Crashed(
+            f"{self.agent} ended without a result, with exit code {exit_code}{said}",
+            agent=self.agent,
+            status=exit_code,
+            stderr_tail=tail,
+            hint="run `codeloupe doctor`, and try again; the raw output is kept",
+            raw_output=self.raw_output,
+            session_id=self.session_id,
+        )
 
 
 class ProgramAgent(ABC):
@@ -238,6 +243,16 @@ class ProgramAgent(ABC):
     limits: AgentLimits
     reading: type[Reading]
     model_variable = ""
+    # The first version that can be used.
+    oldest: tuple[int, ...] = ()
+    # The variables that hold a key; the one with the user's own directory of the program, which else is in the home;
+    # and the login in it.
+    key_names: tuple[str, ...]
+    folder_variable: str
+    folder_name: str
+    login_file: str
+    # The tools in each permission mode. None where the program knows more than we do.
+    tools: Mapping[PermissionMode, tuple[str, ...]] | None = None
 
     def __init__(
         self,
@@ -259,13 +274,19 @@ class ProgramAgent(ABC):
         """The model that is asked when a request names none, where the environment tells."""
         return self.source.get(self.model_variable) or None
 
+    @property
+    def key_name(self) -> str | None:
+        """The variable that holds a key."""
+        return next((name for name in self.key_names if self.source.get(name)), None)
+
+    @property
+    def user_folder(self) -> Path:
+        """The user's own directory of the program, with the login and the sessions."""
+        return Path(self.source.get(self.folder_variable) or user_home(self.source) / self.folder_name).absolute()
+
     @abstractmethod
     def service_of(self, request: AgentRequest) -> str | None:
         """Where it asks, where the settings or the environment tell."""
-
-    @abstractmethod
-    def _has_login(self) -> bool | None:
-        """Whether there is a key or a login. None when nobody can know."""
 
     @abstractmethod
     def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:
@@ -276,10 +297,7 @@ class ProgramAgent(ABC):
         return ()
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone.
-
-        One that gave its answer and then did not end has still answered.
-        """
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         prompt = self._checked_prompt(request)
         path = await self._usable_program()
         reading, agent = self.reading(self.program, request, emit), self.name
@@ -304,29 +322,19 @@ class ProgramAgent(ABC):
                 )
             except StreamTimedOut as error:
                 if not reading.is_answered:
+                    raw, session = error.stdout.decode("utf-8", "replace"), reading.session_id
                     raise errors.TimedOut(
-                        f"{agent}: {error.message}",
-                        agent=agent,
-                        hint=error.hint,
-                        raw_output=error.stdout.decode("utf-8", "replace"),
-                        session_id=reading.session_id,
+                        f"{agent}: {error.message}", agent=agent, hint=error.hint, raw_output=raw, session_id=session
                     ) from error
+                # One that gave its answer and then did not end has still answered.
                 completed = Completed(0, error.stdout, error.stderr, command.timeout_seconds)
-            except errors.ProgramNotFound as error:
-                message = f"{agent}: {error.message}"
-                raise errors.NotInstalled(message, agent=agent, hint=self.program.install) from error
             except errors.ProcessError as error:
-                raise errors.Crashed(f"{agent}: {error.message}", agent=agent, hint=error.hint) from error
+                is_missing = isinstance(error, errors.ProgramNotFound)
+                kind, hint = (errors.NotInstalled, self.program.install) if is_missing else (errors.Crashed, error.hint)
+                raise kind(f"{agent}: {error.message}", agent=agent, hint=hint) from error
             reading.raw_output = completed.stdout.decode("utf-8", "replace")
             if completed.skipped_lines and not reading.is_answered:
-                raise errors.OutputInvalid(
-                    f"{agent} gave an answer that is too long to be read",
-                    agent=agent,
-                    hint="ask for a shorter answer",
-                    raw_output=reading.raw_output,
-                    session_id=reading.session_id,
-                    cut_off=True,
-                )
+                raise reading.error(replace(CUT_OFF, what="gave an answer that is too long to be read"), cut_off=True)
             return self._finished(reading.answer(completed), request, root)
 
     def _finished(self, result: AgentResult, _request: AgentRequest, _root: Path) -> AgentResult:
@@ -340,10 +348,10 @@ class ProgramAgent(ABC):
         except errors.NotInstalled as error:
             return Availability(found=False, how_to_fix=error.hint)
         version, problem = await self._version_of(path)
-        return self._availability(path, version, problem or self._problem_with(path, version))
+        return self._availability(path, version, problem)
 
     async def _version_of(self, path: Path) -> tuple[str | None, str]:
-        """The version, or None and what is wrong. Needs no network, so it gets none."""
+        """The version, and why it cannot be used, if so. Needs no network, so it gets none."""
         quiet = {"HTTPS_PROXY": _DEAD_PROXY, "HTTP_PROXY": _DEAD_PROXY, "GEMINI_CLI_NO_RELAUNCH": "true"}
         with call_folder() as root:
             command = Command(
@@ -357,10 +365,14 @@ class ProgramAgent(ABC):
                 completed = await run(command)
             except errors.ProcessError as error:
                 return None, f"{error.message}; {self.program.install}"
-        version = _VERSION.search(completed.stdout)
-        if completed.exit_code != 0 or version is None:
+        found = _VERSION.search(completed.stdout)
+        if completed.exit_code != 0 or found is None:
             return None, f"{path} does not report its version; {self.program.install}"
-        return version[0].decode("ascii", "replace"), ""
+        version = found[0].decode("ascii", "replace")
+        return version, f"{path} is too old; {self.program.install}" if self._is_too_old(version) else ""
+
+    def _is_too_old(self, version: str) -> bool:
+        return tuple(map(int, re.findall(r"\d{1,9}", version)[:2])) < self.oldest
 
     def _availability(self, path: Path, version: str | None, problem: str = "") -> Availability:
         """What is known of a program that was found."""
@@ -377,9 +389,12 @@ class ProgramAgent(ABC):
     def _checked_prompt(self, request: AgentRequest) -> str:
         """What the program reads. Raises InvalidRequest or PromptTooLong for a request that cannot be sent as it is."""
         validate(request, self.limits, agent=self.name)
-        if problem := self._problem_with_tools(request):
-            raise self._invalid(*problem)
-        if request.permission_mode is PermissionMode.BYPASS:
+        mode = request.permission_mode
+        allowed = request.tools or () if self.tools is None else self.tools[mode]
+        if missing := ", ".join(tool for tool in request.tools or () if tool not in allowed):
+            hint = f"leave tools out, or name some of: {', '.join(allowed)}"
+            raise self._invalid(f"{self.name} has no {missing} in the permission mode {mode.value}", hint)
+        if mode is PermissionMode.BYPASS:
             if not self.allow_bypass:
                 raise self._invalid(
                     f"{self.name} was asked to bypass all permissions: it could run any command, change any file that"
@@ -399,11 +414,8 @@ class ProgramAgent(ABC):
         found = find_program(self.configured or self.program.command)
         if found is None:
             where = f"at {self.configured}" if self.configured else "on the PATH"
-            raise errors.NotInstalled(
-                f"{self.name} cannot be used: there is no {self.program.command} program {where}",
-                agent=self.name,
-                hint=self.program.install,
-            )
+            message = f"{self.name} cannot be used: there is no {self.program.command} program {where}"
+            raise errors.NotInstalled(message, agent=self.name, hint=self.program.install)
         # It is started in the directory of the request, not in ours.
         return Path(found).absolute()
 
@@ -411,24 +423,20 @@ class ProgramAgent(ABC):
         """The program that a run starts. Raises NotInstalled, and NotLoggedIn where it is known not to have a login."""
         path = self.find()
         if self._has_login() is False:
-            raise errors.NotLoggedIn(
-                f"{self.name} cannot be asked: there is no key in the environment, and no login of the program",
-                agent=self.name,
-                hint=self.program.log_in,
-            )
+            message = f"{self.name} cannot be asked: there is no key in the environment, and no login of the program"
+            raise errors.NotLoggedIn(message, agent=self.name, hint=self.program.log_in)
         return path
 
-    def _problem_with(self, _path: Path, _version: str | None) -> str:
-        """Why this version cannot be used, or nothing."""
-        return ""
+    def _has_login(self) -> bool | None:
+        """Whether there is a key or a login. None when nobody can know."""
+        try:
+            return self.key_name is not None or (self.user_folder / self.login_file).is_file()
+        except OSError:
+            return None
 
     def _how_to_log_in(self, _path: Path) -> str:
         """What to do where there is no login."""
         return self.program.log_in
-
-    def _problem_with_tools(self, _request: AgentRequest) -> tuple[str, str] | None:
-        """What is wrong with the tools that a request names, and a hint."""
-        return None
 
     def _prompt_input(self, request: AgentRequest) -> str:
         return full_prompt(request)
@@ -448,3 +456,11 @@ class ProgramAgent(ABC):
 
     def _keeps_session(self, request: AgentRequest) -> bool:
         return self.keep_sessions or request.resume_session is not None
+
+    def _link_sessions(self, request: AgentRequest, folder: Path, name: str) -> None:
+        """Let the directory of a call lead to the user's own sessions, where the call needs them."""
+        if self.keep_sessions:
+            self.user_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.user_folder / name).mkdir(mode=0o700, exist_ok=True)
+        if self._keeps_session(request):
+            (folder / name).symlink_to(self.user_folder / name)

@@ -1,22 +1,22 @@
-"""The attempts of one call at one agent, each in its place, within its budget and under one deadline over all.
-
-Only what may work a moment later is tried again.
-"""
+"""The attempts of one call at one agent, each in its place, within its budget and under one deadline over all."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe import errors
-from codeloupe.agents.calls.budget import RunBudget
-from codeloupe.agents.calls.limiter import Limiter, Place, Timing, readable
+from codeloupe.agents.calls.limiter import readable
 from codeloupe.agents.calls.schemas import check_output, no_answer
 from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink
+
+if TYPE_CHECKING:
+    from codeloupe.agents.calls.caller import AgentCaller
 
 # With less time than this left no attempt can come to an answer.
 _SHORTEST_ATTEMPT_SECONDS = 1.0
@@ -65,26 +65,17 @@ def asked_wait_seconds(error: errors.AgentError) -> float | None:
     return asked if asked is not None and 0 <= asked < math.inf else None
 
 
-class Attempts(Struct, kw_only=True):
-    """One call at one agent, under limits that it shares with others.
+class Attempts:
+    """One call at one agent, the last of its chain or not, under the limits that it shares with others."""
 
-    `unusable` holds the error of each agent of a run that was found to be missing or logged out before it gave any
-    answer, and None for one that did: calls that have another agent to ask need not find that out again. One that has
-    answered can be used: if it is refused later, that may be for one request alone. The call is the `last` of a chain
-    or has another agent after it. `ends_at` is set when the call begins.
-    """
-
-    agent: Agent
-    request: AgentRequest
-    limiter: Limiter
-    budget: RunBudget
-    policy: RetryPolicy
-    timing: Timing
-    emit: AgentEventSink
-    unusable: dict[str, errors.AgentError | None]
-    is_last: bool
-    wait_for_quota: bool
-    ends_at: float | None = None
+    def __init__(
+        self, caller: AgentCaller, agent: Agent, request: AgentRequest, emit: AgentEventSink, *, is_last: bool
+    ) -> None:
+        self.agent, self.request, self.emit, self.is_last = agent, request, emit, is_last
+        self.budget, self.timing, self.unusable = caller.budget, caller.timing, caller.unusable
+        self.policy, self.waits_for_quota = caller.options.retry, caller.options.wait_for_quota and is_last
+        self.place = caller.limiter(agent.name).place(patience_seconds=request.timeout_seconds)
+        self.ends_at: float | None = None
 
     def _deadline(self) -> float:
         """When the time of the call ends, its waits for quotas included. It begins when this is first asked for."""
@@ -106,29 +97,24 @@ class Attempts(Struct, kw_only=True):
                     raise
                 asked = asked_wait_seconds(error)
                 pause = self.policy.rate_limit_max_seconds if asked is None else asked
-                may_wait = self.is_last and self.wait_for_quota
-                waiting = may_wait and self.timing.clock() + pause + _SHORTEST_ATTEMPT_SECONDS < self._deadline()
+                waited = self.timing.clock() + pause + _SHORTEST_ATTEMPT_SECONDS
+                waiting = self.waits_for_quota and waited < self._deadline()
                 opens_at = None if asked is None else self.timing.moment(asked)
                 self.emit(QuotaEnded(self.agent.name, opens_at, waiting))
                 if not waiting:
-                    if may_wait:
-                        time = readable(self.request.timeout_seconds)
-                        error.add_note(f"not waited for: the time of the call is {time}")
+                    if self.waits_for_quota:
+                        seconds = self.request.timeout_seconds
+                        error.add_note(f"not waited for: the time of the call is {readable(seconds)}")
                     raise
             await self.timing.sleep(pause + self.timing.chance())
 
     async def _answer(self) -> AgentResult:
-        """The result of the first attempt that succeeds, with their number. The time begins with the first place.
-
-        Only a `retryable` error leads to another attempt, and only when the wait before it leaves time for it;
-        otherwise the error is raised, with the number of attempts and a note for each earlier one.
-        """
+        """The result of the first attempt that succeeds, or the error of the last, with a note for each before."""
         name, failures = self.agent.name, list[errors.AgentError]()
         most = self.request.max_attempts or self.policy.attempts
         self._refuse_unusable()
         self.budget.check(agent=name)
-        place = self.limiter.place(patience_seconds=self.request.timeout_seconds)
-        await self._take(place, self.budget.deadline)
+        await self._take(self.budget.deadline)
         try:
             self._refuse_unusable()
             deadline = self._deadline()
@@ -136,8 +122,8 @@ class Attempts(Struct, kw_only=True):
                 number = len(failures) + 1
                 self.emit(AttemptStarted(name, number, most))
                 try:
-                    await self._take(place, deadline)
-                    return replace(await self._attempt(place, deadline, number), attempts=number)
+                    await self._take(deadline)
+                    return replace(await self._attempt(deadline, number), attempts=number)
                 except errors.AgentError as error:
                     failures.append(error)
                 failure, left = failures[-1], deadline - self.timing.clock()
@@ -155,10 +141,10 @@ class Attempts(Struct, kw_only=True):
                 self.emit(AttemptFailed(name, number, type(failure).__name__, failure.message, retry_in))
                 if why_not:
                     raise self._final(failures, why_not)
-                place.leave()
+                self.place.leave()
                 await self.timing.sleep(delay)
         finally:
-            place.leave()
+            self.place.leave()
 
     def _final(self, failures: list[errors.AgentError], why_not: str) -> errors.AgentError:
         error = failures[-1]
@@ -180,16 +166,16 @@ class Attempts(Struct, kw_only=True):
         if error is not None:
             raise type(error)(error.message, agent=self.agent.name, hint=error.hint, attempts=0) from error
 
-    async def _take(self, place: Place, deadline: float) -> None:
+    async def _take(self, deadline: float) -> None:
         left = deadline - self.timing.clock()
         try:
             async with asyncio.timeout(max(left, 0.0) if left < math.inf else None):
-                await place.take()
+                await self.place.take()
         except TimeoutError as error:
             self.budget.check(agent=self.agent.name)
             raise self._timed_out("there was no place for another attempt in the time that was left", 0) from error
 
-    async def _attempt(self, place: Place, deadline: float, number: int) -> AgentResult:
+    async def _attempt(self, deadline: float, number: int) -> AgentResult:
         agent, request = self.agent, self.request
         reads = agent.limits.tools and request.tools != ()
         async with self.budget.reserve(request, agent=agent.name, reads=reads) as spend:
@@ -199,10 +185,10 @@ class Attempts(Struct, kw_only=True):
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
             except errors.RateLimited as error:
-                place.refused(self.policy.pause_seconds(error, left=deadline - self.timing.clock()))
+                self.place.refused(self.policy.pause_seconds(error, left=deadline - self.timing.clock()))
                 raise
             except errors.Overloaded:
-                place.refused()
+                self.place.refused()
                 raise
             except (errors.NotInstalled, errors.NotLoggedIn) as error:
                 if not self.is_last:
@@ -211,7 +197,7 @@ class Attempts(Struct, kw_only=True):
             spend(result)
         if not self.is_last:
             self.unusable[agent.name] = None
-        place.succeeded()
+        self.place.succeeded()
         try:
             return await _checked_answer(result, request, agent)
         except errors.OutputInvalid as error:
@@ -250,10 +236,7 @@ class Attempts(Struct, kw_only=True):
 
 
 async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Agent) -> AgentResult:
-    """The result with `structured` as asked for: a program that ended well may still have said nothing.
-
-    Raises OutputInvalid, which keeps the answer and its cost.
-    """
+    """The result with `structured` as asked for. Raises OutputInvalid, which keeps the answer and its cost."""
     if not result.output.strip() and result.structured is None:
         raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:

@@ -48,10 +48,7 @@ class UnknownReference(SchemaError):
 
 
 def validator_for(schema: Mapping[str, Any]) -> Any:
-    """What judges values by a schema, for `violation`.
-
-    Raises SchemaError unless it is a valid JSON Schema that needs nothing from outside itself.
-    """
+    """What judges values by a schema, for `violation`. Raises SchemaError as `check_schema` does."""
 
     def plain(value: object) -> dict[str, Any]:
         if isinstance(value, Mapping):
@@ -68,12 +65,12 @@ def validator_for(schema: Mapping[str, Any]) -> Any:
 def violation(value: Any, validator: Any) -> str:
     """The most telling violation of a schema by a value, in words, or nothing."""
     try:
-        worst = _late("jsonschema.exceptions").best_match(islice(validator.iter_errors(value), 20))
+        worst = importlib.import_module("jsonschema.exceptions").best_match(islice(validator.iter_errors(value), 20))
     except RecursionError:
         return "the schema refers to itself without end"
     except OverflowError as error:
         return f"it holds a number that is too large: {error}"
-    except _late("referencing.exceptions").Unresolvable as error:
+    except importlib.import_module("referencing.exceptions").Unresolvable as error:
         return f"the schema refers to what is not in it: {_short(str(error))}"
     return f"at {worst.json_path}: {_short(worst.message)}" if worst else ""
 
@@ -81,7 +78,7 @@ def violation(value: Any, validator: Any) -> str:
 @lru_cache(maxsize=64)
 def _compiled(schema_text: str) -> Any:
     """A validator for a schema given as text: checking a schema costs far more than using it."""
-    jsonschema, schema = _late("jsonschema"), json.loads(schema_text)
+    jsonschema, schema = importlib.import_module("jsonschema"), json.loads(schema_text)
     try:
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         kind.check_schema(schema)
@@ -89,8 +86,8 @@ def _compiled(schema_text: str) -> Any:
         raise SchemaError(f"at {error.json_path}: {_short(error.message)}") from error
     except (TypeError, RecursionError) as error:
         raise SchemaError(f"it cannot be read as a schema: {error}") from error
-    registry = _late("jsonschema_specifications").REGISTRY
-    specification = _late("referencing.jsonschema").specification_with(kind.META_SCHEMA["$schema"])
+    registry = importlib.import_module("jsonschema_specifications").REGISTRY
+    specification = importlib.import_module("referencing.jsonschema").specification_with(kind.META_SCHEMA["$schema"])
     resolver = registry.resolver_with_root(specification.create_resource(schema))
     left = [schema]
     while left:
@@ -100,7 +97,7 @@ def _compiled(schema_text: str) -> Any:
         for reference in (one for one in references if isinstance(one, str)):
             try:
                 resolver.lookup(reference)
-            except _late("referencing.exceptions").Unresolvable as error:
+            except importlib.import_module("referencing.exceptions").Unresolvable as error:
                 words = f"the $ref {_short(reference)!r} is not in the schema, and nothing is fetched"
                 raise UnknownReference(words) from error
 
@@ -111,11 +108,6 @@ def _compiled(schema_text: str) -> Any:
 
     # Without a registry of ours, what a $ref names would be fetched.
     return jsonschema.validators.extend(kind, {"uniqueItems": unique_items})(schema, registry=registry)
-
-
-def _late(name: str) -> Any:
-    """A module of jsonschema, or of what comes with it."""
-    return importlib.import_module(name)
 
 
 def _hashable(value: Any) -> Any:
@@ -179,11 +171,7 @@ def check_schema(schema: object) -> None:
 
 
 def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
-    """The result with `structured` as the schema asks, taken from the text where the agent gave none apart.
-
-    Raises OutputInvalid, which names the place of the violation and keeps the answer, and SchemaError for what
-    `check_schema` refuses.
-    """
+    """The result with `structured` as the schema asks, if need be from its text. Raises OutputInvalid, SchemaError."""
     check_schema(schema)
     plain, validator = is_plain(schema), cache(lambda: validator_for(schema))
 
@@ -258,13 +246,9 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     one that the answer is checked against; what strict mode does not know of it may therefore be dropped here.
     """
     try:
-        if schema.get("type") != "object":
-            return None
-        definitions = {str(name): _strict(part, 1) for name, part in (schema.get("$defs") or {}).items()}
-        strict = _strict({name: value for name, value in schema.items() if name != "$defs"}, 1)
+        return _strict(schema, 1) if schema.get("type") == "object" else None
     except _Unsayable:
         return None
-    return {**strict, "$defs": definitions} if definitions else strict
 
 
 def _strict(schema: Any, depth: int) -> dict[str, Any]:
@@ -280,66 +264,49 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
         if sum(not _is_simple(choice) for choice in choices) > 1 or "properties" in schema:
             raise _Unsayable
         return {**strict, "anyOf": [_strict(choice, depth + 1) for choice in choices]}
-    kinds = _kinds(schema)
+    kind = schema.get("type")
+    kinds = [kind] if isinstance(kind, str) else list(kind or [])
+    if not _TYPES.keys() >= set(kinds) or not (kinds or {"enum", "const"} & strict.keys()):
+        raise _Unsayable
     if kinds:
         strict["type"] = kinds[0] if len(kinds) == 1 else kinds
-    elif not {"enum", "const"} & strict.keys():
-        raise _Unsayable
     if "array" in kinds:
         strict["items"] = _strict(schema.get("items"), depth + 1)
     return strict | _strict_object(schema, depth) if "object" in kinds else strict
 
 
 def _strict_object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    properties, is_open = schema.get("properties"), schema.get("additionalProperties") not in (None, False)
-    if not isinstance(properties, Mapping) or not properties or is_open:
+    properties, required = schema.get("properties"), schema.get("required") or ()
+    if not isinstance(properties, Mapping) or not properties or schema.get("additionalProperties") not in (None, False):
         raise _Unsayable
     parts = {str(name): _strict(part, depth + 1) for name, part in properties.items()}
-    for name, part in parts.items():
-        if name not in (schema.get("required") or ()) and not _takes_null(part, {}):
-            parts[name] = {"anyOf": [part, {"type": "null"}]}
-    return {"properties": parts, "required": list(parts), "additionalProperties": False}
+    parts = {name: part if name in required else {"anyOf": [part, {"type": "null"}]} for name, part in parts.items()}
+    definitions = {str(name): _strict(part, depth) for name, part in (schema.get("$defs") or {}).items()}
+    closed = {"properties": parts, "required": list(parts), "additionalProperties": False}
+    return {**closed, "$defs": definitions} if definitions else closed
 
 
 def without_fillers(value: Any, schema: Any, *, root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
     """The answer to a strict schema without the nulls that mean properties which were left out."""
     root = schema if root is None else root
-    schema = _resolved(schema, root)
-    if depth > _MAX_STRICT_DEPTH or not isinstance(value, dict | list):
+    for _ in range(_MAX_STRICT_DEPTH):
+        if not isinstance(schema, Mapping):
+            schema = {}
+        if "$ref" in schema:
+            name = str(schema["$ref"]).removeprefix("#/$defs/")
+            schema = root if name == "#" else (root.get("$defs") or {}).get(name)
+        else:
+            schema = next((choice for choice in _choices(schema) if not _is_simple(choice)), schema)
+    if depth > _MAX_STRICT_DEPTH or not isinstance(value, dict | list) or not isinstance(schema, Mapping):
         return value
-
-    def pruned(item: Any, part: Any) -> Any:
-        return without_fillers(item, part, root=root, depth=depth + 1)
-
-    for choice in _choices(schema):
-        if not _is_simple(choice):
-            return pruned(value, choice)
     if isinstance(value, list):
-        return [pruned(item, schema.get("items")) for item in value]
+        return [without_fillers(item, schema.get("items"), root=root, depth=depth + 1) for item in value]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     return {
-        name: pruned(item, properties.get(name))
+        name: without_fillers(item, properties.get(name), root=root, depth=depth + 1)
         for name, item in value.items()
-        if item is not None or name in required or _takes_null(properties.get(name), root)
+        if item is not None or name in required
     }
-
-
-def _takes_null(schema: Any, root: Mapping[str, Any]) -> bool:
-    schema = _resolved(schema, root)
-    if choices := _choices(schema):
-        return any(_takes_null(choice, root) for choice in choices)
-    if "const" in schema or "enum" in schema:
-        return None in schema.get("enum", [schema.get("const", "")])
-    return "null" in _kinds(schema)
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    for _ in range(_MAX_STRICT_DEPTH):
-        if not isinstance(schema, Mapping) or "$ref" not in schema:
-            break
-        name = str(schema["$ref"]).removeprefix("#/$defs/")
-        schema = root if name == "#" else (root.get("$defs") or {}).get(name)
-    return schema if isinstance(schema, Mapping) else {}
 
 
 def _choices(schema: Mapping[str, Any]) -> list[Any]:
@@ -348,11 +315,3 @@ def _choices(schema: Mapping[str, Any]) -> list[Any]:
 
 def _is_simple(schema: Any) -> bool:
     return isinstance(schema, Mapping) and not {"$ref", "properties", "items", "anyOf", "oneOf"} & schema.keys()
-
-
-def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    kind = schema.get("type")
-    kinds = [kind] if isinstance(kind, str) else list(kind or [])
-    if not _TYPES.keys() >= set(kinds):
-        raise _Unsayable
-    return kinds

@@ -41,29 +41,13 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.system.process import Completed, find_program
 from codeloupe.system.regex import regex
 
-# By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
-# than 10 MB of input is refused whatever the model.
-LIMITS = AgentLimits(
-    max_prompt_bytes=10_000_000,
-    max_prompt_characters=2_800_000,
-    schema=True,
-    turns=True,
-    budget=True,
-    resume=True,
-    fork=True,
-    tools=True,
-    writes=True,
-    fallback=True,
-    confined=True,
-    own_tokens=2_300,
-)
-READ_ONLY_TOOLS = ("Read", "Grep", "Glob")
+_READING = ("Read", "Grep", "Glob")
 _TOOLS = {
-    PermissionMode.ACCEPT_EDITS: (*READ_ONLY_TOOLS, "Edit", "Write"),
-    PermissionMode.BYPASS: (*READ_ONLY_TOOLS, "Edit", "Write", "Bash"),
+    **dict.fromkeys(PermissionMode, _READING),
+    PermissionMode.ACCEPT_EDITS: (*_READING, "Edit", "Write"),
+    PermissionMode.BYPASS: (*_READING, "Edit", "Write", "Bash"),
 }
 _LOG_IN = "set ANTHROPIC_API_KEY, or start {program} in a terminal and log in with /login"
-_KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 # What the short names of models stand for.
 _ALIAS_NAMES = ("ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
 _SERVICE_NAMES = (
@@ -87,41 +71,25 @@ _CLOUD_NAMES = {
     ),
 }  # fmt: skip
 _PLACE_ENDINGS = ("_BEDROCK", "_VERTEX", "_FOUNDRY", "_URL", "_REGION", "_PROFILE", "_PROJECT", "_ID", "_RESOURCE")
-_SESSIONS = "projects"
 _BEFORE_COMMANDS = "before-commands.sh"
 _NO_GIT = "no-git"
-_SETTINGS = {
-    "DISABLE_ERROR_REPORTING": "1",
-    "DISABLE_BUG_COMMAND": "1",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
-    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
-    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
-    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
-    "MAX_STRUCTURED_OUTPUT_RETRIES": "2",
-    # All tools are there from the start: without this the program adds one that stands for those to be loaded later.
-    "ENABLE_TOOL_SEARCH": "false",
-}
-_UNKNOWN_SESSION = kinds.Kind(
-    *(errors.InvalidRequest, "does not know the session that is to be resumed"),
-    hint="leave resume_session out, or keep sessions",
+_ON = (
+    "DISABLE_ERROR_REPORTING", "DISABLE_BUG_COMMAND", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS", "CLAUDE_CODE_DISABLE_CLAUDE_MDS", "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY", "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK",
+)  # fmt: skip
+# All tools are there from the start: without the last one, the program adds one that stands for those to load later.
+_SETTINGS = {**dict.fromkeys(_ON, "1"), "MAX_STRUCTURED_OUTPUT_RETRIES": "2", "ENABLE_TOOL_SEARCH": "false"}
+_TOO_DEAR = kinds.Kind(errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less")
+_UNFIT = kinds.Kind(
+    errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
 )
+# By the reason, or by the subtype where there is none.
 _BY_REASON = {
-    "max_turns": kinds.TURNS,
-    "budget_exhausted": kinds.Kind(
-        errors.BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"
-    ),
-    "structured_output_retry_exhausted": kinds.Kind(
-        errors.OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
-    ),
-    "prompt_too_long": kinds.TOO_LONG,
-    "blocking_limit": kinds.TOO_LONG,
-}
-_REASON_OF_SUBTYPE = {
-    "error_max_turns": "max_turns",
-    "error_max_budget_usd": "budget_exhausted",
-    "error_max_structured_output_retries": "structured_output_retry_exhausted",
+    **dict.fromkeys(("max_turns", "error_max_turns"), kinds.TURNS),
+    **dict.fromkeys(("budget_exhausted", "error_max_budget_usd"), _TOO_DEAR),
+    **dict.fromkeys(("structured_output_retry_exhausted", "error_max_structured_output_retries"), _UNFIT),
+    **dict.fromkeys(("prompt_too_long", "blocking_limit"), kinds.TOO_LONG),
 }
 _BY_CAUSE = {"connection_failed": kinds.UNREACHED, "max_output_tokens": kinds.CUT_OFF}
 # Only where no field tells. These are sentences of the program or the service, not of the model: it has not answered.
@@ -130,11 +98,11 @@ _BY_TEXT = kinds.patterns(
     ("usage limit|limit reached|hit your limit", kinds.LIMITED),
     ("overloaded", kinds.OVERLOADED),
     ("prompt is too long", kinds.TOO_LONG),
-    ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
+    ("no conversation found|requires a valid session", kinds.UNKNOWN_SESSION),
 )
 _BY_STDERR = kinds.patterns(
     ("unknown option|allowed choices are", kinds.TOO_OLD),
-    ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
+    ("no conversation found|requires a valid session", kinds.UNKNOWN_SESSION),
     (
         "root/sudo privileges",
         kinds.Kind(errors.InvalidRequest, "does not bypass permissions for the user root", "run as another user"),
@@ -164,7 +132,7 @@ def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsa
     if not models:
         return cost, _usage(own), False
     # The tokens beside the list by model leave some out, such as those of the program's own questions.
-    by_model = [_counts(models.part(name), in_totals=True) for name in models]
+    by_model = [_counts(models.part(name)) for name in models]
     total = {name: sum(counts[name] for counts in by_model) for name in _TOKENS}
     whole, share = (sum(_TOKENS[name][0] * count for name, count in counts.items()) for counts in (total, own))
     if not resumed or not 0 < share < whole:
@@ -172,8 +140,8 @@ def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsa
     return None if cost is None else cost * share / whole, _usage(own), cost is not None
 
 
-def _counts(entry: Message, *, in_totals: bool = False) -> dict[str, int]:
-    return {name: entry.count(keys[1] if in_totals else keys[2]) for name, keys in _TOKENS.items()}
+def _counts(entry: Message) -> dict[str, int]:
+    return {name: entry.count(total) or entry.count(own) for name, (_, total, own) in _TOKENS.items()}
 
 
 def _usage(counts: Mapping[str, int]) -> TokenUsage:
@@ -184,13 +152,10 @@ def _usage(counts: Mapping[str, int]) -> TokenUsage:
 class ClaudeReading(Reading):
     """Takes the messages of one run in order. `last` is the last message, once it came."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.last: Message | None = None
-        self.quota_opens_at: float | None = None
-        self._notes: list[str] = []
-        self._message_id = ""
-        self._sent = self._written = 0
+    last: Message | None = None
+    quota_opens_at: float | None = None
+    _message_id = ""
+    _sent = _written = 0
 
     def take(self, message: Message) -> None:
         """Take the next message. Raises the AgentError of a request that the program is about to send again.
@@ -214,7 +179,7 @@ class ClaudeReading(Reading):
             case "system", "model_fallback":
                 models = f"{message.text('original_model')} to {message.text('fallback_model')}"
                 why = message.text("trigger") or "no reason was given"
-                self._notes.append(f"{self.agent} switched from the model {models}: {why}")
+                self.notes.append(f"{self.agent} switched from the model {models}: {why}")
             case "rate_limit_event", _:
                 info = message.part("rate_limit_info")
                 if info.get("status") == "rejected":
@@ -238,14 +203,21 @@ class ClaudeReading(Reading):
         self.session_id = result.text("session_id") or self.session_id
         self.model = self.model or result.busiest("modelUsage")
         self.raw_output = _raw(result)
-        if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
-            raise self._error_in(result, now=time.time() if now is None else now)
         structured, output = result.get("structured_output"), result.text("result")
+        status, sentences = result.count("api_error_status") or None, result.get("errors")
+        told = (error for error in (sentences if isinstance(sentences, list) else ()) if isinstance(error, str))
+        text = output or "; ".join(filter(None, told))
+        if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
+            opens_at = self.quota_opens_at
+            if opens_at is None and (resets := _RESETS_AT.search(text)):
+                opens_at = int(resets[1])
+            wait = None if opens_at is None else max(0.0, opens_at - (time.time() if now is None else now))
+            raise self.error(_kind(text, status, result), text, status=status, retry_after_seconds=wait)
         if not output.strip() and structured is None:
-            raise self.error(kinds.EMPTY, _sentence_in(result), status=result.count("api_error_status") or None)
+            raise self.error(kinds.EMPTY, text, status=status)
         if is_share:
             note = "reports the cost of the whole session; this call's share is estimated from its tokens"
-            self._notes.append(f"{self.agent} {note}")
+            self.notes.append(f"{self.agent} {note}")
         denials = (
             f"{one.text('tool_name')} {one.part('tool_input').detail(_DETAIL_NAMES)}".strip()
             for one in result.parts("permission_denials")
@@ -257,7 +229,6 @@ class ClaudeReading(Reading):
             **({"duration_ms": given} if (given := result.count("duration_ms")) else {}),
             num_turns=result.count("num_turns"),
             permission_denials=tuple(denials),
-            notes=tuple(self._notes),
         )
 
     def _take_message(self, said: Message, *, is_own: bool) -> None:
@@ -292,26 +263,12 @@ class ClaudeReading(Reading):
         if self.quota_opens_at is not None:
             asked = max(asked or 0.0, self.quota_opens_at - time.time())
         text = "the connection was not made, or cut" if status is None else event.text("error")
-        kind = _kind(text, status, Message(terminal_reason="api_error"))
-        known = {"raw_output": _raw(event), "output": "", "model": None}
-        raise self.error(kind, text, status=status, retry_after_seconds=asked, **known)
-
-    def _error_in(self, result: Message, *, now: float) -> errors.AgentError:
-        text, status, opens_at = _sentence_in(result), result.count("api_error_status") or None, self.quota_opens_at
-        if opens_at is None and (told := _RESETS_AT.search(text)):
-            opens_at = int(told[1])
-        wait = None if opens_at is None else max(0.0, opens_at - now)
-        return self.error(_kind(text, status, result), text, status=status, retry_after_seconds=wait)
-
-
-def _sentence_in(result: Message) -> str:
-    told = result.get("errors")
-    sentences = [error for error in told if isinstance(error, str)] if isinstance(told, list) else []
-    return result.text("result") or "; ".join(filter(None, sentences))
+        kind, raw = _kind(text, status, Message(terminal_reason="api_error")), _raw(event)
+        raise self.error(kind, text, status=status, retry_after_seconds=asked, raw_output=raw, output="", model=None)
 
 
 def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
-    reason = result.text("terminal_reason") or _REASON_OF_SUBTYPE.get(result.text("subtype"), "")
+    reason = result.text("terminal_reason") or result.text("subtype") or "no reason is known"
     if known := _BY_REASON.get(reason):
         return known
     if result.get("stop_reason") == "refusal":
@@ -325,8 +282,7 @@ def _kind(text: str, status: int | None, result: Message) -> kinds.Kind:
     # A reply that is empty, or not what the API speaks, has no field of its own.
     if reason == "api_error":
         return kinds.UNREACHED
-    why = reason or result.text("subtype") or "no reason is known"
-    return kinds.Kind(errors.Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
+    return kinds.Kind(errors.Crashed, f"ended without an answer ({reason})", "try again; the raw output is kept")
 
 
 def _raw(message: Message) -> str:
@@ -345,20 +301,26 @@ def bundled_program() -> Path | None:
 class ClaudeAgent(ProgramAgent):
     """What both claude agents share. Without a configured program, the one in the Agent SDK's package will do too."""
 
-    limits = LIMITS
+    # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
+    # than 10 MB of input is refused whatever the model.
+    limits = AgentLimits(
+        max_prompt_bytes=10_000_000,
+        max_prompt_characters=2_800_000,
+        own_tokens=2_300,
+        **dict.fromkeys(
+            ("schema", "turns", "budget", "resume", "fork", "tools", "writes", "fallback", "confined"), True
+        ),
+    )
     reading = ClaudeReading
     model_variable = "ANTHROPIC_MODEL"
+    key_names = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    folder_variable, folder_name, login_file = "CLAUDE_CONFIG_DIR", ".claude", ".credentials.json"
 
     @property
     def default_model(self) -> str | None:
         """Which model is asked for when a request names none, or only a short name, as far as the environment tells."""
         aliases = (f"{name}={self.source[name]}" for name in _ALIAS_NAMES if self.source.get(name))
         return " ".join(filter(None, (self.source.get("ANTHROPIC_MODEL"), *aliases))) or None
-
-    @property
-    def user_folder(self) -> Path:
-        """The user's own configuration directory, with the login and the sessions."""
-        return Path(self.source.get("CLAUDE_CONFIG_DIR") or user_home(self.source) / ".claude").absolute()
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
@@ -382,14 +344,9 @@ class ClaudeAgent(ProgramAgent):
         return self.find()
 
     def _has_login(self) -> bool | None:
-        if any(self.source.get(name) for name in (*_KEY_NAMES, *_CLOUD_NAMES)):
-            return True
-        try:
-            is_logged_in = (self.user_folder / ".credentials.json").is_file()
-        except OSError:
-            return None
+        has_login = any(self.source.get(name) for name in _CLOUD_NAMES) or super()._has_login()
         # On a Mac the login is in the system's key ring, which would ask the user.
-        return is_logged_in or (None if sys.platform == "darwin" else False)
+        return has_login or (None if sys.platform == "darwin" else has_login)
 
     def _how_to_log_in(self, path: Path) -> str:
         """Where the program is only in the Agent SDK's package, a person has to start it by its path."""
@@ -403,7 +360,7 @@ class ClaudeAgent(ProgramAgent):
     def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:
         source, home = self.source, root / "home"
         clouds = [name for name in _CLOUD_NAMES if source.get(name)]
-        names = [*_KEY_NAMES, *_SERVICE_NAMES, *(name for cloud in clouds for name in (cloud, *_CLOUD_NAMES[cloud]))]
+        names = [*self.key_names, *_SERVICE_NAMES, *clouds, *(name for cloud in clouds for name in _CLOUD_NAMES[cloud])]
         own = {
             **_SETTINGS,
             "CLAUDE_CONFIG_DIR": str(root / "home" / ".claude"),
@@ -414,7 +371,7 @@ class ClaudeAgent(ProgramAgent):
         }
         if self.base_url:
             own["ANTHROPIC_BASE_URL"] = self.base_url
-        has_key, is_mac = any(source.get(name) for name in _KEY_NAMES), sys.platform == "darwin"
+        has_key, is_mac = self.key_name is not None, sys.platform == "darwin"
         if not has_key:
             # Where it is not set and nothing else is, the key ring knows the login by a name of its own.
             is_in_key_ring = is_mac and not source.get("CLAUDE_CONFIG_DIR")
@@ -434,11 +391,7 @@ class ClaudeAgent(ProgramAgent):
         no_git.write_text("#!/bin/sh\nexit 128\n", encoding="utf-8")
         no_git.chmod(0o700)
         (root / _BEFORE_COMMANDS).write_text(f'export PATH="${{PATH#{no_git.parent}:}}"\n', encoding="utf-8")
-        sessions = self.user_folder / _SESSIONS
-        if self.keep_sessions:
-            sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._keeps_session(request):
-            (folder / _SESSIONS).symlink_to(sessions)
+        self._link_sessions(request, folder, "projects")
 
     def _safe_flags(self, request: AgentRequest) -> dict[str, str | None]:
         """The flags that the Agent SDK has no option for. None stands for a flag without a value."""
@@ -463,12 +416,9 @@ class ClaudeAgent(ProgramAgent):
 
 
 def tools_for(request: AgentRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tools that exist for the model, and rules such as `Bash(git log:*)` for what is allowed without asking.
-
-    Without any named, those that its permission mode makes sense of.
-    """
+    """The tools that exist for the model, and rules such as `Bash(git log:*)` for what is allowed without asking."""
     if request.tools is None:
-        return _TOOLS.get(request.permission_mode, READ_ONLY_TOOLS), ()
+        return _TOOLS[request.permission_mode], ()
     names = dict.fromkeys(tool.partition("(")[0] for tool in request.tools)
     return tuple(names), tuple(tool for tool in request.tools if "(" in tool)
 
@@ -476,13 +426,10 @@ def tools_for(request: AgentRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def prompt_files(request: AgentRequest, folder: Path) -> dict[str, str]:
     """System prompts as files: they can be longer than an argument, and arguments are seen by every user."""
     texts = {"system-prompt-file": request.system_prompt, "append-system-prompt-file": request.append_system_prompt}
-    flags = {}
-    for flag, text in texts.items():
-        if text is not None:
-            file = folder / f"{flag}.txt"
-            file.write_text(text, encoding="utf-8")
-            flags[flag] = str(file)
-    return flags
+    given = {flag: text for flag, text in texts.items() if text is not None}
+    for flag, text in given.items():
+        (folder / f"{flag}.txt").write_text(text, encoding="utf-8")
+    return {flag: str(folder / f"{flag}.txt") for flag in given}
 
 
 class ClaudeCliAgent(ClaudeAgent):

@@ -144,8 +144,6 @@ class AgentSdkAgent(ClaudeAgent):
         if passed:
             hint = "raise the limit of time or of silence, or ask for less at once"
             return TimedOut(f"{name} {passed} and was ended", agent=name, hint=hint, session_id=session_id)
-        if isinstance(failure, sdk.CLINotFoundError):
-            return NotInstalled(f"{name}: {failure}", agent=name, hint=self.program.install)
         if isinstance(failure, sdk.CLIJSONDecodeError):
             message = f"{name} wrote a message that is broken or too large: {failure}"
             return OutputInvalid(message, agent=name, hint="ask for a shorter answer", session_id=session_id)
@@ -197,16 +195,9 @@ def as_printed(sdk: ModuleType, message: Any) -> Message:
         return Message(type="rate_limit_event", rate_limit_info=message.rate_limit_info.raw)
     if not isinstance(message, sdk.AssistantMessage):
         return Message()
-    blocks = []
-    for block in message.content:
-        if isinstance(block, sdk.ToolUseBlock):
-            blocks.append({"type": "tool_use", "name": block.name, "input": block.input})
-        elif isinstance(block, sdk.TextBlock):
-            blocks.append({"type": "text", "text": block.text})
-    said = {"id": message.message_id, "model": message.model, "usage": message.usage, "content": blocks}
-    return Message(
-        type="assistant", session_id=message.session_id, parent_tool_use_id=message.parent_tool_use_id, message=said
-    )
+    said = asdict(message)
+    blocks = [{**block, "type": "tool_use" if "input" in block else "text"} for block in said["content"]]
+    return Message(said, type="assistant", message={**said, "id": message.message_id, "content": blocks})
 
 
 async def converse(

@@ -30,7 +30,6 @@ from codeloupe.agents.calls.program import (
     agent_environment,
     detail_of,
     message_on,
-    user_home,
 )
 from codeloupe.agents.calls.schemas import schema_words, strict_schema, without_fillers
 from codeloupe.errors import AgentError, Crashed, InvalidRequest
@@ -39,21 +38,6 @@ from codeloupe.system.json_text import parsed
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
-CODEX = kinds.Program(
-    "codex", "codex", "npm install -g @openai/codex", log_in="set OPENAI_API_KEY, or run `codex login`"
-)
-LIMITS = AgentLimits(
-    max_prompt_characters=1_048_576,
-    schema=True,
-    resume=True,
-    fork=True,
-    tools=True,
-    writes=True,
-    own_tokens=5_000,
-)
-_KEY_NAMES = ("CODEX_API_KEY", "OPENAI_API_KEY")
-_SERVICE_NAMES = ("OPENAI_ORGANIZATION", "OPENAI_PROJECT", "CODEX_CA_CERTIFICATE")
-_LOGIN_FILE = "auth.json"
 _SESSIONS = "sessions"
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _PROVIDER = "codeloupe"
@@ -84,9 +68,6 @@ _SETTINGS: Mapping[str, Any] = {
 # The program itself looks six levels deep and into at most 2,000 directories.
 _MAX_LEVELS = 8
 _MAX_DIRECTORIES = 4000
-_UNKNOWN_SESSION = kinds.Kind(
-    InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or use another"
-)
 _STATUS = regex(r"(?:unexpected status|last status:) (\d{3})\b")
 # Lines of the log that the program is told to keep.
 _LOGGED = regex(r"^\S+ +DEBUG codex_http_client.*$", re.MULTILINE)
@@ -118,7 +99,7 @@ _BELOW_STATUS = kinds.patterns(
 _BY_STDERR = kinds.patterns(
     (r"unexpected argument|unrecognized subcommand|invalid value .* for '--", kinds.TOO_OLD),
     (r"exceeds the maximum length", kinds.TOO_LONG),
-    (r"no rollout found|no saved session|thread/resume failed|CODEX_HOME points to", _UNKNOWN_SESSION),
+    (r"no rollout found|no saved session|thread/resume failed|CODEX_HOME points to", kinds.UNKNOWN_SESSION),
     (r"node.{0,3}: no such file", kinds.WITHOUT_NODE),
     (r"not logged in|codex login", kinds.NOT_LOGGED_IN),
 )
@@ -127,11 +108,11 @@ _BY_STDERR = kinds.patterns(
 class CodexReading(Reading):
     """Takes the messages of one run in order, and reads its end: an answer, or which error."""
 
+    _failed_with: str | None = None
+    _last_error = ""
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._failed_with: str | None = None
-        self._last_error = ""
-        self._notes: dict[str, None] = {}
         self._files: dict[str, None] = {}
 
     def take(self, message: Message) -> None:
@@ -151,8 +132,8 @@ class CodexReading(Reading):
                     inside = str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
                     self._files[inside] = None
                     self.tool_used("apply_patch", detail_of(inside))
-            case "item.completed", "error" if len(self._notes) < 5:
-                self._notes[f"codex warned: {kinds.one_line(item.text('message'))}"] = None
+            case "item.completed", "error" if len(self.notes) < 5:
+                self.notes.append(f"codex warned: {kinds.one_line(item.text('message'))}")
             case "turn.completed", _:
                 usage, self.is_answered = message.part("usage"), True
                 self.usage = TokenUsage(
@@ -181,13 +162,8 @@ class CodexReading(Reading):
             raise self.cut_short(_BY_STDERR, exit_code=exit_code, stderr=_LOGGED.sub("", completed.stderr))
         asked, had = request.resume_session, self.session_id
         if asked is not None and (asked.lower() == had) is request.fork_session:
-            raise InvalidRequest(
-                f"codex went on in the session {had}, which is not what was asked of the session {asked}",
-                agent=self.agent,
-                hint="leave resume_session out, or use another",
-                raw_output=self.raw_output,
-                session_id=had,
-            )
+            what = f"went on in the session {had}, which is not what was asked of the session {asked}"
+            raise self.error(replace(kinds.UNKNOWN_SESSION, what=what))
         if not self.output.strip():
             raise self.error(kinds.EMPTY)
         structured, schema = None, request.output_schema
@@ -195,16 +171,12 @@ class CodexReading(Reading):
             # The caller looks whether it conforms.
             with suppress(ValueError):
                 structured = without_fillers(parsed(self.output), schema)
-        resumed = ("codex counts the tokens of the whole session that was resumed",) if asked is not None else ()
-        notes = (*self._notes, *resumed)
-        files = tuple(self._files)
-        return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=files, notes=notes)
+        if asked is not None:
+            self.notes.append("codex counts the tokens of the whole session that was resumed")
+        return self.result(completed.seconds, num_turns=1, structured=structured, files_changed=tuple(self._files))
 
     def failed(self, text: str, *, stderr: str, now: datetime) -> AgentError:
-        """The error of a turn that failed, by the sentence about it and the log of the last reply of the service.
-
-        The program tells an HTTP status only in its sentences. `now` is local time, as such sentences tell it.
-        """
+        """The error of a turn that failed, by the sentence about it and the log of the last reply; `now` is local."""
         *_, last = ("", *_LOGGED.findall(stderr))
         replied, wait = _REPLIED.search(last), None
         status = int(replied[1]) if replied and int(replied[1]) >= 400 else None
@@ -212,8 +184,7 @@ class CodexReading(Reading):
             wait = float(asked[1])
         if status is None and (said := _STATUS.search(text)):
             status = int(said[1])
-        by_words = kinds.kind_in(text, _ABOVE_STATUS)
-        kind = by_words or kinds.kind_of_status(status) or kinds.kind_in(text, _BELOW_STATUS) or kinds.INVALID
+        kind = kinds.kind_of(text, status, _ABOVE_STATUS, _BELOW_STATUS) or kinds.INVALID
         if kind is kinds.LIMITED and wait is None:
             wait = _retry_after(text, now.replace(tzinfo=None))
         return self.error(kind, text, status=status, retry_after_seconds=wait)
@@ -252,20 +223,17 @@ class CodexAgent(ProgramAgent):
     money are not known to the program.
     """
 
-    name = CODEX.agent
-    program = CODEX
-    limits = LIMITS
+    name = "codex"
+    program = kinds.Program(
+        name, "codex", "npm install -g @openai/codex", log_in="set OPENAI_API_KEY, or run `codex login`"
+    )
+    limits = AgentLimits(
+        max_prompt_characters=1_048_576, schema=True, resume=True, fork=True, tools=True, writes=True, own_tokens=5_000
+    )
     reading = CodexReading
-
-    @property
-    def key_name(self) -> str | None:
-        """The variable that holds a key."""
-        return next((name for name in _KEY_NAMES if self.source.get(name)), None)
-
-    @property
-    def user_folder(self) -> Path:
-        """The user's own directory of the program, with the login and the sessions."""
-        return Path(self.source.get("CODEX_HOME") or user_home(self.source) / ".codex").absolute()
+    key_names = ("CODEX_API_KEY", "OPENAI_API_KEY")
+    folder_variable, folder_name, login_file = "CODEX_HOME", ".codex", "auth.json"
+    tools = dict.fromkeys(PermissionMode, (_SHELL,))
 
     def service_of(self, request: AgentRequest | None = None) -> str | None:  # noqa: ARG002 - the same for every request
         """Where it asks, where that is another service than the program's own."""
@@ -287,18 +255,6 @@ class CodexAgent(ProgramAgent):
         programs = (file for place in places for file in sorted(place.glob("vendor/*/bin/codex")))
         return next((file for file in programs if os.access(file, os.X_OK)), script)
 
-    def _has_login(self) -> bool | None:
-        """Whether there is a key or a login: without one the program does not say so, but tries for a long time."""
-        try:
-            return self.key_name is not None or (self.user_folder / _LOGIN_FILE).is_file()
-        except OSError:
-            return None
-
-    def _problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
-        unknown = ", ".join(tool for tool in request.tools or () if tool != _SHELL)
-        problem = f"codex has one tool, {_SHELL}, and knows no {unknown}"
-        return (problem, f"leave tools out, or give {_SHELL} or none") if unknown else None
-
     def _prompt_input(self, request: AgentRequest) -> str:
         """The prompt, and in words a schema that the program cannot be given."""
         schema = request.output_schema
@@ -312,7 +268,8 @@ class CodexAgent(ProgramAgent):
         git finds no repository; the commands of the model do, since they get none of these variables.
         """
         own = {"CODEX_HOME": str(root / "home" / ".codex"), "RUST_LOG": _LOG_FILTER, "GIT_DIR": os.devnull}
-        return agent_environment(self.source, root, names=(*_KEY_NAMES, *_SERVICE_NAMES), settings=own)
+        names = (*self.key_names, "OPENAI_ORGANIZATION", "OPENAI_PROJECT", "CODEX_CA_CERTIFICATE")
+        return agent_environment(self.source, root, names=names, settings=own)
 
     def _arguments(self, request: AgentRequest, root: Path) -> tuple[str, ...]:
         """The arguments for a request; files for it are written below `root`. Raises InvalidRequest.
@@ -320,15 +277,11 @@ class CodexAgent(ProgramAgent):
         The program reaches the user's login and sessions where a call needs them, and nothing else of the user's: it
         writes more into its directory than it is asked to, such as that it trusts the directory it works in.
         """
-        folder, users = root / "home" / ".codex", self.user_folder
+        folder = root / "home" / ".codex"
         folder.mkdir()
         if self.key_name is None:
-            (folder / _LOGIN_FILE).symlink_to(users / _LOGIN_FILE)
-        if self.keep_sessions:
-            users.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (users / _SESSIONS).mkdir(mode=0o700, exist_ok=True)
-        if self._keeps_session(request):
-            (folder / _SESSIONS).symlink_to(users / _SESSIONS)
+            (folder / self.login_file).symlink_to(self.user_folder / self.login_file)
+        self._link_sessions(request, folder, _SESSIONS)
         flags = ["--json", "--ignore-rules", "--skip-git-repo-check"]
         if request.append_system_prompt:
             # Text for the model goes into a file: arguments are seen by every user of the machine.
@@ -409,11 +362,8 @@ def _without_trust(working_dir: Path) -> dict[str, Any]:
     try:
         str(start.resolve()).encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(
-            f"codex cannot be kept from trusting {str(start)!r}: the path is not UTF-8",
-            agent=CODEX.agent,
-            hint="use another agent, or another directory",
-        ) from error
+        message = f"codex cannot be kept from trusting {str(start)!r}: the path is not UTF-8"
+        raise InvalidRequest(message, agent="codex", hint="use another agent, or another directory") from error
     places = (place for name in (start, start.resolve()) for place in (name, *name.parents))
     return {str(place): {"trust_level": "untrusted"} for place in places}
 
@@ -446,8 +396,7 @@ def _skills_below(root: Path) -> Iterator[Path]:
 
 
 def _too_many_skills(what: str) -> InvalidRequest:
+    message = f"codex would load skills of the repository that cannot be turned off: {what}"
     return InvalidRequest(
-        f"codex would load skills of the repository that cannot be turned off: {what}",
-        agent=CODEX.agent,
-        hint="use another agent, or a copy of the files without .agents and .codex",
+        message, agent="codex", hint="use another agent, or a copy of the files without .agents and .codex"
     )

@@ -36,30 +36,13 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
-GEMINI = kinds.Program(
-    *("gemini", "gemini", "npm install -g @google/gemini-cli@latest"),
-    log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
-)
-LIMITS = AgentLimits(
-    max_prompt_bytes=2 * 1024 * 1024,
-    turns=True,
-    resume=True,
-    fork=True,
-    tools=True,
-    writes=True,
-    confined=True,
-    own_tokens=1_800,
-)
-READ_ONLY_TOOLS = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
-_WRITING_TOOLS = ("write_file", "replace")
-_OTHER_TOOLS = ("run_shell_command", "web_fetch", "google_web_search")
+_READING = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
+_WRITING = (*_READING, "write_file", "replace")
 _TOOLS = {
-    PermissionMode.ACCEPT_EDITS: (*READ_ONLY_TOOLS, *_WRITING_TOOLS),
-    PermissionMode.BYPASS: (*READ_ONLY_TOOLS, *_WRITING_TOOLS, *_OTHER_TOOLS),
+    **dict.fromkeys(PermissionMode, _READING),
+    PermissionMode.ACCEPT_EDITS: _WRITING,
+    PermissionMode.BYPASS: (*_WRITING, "run_shell_command", "web_fetch", "google_web_search"),
 }
-# The first one that was seen to keep a directory untrusted while it runs without a terminal.
-_OLDEST = (0, 61)
-_LOGIN_FILE = "oauth_creds.json"
 # The project's name in the directory of a call, and where the program keeps the sessions of a project.
 _PROJECT = "project"
 _CHATS = Path("tmp", _PROJECT, "chats")
@@ -91,16 +74,13 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "admin": {"extensions": {"enabled": False}, "mcp": {"enabled": False}, "skills": {"enabled": False}},
 }
 _VARIABLES = {
-    "GEMINI_CLI_NO_RELAUNCH": "true",
+    **dict.fromkeys(("GEMINI_CLI_NO_RELAUNCH", "NO_BROWSER"), "true"),
+    **dict.fromkeys(("GEMINI_SANDBOX", "GEMINI_SYSTEM_MD", "GEMINI_TELEMETRY_ENABLED"), "false"),
+    "GEMINI_WRITE_SYSTEM_MD": "false",
     # Without a terminal the program refuses to run in a directory that is not trusted, unless trust is not asked for
     # in its settings. What then decides is this: the directory is not trusted.
     "GEMINI_RESTRICTED_MODE": "true",
     "GEMINI_CLI_TRUST_WORKSPACE": "false",
-    "GEMINI_SANDBOX": "false",
-    "GEMINI_SYSTEM_MD": "false",
-    "GEMINI_TELEMETRY_ENABLED": "false",
-    "GEMINI_WRITE_SYSTEM_MD": "false",
-    "NO_BROWSER": "true",
 }
 # How the program proves who asks, by its own names, and the variables for each.
 _KEY, _CLOUD, _GOOGLE = "gemini-api-key", "vertex-ai", "oauth-personal"
@@ -164,14 +144,14 @@ _BY_STDERR = kinds.patterns((r"unknown arguments?:", kinds.TOO_OLD), (r"node.{0,
 class GeminiReading(Reading):
     """Takes the messages of one run in order."""
 
+    _has_repeated_prompt = _is_answering = False
+    _last_error = ""
+    _result: Message | None = None
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._has_repeated_prompt = False
-        self._is_answering = False
         self._used: dict[str, str] = {}
         self._denials: list[str] = []
-        self._last_error = ""
-        self._result: Message | None = None
 
     def take(self, message: Message) -> None:
         """Take the next message."""
@@ -242,8 +222,7 @@ class GeminiReading(Reading):
     def _failed(self, text: str, *, exit_code: int, stderr: str) -> AgentError:
         """The error of a run that reported a failure, whatever its exit code."""
         status = _status(text, exit_code, stderr)
-        by_words = kinds.kind_in(text, _ABOVE_STATUS)
-        kind = by_words or kinds.kind_of_status(status) or kinds.kind_in(text, _BELOW_STATUS)
+        kind = kinds.kind_of(text, status, _ABOVE_STATUS, _BELOW_STATUS)
         told = _DELAY_MS.findall(stderr)
         wait = int(told[-1]) / 1000 if told else kinds.retry_after_in(text)
         return self.error(kind or _BY_EXIT_CODE.get(exit_code, _UNKNOWN), text, status=status, retry_after_seconds=wait)
@@ -266,11 +245,22 @@ class GeminiAgent(ProgramAgent):
     program knows no schema, so that is told in words, and no limit of money.
     """
 
-    name = GEMINI.agent
-    program = GEMINI
-    limits = LIMITS
+    name = "gemini"
+    program = kinds.Program(
+        *(name, "gemini", "npm install -g @google/gemini-cli@latest"),
+        log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
+    )
+    limits = AgentLimits(
+        max_prompt_bytes=2 * 1024 * 1024,
+        own_tokens=1_800,
+        **dict.fromkeys(("turns", "resume", "fork", "tools", "writes", "confined"), True),
+    )
     reading = GeminiReading
     model_variable = "GEMINI_MODEL"
+    # The first one that was seen to keep a directory untrusted while it runs without a terminal.
+    oldest = (0, 61)
+    key_names, login_file = ("GEMINI_API_KEY",), "oauth_creds.json"
+    tools = _TOOLS
 
     @property
     def user_folder(self) -> Path:
@@ -283,12 +273,9 @@ class GeminiAgent(ProgramAgent):
         """The login that there is; of several, the one that the program would take."""
         if self.source.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true"):
             return _CLOUD
-        if self.source.get("GEMINI_API_KEY"):
+        if self.key_name:
             return _KEY
-        try:
-            return _GOOGLE if (self.user_folder / _LOGIN_FILE).is_file() else None
-        except OSError:  # a directory that we may not enter holds no login that a program of ours could use
-            return None
+        return _GOOGLE if super()._has_login() else None
 
     def service_of(self, _request: AgentRequest) -> str | None:
         """Which service is asked, as far as the settings and the environment tell."""
@@ -304,25 +291,15 @@ class GeminiAgent(ProgramAgent):
         """The program. Raises NotInstalled, also for one that is too old: it would trust the directory it runs in."""
         path = self.find()
         version = _version_beside(path) or (await self._version_of(path))[0]
-        if version is None or self._problem_with(path, version):
+        if version is None or self._is_too_old(version):
             known = f"is version {version}" if version else "does not report its version"
             raise NotInstalled(
-                f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, _OLDEST))} on it can be kept"
-                " from loading settings of the reviewed repository",
+                f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, self.oldest))} on it can be"
+                " kept from loading settings of the reviewed repository",
                 agent=self.name,
                 hint=self.program.install,
             )
         return await super()._usable_program()
-
-    def _problem_with(self, path: Path, version: str | None) -> str:
-        numbers = tuple(int(part) for part in re.findall(r"\d{1,9}", version or "")[:2])
-        return f"{path} is too old; {self.program.install}" if version is not None and numbers < _OLDEST else ""
-
-    def _problem_with_tools(self, request: AgentRequest) -> tuple[str, str] | None:
-        allowed = tools_for(replace(request, tools=None))
-        missing = ", ".join(tool for tool in request.tools or () if tool not in allowed)
-        problem = f"gemini has no {missing} in the permission mode {request.permission_mode.value}"
-        return (problem, f"leave tools out, or name some of: {', '.join(allowed)}") if missing else None
 
     def _prompt_input(self, request: AgentRequest) -> str:
         """What the program reads: the prompt, what it has no place of its own for, and the schema in words."""
@@ -357,6 +334,7 @@ class GeminiAgent(ProgramAgent):
         """The flags; the settings of the call, and the way to a login that is kept in files, are put into its home."""
         folder, login = root / "home" / ".gemini", self.login or _KEY
         folder.mkdir()
+        tools = self.tools[request.permission_mode] if request.tools is None else request.tools
         settings = {
             **_SETTINGS,
             "security": {"auth": {"selectedType": login}, "folderTrust": {"enabled": False}},
@@ -366,7 +344,8 @@ class GeminiAgent(ProgramAgent):
                 "includeDirectoryTree": False,
                 "fileFiltering": {"enableRecursiveFileSearch": False},
             },
-            "tools": {"core": list(tools_for(request)), "sandbox": False, "useRipgrep": False},
+            # One that is given is used without asking; the permission mode allows those that a request names.
+            "tools": {"core": [*tools], "sandbox": False, "useRipgrep": False},
             "model": {
                 # Where no limit is asked for, this one ends a model that calls tools for ever.
                 "maxSessionTurns": request.max_turns or 100,
@@ -379,7 +358,7 @@ class GeminiAgent(ProgramAgent):
             (folder / "policies").mkdir()
             (folder / "policies" / "bypass.toml").write_text(_ALL_COMMANDS, encoding="utf-8")
         if login == _GOOGLE:
-            (folder / _LOGIN_FILE).symlink_to(self.user_folder / _LOGIN_FILE)
+            (folder / self.login_file).symlink_to(self.user_folder / self.login_file)
         model = () if request.model is None else (f"--model={request.model}",)
         return ("--output-format=stream-json", *model, *self._session_flags(request, folder))
 
@@ -401,18 +380,15 @@ class GeminiAgent(ProgramAgent):
         return result
 
     def _session_flags(self, request: AgentRequest, folder: Path) -> tuple[str, ...]:
-        """The flags that resume a session, which is put where the program finds it.
-
-        A copy of that one session: what is in the directory of a call can be read by the model. Raises InvalidRequest
-        for a session that was not kept, before anything is started.
-        """
+        """The flags that resume a session, of which the program finds a copy. Raises InvalidRequest."""
+        # Of that one session alone: what is in the directory of a call can be read by the model.
         if request.resume_session is None:
             return ()
         session = self._session_name(request.resume_session)
         kept = self._kept_session(session)
         if not kept.is_file():
-            hint = "leave resume_session out, or keep sessions and give the session_id of an earlier result"
-            raise self._invalid(f"gemini does not know the session {session}", hint)
+            message = f"gemini does not know the session {session}"
+            raise self._invalid(message, kinds.UNKNOWN_SESSION.hint)
         text = kept.read_text(encoding="utf-8")
         if request.fork_session:
             # It has a flag for this, with which it sends nothing of what was said before.
@@ -426,15 +402,6 @@ class GeminiAgent(ProgramAgent):
 
     def _kept_session(self, session: str) -> Path:
         return self.user_folder / "codeloupe" / "sessions" / f"{session}.jsonl"
-
-
-def tools_for(request: AgentRequest) -> tuple[str, ...]:
-    """The tools of a request: all that its permission mode allows, or those of them that it names.
-
-    A tool that is given is used without asking, so one that the mode does not allow is not given.
-    """
-    allowed = _TOOLS.get(request.permission_mode, READ_ONLY_TOOLS)
-    return allowed if request.tools is None else tuple(tool for tool in request.tools if tool in allowed)
 
 
 def _version_beside(script: Path) -> str | None:
