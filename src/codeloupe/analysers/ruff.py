@@ -22,7 +22,6 @@ from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
 from codeloupe.analysers.interface import read_regular_file as read
 from codeloupe.analysers.secret_detectors import speaks_about_secrets
-from codeloupe.errors import OutputTooLarge, ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
@@ -221,21 +220,12 @@ class RuffAnalyser(Analyser):
             directory = temporary.resolve()  # as ruff calls it
             linked = _link_files(target, directory, failed)
             program = self._program or programs.find("ruff", "ruff")
-            deadline = time.monotonic() + target.timeout_seconds
 
-            async def attempt(names: Sequence[str]) -> str | None:
+            async def attempt(names: Sequence[str], left: float) -> str | None:
                 """Check some files and keep what ruff says; or keep nothing, and return why one is in the way."""
-                left = deadline - time.monotonic()
-                seconds = max(left if len(linked) == 1 else left / 2, 0.1)
                 (directory / "arguments").write_text("".join(f"{name}\n" for name in names), encoding="ascii")
-                try:
-                    completed = await programs.execute(program, *options, cwd=directory, seconds=seconds)
-                except ProcessTimedOut:
-                    if len(linked) == 1 or seconds == 0.1:
-                        raise
-                    return f"ruff did not finish with it within {seconds:.1f} s"
-                except OutputTooLarge:
-                    return f"ruff's answer is over {programs.MAX_OUTPUT_BYTES:,} bytes"
+                seconds = left if len(linked) == 1 else left / 2
+                completed = await programs.execute(program, *options, cwd=directory, seconds=seconds)
                 if completed.exit_code < 0:
                     return f"ruff died of signal {-completed.exit_code}"
                 given = {str(directory / name): name for name in names}
@@ -243,7 +233,8 @@ class RuffAnalyser(Analyser):
                     found[given[diagnostic.filename]].append(diagnostic)
                 return None
 
-            broken = await programs.in_halves(tuple(linked), attempt)
+            deadline = time.monotonic() + target.timeout_seconds
+            broken = await programs.in_halves("ruff", tuple(linked), deadline, attempt)
         failed |= {linked[name].name: reason for name, reason in broken.items()}
         issues: list[Issue] = []
         for name, diagnostics in found.items():
