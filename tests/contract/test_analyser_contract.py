@@ -41,6 +41,7 @@ CASES = {
     "ast-grep": Case(AstGrepAnalyser, ".js", f"{SWALLOWS}\n", f"{SWALLOWS} // ast-grep-ignore\n"),
     "detect-secrets": Case(SecretsAnalyser, ".txt", f"{TOKEN}\n", f"{TOKEN} # pragma: allowlist secret\n"),
 }
+STARTS_PROGRAM = [CASES["ruff"], CASES["ast-grep"]]
 
 
 def program(tmp_path: Path, script: str) -> str:
@@ -84,7 +85,7 @@ def test_it_has_a_version_a_clean_file_has_no_issues_and_for_no_file_nothing_is_
     assert analyse(case.make("/nonexistent/program"), tmp_path, {}) == AnalyserReport()
 
 
-@each("case", CASES.values())
+@each("case", STARTS_PROGRAM)
 def test_a_missing_program_is_a_typed_error(case: Case, tmp_path: Path) -> None:
     analyser = case.make("/nonexistent/program")
     with pytest.raises((ProgramNotFound, AnalyserFailed)) as caught:
@@ -103,7 +104,7 @@ def test_a_missing_program_is_a_typed_error(case: Case, tmp_path: Path) -> None:
         "cat >/dev/null; exit 2",
     ],
 )
-@each("case", CASES.values())
+@each("case", STARTS_PROGRAM)
 def test_a_program_that_breaks_is_never_a_clean_report(case: Case, tmp_path: Path, script: str) -> None:
     try:
         failed = set(analyse(case.make(program(tmp_path, script)), tmp_path / "snapshot", files(case)).failed)
@@ -112,14 +113,14 @@ def test_a_program_that_breaks_is_never_a_clean_report(case: Case, tmp_path: Pat
     assert failed == set(files(case))
 
 
-@each("case", CASES.values())
+@each("case", STARTS_PROGRAM)
 def test_a_program_that_does_not_say_its_version_is_a_typed_error(case: Case, tmp_path: Path) -> None:
     for script in ("exit 3", "true", "echo; exit 1"):
         with pytest.raises(TYPED):
             asyncio.run(case.make(program(tmp_path, script)).version())
 
 
-@each("case", CASES.values())
+@each("case", STARTS_PROGRAM)
 def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     assert_all_gone(recorded_pids(tmp_path))
 
 
-@each("case", CASES.values())
+@each("case", STARTS_PROGRAM)
 def test_cancellation_in_mid_run_leaves_no_process(case: Case, tmp_path: Path) -> None:
     hanger = hanging(tmp_path)
 

@@ -12,16 +12,14 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from msgspec import Struct, field
-
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
-from codeloupe.analysers.interface import read_regular_file as read
-from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut
+from codeloupe.config.files import read_regular_file as read
+from codeloupe.errors import AnalyserFailed, ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
@@ -126,14 +124,20 @@ class AstGrepAnalyser(Analyser):
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Scan the files; what cannot be scanned is in `failed`. Raises AnalyserFailed or a ProcessError."""
         deadline = time.monotonic() + target.timeout_seconds
+        issues: set[Issue] = set()
         try:
             with temporary_directory() as directory:
                 files, failed = await _stage(target, directory)
-                scan = _Scan(program=self._find(), directory=directory, deadline=deadline, files=files)
-                names = list(files)
+                program, names = self._find(), list(files)
+
+                async def attempt(names: Sequence[str], left: float) -> str | None:
+                    size = sum((directory / name).stat().st_size for name in names)
+                    seconds = min(left, _CALL_SECONDS + size / 100_000)
+                    return _keep(names, await _scan(program, directory, names, seconds, deadline), files, issues)
+
                 # So the argument list of one call is far below the kernel's limit; each name is ours and short.
                 for start in range(0, len(names), 2000):
-                    broken = await programs.in_halves(names[start : start + 2000], scan.attempt)
+                    broken = await programs.in_halves("ast-grep", names[start : start + 2000], deadline, attempt)
                     failed |= {files[name]: reason for name, reason in broken.items()}
         except OSError as error:
             raise AnalyserFailed(
@@ -141,8 +145,8 @@ class AstGrepAnalyser(Analyser):
                 analyser="ast-grep",
                 hint="check that the directory for temporary files is writable and not full",
             ) from error
-        issues = sorted(set(scan.issues), key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
-        return AnalyserReport(tuple(issues), failed)
+        ordered = sorted(issues, key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
+        return AnalyserReport(tuple(ordered), failed)
 
     def _find(self) -> str:
         """The program to start. Never `sg`: on Linux that is another program."""
@@ -190,83 +194,60 @@ def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
     return (text if trusted else text.replace("ast-grep-ignore", "ast-grep_ignore")).encode("utf-8")
 
 
-class _Scan(Struct, frozen=True, kw_only=True):
-    """Scans staged files in batches. `files` maps the name of each copy to the path it was made of."""
-
-    program: str
-    directory: Path
-    deadline: float
-    files: dict[str, str]
-    issues: list[Issue] = field(default_factory=list)
-
-    async def attempt(self, names: Sequence[str]) -> str | None:
-        """Scan a batch and keep its issues; or keep nothing, and return why one of its files is in the way."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            hint = "raise the time limit, or review a smaller change"
-            raise ProcessTimedOut("ast-grep did not finish its scan in time", program="ast-grep", hint=hint)
-        size = sum((self.directory / name).stat().st_size for name in names)
-        seconds = min(left, _CALL_SECONDS + size / 100_000)
+async def _scan(program: str, directory: Path, names: Sequence[str], seconds: float, deadline: float) -> Completed:
+    """Run ast-grep; and up to three times again, when it was ended without a processor for half of its time."""
+    options = ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"))
+    argv = (program, "scan", *_FLAGS, *options, "--", *(str(directory / name) for name in names))
+    empty = directory / "empty"
+    for stalls in range(4):
+        before = os.times()
         try:
-            completed = await self._run(names, seconds)
-        except OutputTooLarge:
-            return f"ast-grep's answer is over {programs.MAX_OUTPUT_BYTES:,} bytes"
+            return await programs.execute(*argv, cwd=empty, home=empty, seconds=seconds)
         except ProcessTimedOut:
-            if time.monotonic() >= self.deadline:
+            # How long the children that have ended had a processor; all of them, so it may be more than its own.
+            is_slow = sum(os.times()[2:4]) - sum(before[2:4]) > seconds / 2
+            if stalls == 3 or is_slow or deadline - time.monotonic() < seconds:
                 raise
-            return f"ast-grep did not finish with it within {seconds:.0f} s"
-        if completed.exit_code < 0:
-            return f"ast-grep died of signal {-completed.exit_code}"
-        counts = _SCANNED.search(completed.stderr)
-        if completed.exit_code != 0 or counts is None:
-            hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
-            silent = "did not say which files it scanned"
-            what = f"ended with exit code {completed.exit_code}" if completed.exit_code else silent
-            raise programs.failure("ast-grep", what, completed.stderr, hint=hint)
-        if int(counts[1]) - int(counts[2]) != len(names):
-            return "ast-grep left it out and did not say why"
-        try:
-            found = [self._issue(json.loads(row)) for row in completed.stdout.splitlines()]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise AnalyserFailed(
-                f"ast-grep gave an answer that cannot be understood: {error!r}",
-                analyser="ast-grep",
-                hint="check that ast-grep is version 0.51 or newer (`codeloupe doctor`)",
-            ) from error
-        self.issues.extend(issue for issue in found if issue is not None)
+    raise AssertionError
+
+
+def _keep(names: Sequence[str], completed: Completed, files: Mapping[str, str], issues: set[Issue]) -> str | None:
+    """Add the issues of an answer; or nothing, and return why one of the files is in the way."""
+    if completed.exit_code < 0:
+        return f"ast-grep died of signal {-completed.exit_code}"
+    counts = _SCANNED.search(completed.stderr)
+    if completed.exit_code != 0 or counts is None:
+        silent = "did not say which files it scanned"
+        what = f"ended with exit code {completed.exit_code}" if completed.exit_code else silent
+        hint = "run `codeloupe doctor`; if ast-grep is healthy there, please report this"
+        raise programs.failure("ast-grep", what, completed.stderr, hint=hint)
+    if int(counts[1]) - int(counts[2]) != len(names):
+        return "ast-grep left it out and did not say why"
+    try:
+        found = [_issue(json.loads(row), files) for row in completed.stdout.splitlines()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"gave an answer that cannot be understood: {error!r}"
+        hint = "check that ast-grep is version 0.51 or newer (`codeloupe doctor`)"
+        raise programs.failure("ast-grep", what, "", hint=hint) from error
+    issues.update(issue for issue in found if issue is not None)
+    return None
+
+
+def _issue(match: Any, files: Mapping[str, str]) -> Issue | None:
+    """One match as an issue, or None when it is about something that a test may do."""
+    start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
+    file = files[Path(match["file"]).name]
+    if about.get("quiet_in_tests") and is_test_file(file):
         return None
-
-    async def _run(self, names: Sequence[str], seconds: float) -> Completed:
-        """Run ast-grep; and up to three times again, when it was ended without a processor for half of its time."""
-        options = ("--config", str(self.directory / "sgconfig.yml"), "--rule", str(self.directory / "rules.yml"))
-        argv = (self.program, "scan", *_FLAGS, *options, "--", *(str(self.directory / name) for name in names))
-        empty = self.directory / "empty"
-        for stalls in range(4):
-            before = os.times()
-            try:
-                return await programs.execute(*argv, cwd=empty, home=empty, seconds=seconds)
-            except ProcessTimedOut:
-                # How long the children that have ended had a processor; all of them, so it may be more than its own.
-                is_slow = sum(os.times()[2:4]) - sum(before[2:4]) > seconds / 2
-                if stalls == 3 or is_slow or self.deadline - time.monotonic() < seconds:
-                    raise
-        raise AssertionError
-
-    def _issue(self, match: Any) -> Issue | None:
-        """One match as an issue, or None when it is about something that a test may do."""
-        start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
-        file = self.files[Path(match["file"]).name]
-        if about.get("quiet_in_tests") and is_test_file(file):
-            return None
-        ends_before_line = end["column"] == 0 and end["line"] > start["line"]
-        return Issue(
-            file=file,
-            line_start=start["line"] + 1,
-            line_end=end["line"] + (0 if ends_before_line else 1),
-            rule=match["ruleId"],
-            severity=Severity.parse(about["severity"]),
-            category=about["category"],
-            title=match["message"],
-            body=about["why"],
-            suggestion=about["fix"],
-        )
+    ends_before_line = end["column"] == 0 and end["line"] > start["line"]
+    return Issue(
+        file=file,
+        line_start=start["line"] + 1,
+        line_end=end["line"] + (0 if ends_before_line else 1),
+        rule=match["ruleId"],
+        severity=Severity.parse(about["severity"]),
+        category=about["category"],
+        title=match["message"],
+        body=about["why"],
+        suggestion=about["fix"],
+    )

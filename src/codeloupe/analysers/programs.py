@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from codeloupe.errors import AnalyserFailed, ProgramNotFound
+from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
@@ -26,14 +27,6 @@ def find(name: str, package: str) -> str:
         return found
     message = f"cannot start {name}: it is neither installed beside codeloupe nor on the PATH"
     raise ProgramNotFound(message, program=name, hint=f"pip install {package}")
-
-
-def python() -> str:
-    """The interpreter that runs this program. Raises ProgramNotFound."""
-    if sys.executable:
-        return sys.executable
-    message = "the Python interpreter that runs this program is not known"
-    raise ProgramNotFound(message, program="python", hint="start it by its path")
 
 
 async def execute(
@@ -68,10 +61,29 @@ def failure(name: str, what: str, stderr: str, *, hint: str) -> AnalyserFailed:
     return AnalyserFailed(f"{name} {what}" + (f": {line[:300]}" if line else ""), analyser=name, hint=hint)
 
 
-async def in_halves(files: Sequence[str], attempt: Callable[[Sequence[str]], Awaitable[str | None]]) -> dict[str, str]:
-    """Attempt files at once, or in halves while one is in the way; such files with the reason that `attempt` gives."""
-    reason = await attempt(files) if files else None
+async def in_halves(
+    name: str, files: Sequence[str], deadline: float, attempt: Callable[[Sequence[str], float], Awaitable[str | None]]
+) -> dict[str, str]:
+    """Attempt all files at once, or halves of them while one is in the way; such files, with the reason.
+
+    `attempt` gets files and how many seconds are left, and says what is wrong. Raises ProcessTimedOut at the deadline.
+    """
+    if not files:
+        return {}
+    left = deadline - time.monotonic()
+    if left <= 0:
+        hint = "raise the time limit, or review a smaller change"
+        raise ProcessTimedOut(f"{name} did not finish with all files in time", program=name, hint=hint)
+    try:
+        reason = await attempt(files, left)
+    except OutputTooLarge:
+        reason = f"{name}'s answer is over {MAX_OUTPUT_BYTES:,} bytes"
+    except ProcessTimedOut:
+        if time.monotonic() >= deadline:
+            raise
+        reason = f"{name} did not finish with it in time"
     if reason is None or len(files) == 1:
         return {} if reason is None else {files[0]: reason}
     middle = len(files) // 2
-    return {**await in_halves(files[:middle], attempt), **await in_halves(files[middle:], attempt)}
+    halves = [await in_halves(name, half, deadline, attempt) for half in (files[:middle], files[middle:])]
+    return halves[0] | halves[1]

@@ -2,33 +2,29 @@
 
 Only the detectors' patterns are used, never their own way of running them: that can verify a secret over the network.
 What looks like a secret and cannot be one is left out: placeholders, references and ordinary names. The words and the
-names of the detectors are in `secrets.toml`. Run as `python -I -m`, it is the child process of the analyser.
+names of the detectors are in `secrets.toml`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import signal
 import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
-
-from msgspec import Struct, to_builtins
 
 from codeloupe.system.redaction import bits_per_character, find_aws_secrets, find_tokens
 from codeloupe.system.regex import regex
 
 SECRETS_TABLE = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
 _WORDS = {name: frozenset(text.split()) for name, text in SECRETS_TABLE["words"].items()}
+_KINDS: dict[str, list[str]] = SECRETS_TABLE["kinds"]
 _PATTERNS = {name: regex(text, re.VERBOSE) for name, text in SECRETS_TABLE["patterns"].items()}
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz" * 2, "zyxwvutsrqponmlkjihgfedcba", "qwertyuiopasdfghjklzxcvbnm")
 _WORD = regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -86,6 +82,9 @@ def mask_secrets(text: str, values: Iterable[str]) -> str:
     return text
 
 
+# The time on a processor that one line may take.
+LINE_SECONDS = 1.0
+Lines = Sequence[tuple[int, str]]
 PRIVATE_KEY = "Private Key"
 KEYWORD = "Secret Keyword"
 BASIC_AUTH = "Basic Auth Credentials"
@@ -94,26 +93,6 @@ WEB_TOKEN = "JSON Web Token"  # noqa: S105 - a name, not a token
 
 _KEY_MATERIAL = regex(r"[A-Za-z0-9+/=]{32,}")
 _KEY_BODY = regex(r"[A-Za-z0-9+/=]{8,}")
-# The length of the parts in which a text is searched, and how much each overlaps the next. The keyword patterns are
-# quadratic in the length of a run of word characters.
-_WINDOW = (4000, 1000)
-_KEYWORD_WINDOW = (1000, 200)
-
-# What is known by the words around it; the forms of vendors' tokens are in `token_forms.txt`.
-_OWN_PATTERNS = {
-    "Azure Shared Access Key": r"SharedAccessKey=([A-Za-z0-9+/=]{43,})",
-    "Bearer Token": r"[Bb]earer +([A-Za-z0-9._~+/=-]{20,})",
-    PRIVATE_KEY: r"BEGIN ENCRYPTED PRIVATE KEY|PuTTY-User-Key-File-[23]",
-}
-# Their patterns have groups that hold only a prefix, so the secret is the whole match.
-_WHOLE_MATCH = ("GitHub Token", "GitLab Token")
-# Of a fixed length: within a longer run of letters and digits they are chance.
-_EXACT_LENGTH = ("AWS Access Key", "Twilio API Key", "Telegram Bot Token", "Mailchimp Access Key")
-_NEEDS_DIGIT = (
-    *("Artifactory Credentials", "Bearer Token", "IBM Cloud IAM Key"),
-    *("Mailchimp Access Key", "SoftLayer Credentials", "Twilio API Key"),
-)
-
 _TOKEN_TAIL = regex(r"[\w+/=.-]*")
 _IDENTIFIER = regex(r"\w+")
 _TRAILING_COMMENT = regex(r"\s+(?:#|//).*", re.DOTALL)
@@ -139,24 +118,26 @@ class Detectors(NamedTuple):
 _loading = threading.Lock()
 
 
-def load_detectors() -> Detectors:
-    """Load the detectors, once in a process, without the HTTP library that they would verify a secret with.
-
-    Safe to call from any thread. Raises ImportError when detect-secrets is missing, and AttributeError when it lacks a
-    part that is named here.
-    """
-    with _loading:
-        return _loaded()
-
-
 @cache
-def _loaded() -> Detectors:
+def load_detectors() -> Detectors:
+    """Load the detectors, without the HTTP library that they would verify a secret with, which is slow to load.
+
+    Raises ImportError when detect-secrets is missing, and AttributeError when it lacks a part that is named here.
+    """
     names = SECRETS_TABLE["detectors"]
-    with _without_requests():
+    ours = {"requests", "detect_secrets"} if {"requests", "detect_secrets"}.isdisjoint(sys.modules) else set()
+    try:
+        if ours:
+            stand_in = ModuleType("requests")
+            stand_in.Response = object  # type: ignore[attr-defined]  # some detectors name it in an annotation
+            sys.modules["requests"] = stand_in
         modules = (*names, "high_entropy_strings", "keyword")
         plugins = {name: import_module(f"detect_secrets.plugins.{name}") for name in modules}
+    finally:  # nobody else is to meet the stand-in, nor what was loaded with it
+        for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
+            del sys.modules[name]
     detectors = {module: getattr(plugins[module], name) for module, name in names.items()}
-    patterns = [(kind, re.compile(pattern)) for kind, pattern in _OWN_PATTERNS.items()]
+    patterns = [(kind, re.compile(pattern)) for kind, pattern in SECRETS_TABLE["own_patterns"].items()]
     patterns += [(detector.secret_type, pattern) for detector in detectors.values() for pattern in detector.denylist]
     entropy: Any = plugins["high_entropy_strings"]
     return Detectors(
@@ -168,38 +149,13 @@ def _loaded() -> Detectors:
     )
 
 
-@contextmanager
-def _without_requests() -> Iterator[None]:
-    """Import detect-secrets with a stand-in for `requests`, which is slow to load; afterwards neither is known."""
-    if "requests" in sys.modules or "detect_secrets" in sys.modules:
-        yield
-        return
-    stand_in = ModuleType("requests")
-    stand_in.Response = object  # type: ignore[attr-defined]  # some detectors name it in an annotation
-    sys.modules["requests"] = stand_in
-    try:
-        yield
-    finally:
-        for name in list(sys.modules):
-            if name == "requests" or name.partition(".")[0] == "detect_secrets":
-                del sys.modules[name]
-
-
-class Hit(Struct):
+class Hit(NamedTuple):
     """A line that holds secrets, the values; with an empty `kind` it belongs to the finding of another line."""
 
     file: str
     line: int
     kind: str
     values: tuple[str, ...]
-
-
-class Search(Struct):
-    """What was found in files, the lines that took too long, and the files for which the time was too short."""
-
-    hits: list[Hit]
-    slow: list[tuple[str, int]]
-    unfinished: list[str]
 
 
 class _Candidate(NamedTuple):
@@ -210,32 +166,35 @@ class _Candidate(NamedTuple):
     start: int
 
 
-def search_file(
-    file: str,
-    lines: Sequence[tuple[int, str]],
-    found: Search,
-    *,
-    deadline: float,
-    guarded: Callable[[Callable[[], list[_Candidate]], float], list[_Candidate] | None] = lambda find, _: find(),
-) -> None:
-    """Search a file until the deadline; `guarded` searches one line and gives None when that took too long."""
-    for index, (number, text) in enumerate(lines):
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
-            found.unfinished.append(file)
-            return
-        secrets = guarded(partial(_find_secrets, load_detectors(), file, text), seconds)
-        if secrets is None:
-            found.slow.append((file, number))
-            continue
-        for secret in secrets:
-            if secret.kind == PRIVATE_KEY:
-                found.hits.extend(_private_key(file, lines[index : index + 120], secret.value))
-            else:
-                found.hits.append(Hit(file, number, secret.kind, (secret.value,)))
+class _TooSlow(Exception):
+    """A line took longer than its share."""
 
 
-def _private_key(file: str, lines: Sequence[tuple[int, str]], header: str) -> Iterator[Hit]:
+def search(files: Mapping[str, Lines], is_over: Callable[[], bool]) -> tuple[list[Hit], dict[str, str]]:
+    """What is found in files until the time is over, and why some could not be searched. Raises as the loading does."""
+    with _loading:
+        detectors = load_detectors()
+    hits: list[Hit] = []
+    failed: dict[str, str] = {}
+    for file, lines in files.items():
+        for index, (number, text) in enumerate(lines):
+            if is_over():
+                failed[file] = "the time ran out before all its added lines were searched for secrets"
+                break
+            try:
+                secrets = _find_secrets(detectors, file, text)
+            except _TooSlow:
+                failed[file] = f"line {number} took too long to search for secrets"
+                continue
+            for secret in secrets:
+                if secret.kind == PRIVATE_KEY:
+                    hits.extend(_private_key(file, lines[index : index + 120], secret.value))
+                else:
+                    hits.append(Hit(file, number, secret.kind, (secret.value,)))
+    return hits, failed
+
+
+def _private_key(file: str, lines: Lines, header: str) -> Iterator[Hit]:
     """A header counts only with key material after it; text that merely mentions the header is no key."""
     number = lines[0][0]
     following = [text for offset, (line, text) in enumerate(lines) if offset and line == number + offset]
@@ -262,27 +221,29 @@ def _find_secrets(detectors: Detectors, file: str, text: str) -> list[_Candidate
 
 
 def _candidates(detectors: Detectors, file: str, text: str) -> Iterator[_Candidate]:
+    # Some patterns are quadratic, those for keywords in the length of a run of word characters: in a part of this size
+    # each takes a fraction of a second, whatever is in it. A busy machine makes no line slow: it is processor time.
+    end = time.thread_time() + LINE_SECONDS
+
+    def in_parts(size: int, overlap: int, search: Callable[[str], Iterator[_Candidate]]) -> Iterator[_Candidate]:
+        for start in (0, *range(size - overlap, len(text) - overlap, size - overlap)):
+            if start and time.thread_time() > end:
+                raise _TooSlow
+            for found in search(text[start : start + size]):
+                yield found._replace(start=start + found.start)
+
     may_hold_token = _LONG_RUN.search(text) is not None
     if may_hold_token:
-        yield from _in_windows(text, *_WINDOW, lambda window: _tokens(detectors, window))
+        yield from in_parts(4000, 1000, lambda part: _tokens(detectors, part))
     lowered = text.lower()
     if any(word in lowered for word in _KEYWORD_PARTS):
-        yield from _in_windows(text, *_KEYWORD_WINDOW, lambda window: _by_keyword(detectors.keywords, file, window))
+        yield from in_parts(1000, 200, lambda part: _by_keyword(detectors.keywords, file, part))
     if may_hold_token and _PATTERNS["credential"].search(text):
-        yield from _in_windows(text, *_WINDOW, lambda window: _by_entropy(detectors, file, window))
+        yield from in_parts(4000, 1000, lambda part: _by_entropy(detectors, file, part))
     # The last resort: only the form of the value shows what it is.
     for start, end in find_aws_secrets(text) if may_hold_token else ():
         if not _is_marked_placeholder(text[start:end]):
             yield _Candidate("AWS Secret Key", text[start:end], start)
-
-
-def _in_windows(
-    text: str, size: int, overlap: int, search: Callable[[str], Iterator[_Candidate]]
-) -> Iterator[_Candidate]:
-    """What a search finds in parts of the text, each of which overlaps the next."""
-    for start in (0, *range(size - overlap, len(text) - overlap, size - overlap)):
-        for found in search(text[start : start + size]):
-            yield found._replace(start=start + found.start)
 
 
 def _tokens(detectors: Detectors, text: str) -> Iterator[_Candidate]:
@@ -308,12 +269,12 @@ def _token(kind: str, match: re.Match[str]) -> Iterator[_Candidate]:
     """The secret of a match, if it is one."""
     text = match.string
     start, end = match.span()
-    if match.re.groups and kind not in _WHOLE_MATCH:
+    if match.re.groups and kind not in _KINDS["whole_match"]:
         spans = (match.span(group) for group in range(1, match.re.groups + 1))
         start, end = max(spans, key=lambda span: span[1] - span[0])
     elif start and text[start - 1].isalnum():
         return
-    if kind in _EXACT_LENGTH and text[end : end + 1].isalnum():
+    if kind in _KINDS["exact_length"] and text[end : end + 1].isalnum():
         return
     value = _whole(text, start, end)
     is_example = kind == BASIC_AUTH and (is_placeholder(value) or is_reference(value) or _EXAMPLE_HOST.match(text, end))
@@ -324,7 +285,7 @@ def _token(kind: str, match: re.Match[str]) -> Iterator[_Candidate]:
 def _can_be_token(kind: str, value: str) -> bool:
     if _is_marked_placeholder(value) or bits_per_character(value) < 2.5:
         return False
-    return kind not in _NEEDS_DIGIT or any(map(str.isdigit, value))
+    return kind not in _KINDS["needs_digit"] or any(map(str.isdigit, value))
 
 
 def _by_keyword(keywords: Any, file: str, text: str) -> Iterator[_Candidate]:
@@ -371,55 +332,3 @@ def _is_mixed(value: str) -> bool:
         and _UUID.fullmatch(value) is None
         and not _is_marked_placeholder(value)
     )
-
-
-class _TooSlow(Exception):
-    """A line took longer than its share."""
-
-
-def main() -> int:
-    """Read a request from stdin, search, and write a `Search` to stdout, for the parent alone: it has the secrets.
-
-    The request is `{"budget_seconds": 20.0, "line_seconds": 1.0, "files": {"a.py": [[1, "text"], …], …}}`. It is a
-    process of its own because some of the patterns take quadratic time on a hostile line. A line that takes too long
-    is given up and named in `slow`; when the budget ends, what is left is named in `unfinished`.
-    """
-    forbid_network()
-    signal.signal(signal.SIGVTALRM, _give_up)
-    request = json.load(sys.stdin)
-    deadline, line_seconds = time.monotonic() + float(request["budget_seconds"]), float(request["line_seconds"])
-
-    def guarded(find: Callable[[], list[_Candidate]], seconds_left: float) -> list[_Candidate] | None:
-        try:
-            # The matcher of `re` looks for signals while it works, so this also ends a pattern that runs away. Only
-            # time on a processor counts: a busy machine makes no line slow.
-            signal.setitimer(signal.ITIMER_VIRTUAL, min(line_seconds, seconds_left))
-            found = find()
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        except _TooSlow:
-            return None
-        return found
-
-    search = Search([], [], [])
-    for file, lines in request["files"].items():
-        search_file(file, lines, search, deadline=deadline, guarded=guarded)
-    json.dump(to_builtins(search), sys.stdout)
-    return 0
-
-
-def forbid_network() -> None:
-    """Make every attempt to open a socket or to start a program fail, for the rest of this process."""
-
-    def refuse(event: str, _arguments: tuple[object, ...]) -> None:
-        if event.startswith(("socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.system", "os.fork")):
-            raise PermissionError(f"{event} is not allowed while searching for secrets")
-
-    sys.addaudithook(refuse)
-
-
-def _give_up(_number: int, _frame: FrameType | None) -> None:
-    raise _TooSlow
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,5 @@
 """detect-secrets on the added lines of every text file.
 
-Files with short lines alone are searched in this process, within a second or two. Long lines, for which some of the
-patterns take quadratic time, and what is left then go to a child process that cannot reach a network.
-
 The repository's own baselines are not read: they are configuration of the change's author. `pragma: allowlist secret`
 is honoured when the change is trusted.
 """
@@ -10,21 +7,22 @@ is honoured when the change is trusted.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.analysers import interface, programs
 from codeloupe.analysers import secret_detectors as detectors
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.offline import finding, in_order
-from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit, Search
+from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit
+from codeloupe.config.files import read_regular_file
 from codeloupe.errors import AnalyserFailed, CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
@@ -32,8 +30,6 @@ from codeloupe.system.redaction import token_forms
 from codeloupe.system.regex import regex
 
 _NAME = "detect-secrets"
-_LINE_SECONDS = 1.0
-_HERE_SECONDS = 2.0
 _Lines = list[tuple[int, str]]
 _ALLOWED_LINE = regex(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = regex(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
@@ -59,27 +55,29 @@ class SecretsAnalyser(Analyser):
         return bool(path)
 
     async def version(self) -> str:
-        """The version of detect-secrets that the child would use. Raises AnalyserFailed or a ProcessError."""
-        script = f"from importlib.metadata import version; print(version('{_NAME}'))"
-        argv = (self._program or programs.python(), "-I", "-c", script)
-        return await programs.version_of(_NAME, *argv, hint=f"pip install {_NAME}")
+        """The version of detect-secrets. Raises AnalyserFailed."""
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - for `doctor` alone
+
+        try:
+            return version(_NAME)
+        except PackageNotFoundError as error:
+            raise _failure("is not installed") from error
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
-        """Search the added lines. Raises AnalyserFailed when the child gives no answer, or a ProcessError."""
+        """Search the added lines. Raises AnalyserFailed when detect-secrets cannot be loaded."""
         lines, failed = _added_lines(target)
-        waiting = {file: rows for file, rows in lines.items() if rows}
         hits: list[Hit] = []
-        if waiting and self._program is None:
-            hits = await asyncio.to_thread(_search_here, waiting)
-        if waiting:
-            found = await self._search_in_child(waiting, target.timeout_seconds)
-            order = list(lines)
-            hits = sorted([*hits, *found.hits], key=lambda hit: order.index(hit.file))
-            slow = {file: f"line {line} took too long to search for secrets" for file, line in found.slow}
-            late = "the time ran out before all its added lines were searched for secrets"
-            failed = {**slow, **dict.fromkeys(found.unfinished, late), **failed}
-        if unknown := {hit.kind for hit in hits} - {"", *TITLES}:
-            raise _failure(f"found kinds of secrets that are not known here: {', '.join(sorted(unknown))}")
+        if any(lines.values()):
+            deadline, stop = time.monotonic() + 0.9 * target.timeout_seconds, threading.Event()
+            try:
+                hits, late = await asyncio.to_thread(
+                    detectors.search, lines, lambda: stop.is_set() or time.monotonic() > deadline
+                )
+            except (ImportError, AttributeError) as error:
+                raise _failure("cannot be loaded", str(error)) from error
+            finally:
+                stop.set()  # when this is cancelled, the thread is not to go on
+            failed = {**late, **failed}
         by_line: dict[tuple[str, int], list[Hit]] = defaultdict(list)
         sensitive: dict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
         for hit in hits:
@@ -95,22 +93,6 @@ class SecretsAnalyser(Analyser):
         issues = (_issue(rows, moments.get(place, Moment.UNKNOWN)) for place, rows in by_line.items())
         return AnalyserReport(tuple(issue for issue in issues if issue is not None), failed, dict(sensitive))
 
-    async def _search_in_child(self, waiting: Mapping[str, _Lines], seconds: float) -> Search:
-        # Ten seconds are kept for starting the child and for reading its answer, but never more than half of the time.
-        budget = max(seconds - 10.0, seconds / 2)
-        request = {"budget_seconds": budget, "line_seconds": _LINE_SECONDS, "files": waiting}
-        completed = await programs.execute(
-            *(self._program or programs.python(), "-I", "-m", "codeloupe.analysers.secret_detectors"),
-            seconds=seconds,
-            stdin=json.dumps(request).encode("ascii"),
-        )
-        if completed.exit_code != 0:
-            raise _failure(f"ended with exit code {completed.exit_code}", completed.stderr)
-        try:
-            return convert(json.loads(completed.stdout), Search)
-        except (ValueError, ValidationError, RecursionError) as error:
-            raise _failure("wrote something that is not its JSON", completed.stderr) from error
-
 
 def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, str]]:
     lines: dict[str, _Lines] = {}
@@ -122,7 +104,7 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
             continue
         if known is None:
             try:
-                known = dict(enumerate(interface.read_regular_file(target.root / file).split(b"\n"), start=1))
+                known = dict(enumerate(read_regular_file(target.root / file).split(b"\n"), start=1))
             except OSError as error:
                 failed[file] = f"cannot be read: {error.strerror}"
                 continue
@@ -135,25 +117,6 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
             if not (target.trusted and is_allowed):
                 lines[file].append((number, text.rstrip("\r")))
     return lines, failed
-
-
-def _search_here(waiting: dict[str, _Lines]) -> list[Hit]:
-    """Search the files that take little time, and take them from those that wait. Raises AnalyserFailed."""
-    try:
-        detectors.load_detectors()
-    except (ImportError, AttributeError) as error:
-        raise _failure("cannot be loaded", str(error)) from error
-    deadline = time.monotonic() + _HERE_SECONDS
-    hits: list[Hit] = []
-    for file, rows in list(waiting.items()):
-        # On a line of this length the patterns take at most a few hundredths of a second, whatever the line holds.
-        if max(len(text) for _, text in rows) <= 300:
-            found = Search([], [], [])
-            detectors.search_file(file, rows, found, deadline=deadline)
-            if not found.unfinished:
-                hits += found.hits
-                del waiting[file]
-    return hits
 
 
 def _failure(what: str, stderr: str = "") -> AnalyserFailed:

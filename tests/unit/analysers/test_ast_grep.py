@@ -213,7 +213,7 @@ def test_a_file_that_is_made_to_be_slow_is_found_among_others(tmp_path: Path, mo
     )
     program.chmod(0o755)
     report = scan(tmp_path, {"a.js": "good", "b.js": "BAD"}, program=str(program))
-    assert report.failed == {"b.js": "ast-grep did not finish with it within 1 s"}
+    assert report.failed == {"b.js": "ast-grep did not finish with it in time"}
 
 
 def test_a_machine_that_is_stuck_makes_no_file_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

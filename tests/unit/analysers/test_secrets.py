@@ -4,19 +4,20 @@ import json
 import random
 import string
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codeloupe.analysers import programs, secret_detectors, secrets
+from codeloupe.analysers import programs, secret_detectors
 from codeloupe.analysers.interface import AnalyserReport
 from codeloupe.analysers.secret_detectors import mask_secrets
 from codeloupe.analysers.secrets import TITLES, SecretsAnalyser
 from codeloupe.model.finding import Severity
-from codeloupe.system.process import Completed
-from tests.endings import with_enough_time
-from tests.unit.analysers.written import Files, analyse
+from tests.unit.analysers.written import Files, analyse, target
 
 HEX = "0123456789abcdef"
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -31,8 +32,8 @@ def made_up(length: int, alphabet: str = ALPHANUMERIC, seed: int = 7) -> str:
     return "".join(generator.choice(alphabet) for _ in range(length))
 
 
-def search(root: Path, files: Files, /, **more: Any) -> AnalyserReport:
-    return analyse(SecretsAnalyser(), root, files, **more)
+def search(root: Path, files: Files, /, *added: Any, **more: Any) -> AnalyserReport:
+    return analyse(SecretsAnalyser(), root, files, *added, **more)
 
 
 def found(root: Path, files: dict[str, str]) -> dict[str, tuple[str, Severity]]:
@@ -152,7 +153,6 @@ def test_in_tests_and_prose_only_certain_forms_and_random_values_count(tmp_path:
     }
 
 
-@pytest.mark.program
 def test_a_private_key_is_critical_and_its_whole_body_is_sensitive(tmp_path: Path) -> None:
     body = [made_up(64, ALPHANUMERIC + "+/", seed) for seed in range(5)]
     key = ["-----BEGIN RSA " + "PRIVATE KEY-----", *body, "-----END RSA " + "PRIVATE KEY-----"]
@@ -174,10 +174,9 @@ def test_only_added_lines_are_searched_and_several_secrets_on_one_are_one_issue_
     assert (issue.rule, issue.line_start) == ("aws-access-key", 2)
     assert "3 secrets" in issue.body
     assert len(report.sensitive["a.json"][2]) == 3
-    assert analyse(SecretsAnalyser("/nonexistent/python"), tmp_path, {APP: line}, {APP: ()}) == AnalyserReport()
+    assert search(tmp_path, {APP: line}, {APP: ()}) == AnalyserReport()
 
 
-@pytest.mark.program
 def test_a_secret_is_found_in_bytes_that_are_not_utf8_and_anywhere_in_a_long_line(tmp_path: Path) -> None:
     distances = (0, 2990, 3980, 9_999, 250_000)
     files = {f"{distance}.js": "x," * (distance // 2) + TOKEN + ",y" * 5000 for distance in distances}
@@ -200,98 +199,65 @@ def test_a_file_that_lost_lines_or_vanished_is_not_clean(tmp_path: Path) -> None
     assert gone.failed == {"gone": "cannot be read: No such file or directory"}
 
 
-@pytest.mark.program
 def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "_LINE_SECONDS", 0.2)  # the real one would make this test wait for long
+    monkeypatch.setattr(secret_detectors, "LINE_SECONDS", 0.2)  # the real one would make this test wait for long
     line = f'x = "{TOKEN}"\n'
     report = search(tmp_path, {"hostile.py": "password" * 4000 + f"\n{line}", "other.py": line})
     assert [(issue.file, issue.line_start) for issue in report.issues] == [("hostile.py", 2), ("other.py", 1)]
     assert report.failed == {"hostile.py": "line 1 took too long to search for secrets"}
 
 
-def python(*words: str, stdin: bytes = b"") -> Completed:
-    return asyncio.run(programs.execute(sys.executable, "-I", *words, seconds=50.0, stdin=stdin))
+def test_when_the_time_runs_out_the_rest_is_named() -> None:
+    lines = [(number, f'x = "{TOKEN}"') for number in (1, 2)]
+    over = iter([False, False, False, True])
+    hits, failed = secret_detectors.search({"a.py": lines, "b.py": lines}, lambda: next(over))
+    assert [(hit.file, hit.line) for hit in hits] == [("a.py", 1), ("a.py", 2), ("b.py", 1)]
+    assert failed == {"b.py": "the time ran out before all its added lines were searched for secrets"}
 
 
 @pytest.mark.program
-def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
-    hostile = [[number, "password" * 4000] for number in range(1, 51)]
-    files = {"a.py": [[1, f'x = "{TOKEN}"']], "b.py": hostile, "c.py": hostile}
-
-    def searched(seconds: float) -> dict[str, Any]:
-        stdin = json.dumps({"budget_seconds": seconds, "line_seconds": 1.0, "files": files}).encode()
-        answer: dict[str, Any] = json.loads(python("-m", "codeloupe.analysers.secret_detectors", stdin=stdin).stdout)
-        return answer
-
-    answer = with_enough_time(searched, ready=lambda answer: bool(answer["hits"]), seconds=(0.4, 2.0, 12.0))
-    assert [hit["file"] for hit in answer["hits"]] == ["a.py"]
-    assert answer["unfinished"] == ["b.py", "c.py"]
-
-
-@pytest.mark.program
-def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    answer = {"hits": [], "slow": [["a.py", 3]], "unfinished": ["b.py"]}
-    program.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{json.dumps(answer)}'\n", encoding="ascii")
-    program.chmod(0o755)
-    report = analyse(SecretsAnalyser(str(program)), tmp_path, {"a.py": "x\n", "b.py": "x\n"})
-    assert report.failed == {
-        "a.py": "line 3 took too long to search for secrets",
-        "b.py": "the time ran out before all its added lines were searched for secrets",
-    }
-
-
-@pytest.mark.program
-def test_the_child_opens_no_socket_starts_no_program_and_loads_no_http_client() -> None:
+def test_the_search_opens_no_socket_starts_no_program_and_loads_no_http_client() -> None:
     script = """
-import io, json, os, socket, subprocess, sys
+import sys
 from codeloupe.analysers import secret_detectors
-lines = [[1, 'x = "AK' + 'IAQ3EGRIJ7NK2D5XWZ"'], [2, 'y = "sk_' + 'live_4eC39HqLyjWDarjtT1zdp7dc"']]
-asked = {"budget_seconds": 40, "line_seconds": 10, "files": {"a.py": lines}}
-sys.stdin = io.StringIO(json.dumps(asked))
-secret_detectors.main()
-print()
-clients = sorted({"requests", "urllib3", "http.client", "ssl"} & set(sys.modules))
-
-def said(attempt):
-    try:
-        attempt()
-    except Exception as error:
-        return str(error)
-    return ""
-
-attempts = (socket.socket, lambda: socket.getaddrinfo("localhost", 80), lambda: subprocess.run(["true"]),
-    lambda: os.system("true"))
-print(json.dumps([clients, [said(attempt) for attempt in attempts]]))
+events = []
+sys.addaudithook(lambda event, _: events.append(event))
+lines = [(1, 'x = "AK' + 'IAQ3EGRIJ7NK2D5XWZ"'), (2, 'y = "sk_' + 'live_4eC39HqLyjWDarjtT1zdp7dc"')]
+hits, failed = secret_detectors.search({"a.py": lines}, lambda: False)
+forbidden = ("socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.system", "os.fork")
+print([hit.line for hit in hits], failed, [event for event in events if event.startswith(forbidden)])
+print(sorted({"requests", "urllib3", "http.client", "ssl"} & set(sys.modules)))
 """
-    answer, after = python("-c", script).stdout.decode().splitlines()
-    assert [hit["line"] for hit in json.loads(answer)["hits"]] == [1, 2]
-    clients, refused = json.loads(after)
-    assert clients == []
-    assert [words for words in refused if "is not allowed while searching for secrets" not in words] == []
+    completed = asyncio.run(programs.execute(sys.executable, "-I", "-c", script, seconds=50.0))
+    assert completed.stdout.decode().splitlines() == ["[1, 2] {} []", "[]"]
 
 
-def test_short_lines_start_no_process_and_long_ones_and_those_without_time_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run(_command: object) -> object:
-        raise RuntimeError("no process here")
+def test_a_search_that_is_cancelled_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, ended = threading.Event(), threading.Event()
 
-    monkeypatch.setattr(programs, "run", run)
-    short = f'y = 1\nx = "{TOKEN}"\n'
-    report = search(tmp_path, {"a.py": short})
-    assert [(issue.line_start, issue.rule) for issue in report.issues] == [(2, "github-token")]
-    with pytest.raises(RuntimeError):
-        search(tmp_path, {"a.py": "x = " + "a + " * 200 + f"1\n{short}"})
-    monkeypatch.setattr(secrets, "_HERE_SECONDS", 0.0)
-    with pytest.raises(RuntimeError):
-        search(tmp_path, {"a.py": short})
+    def endless(_files: object, is_over: Callable[[], bool]) -> None:
+        started.set()
+        while not is_over():
+            time.sleep(0.01)
+        ended.set()
+
+    async def cancelled() -> None:
+        written = target(tmp_path, {"a.txt": "x\n"}, timeout_seconds=10_000.0)
+        running = asyncio.ensure_future(SecretsAnalyser().analyse(written))
+        await asyncio.to_thread(started.wait)
+        running.cancel()
+        await running
+
+    monkeypatch.setattr(secret_detectors, "search", endless)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert ended.is_set()
 
 
 def test_loading_the_detectors_leaves_no_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in ("requests", "detect_secrets")]:
         monkeypatch.delitem(sys.modules, name)
-    secret_detectors._loaded.cache_clear()
+    secret_detectors.load_detectors.cache_clear()
     secret_detectors.load_detectors()
     assert not {"requests", "detect_secrets"} & set(sys.modules)
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import ValidationError, convert
 
 from codeloupe.analysers import programs
-from codeloupe.analysers.dataflow import Answer
-from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, is_test_file, read_regular_file
-from codeloupe.errors import OutputTooLarge, ProcessTimedOut
-from codeloupe.system.process import Completed
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, is_test_file
+from codeloupe.config.files import read_regular_file
 from codeloupe.system.regex import regex
 
 # Without any of these there is nothing to find in a file, and no child is started for it.
@@ -40,8 +39,7 @@ class DataflowAnalyser(Analyser):
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Follow data through the files; what cannot be read is in `failed`. Raises AnalyserFailed, ProcessError."""
-        deadline = time.monotonic() + target.timeout_seconds
-        answers: list[Answer] = []
+        reports: list[AnalyserReport] = []
         files = []
         for file in target.files:
             with suppress(OSError):  # the child says why it cannot be read
@@ -49,39 +47,26 @@ class DataflowAnalyser(Analyser):
                     continue
             files.append(file)
 
-        async def attempt(files: Sequence[str]) -> str | None:
-            left = max(deadline - time.monotonic(), 0.1)
+        async def attempt(files: Sequence[str], left: float) -> str | None:
             added = {file: sorted(target.added_lines.get(file, ())) for file in files}
+            completed = await programs.execute(
+                *(self._program or sys.executable, "-I", "-m", "codeloupe.analysers.dataflow.worker"),
+                seconds=min(left, 20.0) if len(files) == 1 else left / 2,
+                stdin=json.dumps({"root": str(target.root.absolute()), "files": added}).encode("ascii"),
+            )
+            if completed.exit_code < 0:
+                return f"dataflow died of signal {-completed.exit_code}"
             try:
-                completed = await programs.execute(
-                    *(self._program or programs.python(), "-I", "-m", "codeloupe.analysers.dataflow.worker"),
-                    seconds=min(left, 20.0) if len(files) == 1 else left / 2,
-                    stdin=json.dumps({"root": str(target.root.absolute()), "files": added}).encode("ascii"),
-                )
-            except (ProcessTimedOut, OutputTooLarge):
-                return "the data flow analysis did not finish with it in time"
-            found = _answers(completed, files)
-            if len(found) < len(files):
-                return f"the data flow analysis died of signal {-completed.exit_code}"
-            answers.extend(found)
+                reports.extend(convert(json.loads(completed.stdout), list[AnalyserReport], str_keys=True))
+            except (ValueError, ValidationError, RecursionError) as error:
+                what = f"gave no answer that can be read (exit code {completed.exit_code})"
+                raise programs.failure("dataflow", what, completed.stderr, hint="please report this") from error
             return None
 
-        broken = await programs.in_halves(files, attempt)
-        return AnalyserReport(
-            issues=tuple(issue for answer in answers for issue in answer.issues),
-            failed={**{answer.file: answer.failed for answer in answers if answer.failed}, **broken},
-            quiet={answer.file: {line: frozenset(codes) for line, codes in answer.quiet.items()} for answer in answers},
-        )
-
-
-def _answers(completed: Completed, files: Sequence[str]) -> list[Answer]:
-    what = "wrote something that is not its JSON"
-    with suppress(ValueError, ValidationError, RecursionError):
-        answers = [convert(json.loads(line), Answer, str_keys=True) for line in completed.stdout.splitlines()]
-        if [answer.file for answer in answers] != list(files[: len(answers)]):
-            what = "answered for other files than it was given"
-        elif len(answers) < len(files) and completed.exit_code > 0:
-            what = f"ended with exit code {completed.exit_code}"
-        else:
-            return answers
-    raise programs.failure("dataflow", what, completed.stderr, hint="please report this")
+        deadline = time.monotonic() + target.timeout_seconds
+        failed = await programs.in_halves("dataflow", files, deadline, attempt)
+        quiet: dict[str, Mapping[int, frozenset[str]]] = {}
+        for report in reports:
+            failed |= report.failed
+            quiet |= report.quiet
+        return AnalyserReport(tuple(issue for report in reports for issue in report.issues), failed, quiet=quiet)

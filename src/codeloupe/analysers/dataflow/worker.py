@@ -4,68 +4,70 @@ Run as `python -I -m codeloupe.analysers.dataflow.worker`. It reads one JSON obj
 
     {"root": "/…", "files": {"a.py": [1, 2, …], …}}
 
-with the numbers of the added lines, and writes an `Answer` as a line of JSON to stdout for each file, as soon as it is
-done. It is a process of its own since no parser can be trusted with hostile text; nothing of the reviewed code is
-imported or run.
+with the numbers of the added lines, and writes a list with an `AnalyserReport` for each file to stdout. It is a process
+of its own since no parser can be trusted with hostile text; nothing of the reviewed code is imported or run.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import platform
 import sys
+import warnings
 from collections import defaultdict
 from pathlib import Path
 
 from msgspec import to_builtins
 
-from codeloupe.analysers.dataflow import Answer
 from codeloupe.analysers.dataflow.reading import Reader
-from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.dataflow.values import MEANINGS, NOTHING_KNOWN, Flow, Harm, Notes, OverBudget
-from codeloupe.analysers.interface import Issue, read_regular_file
+from codeloupe.analysers.interface import AnalyserReport, Issue
+from codeloupe.config.files import read_regular_file
 from codeloupe.model.finding import Severity
 
 
 def main() -> None:
-    """Read the request and answer it file by file."""
+    """Read the request and answer it."""
     sys.setrecursionlimit(3000)
     request = json.load(sys.stdin)
-    for file, added in request["files"].items():
-        answer = examine(Path(request["root"]), file, frozenset(added))
-        print(json.dumps(to_builtins(answer, str_keys=True)), flush=True)  # noqa: T201 - the parent reads it
+    reports = [examine(Path(request["root"]), file, frozenset(added)) for file, added in request["files"].items()]
+    json.dump(to_builtins(reports, str_keys=True), sys.stdout)
 
 
-def examine(root: Path, file: str, added: frozenset[int]) -> Answer:
+def examine(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
     """What is to be said of one file with these added lines."""
     try:
         return _examined(root, file, added)
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
+    except SyntaxError as error:
+        mistake = f"{error.msg}, line {error.lineno}"
+        why = f"Python {platform.python_version()} cannot parse it ({mistake}); newer syntax needs a newer Python"
     except (RecursionError, MemoryError):
         why = "its code is nested too deeply to follow data through it"
     except OverBudget:
         why = "its code takes too many steps to follow data through it"
     except Exception as error:  # noqa: BLE001 - whatever it trips over, the other files are still to be read
         why = f"the data flow analysis stumbled over it: {type(error).__name__}: {error}"
-    return Answer(file, why)
+    return AnalyserReport(failed={file: why})
 
 
-def _examined(root: Path, file: str, added: frozenset[int]) -> Answer:
+def _examined(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
     content = read_regular_file(root / file)
     if len(content) > 1_500_000:
-        return Answer(file, "it is over 1,500,000 bytes, more than the data flow analysis takes")
+        why = "it is over 1,500,000 bytes, more than the data flow analysis takes"
+        return AnalyserReport(failed={file: why})
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
-    tree = parse(text)
-    if tree is None:  # ruff says so
-        return Answer(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text)
     notes = read_module(tree, len(text))
     best: dict[tuple[int, Harm], Flow] = {}  # for each harm of a line the flow with the shortest way
     # Rules of ruff that have nothing to add at a line: all is harmless there, or it is part of a flow.
     quiet: dict[int, set[str]] = defaultdict(set, {line: set(codes) for line, codes in notes.quiet.items()})
-    for line, harms in notes.harmless.items():
-        for harm in harms - notes.doubtful.get(line, set()):
-            quiet[line].update(MEANINGS[harm].same_as)
+    for (line, harm), is_harmless in notes.harmless.items():
+        quiet[line].update(MEANINGS[harm].same_as if is_harmless else ())
     for flow in notes.flows:
         lines = _lines(flow)
         known = best.get((flow.line, flow.harm))
@@ -73,8 +75,8 @@ def _examined(root: Path, file: str, added: frozenset[int]) -> Answer:
             best[flow.line, flow.harm] = flow
         for line in lines:
             quiet[line].update(MEANINGS[flow.harm].same_as)
-    issues = [_issue(file, best[place], added) for place in sorted(best)[:200]]
-    return Answer(file, issues=issues, quiet={line: sorted(codes) for line, codes in quiet.items() if codes})
+    issues = tuple(_issue(file, best[place], added) for place in sorted(best)[:200])
+    return AnalyserReport(issues, quiet={file: {line: frozenset(codes) for line, codes in quiet.items() if codes}})
 
 
 def read_module(tree: ast.Module, size: int) -> Notes:
