@@ -28,11 +28,8 @@ _SCHEME = regex(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 class RootMemory(Protocol):
     """Remembers root commits by the place of the repository: to walk to one takes long in a long history."""
 
-    def known_root(self, place: bytes) -> str | None:
-        """The root commit that was found out before."""
-
-    def remember_root(self, place: bytes, root: str) -> None:
-        """Keep a root commit."""
+    def root_of(self, place: bytes, found: str | None = None) -> str | None:
+        """The root commit that was found out before, or `found`, which is kept."""
 
 
 class Checkout(NamedTuple):
@@ -109,7 +106,7 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
         if repository.shallow:
             return None
         with suppress(StoreError):
-            known = memory.known_root(place) or ""
+            known = memory.root_of(place) or ""
             # It stays the repository's name also on a branch that has a root of its own.
             if OBJECT_NAME.fullmatch(known) and "commit" in await _asked(repository, "cat-file", "-t", known):
                 return known
@@ -117,7 +114,7 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
         if not OBJECT_NAME.fullmatch(found):
             return None
         with suppress(StoreError):
-            memory.remember_root(place, found)
+            memory.root_of(place, found)
         return found
 
     root, url = await both(find_root(), origin_url(repository))

@@ -107,11 +107,8 @@ class History(Protocol):
     def file_bytes(self) -> int:
         """How much room all that is stored takes."""
 
-    def known_root(self, place: bytes) -> str | None:
-        """The root commit of the repository at a place, as it was found out before."""
-
-    def remember_root(self, place: bytes, root: str) -> None:
-        """Keep the root commit of the repository at a place."""
+    def root_of(self, place: bytes, found: str | None = None) -> str | None:
+        """The root commit of the repository at a place, as it was found out before, or `found`, which is kept."""
 
 
 class RunStore(Protocol):

@@ -202,12 +202,10 @@ class Memory:
         self.roots: dict[bytes, str] = {}
         self.told = 0
 
-    def known_root(self, place: bytes) -> str | None:
+    def root_of(self, place: bytes, found: str | None = None) -> str | None:
+        self.told += found is not None
+        self.roots |= {} if found is None else {place: found}
         return self.roots.get(place)
-
-    def remember_root(self, place: bytes, root: str) -> None:
-        self.told += 1
-        self.roots[place] = root
 
 
 def identity(path: Path, memory: Any = None) -> RepositoryIdentity:
@@ -297,7 +295,7 @@ def test_merged_histories_go_by_the_root_of_the_first_parents_which_is_walked_to
     assert identity(shop.path).names[0] != first.names[0]
     shop.git("checkout", "--quiet", "main")
     shop.git("merge", "--quiet", "--allow-unrelated-histories", "-s", "ours", "-m", "both", "side")
-    broken = Mock(**{f"{name}.side_effect": StoreError("no room") for name in ("known_root", "remember_root")})
+    broken = Mock(**{"root_of.side_effect": StoreError("no room")})
     assert identity(shop.path) == identity(shop.path, broken) == first
     for wrong in ("f" * 40, "--help", "", "HEAD"):  # what is remembered may be of another repository
         memory.roots = dict.fromkeys(memory.roots, wrong)

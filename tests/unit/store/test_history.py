@@ -167,7 +167,7 @@ class TestWriting:
         def interrupted(*_arguments: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("codeloupe.store.history_writing.write_review", interrupted)
+        monkeypatch.setattr("codeloupe.store.history._write_review", interrupted)
         with pytest.raises(KeyboardInterrupt):
             history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
         assert history.list(HERE).entries == ()
@@ -184,10 +184,9 @@ class TestWriting:
         assert database.select("PRAGMA foreign_key_check") == []
 
     def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
-        assert history.known_root(b"/a\xff") is None
-        history.remember_root(b"/a\xff", "a" * 40)
-        history.remember_root(b"/a\xff", "b" * 40)
-        assert history.known_root(b"/a\xff") == "b" * 40
+        assert history.root_of(b"/a\xff") is None
+        for root in ("a" * 40, "b" * 40):
+            assert history.root_of(b"/a\xff", root) == history.root_of(b"/a\xff") == root
 
 
 @each("version", range(len(MIGRATIONS) + 1))
