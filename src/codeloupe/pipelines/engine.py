@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
@@ -140,27 +141,17 @@ class Engine:
     async def _why_stale(self, stage: model.StageDefinition, record: StageRecord) -> str:
         """Why a stage's work no longer fits what it builds on; empty where it does."""
         before, now = record.built_on, self._context.built_on(stage)
-        if self._context.is_checkout or not record.start_tree:
-            # Its tree is the user's, and changes with every stage; or what it needs could not be joined.
-            is_stale = bool(before) and before != now
-        else:
+        # In a checkout its tree is the user's, and changes with every stage; or what it needs could not be joined.
+        is_stale = bool(before) and before != now
+        if record.start_tree and not self._context.is_checkout:
             try:
                 joined = await self._context.joins.together(stage.needs, self._context.chosen_trees())
                 is_stale = joined != record.start_tree
             except JoinConflict:
                 is_stale = True  # which the stage itself will tell
-        if not is_stale:
-            return ""
-        # An older version did not record what a stage began with.
-        new = [name for name in now if before and name not in before]
-        gone = [name for name in before if name not in now]
         changed = [name for name, tree in now.items() if name and before.get(name, tree) != tree]
-        reasons = (
-            f"it needs {' and '.join(new)} now" if new else "",
-            f"it no longer needs {' and '.join(gone)}" if gone else "",
-            f"the work of {' and '.join(changed)} has changed since it began" if changed else "",
-        )
-        return f"it runs again: {'; '.join(filter(None, reasons)) or 'what it builds on has changed'}"
+        why = f"the work of {' and '.join(changed)}" if changed else "what it builds on"
+        return f"it runs again: {why} has changed since it began" if is_stale else ""
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -282,18 +273,16 @@ def given_up(definition: PipelineDefinition, run: RunRecord) -> Mapping[str, str
         return {stage.name: why for stage in run.stages if stage.state is StageState.PENDING}
     lost = {stage.name for stage in run.stages if stage.state in (StageState.FAILED, StageState.CANCELLED)}
     reasons: dict[str, str] = {}
-    left = list(definition.stages)
-    while hopeless := [stage for stage in left if lost.intersection(stage.needs)]:
-        for stage in hopeless:
-            lost.add(stage.name)
-            left.remove(stage)
-            state = run.stage(stage.name).state
+    needs = {stage.name: stage.needs for stage in definition.stages}
+    for name in TopologicalSorter(needs).static_order():
+        if missing := [needed for needed in needs[name] if needed in lost]:
+            lost.add(name)
+            state = run.stage(name).state
             if state in (StageState.PENDING, StageState.COMPLETED):
-                missing = [name for name in stage.needs if name in lost]
                 what = "not run" if state is StageState.PENDING else "its earlier work is left out"
-                failed = any(run.stage(name).state is StageState.FAILED for name in missing)
+                failed = any(run.stage(each).state is StageState.FAILED for each in missing)
                 fate = "failed" if failed else "was not run"
-                reasons[stage.name] = f"{what}, since it needs {' and '.join(missing)}, which {fate}"
+                reasons[name] = f"{what}, since it needs {' and '.join(missing)}, which {fate}"
     return reasons
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -36,7 +35,6 @@ _MOST_CHARACTERS = 1_500
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARACTERS, _MOST_LINE_CHARACTERS = 60, 6_000, 500
-_MOST_REPAIRED = 50_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -50,12 +48,6 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
     },
     "required": ["summary", "verdict", "score", "blockers", "fixes"],
     "additionalProperties": False,
-}
-# An answer that is no critique must not come back from its repair as one.
-REPAIR_SCHEMA: Mapping[str, Any] = {
-    **CRITIQUE_SCHEMA,
-    "properties": {"readable": {"type": "boolean"}, **CRITIQUE_SCHEMA["properties"]},
-    "required": ["readable", *CRITIQUE_SCHEMA["required"]],
 }
 
 
@@ -83,26 +75,24 @@ async def answer_of_a_person(
     poll_seconds: float = 0.5,
 ) -> Approval | None:
     """What a person decided, by an answer that was left or on a terminal; None when nobody did in time, or wants to."""
-    if (left := take()) is not None:
-        return left
-    asking = None if ask is None else asyncio.ensure_future(ask())
-    clock = asyncio.get_running_loop().time
-    # While a person sits before the question, no clock runs out on them.
-    deadline = math.inf if asking is not None else clock() + timeout_seconds
+    if (found := take()) is not None:
+        return found
+
+    async def left() -> Approval:
+        while (answer := take()) is None:  # noqa: ASYNC110 - it comes from another process
+            await asyncio.sleep(poll_seconds)
+        return answer
+
+    waits: list[asyncio.Future[Approval | None]] = [asyncio.ensure_future(each()) for each in (ask, left) if each]
     try:
-        while True:
-            if asking is not None and asking.done():
-                return asking.result() or take()
-            if (left := take()) is not None:
-                return left
-            pause = min(poll_seconds, deadline - clock())
-            if pause <= 0:
-                return None
-            await (asyncio.sleep(pause) if asking is None else asyncio.wait((asking,), timeout=pause))
+        # While a person sits before the question, no clock runs out on them.
+        limit = timeout_seconds if ask is None else None
+        done, _ = await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        return next((answer for each in waits if each in done and (answer := each.result())), None) or take()
     finally:
-        if asking is not None and not asking.done():
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
@@ -230,18 +220,13 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         output_schema=CRITIQUE_SCHEMA,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    asked, usage, is_second = question, Usage(), False
-    while True:
-        try:
-            read, text, more = await _heard(ask, asked)
-        except AgentError as error:
-            if is_second:
-                _add_cost(error, usage)
-            raise
-        usage = usage.plus(more)
-        if read.problem is None or is_second:
-            break
-        asked, is_second = _asked_again(question, read.problem, text, fence=fence), True
+    read, text, usage = await _heard(ask, question, Usage())
+    if read.problem is not None:
+        # Other words, so that the ledger does not return the same answer again.
+        again = (
+            f"{fenced(fence, 'problem', read.problem)}\n\nAn earlier answer had this problem. Answer anew, in short."
+        )
+        read, text, usage = await _heard(ask, replace(question, prompt=f"{prompt}\n\n{again}"), usage)
     if read.problem is not None:
         unclear = OutputInvalid(
             f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read.problem}",
@@ -268,9 +253,8 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     )
 
 
-async def _heard(ask: AskCritic, request: AgentRequest) -> tuple[CritiqueAnswer, str, Usage]:
-    """An answer as it was understood, its text, and what it cost."""
-    structured: Any = None
+async def _heard(ask: AskCritic, request: AgentRequest, earlier: Usage) -> tuple[CritiqueAnswer, str, Usage]:
+    """An answer as it was understood, its text, and what it cost with what was spent earlier."""
     try:
         result = await ask(request)
     except OutputInvalid as error:
@@ -278,33 +262,17 @@ async def _heard(ask: AskCritic, request: AgentRequest) -> tuple[CritiqueAnswer,
         read = read_critique(text)
         if error.cut_off and read.problem is None:
             read = CritiqueAnswer(problem=TRUNCATED_JSON)
-    else:
-        text, usage, structured = result.output, usage_of(result), result.structured
-        read = read_critique(text, structured)
-    # That an answer which was said again was a critique has to be said in so many words.
-    is_critique = isinstance(structured, dict) and structured.get("readable") is True
-    if request.output_schema is REPAIR_SCHEMA and read.problem is None and not is_critique:
-        read = CritiqueAnswer(problem="invalid answer: it is no critique")
-    return read, text, usage
-
-
-def _asked_again(question: AgentRequest, problem: str, answer: str, *, fence: str) -> AgentRequest:
-    """To say the answer again, inventing nothing; or the question once more where nothing, or not all, was said."""
-    if not answer.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
-        # Other words, so that the ledger does not return the same answer again.
-        return replace(question, prompt=f"{question.prompt}\n\nKeep the answer short: an earlier one was not whole.")
-    if len(answer) > _MOST_REPAIRED:
-        half = _MOST_REPAIRED // 2
-        answer = f"{answer[:half]}\n[cut: {len(answer) - 2 * half:,} characters]\n{answer[-half:]}"
-    blocks = (fenced(fence, "problem", problem), fenced(fence, "answer", answer))
-    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *blocks))
-    return replace(
-        question, system_prompt=resource("critic_repair"), prompt=text, tools=(), output_schema=REPAIR_SCHEMA
-    )
+        return read, text, earlier.plus(usage)
+    except AgentError as error:
+        _add_cost(error, earlier)
+        raise
+    return read_critique(result.output, result.structured), result.output, earlier.plus(usage_of(result))
 
 
 def _add_cost(error: AgentError, earlier: Usage) -> None:
     """Let an error tell of what was spent before it, too."""
+    if not earlier.requests:
+        return
     own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
     error.usage = TokenUsage(
         input_tokens=own.input_tokens + earlier.input_tokens,
