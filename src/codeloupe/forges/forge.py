@@ -129,17 +129,14 @@ class Forge(Protocol):
     async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
         """Resolve a thread, or open it again."""
 
-    async def delete_review_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on a line; one that is gone already is no error."""
-
     async def post_comment(self, body: str) -> PostedComment:
         """Comment on the whole."""
 
     async def edit_comment(self, comment_id: int, body: str) -> None:
         """Change a comment of ours on the whole."""
 
-    async def delete_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on the whole; one that is gone already is no error."""
+    async def delete_comment(self, comment_id: int, *, on_line: bool) -> None:
+        """Delete a comment of ours, on a line or on the whole; one that is gone already is no error."""
 
     async def set_status(self, plan: Plan, sending: Sending) -> None:
         """Show the outcome beside the commit, as the plan's options say, once for each commit and outcome."""

@@ -59,8 +59,6 @@ class _Run:
         for opinion in plan.withdrawn:
             await self._step(partial(self._withdraw, opinion))
         await self._step(self._write_summary)
-        if self._done.summary is SummaryChange.CREATED:
-            await self._step(self._settle_summaries)
         await self._step(self._set_status)
         return replace(self._done, problems=tuple(dict.fromkeys(self._done.problems)))
 
@@ -130,7 +128,7 @@ class _Run:
         """
         for comment_id in double_comments(await self._own_threads()):
             await self._sending.breathe()
-            await self._forge.delete_review_comment(comment_id)
+            await self._forge.delete_comment(comment_id, on_line=True)
 
     async def _answer(self, answer: ThreadAnswer) -> None:
         """Answer in a thread and resolve it. One that somebody has deleted since it was read needs neither."""
@@ -191,10 +189,12 @@ class _Run:
                 # Somebody has deleted it since it was read.
                 known = []
         if known:
-            await self._keep_oldest(known)
             self._done = replace(self._done, summary=change, summary_url=known[0].url)
         else:
-            await self._post_summary(body)
+            known = await self._post_summary(body)
+        for extra in known[1:]:
+            await self._sending.breathe()
+            await self._forge.delete_comment(extra.comment_id, on_line=False)
 
     def _posted_so_far(self) -> str:
         done = self._done
@@ -210,7 +210,8 @@ class _Run:
         ours = [(comment, self._marker.read(comment.body)) for comment in comments if comment.is_ours]
         return [comment for comment, mark in ours if mark is not None and mark.kind is MarkKind.SUMMARY]
 
-    async def _post_summary(self, body: str) -> None:
+    async def _post_summary(self, body: str) -> list[PostedComment]:
+        """Post it; all that are there then, since another run of the same moment may have posted one too."""
         found: list[PostedComment] = []
 
         async def send() -> None:
@@ -222,15 +223,7 @@ class _Run:
 
         await self._sending.once(send, is_done)
         self._done = replace(self._done, summary=SummaryChange.CREATED, summary_url=found[0].url)
-
-    async def _keep_oldest(self, summaries: Sequence[PostedComment]) -> None:
-        for extra in summaries[1:]:
-            await self._sending.breathe()
-            await self._forge.delete_comment(extra.comment_id)
-
-    async def _settle_summaries(self) -> None:
-        """Another run of the same moment may have posted one too."""
-        await self._keep_oldest(self._summaries(await self._forge.read_comments()))
+        return self._summaries(await self._forge.read_comments())
 
     async def _set_status(self) -> None:
         status = self._plan.options.status

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
@@ -175,15 +175,15 @@ def read_review(text: bytes, *, name: str) -> Review:
     """
     try:
         document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is not a JSON report", hint=_HOW) from error
-    try:
         return convert(_in_our_words(document), Review)
-    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+    except KeyError as error:
+        why = f"{error} is missing"
+    except (TypeError, AttributeError):
         # What the interpreter says of a wrong kind is about its own affairs.
-        why = "a value in it has the wrong type" if isinstance(error, (TypeError, AttributeError)) else str(error)[:200]
-        why = f"{error} is missing" if isinstance(error, KeyError) else why
-        raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW) from error
+        why = "a value in it has the wrong type"
+    except (ValueError, RecursionError) as error:
+        why = str(error)[:200]
+    raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW)
 
 
 def _whole(digits: str) -> int | None:
@@ -202,18 +202,14 @@ def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
     """
     if document["schema_version"] != 1:
         raise ValueError("its version is another")
-    policy, usage, coverage, scope = (
-        document.get("policy") or {},
-        *(document[k] for k in ("usage", "coverage", "scope")),
-    )
+    usage, coverage, scope = (document[key] for key in ("usage", "coverage", "scope"))
+    policy = document.get("policy") or {}
     limits = {key: Severity.parse(policy[key]).value for key in ("fail_on", "min_severity") if key in policy}
     skipped = []
     for skip in coverage["skipped"]:
         # A reason that a later version has is a gap: nobody here knows that it is none.
         reason = _known(SkipReason.UNREADABLE, skip["reason"])
-        skipped.append(
-            {**skip, "reason": reason, "accepted": skip.get("accepted") if reason == skip["reason"] else None}
-        )
+        skipped.append(skip if reason == skip["reason"] else {**skip, "reason": reason, "accepted": None})
     return {
         **document,
         "errors": document["errors"],
@@ -226,8 +222,7 @@ def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finding(document: dict[str, Any]) -> dict[str, Any]:
-    by = document.get("suppression")
-    if by is not None:
+    if (by := document.get("suppression")) is not None:
         by = {**by, "owner": by.get("owner") or "", "expires": by.get("expires") and by["expires"][:10]}
     return {
         **document,

@@ -27,15 +27,8 @@ _MARK = regex(rf"{_PREFIX}([a-z]{{1,16}}) ([{_LETTERS}]{{1,128}}) ([{_LETTERS}]{
 _FINGERPRINT = regex(rf"[{_LETTERS}]{{8,128}}")
 
 
-class MarkKind(StrEnum):
-    """What a mark is on."""
-
-    SUMMARY = "summary"
-    REVIEW = "review"
-    FINDING = "finding"
-    GONE = "gone"
-    ASIDE = "aside"
-    BACK = "back"
+# What a mark is on.
+MarkKind = StrEnum("MarkKind", "SUMMARY REVIEW FINDING GONE ASIDE BACK")
 
 
 class Mark(Struct, frozen=True):

@@ -71,15 +71,14 @@ class _GitHub:
             texts = [(str(each.get("filename", "")), each.get("patch")) for each in listed]
         files = [ChangedFile(path, patch if isinstance(patch, str) else None) for path, patch in texts]
         threads = await self.read_threads()
-        comments, opinions = await self.read_comments(), await self.read_opinions()
         ours = own_threads(threads, Marker(key, found.repository_id, found.name.number))
         people = possible_maintainers(own.thread for own in ours)
         return replace(
             found,
             files=tuple(files),
-            comments=comments,
+            comments=await self.read_comments(),
             threads=threads,
-            opinions=opinions,
+            opinions=await self.read_opinions(),
             maintainers=frozenset([who for who in people[:_MOST_PEOPLE] if await self._may_write(who)]),
             unasked=len(people[_MOST_PEOPLE:]),
         )
@@ -115,8 +114,7 @@ class _GitHub:
         return await self._all("Comments", "comments", _posted)
 
     async def read_opinions(self) -> tuple[StandingOpinion, ...]:
-        found = await self._all("Reviews", "reviews", _opinion)
-        return tuple(each for each in found if each is not None)
+        return tuple(each for each in await self._all("Reviews", "reviews", _opinion) if each is not None)
 
     async def read_threads(self) -> tuple[Thread, ...]:
         threads: list[Thread] = []
@@ -160,16 +158,11 @@ class _GitHub:
         with doing("change the summary", _PULL_REQUESTS):
             await self._transport.patch(f"{self._repository}/issues/comments/{comment_id}", data={"body": body})
 
-    async def delete_comment(self, comment_id: int) -> None:
-        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
-
-    async def delete_review_comment(self, comment_id: int) -> None:
-        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
-
-    async def _delete(self, what: str, path: str) -> None:
+    async def delete_comment(self, comment_id: int, *, on_line: bool) -> None:
         try:
-            with doing(f"delete {what}", _PULL_REQUESTS):
-                await self._transport.delete(f"{self._repository}/{path}")
+            with doing("delete a comment that is there twice", _PULL_REQUESTS):
+                kind = "pulls" if on_line else "issues"
+                await self._transport.delete(f"{self._repository}/{kind}/comments/{comment_id}")
         except ForgeError as error:
             if error.status != 404:
                 raise
