@@ -298,8 +298,8 @@ def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThrea
     if left:
         why = why_not or "the file was not reviewed, or not by the reviewer that found it"
         yield f"{counted(len(left), 'earlier finding stays', 'earlier findings stay')} open: {why}"
-    firsts = [first for thread in pull_request.threads for first in thread.comments[:1]]
-    if others := sum(one.is_ours and marker.looks_marked(one.body) for one in (*firsts, *pull_request.comments)):
+    said = [*pull_request.comments, *(first for thread in pull_request.threads for first in thread.comments[:1])]
+    if others := sum(one.is_ours and marker.looks_marked(one.body) for one in said):
         which = counted(others, "comment", "comments")
         yield f"{which} of this account bear a mark that was signed with another key, and were left alone"
     if pull_request.unasked:

@@ -28,12 +28,18 @@ class ChangedFile(Struct, frozen=True):
     patch: str | None
 
 
-class ThreadComment(Struct, frozen=True, kw_only=True):
-    """A comment in a thread. `is_ours` is the forge's word on who wrote it; `disliked_by` are names."""
+class PostedComment(Struct, frozen=True, kw_only=True):
+    """A comment on the pull request as a whole. `is_ours` is the forge's word on who wrote it."""
 
     comment_id: int
     body: str
     is_ours: bool
+    url: str = ""
+
+
+class ThreadComment(PostedComment, frozen=True, kw_only=True):
+    """A comment in a thread. `disliked_by` are names."""
+
     author: str = ""
     association: str = "NONE"
     disliked_by: tuple[str, ...] = ()
@@ -46,15 +52,6 @@ class Thread(Struct, frozen=True, kw_only=True):
     path: str
     is_resolved: bool
     comments: tuple[ThreadComment, ...]
-
-
-class PostedComment(Struct, frozen=True, kw_only=True):
-    """A comment on the pull request as a whole."""
-
-    comment_id: int
-    body: str
-    is_ours: bool
-    url: str = ""
 
 
 class Opinion(StrEnum):
