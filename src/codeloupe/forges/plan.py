@@ -11,20 +11,10 @@ from msgspec.structs import replace
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
 from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
+from codeloupe.model import publication as model
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.model.publication import (
-    AnswerKind,
-    Conclusion,
-    DismissedFinding,
-    InlineComment,
-    Opinion,
-    Plan,
-    PublishOptions,
-    PullRequest,
-    ThreadAnswer,
-    WithoutComment,
-)
+from codeloupe.model.publication import AnswerKind, Conclusion, Opinion, PublishOptions, PullRequest
 from codeloupe.model.review import FailedUnit, Review, Verdict, unsettled_claims
 from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
 
@@ -56,7 +46,7 @@ def _order(subject: _Subject) -> tuple[int, bool, str, int, str]:
     return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
 
 
-def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> Plan:
+def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> model.Plan:
     """What is to be posted, answered and changed. Raises as `check_current`."""
     check_current(review, pull_request)
     places = DiffPlaces(pull_request.files, forge=pull_request.forge)
@@ -65,7 +55,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     pairs = _matched(threads, (*review.findings, *review.hidden), places)
     said = [[own.dismissed for own in about if own.dismissed is not None] for about in pairs]
     findings = enumerate(review.findings)
-    dismissed = {at: DismissedFinding(one, *said[at][-1]) for at, one in findings if said[at] and one.is_open}
+    dismissed = {at: model.DismissedFinding(one, *said[at][-1]) for at, one in findings if said[at] and one.is_open}
     judged = _judged_without(review, dismissed)
     why_not, can_tell = _seen(judged, pull_request)
     # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
@@ -92,7 +82,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     # An approval holds as long as it passes, a request until all does; of what was not seen nothing is known.
     wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
     is_known = is_whole or conclusion is not Conclusion.SUCCESS
-    return Plan(
+    return model.Plan(
         pull_request=pull_request,
         review=judged,
         options=options,
@@ -147,7 +137,7 @@ def _matched(
     return found
 
 
-def _judged_without(review: Review, dismissed: Mapping[int, DismissedFinding]) -> Review:
+def _judged_without(review: Review, dismissed: Mapping[int, model.DismissedFinding]) -> Review:
     """The review with these findings of it as dismissed, its verdict and exit code from what is left.
 
     A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
@@ -211,25 +201,25 @@ def _new_comments(
     places: DiffPlaces,
     limit: int,
     marker: Marker,
-) -> tuple[tuple[InlineComment, ...], tuple[WithoutComment, ...]]:
+) -> tuple[tuple[model.InlineComment, ...], tuple[model.WithoutComment, ...]]:
     """Comments for new findings, and those without. Threads of ours that are open count towards `limit`."""
     already = sum(
         each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
         for each in subjects
     )
-    comments: dict[tuple[str, str], InlineComment] = {}
-    without: list[WithoutComment] = []
+    comments: dict[tuple[str, str], model.InlineComment] = {}
+    without: list[model.WithoutComment] = []
     for finding in [each.finding for each in shown if not each.threads]:
         place, key = places.find(finding), key_of(finding)
         if isinstance(place, str):
-            without.append(WithoutComment(finding, place))
+            without.append(model.WithoutComment(finding, place))
         elif (key, finding.file) in comments:
-            without.append(WithoutComment(finding, "another finding of its file has the same fingerprint"))
+            without.append(model.WithoutComment(finding, "another finding of its file has the same fingerprint"))
         elif already + len(comments) >= limit:
             most = counted(limit, "comment is", "comments are")
-            without.append(WithoutComment(finding, f"no more than {most} open at a time"))
+            without.append(model.WithoutComment(finding, f"no more than {most} open at a time"))
         else:
-            comments[key, finding.file] = InlineComment(
+            comments[key, finding.file] = model.InlineComment(
                 key=key,
                 finding=finding,
                 path=place.path,
@@ -259,7 +249,7 @@ def _answers(
     *,
     marker: Marker,
     options: PublishOptions,
-) -> Iterator[ThreadAnswer]:
+) -> Iterator[model.ThreadAnswer]:
     for own in threads:
         thread = own.thread
         kind, why = _answer(own, about.get(thread.thread_id), can_tell)
@@ -270,7 +260,7 @@ def _answers(
         body = None if why is None else answer_body(kind, own.key, head=head, why=why, marker=marker)
         if body is not None or resolved is not None:
             first = thread.comments[0].comment_id
-            yield ThreadAnswer(
+            yield model.ThreadAnswer(
                 thread_id=thread.thread_id, comment_id=first, kind=kind, path=thread.path, body=body, resolved=resolved
             )
 

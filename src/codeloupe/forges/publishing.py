@@ -21,19 +21,11 @@ from msgspec.structs import replace
 
 from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
 from codeloupe.errors import ForgeRefused, UsageError
-from codeloupe.forges.forge import Patience, Sending
-from codeloupe.forges.github.address import (
-    Endpoints,
-    Target,
-    endpoints_of,
-    parse_pull_request,
-    parse_repository,
-    read_event,
-    repository_at,
-)
+from codeloupe.forges.forge import Patience, Sending, execute
+from codeloupe.forges.github import address
+from codeloupe.forges.github.address import Endpoints, Target
 from codeloupe.forges.github.client import Login, connected
 from codeloupe.forges.plan import make_plan
-from codeloupe.forges.publish import execute
 from codeloupe.forges.threads import Marker, SigningKey
 from codeloupe.git.command import try_git
 from codeloupe.git.identity import find_identity, same_address
@@ -79,7 +71,7 @@ async def publish_github(
     in the result.
     """
     waiting = patience or Patience()
-    endpoints = endpoints_of(environment)
+    endpoints = address.endpoints_of(environment)
     target = await _target(request, endpoints, environment)
     login = _login(request, environment)
     secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip() or login.private_key
@@ -103,23 +95,23 @@ async def publish_github(
 
 async def _target(request: PublishRequest, endpoints: Endpoints, environment: Mapping[str, str]) -> Target:
     """What was said counts first, then what GitHub Actions says, then the address of the clone."""
-    target = parse_pull_request(request.pull_request, endpoints) if request.pull_request else Target()
+    target = address.parse_pull_request(request.pull_request, endpoints) if request.pull_request else Target()
     if request.repository:
-        named = parse_repository(request.repository)
+        named = address.parse_repository(request.repository)
         if target.owner and not target.is_same_repository(named):
             raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
         target = replace(named, number=target.number)
     if path := environment.get("GITHUB_EVENT_PATH", ""):
         event = _content(Path(path), _MOST_JSON_BYTES, "the event file of GitHub Actions")
-        target = target.completed(read_event(event.decode("utf-8", "replace")))
+        target = target.completed(address.read_event(event.decode("utf-8", "replace")))
     if name := environment.get("GITHUB_REPOSITORY", ""):
-        target = target.completed(parse_repository(name))
+        target = target.completed(address.parse_repository(name))
     if not target.owner:
         with suppress(UsageError):
             repository = await open_repository(request.repo)
             origin = await try_git(repository.place, "config", "--get", "remote.origin.url")
-            address = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
-            target = target.completed(repository_at(address, endpoints)) if address else target
+            found = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
+            target = target.completed(address.repository_at(found, endpoints)) if found else target
     target.check()
     return target
 

@@ -20,7 +20,7 @@ from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import Approval, Decision, PipelineDefinition, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.context import Context, with_lost
 from codeloupe.pipelines.recovery import kept_note, reopened
-from codeloupe.pipelines.stages import StageRun, answer_event, answer_text, save_handwork, tried_again
+from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork, tried_again
 from codeloupe.system.process import uninterrupted
 
 # A stage that is at work has begun with what there is now.
@@ -37,8 +37,7 @@ class Engine:
         # In the user's own tree one stage works at a time, from its beginning to its end.
         self._turn = asyncio.Lock() if context.is_checkout else contextlib.nullcontext()
         self._slots = asyncio.Semaphore(self._definition.max_parallel)
-        ancestors = context.joins.ancestors
-        self._in_order = sorted(self._definition.stages, key=lambda stage: len(ancestors[stage.name]))
+        self._in_order = sorted(self._definition.stages, key=lambda stage: len(context.joins.ancestors[stage.name]))
         self._settled: frozenset[str] = frozenset()
         self._noted: set[str] = set()
 
@@ -58,8 +57,9 @@ class Engine:
             await self._work()
             await self._conclude()
         except BaseException as error:  # whatever it was, the record must not say that the run goes on
-            is_cancelled = isinstance(error, asyncio.CancelledError)
-            reason = "the run was interrupted" if is_cancelled else f"stopped by {error!r}"
+            reason = f"stopped by {error!r}"
+            if isinstance(error, asyncio.CancelledError):
+                reason = "the run was interrupted"
             # This error is the one to tell; a record that cannot be written is found as it is by `resume`.
             with contextlib.suppress(CodeloupeError):
                 self._interrupt_stages(lambda _state: reason)
@@ -134,8 +134,9 @@ class Engine:
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
-                said = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
-                events.append(self._state.event("note", said, stage=record.name))
+                said = answer_event(self._state, answer).message
+                words = f"{said}, which was about its earlier work; you will be asked again"
+                events.append(self._state.event("note", words, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
     async def _why_stale(self, stage: model.StageDefinition, record: StageRecord) -> str:
@@ -181,8 +182,7 @@ class Engine:
                     tasks.pop(task)
                     if not task.cancelled():
                         task.result()
-                self._give_up()
-                await self._settle()
+                await self._give_up()
                 if failing_stage(self._definition, self._state.run) is not None:
                     # Nobody is asked any more about a run that has failed.
                     for task, name in tasks.items():
@@ -212,23 +212,23 @@ class Engine:
                 if answer is not None or stage.name not in asked:
                     yield stage.name, answer
 
-    def _give_up(self) -> None:
+    async def _give_up(self) -> None:
+        """Give up what can never begin, and look whose work holds then."""
         for name, reason in given_up(self._definition, self._state.run).items():
             self._state.move(self._state.stage(name), StageState.CANCELLED, reason=reason)
+        await self._settle()
 
     async def _conclude(self) -> None:
         """The run's last state, once its result is where people look for it."""
-        self._give_up()
-        await self._settle()
+        await self._give_up()
         state, reason = conclusion(self._definition, self._state.run)
         if state is not StageState.AWAITING_APPROVAL:
             try:
                 await self._write_result()
             except (CodeloupeError, OSError) as error:
-                words = error.message if isinstance(error, CodeloupeError) else str(error)
                 hint = f" ({error.hint})" if isinstance(error, CodeloupeError) and error.hint else ""
-                state, before = StageState.FAILED, f"{reason}; " if reason else ""
-                reason = f"{before}{model.NO_RESULT}: {words}{hint}"
+                why = f"{model.NO_RESULT}: {error}{hint}"
+                state, reason = StageState.FAILED, f"{reason}; {why}" if reason else why
         ended = self._state.event("run_ended", reason, state=state.value)
         self._state.move_run(state, ended, reason=ended.message)
 
@@ -253,9 +253,9 @@ def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[st
     """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on."""
     if failing_stage(definition, run) is not None:
         return ()
-    waiting = {stage.name for stage in run.stages if stage.state in (StageState.PENDING, StageState.INTERRUPTED)}
-    done = set(settled)
-    return tuple(stage.name for stage in definition.stages if stage.name in waiting and done.issuperset(stage.needs))
+    begins = (StageState.PENDING, StageState.INTERRUPTED)
+    free = (stage.name for stage in definition.stages if set(settled).issuperset(stage.needs))
+    return tuple(name for name in free if run.stage(name).state in begins)
 
 
 def failing_stage(definition: PipelineDefinition, run: RunRecord) -> StageRecord | None:
