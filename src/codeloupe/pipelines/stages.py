@@ -275,12 +275,9 @@ class StageRun:
         if len(notes) > 50:
             notes[50:] = [f"{len(notes) - 50:,} more files were not kept"]
         artifacts = tuple(name for name in last.artifacts if name not in kept.left_out)
-        facts: dict[str, Fact] = {
-            "artifacts": len(artifacts),
-            "files_changed": len(changed),
-            "cost_usd": last.usage.cost_usd,
-        }
-        done = self._event("attempt_finished", attempt=number, seconds=round(last.duration_seconds, 3), **facts)
+        facts: dict[str, Fact] = {"attempt": number, "artifacts": len(artifacts), "files_changed": len(changed)}
+        facts |= {"cost_usd": last.usage.cost_usd, "seconds": round(last.duration_seconds, 3)}
+        done = self._event("attempt_finished", "", **facts)
         attempt = replace(last, tree=kept.tree, files_changed=changed, diff_file=diff_file, artifacts=artifacts)
         attempts = (*record.attempts[:-1], replace(attempt, notes=(*last.notes, *notes)))
         self._state.move(record, StageState.GATING, done, attempts=attempts)
