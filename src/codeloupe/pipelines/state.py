@@ -206,12 +206,11 @@ class RunFiles:
             return None
 
     def read(self, name: str) -> str:
-        """The text of a file that `write` wrote; nothing if it is not there, or too large to be read."""
-        file = self._directory / name
+        """The text of a file of the run; nothing if it is not there, not in the run, or too large to be read."""
+        file = (self._directory / name).resolve()
         try:
-            if not name or file.stat().st_size > 64 * 1024 * 1024:
-                return ""
-            return file.read_bytes().decode("utf-8", "surrogateescape")
+            is_ours = file.is_relative_to(self._directory.resolve()) and file.stat().st_size <= 64 * 1024 * 1024
+            return file.read_bytes().decode("utf-8", "surrogateescape") if name and is_ours else ""
         except OSError:
             return ""
 

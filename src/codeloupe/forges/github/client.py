@@ -32,6 +32,7 @@ _MERGE_HINT = (
     "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give"
     " actions/checkout the ref github.event.pull_request.head.sha"
 )
+_MOST_PAGES = 60
 _MOST_PEOPLE = 50
 _OPINIONS = {"APPROVED": Opinion.APPROVE, "CHANGES_REQUESTED": Opinion.REQUEST_CHANGES}
 
@@ -122,7 +123,7 @@ class _GitHub:
         what = f"read what was said on {self._name}"
         found: list[_Item] = []
         with doing(what, _READING):
-            for _ in range(60):
+            for _ in range(_MOST_PAGES):
                 page = answer = await self._graphql(query, variables)
                 for key in path:
                     page = page[key]
