@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from codeloupe.forges.threads import Mark, Marker, MarkKind, key_of, word_of
 from codeloupe.git.diff import parse_diff
 from codeloupe.model import change
 from codeloupe.model.finding import Finding
-from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
+from codeloupe.model.publication import AnswerKind, DismissedFinding, Opinion, Plan, WithoutComment
 from codeloupe.model.review import Review
 from codeloupe.reports import markdown
 from codeloupe.reports.replacement import fenced, fix_of
@@ -67,8 +67,8 @@ class Hunk(Struct, frozen=True):
 class DiffPlaces:
     """The lines that the diff of a pull request shows on its new side."""
 
-    def __init__(self, files: Sequence[ChangedFile], *, forge: str) -> None:
-        self._hunks = {file.path: None if file.patch is None else hunks_of(file.patch) for file in files}
+    def __init__(self, files: Mapping[str, str | None], *, forge: str) -> None:
+        self._hunks = {path: None if patch is None else hunks_of(patch) for path, patch in files.items()}
         self._forge = forge
 
     def __contains__(self, path: object) -> bool:

@@ -161,7 +161,7 @@ class _Run:
 
     async def go(self) -> Publication:
         plan = self._plan
-        if plan.posts_review:
+        if plan.comments or plan.opinion is not Opinion.COMMENT:
             await self._step(partial(self._post, plan.comments, plan.opinion))
         if self._done.posted:
             await self._step(self._take_back_doubles)

@@ -89,8 +89,7 @@ class TestLines:
         [line] = lines(GOING, event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write"))
         assert line == "codeloupe: \\x07write: \\x1b[2J ::error::x\\u202e"
 
-    def test_no_event_can_end_the_run(self) -> None:
-        assert lines(None, None, event(kind="stage_state"), 3) == []
+    def test_a_stage_that_is_not_known_is_named(self) -> None:
         assert lines(GOING, event(kind="stage_state", stage="gone")) == ["codeloupe: gone"]
 
 

@@ -55,13 +55,12 @@ class _GitHub:
             # GitHub gives three thousand at most.
             listed = await self._listed(f"{self._pull}/files?per_page=100")
             texts = [(str(each.get("filename", "")), each.get("patch")) for each in listed]
-        files = [model.ChangedFile(path, patch if isinstance(patch, str) else None) for path, patch in texts]
         threads = await self.read_threads()
         ours = own_threads(threads, Marker(key, found.repository_id, found.name.number))
         people = possible_maintainers(own.thread for own in ours)
         return replace(
             found,
-            files=tuple(files),
+            files={path: patch if isinstance(patch, str) else None for path, patch in texts},
             comments=await self.read_comments(),
             threads=threads,
             opinions=await self.read_opinions(),
