@@ -25,9 +25,10 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, RevisionError, UsageError
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.events import Event, ReviewerChosen, Warned
-from codeloupe.model.review import Review, Verdict, claim_in_words
+from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
+from codeloupe.reports.wording import GapKind, gaps_of
 from codeloupe.runtime import Runtime, configure
 from codeloupe.store.records import replace_file
 from codeloupe.system.redaction import redact
@@ -376,11 +377,8 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
 
 def _reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
-    failed = (unit.reason for unit in review.coverage.units_failed)
-    gaps = (f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap)
-    claims = (f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled)
-    found = list(dict.fromkeys((*failed, *gaps, *claims)))
-    return found or ([] if review.complete else ["not everything was reviewed"])
+    gaps = (gap.reason if gap.kind is GapKind.UNIT else gap.in_words() for gap in gaps_of(review))
+    return list(dict.fromkeys(gaps))
 
 
 def _joined(reasons: Sequence[str]) -> str:

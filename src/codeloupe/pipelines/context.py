@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits, Spent
-from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, StageKeys
+from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.engine.run import review
 from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
@@ -137,24 +136,30 @@ class Joins:
         return tuple(name for name in self._order if name in self.ancestors[stage] and name != stage)
 
 
-class Context(Struct, frozen=True, kw_only=True):
-    """What the stages of a run work with. `of_reviews` makes the calls of review gates.
+class Context:
+    """What the stages of a run work with.
 
     `keys` records what a workspace holds and how many calls of the attempt failed: with both the same, an answer that
     was paid for is taken again. `ask` asks a person on a terminal; else one is waited for unless `waits` is off.
     """
 
-    definition: PipelineDefinition
-    state: RunState
-    files: RunFiles
-    workspaces: GitWorkspaceStore
-    joins: Joins
-    agents: RunAgents
-    caller: AgentCaller
-    keys: StageKeys
-    of_reviews: AgentCalls
-    ask: AskPerson | None
-    waits: bool
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        state: RunState,
+        files: RunFiles,
+        workspaces: GitWorkspaceStore,
+        agents: RunAgents,
+        *,
+        ask: AskPerson | None,
+        waits: bool,
+    ) -> None:
+        self.definition, self.state, self.files, self.workspaces = definition, state, files, workspaces
+        self.agents, self._ask, self._waits = agents, ask, waits
+        self.joins = Joins(definition, workspaces, base=state.run.base_tree, run_id=state.run.run_id)
+        self.keys = StageKeys(agents.called, trust=trust_of(trusted=not agents.settings.untrusted))
+        self._of_reviews = agents.calls.part(agents.settings, spending_of(definition, state.run, agents.settings))
+        self._caller = self._of_reviews.caller(agents.settings, key_of=self.keys.key_of, watch_files=None)
 
     def left_usd(self, stage: str) -> float | None:
         """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
@@ -226,7 +231,7 @@ class Context(Struct, frozen=True, kw_only=True):
         # Where an agent cannot stop at a limit of money, ours holds between calls.
         payable = asked if all(agent.limits.budget for agent in agents) else replace(asked, max_budget_usd=None)
         try:
-            return await self.caller.call(payable, agent=agents, emit=count)
+            return await self._caller.call(payable, agent=agents, emit=count)
         except BudgetExhausted as error:
             if error.attempts and error.cost_usd is None:
                 # It ended at its limit without telling its cost, which is then at least that.
@@ -249,7 +254,7 @@ class Context(Struct, frozen=True, kw_only=True):
         fail_on = Severity.parse(gate.fail_on) if gate.fail_on else usual.fail_on
         settings = replace(usual, untrusted=True, keep_history=False, on_incomplete="fail", fail_on=fail_on)
         settings = replace(settings, experts=gate.experts or usual.experts)
-        calls = self.of_reviews.part(usual, SpendingLimits(max_usd=left_usd))
+        calls = self._of_reviews.part(usual, SpendingLimits(max_usd=left_usd))
         root = self.files.of_stage(task.stage) / "review"
         async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
             try:
@@ -264,9 +269,9 @@ class Context(Struct, frozen=True, kw_only=True):
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
-        ask = None if self.ask is None else partial(self.ask, stage, question)
+        ask = None if self._ask is None else partial(self._ask, stage, question)
         take = partial(self.state.left_answer, stage.name)
-        return await answer_of_a_person(take, ask, timeout_seconds=seconds if self.waits else 0.0)
+        return await answer_of_a_person(take, ask, timeout_seconds=seconds if self._waits else 0.0)
 
     @property
     def is_checkout(self) -> bool:

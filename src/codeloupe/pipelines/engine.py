@@ -19,8 +19,8 @@ from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import Approval, Decision, PipelineDefinition, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.context import Context, with_lost
-from codeloupe.pipelines.recovery import kept_note, reopened
-from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork, tried_again
+from codeloupe.pipelines.recovery import kept_note, reopened, tried_again
+from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork
 from codeloupe.system.process import uninterrupted
 
 # A stage that is at work has begun with what there is now.
@@ -84,10 +84,8 @@ class Engine:
         for stage in self._state.run.stages:
             if stage.state in (StageState.FAILED, StageState.COMPLETED) and (answer := self._retry(stage.name)):
                 await save_handwork(self._context, stage)
-                again = tried_again(stage, answer)
-                if stage.state is StageState.COMPLETED:
-                    again = reopened(again, "")
-                self._state.move(again, StageState.PENDING, answer_event(self._state, answer))
+                again = reopened(stage, "") if stage.state is StageState.COMPLETED else stage
+                self._state.move(tried_again(again, answer.note), StageState.PENDING, answer_event(self._state, answer))
 
     async def _is_at_its_end(self) -> bool:
         run = self._state.run
@@ -165,7 +163,7 @@ class Engine:
         for stage in state.run.stages:
             # Taken now: left where it is, it would be the answer to a question that was not asked yet.
             if stage.state is StageState.INTERRUPTED and (answer := self._retry(stage.name)):
-                state.put(tried_again(stage, answer), answer_event(state, answer))
+                state.put(tried_again(stage, answer.note), answer_event(state, answer))
 
     async def _work(self) -> None:
         asked: set[str] = set()

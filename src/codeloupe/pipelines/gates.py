@@ -18,12 +18,14 @@ from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNo
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
-from codeloupe.model.review import Review, claim_in_words
+from codeloupe.model.review import Review
 from codeloupe.pipelines.execution import read_text
+from codeloupe.reports.wording import gaps_of
 from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 from codeloupe.system.streaming import StreamTimedOut, stream
+from codeloupe.system.untrusted import terminal
 
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 
@@ -144,16 +146,11 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
 
 def last_output(data: bytes | str) -> str:
     """The last lines of a program, without what a terminal would obey, and with secrets masked before any cut."""
-    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-    lines = []
-    for line in _ESCAPE_SEQUENCE.sub("", redact(text)).split("\n"):
-        # Of a line that a program wrote over and over the last state counts.
-        shown = line.rstrip("\r").rpartition("\r")[2].replace("\t", "    ")
-        if len(shown) > _MOST_LINE_CHARACTERS:
-            shown = f"{shown[:_MOST_LINE_CHARACTERS]} ..."
-        if shown.strip():
-            lines.append("".join(sign if sign.isprintable() else f"\\x{ord(sign):02x}" for sign in shown))
-    words = "\n".join(lines[-_MOST_OUTPUT_LINES:])
+    text = _ESCAPE_SEQUENCE.sub("", redact(data if isinstance(data, str) else data.decode("utf-8", "replace")))
+    # Of a line that a program wrote over and over the last state counts.
+    rows = (row.rstrip("\r").rpartition("\r")[2] for row in text.split("\n"))
+    cut = (f"{row[:_MOST_LINE_CHARACTERS]} ..." if len(row) > _MOST_LINE_CHARACTERS else row for row in rows)
+    words = "\n".join([terminal(row) for row in cut if row.strip()][-_MOST_OUTPUT_LINES:])
     return words if len(words) <= _MOST_OUTPUT_CHARACTERS else f"... {words[-_MOST_OUTPUT_CHARACTERS:]}"
 
 
@@ -169,10 +166,7 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
     review = await review_of()
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
     if not blocking and (not review.complete or review.exit_code != 0):
-        failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
-        gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
-        claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
-        why = "; ".join((*claims, *failed, *gaps)[:5]) or review.summary
+        why = "; ".join(gap.in_words() for gap in gaps_of(review)[:5]) or review.summary
         raise PipelineError(
             f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
             stage=task.stage,

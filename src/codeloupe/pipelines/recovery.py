@@ -229,22 +229,18 @@ def parts_now(stage: StageDefinition, inputs: Mapping[str, str]) -> Mapping[str,
     return {**stage.parts, "inputs": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]}
 
 
+def tried_again(stage: StageRecord, note: str) -> StageRecord:
+    """A stage that is tried again: what was before no longer counts towards its limits."""
+    before = {"attempts_before": len(stage.attempts), "failures_before": len(stage.failures)}
+    asked = {"person_note": note.strip(), "chosen": None, "wants_approval": "", "reason": "", "ended_at": None}
+    return replace(stage, **before, **asked)
+
+
 def reopened(stage: StageRecord, reason: str) -> StageRecord:
     """A stage that begins again: its attempts are history, and paid for."""
-    return replace(
-        stage,
-        earlier=(*stage.earlier, *stage.attempts),
-        attempts=(),
-        attempts_before=0,
-        failures_before=len(stage.failures),
-        chosen=None,
-        start_tree="",
-        built_on={},
-        outdated=(),
-        wants_approval="",
-        ended_at=None,
-        reason=reason,
-    )
+    earlier = (*stage.earlier, *stage.attempts)
+    begun = replace(stage, earlier=earlier, attempts=(), start_tree="", built_on={}, outdated=())
+    return replace(tried_again(begun, stage.person_note), reason=reason)
 
 
 def with_changes(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
+from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import experts_of
 from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository
@@ -23,7 +23,7 @@ from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.ports import Agent
-from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, spending_of
+from codeloupe.pipelines.context import AskPerson, Context, RunAgents
 from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
@@ -208,7 +208,7 @@ async def _go_on(
     notes: Sequence[str] = (),
 ) -> RunRecord:
     """Run it from where its record is, in the process that holds its lock. `notes` are saved first."""
-    directory, settings = store.directory(record.run_id), agents.settings
+    directory = store.directory(record.run_id)
     (directory / "store.git").mkdir(mode=0o700, exist_ok=True)
     is_checkout = record.workspace is WorkspaceKind.CHECKOUT and repository is not None
     files = RunFiles(directory, checkout=repository.root if is_checkout and repository else None)
@@ -226,20 +226,8 @@ async def _go_on(
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
         state.tell("note", words)
-    calls = agents.calls.part(settings, spending_of(definition, record, settings))
-    keys = StageKeys(agents.called, trust=trust_of(trusted=not settings.untrusted))
     context = Context(
-        definition=definition,
-        state=state,
-        files=files,
-        workspaces=workspaces,
-        joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
-        agents=agents,
-        caller=calls.caller(settings, key_of=keys.key_of, watch_files=None),
-        keys=keys,
-        of_reviews=calls,
-        ask=options.ask_person,
-        waits=options.wait_for_approval,
+        definition, state, files, workspaces, agents, ask=options.ask_person, waits=options.wait_for_approval
     )
     return await Engine(context).run()
 

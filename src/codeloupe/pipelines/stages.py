@@ -21,7 +21,7 @@ from codeloupe.model.pipeline import Approval, Critique, Decision, PipelineEvent
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import execute_stage, failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
-from codeloupe.pipelines.recovery import Action, failed_try, next_action, parts_now
+from codeloupe.pipelines.recovery import Action, failed_try, next_action, parts_now, tried_again
 from codeloupe.pipelines.state import Fact, RunState
 
 _log = logging.getLogger(__name__)
@@ -41,20 +41,6 @@ def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
     """What a person decided, and the note."""
     words = ": ".join(filter(None, (_ANSWERS[answer.decision][0], answer.note.strip())))
     return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
-
-
-def tried_again(record: StageRecord, answer: Approval) -> StageRecord:
-    """A stage that a person has tried again: what was before no longer counts towards its limits."""
-    return replace(
-        record,
-        person_note=answer.note.strip(),
-        attempts_before=len(record.attempts),
-        failures_before=len(record.failures),
-        chosen=None,
-        wants_approval="",
-        reason="",
-        ended_at=None,
-    )
 
 
 async def save_handwork(context: Context, record: StageRecord) -> None:
@@ -398,7 +384,7 @@ class StageRun:
             return False
         said, is_approved = answer_event(state, answer), answer.decision is Decision.APPROVE
         if answer.decision is Decision.RETRY:
-            state.put(tried_again(self._record, answer), said)
+            state.put(tried_again(self._record, answer.note), said)
             return True
         if is_approved and not action.attempt:
             again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
