@@ -152,10 +152,8 @@ def _answer(arguments: argparse.Namespace) -> int:
     decision, words = Decision(arguments.action), f"{record.run_id} {stage.name}"
     if decision is Decision.APPROVE and not report.has_work(stage):
         again = report.advised_command(stage) or f"codeloupe pipeline resume {record.run_id} --retry {stage.name}"
-        raise UsageError(
-            f"the stage {stage.name!r} of the run {record.run_id} has no work to approve: {stage.reason}",
-            hint=f"`{again}` tries it again; `codeloupe pipeline reject {words} --resume` fails it",
-        )
+        what = f"the stage {stage.name!r} of the run {record.run_id} has no work to approve: {stage.reason}"
+        raise UsageError(what, hint=f"`{again}` tries it again; `codeloupe pipeline reject {words} --resume` fails it")
     return _answered(record, holder, stage, decision, arguments, goes_on=arguments.resume)
 
 

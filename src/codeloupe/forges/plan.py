@@ -105,10 +105,8 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
     """
     reviewed, name, head = review.scope.head, pull_request.name, pull_request.head
     if reviewed is None:
-        raise UsageError(
-            "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request",
-            hint="review the commits, such as codeloupe review origin/main...HEAD",
-        )
+        what = "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request"
+        raise UsageError(what, hint="review the commits, such as codeloupe review origin/main...HEAD")
     if reviewed != head:
         is_merge = reviewed == pull_request.merge_commit
         hint = pull_request.merge_hint if is_merge else "review the newest commit; a run for it may be under way"

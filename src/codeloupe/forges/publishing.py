@@ -79,10 +79,9 @@ async def publish_github(
     review = await _review(request, opened)
     # What a job of a fork leaves may claim anything: it must be about the commit that GitHub says it ran on.
     if target.head and review.scope.head != target.head:
-        raise UsageError(
-            f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",
-            hint="publish the report of that workflow, and review the head of the pull request in it",
-        )
+        what = f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran"
+        hint = "publish the report of that workflow, and review the head of the pull request in it"
+        raise UsageError(what, hint=hint)
     status = request.status or (StatusKind.CHECK if login.is_installation else StatusKind.COMMIT)
     async with connected(endpoints, login, target=target, patience=waiting) as client:
         found = await client.read(key)

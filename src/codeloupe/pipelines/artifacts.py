@@ -130,11 +130,9 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
             if len(found) % 500 == 0:
                 await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
         if len(found) > MOST_ENTRIES:
-            raise ArtifactError(
-                f"the workspace of the stage {stage} holds more than {MOST_ENTRIES:,} files",
-                stage=stage,
-                hint="have the agent remove what it does not need, such as installed packages",
-            )
+            what = f"the workspace of the stage {stage} holds more than {MOST_ENTRIES:,} files"
+            hint = "have the agent remove what it does not need, such as installed packages"
+            raise ArtifactError(what, stage=stage, hint=hint)
     return found
 
 
@@ -219,11 +217,8 @@ def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
     if missing:
         there = listed(collected.artifacts or collected.changed)
         left_out = "".join(f"; {note}" for note in collected.notes[:_MOST_NAMED])
-        raise ArtifactError(
-            f"the stage {stage} left no {listed(missing)}; it left {there or 'no file'}{left_out}",
-            stage=stage,
-            hint="say in the step file which files are to be written, and where",
-        )
+        what = f"the stage {stage} left no {listed(missing)}; it left {there or 'no file'}{left_out}"
+        raise ArtifactError(what, stage=stage, hint="say in the step file which files are to be written, and where")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -309,8 +304,6 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
         except SchemaRefused as refused:
             wrong = str(refused)
         if wrong:
-            raise ArtifactError(
-                f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}",
-                stage=stage,
-                hint="say in the step file what the file has to hold, or mend the schema in the pipeline's file",
-            )
+            what = f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}"
+            hint = "say in the step file what the file has to hold, or mend the schema in the pipeline's file"
+            raise ArtifactError(what, stage=stage, hint=hint)

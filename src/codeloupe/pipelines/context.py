@@ -261,11 +261,9 @@ class Context:
                 async with asyncio.timeout(gate.timeout_seconds):
                     return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
             except TimeoutError as error:
-                raise PipelineError(
-                    f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
-                    stage=task.stage,
-                    hint="allow the gate more time; what was reviewed is not bought again",
-                ) from error
+                what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
+                hint = "allow the gate more time; what was reviewed is not bought again"
+                raise PipelineError(what, stage=task.stage, hint=hint) from error
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """What a person decides about a stage that waits, within so many seconds; None when nobody does."""

@@ -108,11 +108,9 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
     name = gate.command[0] if gate.command else ""
     found = find_program(name if "/" not in name else str(task.workspace / name))
     if found is None:
-        raise ProgramNotFound(
-            f"the command gate of {task.stage} cannot be run: there is no program {name}",
-            program=Path(name).name,
-            hint="install it, or name it by an absolute path or one below the workspace",
-        )
+        what = f"the command gate of {task.stage} cannot be run: there is no program {name}"
+        hint = "install it, or name it by an absolute path or one below the workspace"
+        raise ProgramNotFound(what, program=Path(name).name, hint=hint)
     command = Command(
         argv=(found, *gate.command[1:]),
         cwd=task.workspace,
@@ -167,11 +165,9 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
     if not blocking and (not review.complete or review.exit_code != 0):
         why = "; ".join(gap.in_words() for gap in gaps_of(review)[:5]) or review.summary
-        raise PipelineError(
-            f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
-            stage=task.stage,
-            hint="mend that, then have the stage tried again; what was reviewed is not bought again",
-        )
+        what = f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}"
+        hint = "mend that, then have the stage tried again; what was reviewed is not bought again"
+        raise PipelineError(what, stage=task.stage, hint=hint)
     placed = [(f"{each.file}:{each.line_start}", each) for each in blocking]
     heads = [(f"[{each.severity.label}] {place}: {each.title}", each.body) for place, each in placed]
     return Critique(

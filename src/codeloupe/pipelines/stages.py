@@ -313,11 +313,9 @@ class StageRun:
         if not context.is_checkout:
             await self._fill(self._files.made_workspace(self._name), attempt.tree, number)
         elif number != max(each.number for each in (*record.earlier, *record.attempts)):
-            raise WorkspaceError(
-                f"attempt {number} of {self._name} cannot be judged: the checkout holds a later one",
-                stage=self._name,
-                hint=f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself",
-            )
+            what = f"attempt {number} of {self._name} cannot be judged: the checkout holds a later one"
+            hint = f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself"
+            raise WorkspaceError(what, stage=self._name, hint=hint)
         ours = context.own_answers()
         start, tree = [await context.workspaces.without(each, ours) for each in (record.start_tree, attempt.tree)]
         requirements = read_text(stage.step, "step file", self._name)

@@ -65,11 +65,8 @@ def check_transition(transitions: Transitions, before: StageState, to: StageStat
     allowed = transitions[before]
     if to not in allowed:
         known = ", ".join(state.value for state in StageState if state in allowed)
-        raise ForbiddenTransition(
-            f"{what} cannot go from {before.value} to {to.value}",
-            stage=stage,
-            hint=f"from {before.value} it can go to {known}" if known else f"{before.value} is an end",
-        )
+        hint = f"from {before.value} it can go to {known}" if known else f"{before.value} is an end"
+        raise ForbiddenTransition(f"{what} cannot go from {before.value} to {to.value}", stage=stage, hint=hint)
 
 
 class RunState:

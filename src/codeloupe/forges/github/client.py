@@ -356,10 +356,8 @@ async def _number(api: GitHubTransport, target: Target) -> int:
         path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
         found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
     if not found:
-        raise HeadMoved(
-            f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted",
-            hint="there may be newer commits, with a run of their own",
-        )
+        what = f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted"
+        raise HeadMoved(what, hint="there may be newer commits, with a run of their own")
     return found[0]
 
 
