@@ -114,10 +114,7 @@ def _below_deleted(hunk: change.Hunk) -> Iterator[int]:
 
 
 def _redacted(value: Any, longest: int = 50_000) -> Any:
-    """A finding, or whatever else, without secrets in its texts, which may have so many characters.
-
-    What was masked in a fix, or cut off it, keeps it from being an edit.
-    """
+    """A record without secrets, or more characters, in its texts; a fix that was masked or cut is then no edit."""
     if isinstance(value, Struct):
         return replace(value, **{name: _redacted(part, longest) for name, part in asdict(value).items()})
     if isinstance(value, tuple):

@@ -235,10 +235,7 @@ class _Run:
         return own_threads(await self._forge.read_threads(), self._marker)
 
     async def _take_back_doubles(self) -> None:
-        """Delete what another run of the same moment said before us.
-
-        Whichever run looks last sees both, and each keeps the oldest.
-        """
+        """Delete what another run of the same moment said before us: whichever looks last keeps the oldest."""
         for comment_id in double_comments(await self._own_threads()):
             await self._sending.breathe()
             await self._forge.delete_comment(comment_id, on_line=True)

@@ -22,10 +22,7 @@ _CanTell = Callable[[OwnThread], bool]
 
 
 class _Subject(Struct, frozen=True):
-    """A finding of the review, as it counts now, and the threads about it, the oldest first.
-
-    One that is not shown is below the review's `min_severity`: it is there, and nothing is said about it.
-    """
+    """A finding of the review and the threads about it, the oldest first; below `min_severity` it is not shown."""
 
     finding: Finding
     threads: tuple[OwnThread, ...]
@@ -119,11 +116,7 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
 def _matched(
     threads: Sequence[OwnThread], findings: Sequence[Finding], places: DiffPlaces
 ) -> list[tuple[OwnThread, ...]]:
-    """The threads about each finding, the oldest first.
-
-    A fingerprint may come back in another file when code was copied. So a thread on another file is taken for a
-    finding's only when its own file is not in the diff any more: then it was renamed.
-    """
+    """The threads about each finding, the oldest first."""
     by_key: dict[str, list[OwnThread]] = defaultdict(list)
     for own in threads:
         by_key[own.key].append(own)
@@ -131,15 +124,13 @@ def _matched(
     for finding in findings:
         alike = by_key.get(key_of(finding), ())
         here = tuple(own for own in alike if own.thread.path == finding.file)
+        # In another file it may be a copy of the code, unless the thread's own file is not in the diff any more.
         found.append(here or tuple(own for own in alike if own.thread.path not in places))
     return found
 
 
 def _judged_without(review: Review, dismissed: Mapping[int, model.DismissedFinding]) -> Review:
-    """The review with these findings of it as dismissed, its verdict and exit code from what is left.
-
-    A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
-    """
+    """The review with these findings as dismissed, judged by what its findings and coverage show, not what it says."""
     findings = tuple(
         replace(finding, status=FindingStatus.DISMISSED) if at in dismissed else finding
         for at, finding in enumerate(review.findings)

@@ -187,10 +187,7 @@ def _finite(digits: str) -> float:
 
 
 def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in the words of this version: severities as numbers, and unknown words as the safest known one.
-
-    What a review must say, however it was made, has to be there; only that is asked for by `[...]`.
-    """
+    """The document in the words of this version. What every review must say is read by `[...]`."""
     if document["schema_version"] != 1:
         raise ValueError("its version is another")
     usage, coverage, scope = (document[key] for key in ("usage", "coverage", "scope"))

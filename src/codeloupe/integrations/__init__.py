@@ -319,10 +319,7 @@ class _Listener:
 
 
 async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> tuple[str, bool]:
-    """Do some work within its time; why it did not come to its end, and whether trying again makes no sense.
-
-    Only a cancellation is raised.
-    """
+    """Why some work did not come to its end in time, and whether trying again makes no sense; raises cancellations."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:

@@ -244,11 +244,7 @@ def _fits(schema: Values, value: Any) -> bool:
 
 
 class _Checks:
-    """One pipeline's file, with all that is wrong in it, by places in its tree.
-
-    The checks of names look at the plain values and pass over what is not of its kind, so that they find their mistakes
-    in a file that has others.
-    """
+    """All that is wrong in a pipeline's file. Checks pass over what is not of its kind, and so find later mistakes."""
 
     def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
         self._name = name

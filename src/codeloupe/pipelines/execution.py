@@ -61,7 +61,7 @@ async def execute_stage(
     """
     name = definition.name
     prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=definition.artifacts)
-    before, identity = await snapshot(workspace, stage=name), work.identity_of(workspace, stage=name)
+    before, identity = await snapshot(workspace, stage=name), work.identity_of(workspace)
     await work.let_time_pass(before)
     started = time.monotonic()
     asked = AgentRequest(
@@ -76,8 +76,8 @@ async def execute_stage(
     )
     result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
-    if work.identity_of(workspace, stage=name) != identity:
-        what = f"the workspace {workspace} of the stage {name} was replaced by something else while it ran"
+    if work.identity_of(workspace) != identity:
+        what = f"the workspace {workspace} of the stage {name} was removed or replaced while it ran"
         raise ArtifactError(what, stage=name, hint="use an agent that keeps to its workspace")
     after = await snapshot(workspace, stage=name)
     collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)

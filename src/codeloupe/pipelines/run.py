@@ -178,10 +178,7 @@ def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> 
 async def _prepared(
     definition: PipelineDefinition, place: Path, options: RunOptions, calls: AgentCalls
 ) -> tuple[Repository | None, RunAgents]:
-    """The repository and the agents of a run.
-
-    Raises ConfigError for an agent or an expert that is not known, before anything is spent, and NotARepository.
-    """
+    """The repository and the agents of a run. Raises ConfigError for an agent or an expert that is not known."""
     settings = options.settings or (await configure(repo=place, environment=calls.environment)).settings
     repository = None if definition.workspace is WorkspaceKind.DIRECTORY else await open_repository(place)
     own = {**calls.own, **options.agents}
