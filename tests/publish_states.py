@@ -9,7 +9,6 @@ from codeloupe.forges.threads import Marker, SigningKey, key_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import (
     AnswerKind,
-    ChangedFile,
     PostedComment,
     PullRequest,
     PullRequestName,
@@ -30,7 +29,7 @@ def pull_request(*threads: Thread, comments: tuple[PostedComment, ...] = (), **c
         is_open=True,
         changed_files=2,
         commits=1,
-        files=(ChangedFile("app.py", patch()), ChangedFile("other.py", patch())),
+        files={"app.py": patch(), "other.py": patch()},
         comments=comments,
         threads=threads,
         maintainers=frozenset({MAINTAINER}),

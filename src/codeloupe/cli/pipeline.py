@@ -20,7 +20,7 @@ from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
 from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.verbs import note, run_to_end, set_up_logging, size_of, write_result
-from codeloupe.errors import CodeloupeError, ConfigError, RunNotFound, StoreError, UsageError
+from codeloupe.errors import CodeloupeError, RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import ENDED_STATES, NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
 from codeloupe.reports import pipeline as report
@@ -37,7 +37,6 @@ Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, An
 _FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
 _LIST = "`codeloupe pipeline list` shows what there is"
 _CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED, StageState.COMPLETED)
-_ABOUT = "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
 _EPILOG = """\
 exit codes:
   0    completed
@@ -50,7 +49,7 @@ exit codes:
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `pipeline` to its parser."""
-    parser.description = _ABOUT
+    parser.description = "Run stages of agents with gates between them; look at runs, approve, reject and resume them."
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
     a_run = "a run's id, the beginning of one, or `last`"
@@ -131,67 +130,57 @@ def _resume(arguments: argparse.Namespace) -> int:
     """Go on with a run that stopped; what is finished is neither run nor bought again. Raises RunBusy."""
     if arguments.note and arguments.retry is None:
         raise UsageError("--note is for --retry", hint="give --retry STAGE as well")
-    run_id = _find_run(arguments.run)
-    record, holder = _as_it_is(run_id)
+    record, holder = _as_it_is(_find_run(arguments.run))
     if arguments.retry is not None:
         # Whoever works on the run takes an answer on a stage that waits, and on no other.
         states = _CAN_BE_TRIED_AGAIN if holder is None else _CAN_BE_TRIED_AGAIN[:1]
         busy = "" if holder is None else f" while {holder} is working on the run"
         stage = _stage_in(record, arguments.retry, states, refusal=f"cannot be tried again{busy}")
-        _leave_answer(record, stage, Decision.RETRY, arguments, holder=holder, goes_on=True)
-        if holder is not None:
-            return 0
-    elif record.state is StageState.COMPLETED and not arguments.accept_changes:
+        return _answered(record, holder, stage, Decision.RETRY, arguments, goes_on=True)
+    if record.state is StageState.COMPLETED and not arguments.accept_changes:
         _write_run(record, arguments)
         note("the run is completed; there is nothing left to do", quiet=arguments.quiet)
         return 0
-    try:
-        return _go_on(lambda runtime, given: runtime.resume_run(run_id, options=given), arguments)
-    except (UsageError, ConfigError) as error:
-        if arguments.retry is not None:
-            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {arguments.retry}`")
-            # What was refused is not done by surprise when the run goes on later.
-            _open_store().take_approval(run_id, arguments.retry)
-        raise
+    return _go_on(lambda runtime, given: runtime.resume_run(record.run_id, options=given), arguments)
 
 
 def _answer(arguments: argparse.Namespace) -> int:
     """Leave an answer; a process that waits for it goes on at once. With --resume, else go on here."""
-    run_id = _find_run(arguments.run)
-    record, holder = _as_it_is(run_id)
+    record, holder = _as_it_is(_find_run(arguments.run))
     waiting = (StageState.AWAITING_APPROVAL,)
     stage = _stage_in(record, arguments.stage, waiting, refusal="is not waiting for an answer")
-    decision = Decision(arguments.action)
+    decision, words = Decision(arguments.action), f"{record.run_id} {stage.name}"
     if decision is Decision.APPROVE and not report.has_work(stage):
-        again = report.advised_command(stage) or f"codeloupe pipeline resume {run_id} --retry {stage.name}"
-        raise UsageError(
-            f"the stage {stage.name!r} of the run {run_id} has no work to approve: {stage.reason}",
-            hint=f"`{again}` tries it again; `codeloupe pipeline reject {run_id} {stage.name} --resume` fails it",
-        )
-    _leave_answer(record, stage, decision, arguments, holder=holder, goes_on=arguments.resume)
-    if holder is not None or not arguments.resume:
-        return 0
-    try:
-        return _go_on(lambda runtime, given: runtime.resume_run(run_id, options=given), arguments)
-    except (UsageError, ConfigError) as error:
-        # The hint names what goes on, and then the answer counts.
-        error.hint = f"{error.hint}; your answer is kept until then"
-        raise
+        again = report.advised_command(stage) or f"codeloupe pipeline resume {record.run_id} --retry {stage.name}"
+        what = f"the stage {stage.name!r} of the run {record.run_id} has no work to approve: {stage.reason}"
+        raise UsageError(what, hint=f"`{again}` tries it again; `codeloupe pipeline reject {words} --resume` fails it")
+    return _answered(record, holder, stage, decision, arguments, goes_on=arguments.resume)
 
 
-def _leave_answer(
+def _answered(
     run: RunRecord,
+    holder: Holder | None,
     stage: StageRecord,
     decision: Decision,
     arguments: argparse.Namespace,
     *,
-    holder: Holder | None,
     goes_on: bool,
-) -> None:
-    """Leave a person's answer for a run; unless we go on with it, say who does."""
-    _open_store().put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
+) -> int:
+    """Leave a person's answer for a run, and go on with it, or say who does."""
+    store = _open_store()
+    store.put_approval(run.run_id, Approval(stage=stage.name, decision=decision, note=arguments.note))
     if holder is None and goes_on:
-        return
+        try:
+            return _go_on(lambda runtime, given: runtime.resume_run(run.run_id, options=given), arguments)
+        except UsageError as error:
+            if decision is Decision.RETRY:
+                error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {stage.name}`")
+                # What was refused is not done by surprise when the run goes on later.
+                store.take_approval(run.run_id, stage.name)
+            else:
+                # The hint names what goes on, and then the answer counts.
+                error.hint = f"{error.hint}; your answer is kept until then"
+            raise
     who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
         process = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
@@ -204,6 +193,7 @@ def _leave_answer(
         note(words)
     else:
         print(terminal(words))
+    return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -319,9 +309,8 @@ def _find_run(word: str) -> str:
     if word in found or len(found) == 1:
         return word if word in found else found[0]
     if found:
-        names = "".join(f"\n  {name}" for name in found[:8])
-        more = "\n  and more" if len(found) > 8 else ""
-        raise UsageError(f"{word!r} is the beginning of several runs:{names}{more}", hint="give more characters of one")
+        names = "".join(f"\n  {name}" for name in (*found[:8], *(["and more"] if len(found) > 8 else [])))
+        raise UsageError(f"{word!r} is the beginning of several runs:{names}", hint="give more characters of one")
     raise RunNotFound(f"there is no run {word!r}", hint=_LIST)
 
 
@@ -395,18 +384,20 @@ def _go_on(work: Work, arguments: argparse.Namespace) -> int:
             if isinstance(error, CodeloupeError):
                 again = f"`codeloupe pipeline resume {run.run_id}` continues from there"
                 display.say(f"the run {run.run_id} keeps what was done; {again}")
-    if stopped is None:
-        _write_run(run, arguments)
-        return _exit_code_of(run)
-    if isinstance(stopped, CodeloupeError):
-        # A program gets the run as it is; a person has read what stopped it, and that error is the one to report.
+    holder: Holder | None = None
+    if stopped is not None:
+        # What stopped it is the error to report.
         with suppress(CodeloupeError):
             run, holder = _as_it_is(run.run_id)
-            if arguments.json:
+    if isinstance(stopped, CodeloupeError):
+        # A program gets the run as it is; a person has read what stopped it.
+        if arguments.json:
+            with suppress(CodeloupeError):
                 _write_run(run, arguments, holder=holder, code=stopped.exit_code)
         raise stopped
-    run, holder = _as_it_is(run.run_id)
     _write_run(run, arguments, holder=holder)
+    if stopped is None:
+        return _exit_code_of(run)
     done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
     kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
     note(f"interrupted; {kept}; `codeloupe pipeline resume {run.run_id}` continues")

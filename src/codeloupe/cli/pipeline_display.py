@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from codeloupe.cli.options import is_ascii_only, output_width
 from codeloupe.cli.progress import Display, Row
 from codeloupe.model import pipeline as model
+from codeloupe.pipelines.state import RunFiles
 from codeloupe.reports import pipeline as report
 from codeloupe.reports.plain_table import Sheet
 from codeloupe.reports.wording import counted, duration
@@ -43,12 +44,9 @@ class PipelineDisplay(Display):
         self.run: model.RunRecord | None = None
 
     def watch(self, run: model.RunRecord, event: model.PipelineEvent) -> None:
-        """Take a step of the run. Cheap; never raises."""
+        """Take a step of the run. Cheap; what it raises ends no run."""
         self.run = run
-        try:
-            self.tell(self._described(run, event))
-        except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no run
-            return
+        self.tell(self._described(run, event))
 
     def _described(self, run: model.RunRecord, event: model.PipelineEvent) -> str:
         """A step in a line. Why a call failed is said once, and once more where its stage comes to rest for it."""
@@ -86,26 +84,18 @@ class PipelineDisplay(Display):
         return "" if event.kind in _SILENT or is_given_up else ": ".join(filter(None, parts))
 
     def above(self) -> Sequence[Row]:
-        """The run as a tree of rows that have room on the terminal."""
+        """The run as a tree of rows; of one that is too high for the terminal, what is neither done nor to come."""
         if self.run is None or self._console is None:
             return ()
         try:
-            size = self._console.size
+            size, draw = self._console.size, report.Tree(sheet=self._sheet, now=datetime.now(UTC), brief=True).rows
             # Below the tree is the live line, and a terminal that is full to its last line scrolls.
-            rows = self._rows(self.run, most=size.height - 2)
+            if len(rows := draw(run := self.run)) > size.height - 2:
+                under_way = tuple(stage for stage in run.stages if stage.state not in _AT_REST)
+                rows = draw(replace(run, stages=under_way))[: size.height - 2]
             return [report.cut_row(row, self._sheet, size.width - 3) for row in rows]
         except Exception:  # noqa: BLE001 - called by the thread that draws, where nobody could catch it
             return ()
-
-    def _rows(self, run: model.RunRecord, *, most: int) -> list[report.Row]:
-        """All of the tree, or of one that is too high what is neither done nor to come, and how much else there is."""
-        draw = report.Tree(sheet=self._sheet, now=datetime.now(UTC), brief=True).rows
-        if len(rows := draw(run)) <= most:
-            return rows
-        states = Counter(stage.state for stage in run.stages)
-        under_way = tuple(stage for stage in run.stages if stage.state not in _AT_REST)
-        rest = ", ".join(f"{states[state]} {report.state_in_words(state)}" for state in _AT_REST if states[state])
-        return [*draw(replace(run, stages=under_way))[: most - 1], ((f"and {rest}", "dim"),)]
 
     def status(self) -> str:
         """How many stages are done, what they cost, and the time so far."""
@@ -176,12 +166,12 @@ async def _answer(stage: model.StageRecord, directory: Path) -> model.Approval |
                 return model.Approval(stage=stage.name, decision=model.Decision.REJECT)
             case "t" | "try" | "retry":
                 _print("What should the next attempt do differently? ", end="")
-                note = await _typed_line()
-                retry = model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=(note or "").strip())
-                return None if note is None else retry
+                if (note := await _typed_line()) is None:
+                    return None
+                return model.Approval(stage=stage.name, decision=model.Decision.RETRY, note=note.strip())
             case "d" | "diff":
                 attempt = report.counted_attempt(stage)
-                lines = _diff_of(attempt, directory).split("\n") if attempt is not None else []
+                lines = RunFiles(directory).read(attempt.diff_file).split("\n") if attempt is not None else []
                 rest = len(lines) - _DIFF_LINES_SHOWN
                 shown = without_log_commands(terminal("\n".join(lines[:_DIFF_LINES_SHOWN]), keep_newlines=True))
                 more = f"\n… and {rest:,} more lines" if rest > 0 else ""
@@ -200,7 +190,7 @@ def _about(run: model.RunRecord, stage: model.StageRecord, question: str, direct
     if attempt is None:
         yield "  it produced no result"
         return
-    lines = _diff_of(attempt, directory).split("\n")
+    lines = RunFiles(directory).read(attempt.diff_file).split("\n")
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
     files = counted(len(attempt.files_changed), "file", "files")
@@ -209,18 +199,6 @@ def _about(run: model.RunRecord, stage: model.StageRecord, question: str, direct
         more = len(attempt.artifacts) - _NAMES_SHOWN
         yield f"  artifacts: {', '.join(attempt.artifacts[:_NAMES_SHOWN])}{f' and {more} more' if more > 0 else ''}"
     yield f"  in {directory / 'stages' / stage.name / 'work'}"
-
-
-def _diff_of(attempt: model.AttemptRecord, directory: Path) -> str:
-    """The text of an attempt's diff; empty when there is none, or it lies outside the run."""
-    path = directory / attempt.diff_file
-    try:
-        if not path.resolve().is_relative_to(directory.resolve()):
-            return ""
-        with path.open("rb") as file:
-            return file.read(16 * 1024 * 1024).decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
 
 
 async def _typed_line() -> str | None:

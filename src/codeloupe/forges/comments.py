@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from codeloupe.errors import DiffSyntaxError
 from codeloupe.forges.threads import Mark, Marker, MarkKind, key_of, word_of
+from codeloupe.git.diff import parse_diff
+from codeloupe.model import change
 from codeloupe.model.finding import Finding
-from codeloupe.model.publication import AnswerKind, ChangedFile, DismissedFinding, Opinion, Plan, WithoutComment
-from codeloupe.model.review import FailedUnit, Review, ReviewError
+from codeloupe.model.publication import AnswerKind, DismissedFinding, Opinion, Plan, WithoutComment
+from codeloupe.model.review import Review
 from codeloupe.reports import markdown
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
-from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
 # What GitHub takes, in characters; no other forge takes less.
@@ -27,7 +31,6 @@ _CUT = "\n\n… cut here: a comment has no more than 65,536 characters; the save
 _HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or react with 👎.</sub>"
 # Together with the head the sections stay below what a comment may hold.
 _LISTS = (20, 4_000)
-_HUNK = regex(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 _ANSWERS = {
     AnswerKind.GONE: "No longer found",
     AnswerKind.BACK: "Found again",
@@ -64,8 +67,8 @@ class Hunk(Struct, frozen=True):
 class DiffPlaces:
     """The lines that the diff of a pull request shows on its new side."""
 
-    def __init__(self, files: Sequence[ChangedFile], *, forge: str) -> None:
-        self._hunks = {file.path: None if file.patch is None else hunks_of(file.patch) for file in files}
+    def __init__(self, files: Mapping[str, str | None], *, forge: str) -> None:
+        self._hunks = {path: None if patch is None else hunks_of(patch) for path, patch in files.items()}
         self._forge = forge
 
     def __contains__(self, path: object) -> bool:
@@ -92,64 +95,42 @@ class DiffPlaces:
 
 
 def hunks_of(patch: str) -> tuple[Hunk, ...]:
-    """The hunks that have lines on the new side, in order. What is no hunk's first line is not looked at.
-
-    Lines are counted by the header, so a line of code that looks like one does no harm.
-    """
-    hunks: list[Hunk] = []
-    rows = iter(patch.split("\n"))
-    for row in rows:
-        header = _HUNK.match(row)
-        if header is None:
-            continue
-        first, old, new = int(header[2]), int(header[1] or 1), int(header[3] or 1)
-        cuts: list[int] = []
-        line, end, after_deleted = first, first + new, False
-        while (old > 0 or line < end) and (text := next(rows, None)) is not None:
-            sign = text[:1] or " "
-            old -= sign in "- "
-            if sign in "+ ":
-                cuts += [line] if after_deleted else []
-                line += 1
-            if sign in "-+ ":
-                after_deleted = sign == "-"
-        if new:
-            hunks.append(Hunk(first, end - 1, tuple(cuts)))
-    return tuple(hunks)
+    """The hunks that have lines on the new side, in order; none of what is no whole patch."""
+    try:
+        [changed] = parse_diff(b"--- a\n+++ a\n" + patch.encode("utf-8", "surrogatepass") + b"\n")
+    except DiffSyntaxError:
+        return ()
+    return tuple(
+        Hunk(hunk.new_start, hunk.new_start + hunk.new_lines - 1, tuple(_below_deleted(hunk)))
+        for hunk in changed.hunks
+        if hunk.new_lines
+    )
 
 
-def _redacted(finding: Finding) -> Finding:
-    """The finding without secrets. What was masked in a fix, or cut off it, keeps it from being an edit."""
-    names = ("title", "body", "evidence", "suggestion", "replacement", "verification")
-    # More than any page shows of a text, and more than an edit may have.
-    texts = {name: redact(text[:50_000]) for name in names if (text := getattr(finding, name)) is not None}
-    by = finding.suppression and replace(finding.suppression, reason=_line(finding.suppression.reason))
-    return replace(finding, **texts, suppression=by)
+def _below_deleted(hunk: change.Hunk) -> Iterator[int]:
+    for above, line in pairwise(hunk.lines()):
+        if above.kind == "deleted" and line.new_number is not None:
+            yield line.new_number
+
+
+def _redacted(value: Any, longest: int = 50_000) -> Any:
+    """A record without secrets, or more characters, in its texts; a fix that was masked or cut is then no edit."""
+    if isinstance(value, Struct):
+        return replace(value, **{name: _redacted(part, longest) for name, part in asdict(value).items()})
+    if isinstance(value, tuple):
+        return tuple(_redacted(part, longest) for part in value)
+    return redact(value[:longest]) if type(value) is str else value
 
 
 def _redacted_review(review: Review) -> Review:
     """The review without secrets in what it says beside its findings, which stay as they are."""
-    failed = review.coverage.units_failed
-    return replace(
-        review,
-        scope=replace(review.scope, description=_line(review.scope.description)),
-        reviewer=replace(review.reviewer, why=_line(review.reviewer.why)),
-        errors=tuple(ReviewError(error.kind, _line(error.message)) for error in review.errors),
-        coverage=replace(
-            review.coverage,
-            skipped=tuple(replace(skip, detail=_line(skip.detail)) for skip in review.coverage.skipped),
-            units_failed=tuple(FailedUnit(_line(each.unit), each.files, _line(each.reason)) for each in failed),
-        ),
-    )
-
-
-def _line(text: str) -> str:
-    return redact(text[:1_000])
+    clean: Review = _redacted(replace(review, findings=(), hidden=()), 1_000)
+    return replace(clean, findings=review.findings, hidden=review.hidden)
 
 
 def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker) -> str:
     """A finding as a comment on its lines, without secrets, with its fix as an edit where it is one."""
-    finding = _redacted(found)
+    finding: Finding = _redacted(found)
     severity, sign = finding.severity, markdown.SEVERITY_SIGNS[finding.severity]
     fix = fix_of(finding)
     advice = markdown.fix_block(finding)

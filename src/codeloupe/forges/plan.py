@@ -11,20 +11,10 @@ from msgspec.structs import replace
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
 from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
+from codeloupe.model import publication as model
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.model.publication import (
-    AnswerKind,
-    Conclusion,
-    DismissedFinding,
-    InlineComment,
-    Opinion,
-    Plan,
-    PublishOptions,
-    PullRequest,
-    ThreadAnswer,
-    WithoutComment,
-)
+from codeloupe.model.publication import AnswerKind, Conclusion, Opinion, PublishOptions, PullRequest
 from codeloupe.model.review import FailedUnit, Review, Verdict, unsettled_claims
 from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
 
@@ -32,10 +22,7 @@ _CanTell = Callable[[OwnThread], bool]
 
 
 class _Subject(Struct, frozen=True):
-    """A finding of the review, as it counts now, and the threads about it, the oldest first.
-
-    One that is not shown is below the review's `min_severity`: it is there, and nothing is said about it.
-    """
+    """A finding of the review and the threads about it, the oldest first; below `min_severity` it is not shown."""
 
     finding: Finding
     threads: tuple[OwnThread, ...]
@@ -51,26 +38,21 @@ class _Subject(Struct, frozen=True):
         return newest.is_said_closed or (regressed and newest.last_word is None)
 
 
-def _order(finding: Finding) -> tuple[int, bool, str, int, str]:
+def _order(subject: _Subject) -> tuple[int, bool, str, int, str]:
+    finding = subject.finding
     return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
 
 
-def _names(reviewer: str) -> frozenset[str]:
-    return frozenset(filter(None, reviewer.split("+")))
-
-
-def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> Plan:
+def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, options: PublishOptions) -> model.Plan:
     """What is to be posted, answered and changed. Raises as `check_current`."""
     check_current(review, pull_request)
     places = DiffPlaces(pull_request.files, forge=pull_request.forge)
     threads = own_threads(pull_request.threads, marker, maintainers=pull_request.maintainers)
     # A thread on a finding that is hidden by its severity is not about something that is gone.
     pairs = _matched(threads, (*review.findings, *review.hidden), places)
-    dismissed: dict[int, DismissedFinding] = {}
-    for at, finding in enumerate(review.findings):
-        said = [own.dismissed for own in pairs[at] if own.dismissed is not None]
-        if said and finding.is_open:
-            dismissed[at] = DismissedFinding(finding, *said[-1])
+    said = [[own.dismissed for own in about if own.dismissed is not None] for about in pairs]
+    findings = enumerate(review.findings)
+    dismissed = {at: model.DismissedFinding(one, *said[at][-1]) for at, one in findings if said[at] and one.is_open}
     judged = _judged_without(review, dismissed)
     why_not, can_tell = _seen(judged, pull_request)
     # Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
@@ -88,8 +70,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
         if own.thread.thread_id not in about
         and not (own.thread.is_resolved or own.dismissed is not None or own.is_said_closed or can_tell(own))
     ]
-    shown = [each for each in subjects if each.is_shown and each.finding.is_open]
-    shown.sort(key=lambda each: _order(each.finding))
+    shown = sorted((each for each in subjects if each.is_shown and each.finding.is_open), key=_order)
     comments, without = _new_comments(shown, subjects, judged, places=places, limit=options.max_comments, marker=marker)
     conclusion = Conclusion.SUCCESS if judged.complete else Conclusion.NEUTRAL
     if judged.exit_code == 1:
@@ -98,7 +79,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     # An approval holds as long as it passes, a request until all does; of what was not seen nothing is known.
     wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
     is_known = is_whole or conclusion is not Conclusion.SUCCESS
-    return Plan(
+    return model.Plan(
         pull_request=pull_request,
         review=judged,
         options=options,
@@ -121,10 +102,8 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
     """
     reviewed, name, head = review.scope.head, pull_request.name, pull_request.head
     if reviewed is None:
-        raise UsageError(
-            "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request",
-            hint="review the commits, such as codeloupe review origin/main...HEAD",
-        )
+        what = "this review is of an index or a working tree, not of a commit, so it cannot be that of a pull request"
+        raise UsageError(what, hint="review the commits, such as codeloupe review origin/main...HEAD")
     if reviewed != head:
         is_merge = reviewed == pull_request.merge_commit
         hint = pull_request.merge_hint if is_merge else "review the newest commit; a run for it may be under way"
@@ -137,27 +116,21 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
 def _matched(
     threads: Sequence[OwnThread], findings: Sequence[Finding], places: DiffPlaces
 ) -> list[tuple[OwnThread, ...]]:
-    """The threads about each finding, the oldest first.
-
-    A fingerprint may come back in another file when code was copied. So a thread on another file is taken for a
-    finding's only when its own file is not in the diff any more: then it was renamed.
-    """
+    """The threads about each finding, the oldest first."""
     by_key: dict[str, list[OwnThread]] = defaultdict(list)
     for own in threads:
         by_key[own.key].append(own)
     found = []
     for finding in findings:
-        candidates = by_key.get(key_of(finding), ())
-        here = tuple(own for own in candidates if own.thread.path == finding.file)
-        found.append(here or tuple(own for own in candidates if own.thread.path not in places))
+        alike = by_key.get(key_of(finding), ())
+        here = tuple(own for own in alike if own.thread.path == finding.file)
+        # In another file it may be a copy of the code, unless the thread's own file is not in the diff any more.
+        found.append(here or tuple(own for own in alike if own.thread.path not in places))
     return found
 
 
-def _judged_without(review: Review, dismissed: Mapping[int, DismissedFinding]) -> Review:
-    """The review with these findings of it as dismissed, its verdict and exit code from what is left.
-
-    A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
-    """
+def _judged_without(review: Review, dismissed: Mapping[int, model.DismissedFinding]) -> Review:
+    """The review with these findings as dismissed, judged by what its findings and coverage show, not what it says."""
     findings = tuple(
         replace(finding, status=FindingStatus.DISMISSED) if at in dismissed else finding
         for at, finding in enumerate(review.findings)
@@ -166,29 +139,27 @@ def _judged_without(review: Review, dismissed: Mapping[int, DismissedFinding]) -
     saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled))
     complete = saw_everything and not unsettled_claims(findings, review.policy)
     by_hidden = review.exit_code == 1 and not any(blocks(review, each) for each in review.findings)
-    judged = _with_verdict(replace(review, findings=findings), complete=complete)
-    blocked = by_hidden or any(blocks(judged, finding) for finding in findings)
-    return replace(judged, exit_code=1) if blocked else judged
+    left = replace(review, findings=findings)
+    return _with_verdict(left, complete=complete, blocked=by_hidden or any(blocks(left, each) for each in findings))
 
 
 def _judged_as_a_part(review: Review) -> Review:
     """The review as one that did not see all of the pull request: it may block, and cannot let pass."""
     missing = FailedUnit("the pull request", (), "only a part of it was reviewed")
     coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, missing))
-    judged = _with_verdict(replace(review, coverage=coverage), complete=False)
-    return replace(judged, exit_code=1) if review.exit_code == 1 else judged
+    return _with_verdict(replace(review, coverage=coverage), complete=False, blocked=review.exit_code == 1)
 
 
-def _with_verdict(review: Review, *, complete: bool) -> Review:
-    """The review with the verdict of its findings, and the exit code of one that nothing blocks."""
+def _with_verdict(review: Review, *, complete: bool, blocked: bool) -> Review:
+    """The review with the verdict of its findings, and the exit code that follows."""
     severities = {finding.severity for finding in review.findings if finding.can_block}
     verdict = Verdict.NEEDS_WORK if severities else Verdict.PASS
     if any(severity.at_least(Severity.HIGH) for severity in severities):
         verdict = Verdict.FAIL
     elif not complete and not any(severity.at_least(review.policy.fail_on) for severity in severities):
         verdict = Verdict.INCOMPLETE
-    passes = complete or review.policy.pass_when_incomplete
-    return replace(review, complete=complete, verdict=verdict, exit_code=0 if passes else 3)
+    code = 1 if blocked else 0 if complete or review.policy.pass_when_incomplete else 3
+    return replace(review, complete=complete, verdict=verdict, exit_code=code)
 
 
 def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
@@ -203,10 +174,10 @@ def _seen(review: Review, pull_request: PullRequest) -> tuple[str, _CanTell]:
     elif _is_one_of_many(review, pull_request) or review.coverage.files_total < pull_request.changed_files:
         why_not = "only a part of the pull request was reviewed"
     unseen = {skip.file for skip in review.coverage.skipped}.union(*(gap.files for gap in gaps))
-    eyes = _names(word_of(review.reviewer.type))
+    reviewers = {"", *word_of(review.reviewer.type).split("+")}
 
     def can_tell(own: OwnThread) -> bool:
-        return not why_not and own.thread.path not in unseen and _names(own.reviewer) <= eyes
+        return not why_not and own.thread.path not in unseen and reviewers.issuperset(own.reviewer.split("+"))
 
     return why_not, can_tell
 
@@ -219,25 +190,25 @@ def _new_comments(
     places: DiffPlaces,
     limit: int,
     marker: Marker,
-) -> tuple[tuple[InlineComment, ...], tuple[WithoutComment, ...]]:
+) -> tuple[tuple[model.InlineComment, ...], tuple[model.WithoutComment, ...]]:
     """Comments for new findings, and those without. Threads of ours that are open count towards `limit`."""
     already = sum(
         each.finding.is_open and (each.is_back or any(not own.thread.is_resolved for own in each.threads))
         for each in subjects
     )
-    comments: dict[tuple[str, str], InlineComment] = {}
-    without: list[WithoutComment] = []
+    comments: dict[tuple[str, str], model.InlineComment] = {}
+    without: list[model.WithoutComment] = []
     for finding in [each.finding for each in shown if not each.threads]:
         place, key = places.find(finding), key_of(finding)
         if isinstance(place, str):
-            without.append(WithoutComment(finding, place))
+            without.append(model.WithoutComment(finding, place))
         elif (key, finding.file) in comments:
-            without.append(WithoutComment(finding, "another finding of its file has the same fingerprint"))
+            without.append(model.WithoutComment(finding, "another finding of its file has the same fingerprint"))
         elif already + len(comments) >= limit:
             most = counted(limit, "comment is", "comments are")
-            without.append(WithoutComment(finding, f"no more than {most} open at a time"))
+            without.append(model.WithoutComment(finding, f"no more than {most} open at a time"))
         else:
-            comments[key, finding.file] = InlineComment(
+            comments[key, finding.file] = model.InlineComment(
                 key=key,
                 finding=finding,
                 path=place.path,
@@ -267,42 +238,38 @@ def _answers(
     *,
     marker: Marker,
     options: PublishOptions,
-) -> Iterator[ThreadAnswer]:
+) -> Iterator[model.ThreadAnswer]:
     for own in threads:
         thread = own.thread
-        answer = _answer(own, about.get(thread.thread_id), can_tell)
-        if answer is None:
+        kind, why = _answer(own, about.get(thread.thread_id), can_tell)
+        if kind is None:
             continue
-        kind, why = answer
         wanted = kind is not AnswerKind.BACK
         resolved = wanted if options.resolve and thread.is_resolved is not wanted else None
         body = None if why is None else answer_body(kind, own.key, head=head, why=why, marker=marker)
         if body is not None or resolved is not None:
-            yield ThreadAnswer(
-                thread_id=thread.thread_id,
-                comment_id=thread.comments[0].comment_id,
-                kind=kind,
-                path=thread.path,
-                body=body,
-                resolved=resolved,
+            first = thread.comments[0].comment_id
+            yield model.ThreadAnswer(
+                thread_id=thread.thread_id, comment_id=first, kind=kind, path=thread.path, body=body, resolved=resolved
             )
 
 
-def _answer(own: OwnThread, subject: _Subject | None, can_tell: _CanTell) -> tuple[AnswerKind, str | None] | None:
-    """What became of the finding of a thread, and why, which is None when it needs no word; None for no answer."""
+def _answer(
+    own: OwnThread, subject: _Subject | None, can_tell: _CanTell
+) -> tuple[AnswerKind, str | None] | tuple[None, None]:
+    """What became of the finding of a thread, None for no answer; and why, which is None when it needs no word."""
     if own.dismissed is not None:
         # The maintainer's word is there already.
         return AnswerKind.ASIDE, None
     if subject is not None and subject.finding.is_open:
-        return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else None
+        return (AnswerKind.BACK, "") if subject.is_back and own is subject.threads[-1] else (None, None)
+    is_unknown = subject is None and not can_tell(own) and not own.is_said_closed
+    # Somebody opened it again and said why.
+    if is_unknown or (own.is_said_closed and own.was_contradicted):
+        return None, None
     kind, why = AnswerKind.GONE, ""
-    if subject is None and not can_tell(own) and not own.is_said_closed:
-        return None
     if subject and (subject.finding.status is not FindingStatus.FIXED or subject.finding.suppression is not None):
         kind, why = AnswerKind.ASIDE, why_not_counted(subject.finding)
-    if own.is_said_closed and own.was_contradicted:
-        # Somebody opened it again and said why.
-        return None
     return kind, None if own.is_said_closed or own.thread.is_resolved else why
 
 
@@ -310,11 +277,8 @@ def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThrea
     if left:
         why = why_not or "the file was not reviewed, or not by the reviewer that found it"
         yield f"{counted(len(left), 'earlier finding stays', 'earlier findings stay')} open: {why}"
-    firsts = [
-        (thread.comments[0].is_ours, thread.comments[0].body) for thread in pull_request.threads if thread.comments
-    ]
-    bodies = [*firsts, *((comment.is_ours, comment.body) for comment in pull_request.comments)]
-    if others := sum(is_ours and marker.looks_marked(body) for is_ours, body in bodies):
+    said = [*pull_request.comments, *(first for thread in pull_request.threads for first in thread.comments[:1])]
+    if others := sum(one.is_ours and marker.looks_marked(one.body) for one in said):
         which = counted(others, "comment", "comments")
         yield f"{which} of this account bear a mark that was signed with another key, and were left alone"
     if pull_request.unasked:

@@ -16,24 +16,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
 from codeloupe.errors import ForgeRefused, UsageError
-from codeloupe.forges.forge import Patience, Sending
-from codeloupe.forges.github.address import (
-    Endpoints,
-    Target,
-    endpoints_of,
-    parse_pull_request,
-    parse_repository,
-    read_event,
-    repository_at,
-)
+from codeloupe.forges.forge import Patience, Sending, execute
+from codeloupe.forges.github import address
+from codeloupe.forges.github.address import Endpoints, Target
 from codeloupe.forges.github.client import Login, connected
 from codeloupe.forges.plan import make_plan
-from codeloupe.forges.publish import execute
 from codeloupe.forges.threads import Marker, SigningKey
 from codeloupe.git.command import try_git
 from codeloupe.git.identity import find_identity, same_address
@@ -79,7 +71,7 @@ async def publish_github(
     in the result.
     """
     waiting = patience or Patience()
-    endpoints = endpoints_of(environment)
+    endpoints = address.endpoints_of(environment)
     target = await _target(request, endpoints, environment)
     login = _login(request, environment)
     secret = environment.get("CODELOUPE_PUBLISH_KEY", "").strip() or login.private_key
@@ -87,10 +79,9 @@ async def publish_github(
     review = await _review(request, opened)
     # What a job of a fork leaves may claim anything: it must be about the commit that GitHub says it ran on.
     if target.head and review.scope.head != target.head:
-        raise UsageError(
-            f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",
-            hint="publish the report of that workflow, and review the head of the pull request in it",
-        )
+        what = f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran"
+        hint = "publish the report of that workflow, and review the head of the pull request in it"
+        raise UsageError(what, hint=hint)
     status = request.status or (StatusKind.CHECK if login.is_installation else StatusKind.COMMIT)
     async with connected(endpoints, login, target=target, patience=waiting) as client:
         found = await client.read(key)
@@ -103,23 +94,23 @@ async def publish_github(
 
 async def _target(request: PublishRequest, endpoints: Endpoints, environment: Mapping[str, str]) -> Target:
     """What was said counts first, then what GitHub Actions says, then the address of the clone."""
-    target = parse_pull_request(request.pull_request, endpoints) if request.pull_request else Target()
+    target = address.parse_pull_request(request.pull_request, endpoints) if request.pull_request else Target()
     if request.repository:
-        named = parse_repository(request.repository)
+        named = address.parse_repository(request.repository)
         if target.owner and not target.is_same_repository(named):
             raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
         target = replace(named, number=target.number)
     if path := environment.get("GITHUB_EVENT_PATH", ""):
         event = _content(Path(path), _MOST_JSON_BYTES, "the event file of GitHub Actions")
-        target = target.completed(read_event(event.decode("utf-8", "replace")))
+        target = target.completed(address.read_event(event.decode("utf-8", "replace")))
     if name := environment.get("GITHUB_REPOSITORY", ""):
-        target = target.completed(parse_repository(name))
+        target = target.completed(address.parse_repository(name))
     if not target.owner:
         with suppress(UsageError):
             repository = await open_repository(request.repo)
             origin = await try_git(repository.place, "config", "--get", "remote.origin.url")
-            address = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
-            target = target.completed(repository_at(address, endpoints)) if address else target
+            found = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
+            target = target.completed(address.repository_at(found, endpoints)) if found else target
     target.check()
     return target
 
@@ -175,15 +166,15 @@ def read_review(text: bytes, *, name: str) -> Review:
     """
     try:
         document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is not a JSON report", hint=_HOW) from error
-    try:
         return convert(_in_our_words(document), Review)
-    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+    except KeyError as error:
+        why = f"{error} is missing"
+    except (TypeError, AttributeError):
         # What the interpreter says of a wrong kind is about its own affairs.
-        why = "a value in it has the wrong type" if isinstance(error, (TypeError, AttributeError)) else str(error)[:200]
-        why = f"{error} is missing" if isinstance(error, KeyError) else why
-        raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW) from error
+        why = "a value in it has the wrong type"
+    except (ValueError, RecursionError) as error:
+        why = str(error)[:200]
+    raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HOW)
 
 
 def _whole(digits: str) -> int | None:
@@ -196,24 +187,17 @@ def _finite(digits: str) -> float:
 
 
 def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in the words of this version: severities as numbers, and unknown words as the safest known one.
-
-    What a review must say, however it was made, has to be there; only that is asked for by `[...]`.
-    """
+    """The document in the words of this version. What every review must say is read by `[...]`."""
     if document["schema_version"] != 1:
         raise ValueError("its version is another")
-    policy, usage, coverage, scope = (
-        document.get("policy") or {},
-        *(document[k] for k in ("usage", "coverage", "scope")),
-    )
+    usage, coverage, scope = (document[key] for key in ("usage", "coverage", "scope"))
+    policy = document.get("policy") or {}
     limits = {key: Severity.parse(policy[key]).value for key in ("fail_on", "min_severity") if key in policy}
     skipped = []
     for skip in coverage["skipped"]:
         # A reason that a later version has is a gap: nobody here knows that it is none.
         reason = _known(SkipReason.UNREADABLE, skip["reason"])
-        skipped.append(
-            {**skip, "reason": reason, "accepted": skip.get("accepted") if reason == skip["reason"] else None}
-        )
+        skipped.append(skip if reason == skip["reason"] else {**skip, "reason": reason, "accepted": None})
     return {
         **document,
         "errors": document["errors"],
@@ -226,8 +210,7 @@ def _in_our_words(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finding(document: dict[str, Any]) -> dict[str, Any]:
-    by = document.get("suppression")
-    if by is not None:
+    if (by := document.get("suppression")) is not None:
         by = {**by, "owner": by.get("owner") or "", "expires": by.get("expires") and by["expires"][:10]}
     return {
         **document,

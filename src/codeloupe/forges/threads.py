@@ -27,15 +27,8 @@ _MARK = regex(rf"{_PREFIX}([a-z]{{1,16}}) ([{_LETTERS}]{{1,128}}) ([{_LETTERS}]{
 _FINGERPRINT = regex(rf"[{_LETTERS}]{{8,128}}")
 
 
-class MarkKind(StrEnum):
-    """What a mark is on."""
-
-    SUMMARY = "summary"
-    REVIEW = "review"
-    FINDING = "finding"
-    GONE = "gone"
-    ASIDE = "aside"
-    BACK = "back"
+# What a mark is on.
+MarkKind = StrEnum("MarkKind", "SUMMARY REVIEW FINDING GONE ASIDE BACK")
 
 
 class Mark(Struct, frozen=True):
@@ -61,10 +54,8 @@ class SigningKey(Confidential, frozen=True):
     def from_secret(cls, secret: str) -> SigningKey:
         """Raises UsageError for a secret that is too short to be one."""
         if len(secret.strip()) < 16:
-            raise UsageError(
-                "the signing key has fewer than 16 characters",
-                hint="give a long random text, such as that of `openssl rand -hex 32`",
-            )
+            what = "the signing key has fewer than 16 characters"
+            raise UsageError(what, hint="give a long random text, such as that of `openssl rand -hex 32`")
         return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest(), is_secret=True)
 
     @classmethod

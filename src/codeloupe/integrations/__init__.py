@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -22,11 +24,11 @@ from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, RevisionError, UsageError
 from codeloupe.git.repository import find_base_branch, open_repository
-from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
-from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.review import Review, Verdict, claim_in_words
+from codeloupe.model.events import Event, ReviewerChosen, Warned
+from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
+from codeloupe.reports.wording import GapKind, gaps_of
 from codeloupe.runtime import Runtime, configure
 from codeloupe.store.records import replace_file
 from codeloupe.system.redaction import redact
@@ -41,12 +43,8 @@ _log = logging.getLogger(__name__)
 _CONTEXT_BYTES = 1024 * 1024
 _PRIORITY = regex(r"\A\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
 _UNREADABLE = ("missing field", "invalid verdict", "invalid severity", "invalid json", "invalid answer", "empty output")
-_SEVERITIES: Mapping[Severity, Literal["error", "warning", "suggestion"]] = {
-    Severity.CRITICAL: "error",
-    Severity.HIGH: "error",
-    Severity.MEDIUM: "warning",
-    Severity.LOW: "suggestion",
-}
+# By priority.
+_SEVERITIES: Sequence[Literal["error", "warning", "suggestion"]] = ("error", "error", "warning", "suggestion")
 _FROM_WORST = (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.NEEDS_WORK, Verdict.PASS)
 
 
@@ -106,24 +104,16 @@ class ReviewerOptions(TypedDict, total=False):
 
 
 class _Reviewer:
-    def __init__(
-        self,
-        settings: Settings | None,
-        on_review_warning: WarningSink | None = None,
-        review: ReviewFunction | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        check_arguments(settings=settings, on_review_warning=on_review_warning, review=review, runtime=runtime)
+    def __init__(self, settings: Settings | None, options: ReviewerOptions) -> None:
+        check_arguments(settings=settings, **options)
         self._settings = settings
-        self._on_warning = on_review_warning
-        self._runtime = runtime
+        self._on_warning = options.get("on_review_warning")
+        self._runtime = options.get("runtime")
         # For whoever counts on an agent: without one the review fails.
-        self._review = review or self._own_review
+        self._review = options.get("review") or self._own_review
 
     async def _own_review(self, scope: ScopeRequest, *, settings: Settings | None, **options: Any) -> Review:
-        if self._runtime is not None:
-            return await self._runtime.review(scope, needs_agent=True, **options)
-        async with Runtime(settings) as runtime:
+        async with nullcontext(self._runtime) if self._runtime else Runtime(settings) as runtime:
             return await runtime.review(scope, needs_agent=True, **options)
 
 
@@ -143,7 +133,7 @@ class CodeReviewer(_Reviewer):
         log_directory: Path | str | None = None,
         **options: Unpack[ReviewerOptions],
     ) -> None:
-        super().__init__(settings, **options)
+        super().__init__(settings, options)
         check_arguments(repo=repo, log_directory=log_directory)
         self._repo = Path(repo)
         self._log_directory = None if log_directory is None else Path(log_directory)
@@ -183,27 +173,26 @@ class CodeReviewer(_Reviewer):
         reviews: list[Review] = []
 
         async def work() -> None:
-            options: dict[str, Any] = {"context": _read_context(context_file, listener)}
-            if claude_session_id is not None:
-                options["session_id"] = claude_session_id
+            options: dict[str, Any] = {"repo": self._repo, "settings": settings, "emit": listener.take}
+            options |= {} if claude_session_id is None else {"session_id": claude_session_id}
+            options["context"] = _read_context(Path(context_file), listener) if context_file is not None else ""
             for scope in scopes:
                 # One after the other, so that what was reviewed before a failure is kept.
-                done = await self._review(scope, repo=self._repo, settings=settings, emit=listener.take, **options)
+                done = await self._review(scope, **options)
                 reviews.append(done)
 
         failure, is_fatal = await _failure_of(work(), timeout=timeout)
         log_path = _write_log(self._log_directory, reviews, failure, listener) if self._log_directory else None
         reasons = list(dict.fromkeys(reason for review in reviews for reason in _reasons_of(review)))
-        reasons += [failure] if failure else []
-        if reasons:
-            listener.warn(_joined(reasons))
+        if why := _joined([*reasons, *([failure] if failure else [])]):
+            listener.warn(why)
         verdicts = {review.verdict for review in reviews} | {Verdict.INCOMPLETE if failure else Verdict.PASS}
         issues = dict.fromkeys(issue for review in reviews for issue, _ in _issues_of(review))
         return ReviewResult(
             passed=not failure and all(review.passed for review in reviews),
             verdict=next(verdict for verdict in _FROM_WORST if verdict in verdicts),
             issues=tuple(issues),
-            parse_error=_joined(reasons) or None,
+            parse_error=why or None,
             fatal_error=is_fatal or any(error.kind == "fatal" for review in reviews for error in review.errors),
             review_log_path=log_path,
         )
@@ -224,7 +213,7 @@ class WorkdirReviewer(_Reviewer):
         timeout_seconds: float | None = None,
         **options: Unpack[ReviewerOptions],
     ) -> None:
-        super().__init__(settings, **options)
+        super().__init__(settings, options)
         check_arguments(timeout_seconds=timeout_seconds)
         self._on_parse_error = on_parse_error
         self._timeout_seconds = timeout_seconds
@@ -261,11 +250,11 @@ class WorkdirReviewer(_Reviewer):
         reasons = _reasons_of(review)
         for reason in reasons:
             listener.warn(reason)
-        only_unreadable = bool(reasons) and all(reason.startswith(_UNREADABLE) for reason in reasons)
-        policy = self._on_parse_error or (settings or Settings()).on_parse_error
-        is_excused = only_unreadable and policy == "pass" and review.exit_code == 3
         summary = f"{review.summary}: {_joined(reasons)}" if reasons else review.summary
-        if only_unreadable:
+        is_excused = False
+        if reasons and all(reason.startswith(_UNREADABLE) for reason in reasons):
+            policy = self._on_parse_error or (settings or Settings()).on_parse_error
+            is_excused = policy == "pass" and review.exit_code == 3
             # The sentence on answers that could not be read, alone when nothing else was.
             is_empty = all(reason in ("empty output", "invalid json: no JSON found") for reason in reasons)
             said = "No structured review output" if is_empty else "Failed to parse review output"
@@ -287,9 +276,8 @@ def make_reviewer(
     **options: Unpack[ReviewerOptions],
 ) -> CodeReviewer:
     """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
-    made = CodeReviewer(repo, settings=settings, log_directory=log_directory, **options)
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return made
+    return CodeReviewer(repo, settings=settings, log_directory=log_directory, **options)
 
 
 def make_workdir_reviewer(
@@ -300,19 +288,17 @@ def make_workdir_reviewer(
     **options: Unpack[ReviewerOptions],
 ) -> WorkdirReviewer:
     """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
-    made = WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **options)
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return made
+    return WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **options)
 
 
 class _Listener:
-    """Passes each warning on once, tells the log who reviews what, and keeps what was found so far."""
+    """Passes each warning on once, and tells the log who reviews what."""
 
     def __init__(self, sink: WarningSink | None, what: str) -> None:
         self._sink = sink
         self.what = what
         self.warnings: set[str] = set()
-        self.findings: list[Finding] = []
 
     def take(self, event: Event) -> None:
         match event:
@@ -320,8 +306,6 @@ class _Listener:
                 _log.info("Starting review for %s with %s", self.what, reviewer.type)
             case Warned(message):
                 self.warn(message)
-            case UnitFinished(findings=findings):
-                self.findings += findings
 
     def warn(self, message: str) -> None:
         """Pass a warning on, once. A sink that fails takes nothing from the review."""
@@ -335,10 +319,7 @@ class _Listener:
 
 
 async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> tuple[str, bool]:
-    """Do some work within its time; why it did not come to its end, and whether trying again makes no sense.
-
-    Only a cancellation is raised.
-    """
+    """Why some work did not come to its end in time, and whether trying again makes no sense; raises cancellations."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -355,18 +336,12 @@ async def _failure_of(work: Coroutine[Any, Any, None], *, timeout: float | None)
     return "", False
 
 
-def _read_context(file: Path | str | None, listener: _Listener) -> str:
-    if file is None:
-        return ""
-    path = Path(file)
-    if not path.is_file():
-        what = f"the context file {path} does not exist or is not a file"
+def _read_context(path: Path, listener: _Listener) -> str:
+    if not path.is_file() or not os.access(path, os.R_OK):
+        what = f"the context file {path} does not exist, is not a file or cannot be read"
         raise UsageError(what, hint="give the path of a text file")
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_CONTEXT_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"the context file {path} cannot be read: {error.strerror}", hint="check its mode") from error
+    with path.open("rb") as stream:
+        content = stream.read(_CONTEXT_BYTES + 1)
     if len(content) > _CONTEXT_BYTES:
         listener.warn(f"the context file {path} is longer than {_CONTEXT_BYTES:,} bytes; the rest of it is left out")
     return content[:_CONTEXT_BYTES].decode("utf-8", "replace")
@@ -379,13 +354,9 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
         # What is known of a review that did not come to its end, in the names that the report of one has.
         known = {
             "scope": {"description": listener.what},
+            **dict.fromkeys(("passed", "complete"), False),
             "verdict": Verdict.INCOMPLETE.value,
-            "passed": False,
-            "complete": False,
-            "findings": [
-                {"file": one.file, "severity": one.severity.value, "title": redact(one.title), "body": redact(one.body)}
-                for one in listener.findings
-            ],
+            "findings": [],
             "errors": [{"kind": "unfinished", "message": failure}],
             "warnings": [redact(warning) for warning in sorted(listener.warnings)],
         }
@@ -403,11 +374,8 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
 
 def _reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
-    failed = (unit.reason for unit in review.coverage.units_failed)
-    gaps = (f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap)
-    claims = (f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled)
-    found = list(dict.fromkeys((*failed, *gaps, *claims)))
-    return found or ([] if review.complete else ["not everything was reviewed"])
+    gaps = (gap.reason if gap.kind is GapKind.UNIT else gap.in_words() for gap in gaps_of(review))
+    return list(dict.fromkeys(gaps))
 
 
 def _joined(reasons: Sequence[str]) -> str:
@@ -426,14 +394,11 @@ def _issues_of(review: Review) -> Iterator[tuple[ReviewIssue, WorkdirIssue]]:
             file=finding.file,
             line_start=place,
             line_end=finding.line_end,
-            priority=finding.severity.priority,
-            title=f"[P{finding.severity.priority}] {title}",
+            priority=(priority := finding.severity.priority),
+            title=f"[P{priority}] {title}",
             body=body,
             reviewer=finding.reviewer,
         )
         words = f"{title}: {body}" if body and body != title else title
-        severity, suggestion = _SEVERITIES[finding.severity], finding.suggestion
-        yield (
-            issue,
-            WorkdirIssue(file=finding.file, line=place, severity=severity, message=words, suggestion=suggestion),
-        )
+        severity, advice = _SEVERITIES[priority], finding.suggestion
+        yield issue, WorkdirIssue(file=finding.file, line=place, severity=severity, message=words, suggestion=advice)

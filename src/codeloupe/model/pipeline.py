@@ -26,6 +26,8 @@ UNKNOWN_PART = "definition"
 
 # What decides whether the result of a stage is accepted.
 GateKind = StrEnum("GateKind", "CRITIC REVIEW COMMAND APPROVAL")
+# What a gate decides.
+CriticVerdict = StrEnum("CriticVerdict", [("PASS", "PASS"), ("REWORK", "REWORK"), ("FAIL", "FAIL")])
 # Where the stages of a run work. DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the
 # run's own. CHECKOUT is the user's own working tree, in which one stage works at a time.
 WorkspaceKind = StrEnum("WorkspaceKind", "DIRECTORY WORKTREE CHECKOUT")
@@ -43,14 +45,6 @@ StageState = StrEnum(
 # Something is under way, or was when the process died.
 WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
 ENDED_STATES = frozenset({StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED})
-
-
-class CriticVerdict(StrEnum):
-    """What a gate decides."""
-
-    PASS = "PASS"  # noqa: S105 - a verdict
-    REWORK = "REWORK"
-    FAIL = "FAIL"
 
 
 class ArtifactRule(Struct, frozen=True, kw_only=True):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
@@ -21,19 +22,18 @@ class PullRequestName(Struct, frozen=True):
         return f"{self.owner}/{self.repository}#{self.number}"
 
 
-class ChangedFile(Struct, frozen=True):
-    """A file of the pull request. `patch` is None where the forge does not show one: binary, too large."""
-
-    path: str
-    patch: str | None
-
-
-class ThreadComment(Struct, frozen=True, kw_only=True):
-    """A comment in a thread. `is_ours` is the forge's word on who wrote it; `disliked_by` are names."""
+class PostedComment(Struct, frozen=True, kw_only=True):
+    """A comment on the pull request as a whole. `is_ours` is the forge's word on who wrote it."""
 
     comment_id: int
     body: str
     is_ours: bool
+    url: str = ""
+
+
+class ThreadComment(PostedComment, frozen=True, kw_only=True):
+    """A comment in a thread. `disliked_by` are names."""
+
     author: str = ""
     association: str = "NONE"
     disliked_by: tuple[str, ...] = ()
@@ -48,21 +48,8 @@ class Thread(Struct, frozen=True, kw_only=True):
     comments: tuple[ThreadComment, ...]
 
 
-class PostedComment(Struct, frozen=True, kw_only=True):
-    """A comment on the pull request as a whole."""
-
-    comment_id: int
-    body: str
-    is_ours: bool
-    url: str = ""
-
-
-class Opinion(StrEnum):
-    """What a review on the forge says of the whole change."""
-
-    COMMENT = "COMMENT"
-    APPROVE = "APPROVE"
-    REQUEST_CHANGES = "REQUEST_CHANGES"
+# What a review on the forge says of the whole change.
+Opinion = StrEnum("Opinion", [("COMMENT", "COMMENT"), ("APPROVE", "APPROVE"), ("REQUEST_CHANGES", "REQUEST_CHANGES")])
 
 
 class StandingOpinion(Struct, frozen=True, kw_only=True):
@@ -76,9 +63,9 @@ class StandingOpinion(Struct, frozen=True, kw_only=True):
 class PullRequest(Struct, frozen=True, kw_only=True):
     """A pull request as it is now. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
 
-    `merge_hint` says what to do about a review of that merge.
-    `maintainers` are the people of `threads` who may write to the repository; `unasked` counts those whose rights were
-    not asked for, since there are too many of them.
+    `merge_hint` says what to do about a review of that merge. `files` are patches by path, None where the forge shows
+    none. `maintainers` are the people of `threads` who may write to the repository; `unasked` counts those whose rights
+    were not asked for, since there are too many of them.
     """
 
     name: PullRequestName
@@ -88,7 +75,7 @@ class PullRequest(Struct, frozen=True, kw_only=True):
     changed_files: int
     commits: int
     merge_commit: str | None = None
-    files: tuple[ChangedFile, ...] = ()
+    files: Mapping[str, str | None] = field(default_factory=dict)
     comments: tuple[PostedComment, ...] = ()
     threads: tuple[Thread, ...] = ()
     opinions: tuple[StandingOpinion, ...] = ()
@@ -172,11 +159,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     without_comment: tuple[WithoutComment, ...] = ()
     dismissed: tuple[DismissedFinding, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def posts_review(self) -> bool:
-        """Whether there is a review to post: new comments, or an opinion."""
-        return bool(self.comments) or self.opinion is not Opinion.COMMENT
 
 
 class SummaryChange(StrEnum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from typing import Any
 
 from msgspec import Struct
@@ -38,6 +39,8 @@ _TICK_SECONDS = 0.02
 _MOST_NAMED = 20
 _MOST_NOTES = 50
 MOST_CHECKED_BYTES = 4 * 1024**2
+# What is hidden with a path: all below the first part that begins with a dot.
+_HIDDEN_PART = regex(r"((?:^|/)\.[^/]*)/.*", re.DOTALL)
 _NOT_IN_A_NAME = regex(r"[^\w.-]+")
 _HIDDEN = "hidden"
 _FILE, _LINK, _FOLDER = "a file", "a link", "a folder"
@@ -87,14 +90,13 @@ def matches(path: str, pattern: str, *, recursive: bool) -> bool:
     return len(parts) in reached
 
 
-def identity_of(workspace: Path, *, stage: str) -> tuple[int, int, int]:
-    """What tells a directory from whatever else is in its place, a link to it too. Raises ArtifactError."""
-    try:
+def identity_of(workspace: Path) -> tuple[int, ...]:
+    """What tells a directory from whatever else is in its place, a link to it too; empty when nothing is there."""
+    with suppress(OSError):
         facts = workspace.lstat()
-    except OSError as error:
-        raise _unreadable(workspace, stage, error) from error
-    # What is made right after a removal may get the same number.
-    return facts.st_dev, facts.st_ino, stat.S_IFMT(facts.st_mode)
+        # What is made right after a removal may get the same number.
+        return facts.st_dev, facts.st_ino, stat.S_IFMT(facts.st_mode)
+    return ()
 
 
 async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
@@ -110,7 +112,10 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
                 within = list(islice(entries, MOST_ENTRIES + 1))
         except OSError as error:
             if not folder:
-                raise _unreadable(workspace, stage, error) from error
+                reason = (error.strerror or str(error)).lower()
+                what = f"the workspace {workspace} of the stage {stage} cannot be read: {reason}"
+                hint = "check that it is a directory that this user may read"
+                raise ArtifactError(what, stage=stage, hint=hint) from error
             found[folder] = Entry("a folder that cannot be read")
             continue
         for each in within:
@@ -130,20 +135,10 @@ async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
             if len(found) % 500 == 0:
                 await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
         if len(found) > MOST_ENTRIES:
-            raise ArtifactError(
-                f"the workspace of the stage {stage} holds more than {MOST_ENTRIES:,} files",
-                stage=stage,
-                hint="have the agent remove what it does not need, such as installed packages",
-            )
+            what = f"the workspace of the stage {stage} holds more than {MOST_ENTRIES:,} files"
+            hint = "have the agent remove what it does not need, such as installed packages"
+            raise ArtifactError(what, stage=stage, hint=hint)
     return found
-
-
-def _unreadable(workspace: Path, stage: str, error: OSError) -> ArtifactError:
-    return ArtifactError(
-        f"the workspace {workspace} of the stage {stage} cannot be read: {(error.strerror or str(error)).lower()}",
-        stage=stage,
-        hint="check that it is a directory that this user may read",
-    )
 
 
 async def let_time_pass(before: Snapshot) -> None:
@@ -171,13 +166,9 @@ def collect(
         reason = why_not(root, path, entry)
         if reason is None and (wanted or required):
             artifacts.add(path)
-        elif reason == _HIDDEN and is_new and wanted:
+        elif reason and is_new and (wanted or reason != _HIDDEN):
             # A hidden folder is named once, whatever it holds.
-            parts = PurePosixPath(path).parts
-            first = next(number for number, part in enumerate(parts) if part.startswith("."))
-            notes["/".join(parts[: first + 1])] = reason
-        elif reason and reason != _HIDDEN and is_new:
-            notes[path] = reason
+            notes[_HIDDEN_PART.sub(r"\1", path, count=1) if reason == _HIDDEN else path] = reason
     shown = [f"{escape(path)} was left out: it is {reason}" for path, reason in sorted(notes.items())[:_MOST_NOTES]]
     if len(notes) > _MOST_NOTES:
         shown.append(f"{len(notes) - _MOST_NOTES:,} more were left out for such reasons")
@@ -219,11 +210,8 @@ def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
     if missing:
         there = listed(collected.artifacts or collected.changed)
         left_out = "".join(f"; {note}" for note in collected.notes[:_MOST_NAMED])
-        raise ArtifactError(
-            f"the stage {stage} left no {listed(missing)}; it left {there or 'no file'}{left_out}",
-            stage=stage,
-            hint="say in the step file which files are to be written, and where",
-        )
+        what = f"the stage {stage} left no {listed(missing)}; it left {there or 'no file'}{left_out}"
+        raise ArtifactError(what, stage=stage, hint="say in the step file which files are to be written, and where")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -290,10 +278,9 @@ def check_schema(schema: object) -> None:
         raise SchemaRefused("expected a JSON object")
     try:
         validator_for(schema)
-    except UnknownReference as error:
-        raise SchemaRefused(escape(str(error))) from error
     except SchemaError as error:
-        raise SchemaRefused(f"not a JSON Schema: {escape(str(error))}") from error
+        kind = "" if isinstance(error, UnknownReference) else "not a JSON Schema: "
+        raise SchemaRefused(f"{kind}{escape(str(error))}") from error
 
 
 def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> None:
@@ -309,8 +296,6 @@ def check_artifact(file: Path, path: str, rule: ArtifactRule, *, stage: str) -> 
         except SchemaRefused as refused:
             wrong = str(refused)
         if wrong:
-            raise ArtifactError(
-                f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}",
-                stage=stage,
-                hint="say in the step file what the file has to hold, or mend the schema in the pipeline's file",
-            )
+            what = f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}"
+            hint = "say in the step file what the file has to hold, or mend the schema in the pipeline's file"
+            raise ArtifactError(what, stage=stage, hint=hint)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from graphlib import TopologicalSorter
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits, Spent
-from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, StageKeys
+from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.engine.run import review
 from codeloupe.errors import BudgetExhausted, ConfigError, PipelineError
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
@@ -49,10 +46,9 @@ class RunAgents(Struct, frozen=True):
         """Raises ConfigError for an unknown agent, before anything is spent."""
         named = {agent for stage in definition.stages for agent in (stage.agent, *(gate.agent for gate in stage.gates))}
         known = (*AGENT_NAMES, *self.own)
-        for name in sorted({name for name in named if name is not None} | set(self._usual)):
-            if name not in known:
-                meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
-                raise ConfigError(f"there is no agent {name!r}", hint=meant)
+        for name in sorted({*filter(None, named), *self._usual}.difference(known)):
+            meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
+            raise ConfigError(f"there is no agent {name!r}", hint=meant)
 
     def chain(self, name: str | None) -> tuple[Agent, ...]:
         """The agent of that name, or the usual ones."""
@@ -75,17 +71,10 @@ class RunAgents(Struct, frozen=True):
         return next((name for name, own in self.own.items() if own is agent), agent.name)
 
 
-class _Limit(NamedTuple):
-    is_reached: bool
-    left_usd: float
-    words: str
-    hint: str
-
-
 def spending_of(definition: PipelineDefinition, run: pipeline.RunRecord, settings: Settings) -> SpendingLimits:
     """The limits of all calls of a run together, with what it has used so far."""
     limits = (definition.max_budget_usd, settings.max_budget_usd)
-    used = run.usage.plus(_unknown(sum(stage.unanswered for stage in run.stages)))
+    used = reduce(Usage.plus, (with_lost(stage).usage for stage in run.stages), Usage())
     return SpendingLimits(
         max_usd=min((most for most in limits if most is not None), default=None),
         max_tokens=settings.max_tokens,
@@ -96,11 +85,8 @@ def spending_of(definition: PipelineDefinition, run: pipeline.RunRecord, setting
 
 def with_lost(record: StageRecord) -> StageRecord:
     """A stage that was stopped: what it had asked and nobody will answer counts as asked, at an unknown cost."""
-    return replace(record, unanswered=0, lost=record.lost.plus(_unknown(record.unanswered)))
-
-
-def _unknown(requests: int) -> Usage:
-    return Usage(requests=requests, unknown_costs=requests)
+    unknown = Usage(requests=record.unanswered, unknown_costs=record.unanswered)
+    return replace(record, unanswered=0, lost=record.lost.plus(unknown))
 
 
 class Joins:
@@ -150,66 +136,70 @@ class Joins:
         return tuple(name for name in self._order if name in self.ancestors[stage] and name != stage)
 
 
-class Context(Struct, frozen=True, kw_only=True):
-    """What the stages of a run work with. `of_reviews` makes the calls of review gates.
+class Context:
+    """What the stages of a run work with.
 
     `keys` records what a workspace holds and how many calls of the attempt failed: with both the same, an answer that
     was paid for is taken again. `ask` asks a person on a terminal; else one is waited for unless `waits` is off.
     """
 
-    definition: PipelineDefinition
-    state: RunState
-    files: RunFiles
-    workspaces: GitWorkspaceStore
-    joins: Joins
-    agents: RunAgents
-    caller: AgentCaller
-    keys: StageKeys
-    of_reviews: AgentCalls
-    ask: AskPerson | None
-    waits: bool
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        state: RunState,
+        files: RunFiles,
+        workspaces: GitWorkspaceStore,
+        agents: RunAgents,
+        *,
+        ask: AskPerson | None,
+        waits: bool,
+    ) -> None:
+        self.definition, self.state, self.files, self.workspaces = definition, state, files, workspaces
+        self.agents, self._ask, self._waits = agents, ask, waits
+        self.joins = Joins(definition, workspaces, base=state.run.base_tree, run_id=state.run.run_id)
+        self.keys = StageKeys(agents.called, trust=trust_of(trusted=not agents.settings.untrusted))
+        self._of_reviews = agents.calls.part(agents.settings, spending_of(definition, state.run, agents.settings))
+        self._caller = self._of_reviews.caller(agents.settings, key_of=self.keys.key_of, watch_files=None)
 
     def left_usd(self, stage: str) -> float | None:
         """What a call of a stage, or of one of its gates, may cost, if there is a limit. Raises BudgetExhausted."""
-        limits = self._limits(stage)
-        for limit in limits:
-            if limit.is_reached:
-                words = f"no more is spent on {stage}: {limit.words}"
-                raise BudgetExhausted(words, agent="none", hint=limit.hint, attempts=0)
-        left = min((limit.left_usd for limit in limits), default=math.inf)
-        return None if left == math.inf else left
+        limits = list(self._limits(stage))
+        for left, _, words, hint in limits:
+            if left <= 0:
+                raise BudgetExhausted(f"no more is spent on {stage}: {words}", agent="none", hint=hint, attempts=0)
+        return min((left for left, is_money, *_ in limits if is_money), default=None)
 
     def advice(self, stage: str) -> str:
         """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
-        nearest = min(self._limits(stage), key=lambda limit: limit.left_usd, default=None)
-        return "" if nearest is None or nearest.left_usd == math.inf else nearest.hint
+        return min(((left, hint) for left, is_money, _, hint in self._limits(stage) if is_money), default=(0, ""))[1]
 
-    def _limits(self, stage: str) -> list[_Limit]:
-        """The limits of the pipeline and of the settings, against what the record says was spent in its whole life."""
+    def _limits(self, stage: str) -> Iterator[tuple[float, bool, str, str]]:
+        """What each limit leaves for the rest of the run, whether it is money, what was spent, and what to do next."""
         run, most, file = self.state.run, self.agents.settings, self.definition.file
         own = next(each.max_budget_usd for each in self.definition.stages if each.name == stage)
-        used, of_stage, money = run.usage, run.stage(stage).usage, "${:.4f} of the ${:.4f} for %s has been spent%s"
-        unknown = [
-            f" ({each.unknown_costs} calls did not report their cost)" if each.unknown_costs else ""
-            for each in (used, of_stage)
-        ]
-        made, taken = "the run has made {:,} of its {:,} requests", "the run has used {:,} of its {:,} tokens"
-        in_all, of_it = money % ("the run", unknown[0]), money % (f"the stage {stage}", unknown[1])
-        found = []
-        for spent, limit, words, place, key in (
-            (used.requests, most.max_requests, made, "", "max_requests"),
-            (used.input_tokens + used.output_tokens, most.max_tokens, taken, "", "max_tokens"),
-            (used.cost_usd, self.definition.max_budget_usd, in_all, f"`max_budget_usd` in {file}", ""),
-            (of_stage.cost_usd, own, of_it, f"its `budget` in {file}", ""),
-            (used.cost_usd, most.max_budget_usd, in_all, "", "max_budget_usd"),
+        used, of_stage = run.usage, run.stage(stage).usage
+
+        def hint(key: str, place: str = "") -> str:
+            where = place or f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
+            again = f"{run.run_id}{' --accept-changes' if place else ''} --retry {stage}"
+            return f"raise {where}, then `codeloupe pipeline resume {again}`"
+
+        for made, unit, spent, limit in (
+            ("made", "requests", used.requests, most.max_requests),
+            ("used", "tokens", used.input_tokens + used.output_tokens, most.max_tokens),
         ):
             if limit is not None:
-                where = place or f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
-                again = f"{run.run_id}{' --accept-changes' if place else ''} --retry {stage}"
-                hint = f"raise {where}, then `codeloupe pipeline resume {again}`"
-                left = limit - spent if words.startswith("$") else math.inf
-                found.append(_Limit(spent >= limit, left, words.format(spent, limit), hint))
-        return found
+                words = f"the run has {made} {spent:,} of its {limit:,} {unit}"
+                yield limit - spent, False, words, hint(f"max_{unit}")
+        for usage, whose, usd, place in (
+            (used, "the run", self.definition.max_budget_usd, f"`max_budget_usd` in {file}"),
+            (of_stage, f"the stage {stage}", own, f"its `budget` in {file}"),
+            (used, "the run", most.max_budget_usd, ""),
+        ):
+            if usd is not None:
+                words = f"${usage.cost_usd:.4f} of the ${usd:.4f} for {whose} has been spent"
+                words += f" ({usage.unknown_costs} calls did not report their cost)" if usage.unknown_costs else ""
+                yield usd - usage.cost_usd, True, words, hint("max_budget_usd", place)
 
     async def ask_stage(self, stage: StageDefinition, resumed: str, request: AgentRequest) -> AgentResult:
         """The answer of a stage's agent; `resumed` names the one of its agents whose session is resumed."""
@@ -241,7 +231,7 @@ class Context(Struct, frozen=True, kw_only=True):
         # Where an agent cannot stop at a limit of money, ours holds between calls.
         payable = asked if all(agent.limits.budget for agent in agents) else replace(asked, max_budget_usd=None)
         try:
-            return await self.caller.call(payable, agent=agents, emit=count)
+            return await self._caller.call(payable, agent=agents, emit=count)
         except BudgetExhausted as error:
             if error.attempts and error.cost_usd is None:
                 # It ended at its limit without telling its cost, which is then at least that.
@@ -261,34 +251,25 @@ class Context(Struct, frozen=True, kw_only=True):
     async def _reviewed(self, gate: GateDefinition, task: GateTask, left_usd: float | None) -> Review:
         usual = self.agents.settings
         # The change is the agent's and not the user's, so no word in it can keep the review from finding.
-        settings = replace(
-            usual,
-            untrusted=True,
-            keep_history=False,
-            on_incomplete="fail",
-            experts=gate.experts or usual.experts,
-            fail_on=Severity.parse(gate.fail_on) if gate.fail_on else usual.fail_on,
-        )
-        calls = self.of_reviews.part(usual, SpendingLimits(max_usd=left_usd))
+        fail_on = Severity.parse(gate.fail_on) if gate.fail_on else usual.fail_on
+        settings = replace(usual, untrusted=True, keep_history=False, on_incomplete="fail", fail_on=fail_on)
+        settings = replace(settings, experts=gate.experts or usual.experts)
+        calls = self._of_reviews.part(usual, SpendingLimits(max_usd=left_usd))
         root = self.files.of_stage(task.stage) / "review"
         async with self.workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
             try:
                 async with asyncio.timeout(gate.timeout_seconds):
                     return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
             except TimeoutError as error:
-                raise PipelineError(
-                    f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
-                    stage=task.stage,
-                    hint="allow the gate more time; what was reviewed is not bought again",
-                ) from error
+                what = f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s"
+                hint = "allow the gate more time; what was reviewed is not bought again"
+                raise PipelineError(what, stage=task.stage, hint=hint) from error
 
     async def ask_person(self, stage: StageRecord, question: str, seconds: float) -> pipeline.Approval | None:
         """What a person decides about a stage that waits, within so many seconds; None when nobody does."""
-        return await answer_of_a_person(
-            partial(self.state.left_answer, stage.name),
-            None if self.ask is None else partial(self.ask, stage, question),
-            timeout_seconds=seconds if self.waits else 0.0,
-        )
+        ask = None if self._ask is None else partial(self._ask, stage, question)
+        take = partial(self.state.left_answer, stage.name)
+        return await answer_of_a_person(take, ask, timeout_seconds=seconds if self._waits else 0.0)
 
     @property
     def is_checkout(self) -> bool:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -154,10 +154,9 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> GateDe
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
-    made = {key: files.folder / values[key] for key in _FILES if key in values}
+    made: dict[str, Any] = {key: files.folder / values[key] for key in _FILES if key in values}
     made |= {key: [values[key]] for key in ("needs", "inputs", "tools") if isinstance(values.get(key), str)}
-    if "timeout" in values:
-        made["timeout"] = _seconds(values["timeout"])
+    made |= {"timeout": _seconds(values["timeout"])} if "timeout" in values else {}
     return {_FIELDS.get(key, key): value for key, value in {**values, **made}.items()}
 
 
@@ -182,7 +181,6 @@ class _NamedFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._texts: dict[str, str] = {}
-        self._schemas: dict[str, Mapping[str, Any]] = {}
 
     def text(self, written: str) -> str:
         """The text of a file. Raises SchemaRefused, which names it."""
@@ -191,20 +189,19 @@ class _NamedFiles:
         return self._texts[written]
 
     def schema(self, given: str | Values) -> Values:
-        """A schema, or the one in a file, which is valid. Raises SchemaRefused."""
+        """A valid schema, or the one in a file. Raises SchemaRefused."""
         if not isinstance(given, str):
+            check_schema(given)
             return given
-        if given not in self._schemas:
-            text = self.text(given)
-            try:
-                if Path(given).suffix.lower() not in (".json", ".yaml", ".yml"):
-                    raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")  # noqa: TRY301 - as below
-                schema = parse_value(given, text)
-                check_schema(schema)
-            except SchemaRefused as refused:
-                raise SchemaRefused(f"{reader.escape(given)}: {refused}") from refused
-            self._schemas[given] = schema
-        return self._schemas[given]
+        text = self.text(given)
+        try:
+            if Path(given).suffix.lower() not in (".json", ".yaml", ".yml"):
+                raise SchemaRefused("expected a file that ends in .json, .yaml or .yml")  # noqa: TRY301 - as below
+            schema: Values = parse_value(given, text)
+            check_schema(schema)
+        except SchemaRefused as refused:
+            raise SchemaRefused(f"{reader.escape(given)}: {refused}") from refused
+        return schema
 
     def digest(self, text: str) -> str:
         """A name for the content of the pipeline's own text and of every file that was read."""
@@ -247,11 +244,7 @@ def _fits(schema: Values, value: Any) -> bool:
 
 
 class _Checks:
-    """One pipeline's file, with all that is wrong in it, by places in its tree.
-
-    The checks of names look at the plain values and pass over what is not of its kind, so that they find their mistakes
-    in a file that has others.
-    """
+    """All that is wrong in a pipeline's file. Checks pass over what is not of its kind, and so find later mistakes."""
 
     def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
         self._name = name
@@ -358,54 +351,36 @@ class _Checks:
             case "glob" if problem := check_pattern(value):
                 self._add(place, f"expected a pattern that makes sense: {problem}")
             case "command":
-                self._check_command(value, place, expected)
+                try:
+                    words = shlex.split(value)
+                except ValueError:
+                    words = []
+                if not words or not words[0]:
+                    self._add_unexpected(place, expected)
+                for sign in _SHELL_WORDS.intersection(words):
+                    how = "write several gates, or [sh, -c, ...]"
+                    self._add(place, f"no shell reads this, so `{sign}` would be an argument: {how}")
             case "file" | "schema":
                 try:
-                    if isinstance(value, Mapping):
-                        check_schema(value)
-                    else:
-                        (self._files.text if check == "file" else self._files.schema)(value)
+                    (self._files.text if check == "file" else self._files.schema)(value)
                 except SchemaRefused as refused:
                     below = "paths are relative to the pipeline's folder"
                     self._add(place, str(refused), "correct the schema" if isinstance(value, Mapping) else below)
 
-    def _check_command(self, value: str, place: Place, expected: str) -> None:
-        try:
-            words = shlex.split(value)
-        except ValueError:
-            words = []
-        if not words or not words[0]:
-            self._add_unexpected(place, expected)
-        for shell in (word for word in words if word in _SHELL_WORDS):
-            what = f"no shell reads this, so `{shell}` would be an argument: write several gates, or [sh, -c, ...]"
-            self._add(place, what)
-
     def _check_gate(self, value: str | Values, place: Place) -> None:
-        groups = _gate_groups()
+        groups, whole = _gate_groups(), _schema()["$defs"]["gate"]
         kinds = tuple(groups)
-        if value == GateKind.COMMAND:
-            self._add(place, "a command gate says what to run, such as {command: pytest -q}")
-            return
         if isinstance(value, str):
-            if value not in kinds:
-                self._add_unexpected(place, _schema()["$defs"]["gate"]["errorMessage"], kinds)
+            if value not in whole["anyOf"][0]["enum"]:
+                self._add_unexpected(place, whole["errorMessage"], kinds)
             return
-        word = value.get("kind", GateKind.COMMAND.value if "command" in value else "")
-        if word == "" and "kind" not in value:
+        kind = value.get("kind", GateKind.COMMAND.value) if {"kind", "command"} & value.keys() else ""
+        if kind == "":
             self._add(place, f"`kind` is missing: {in_words(kinds)}")
-            return
-        if not isinstance(word, str) or word not in kinds:
+        elif not isinstance(kind, str) or kind not in kinds:
             self._add_unexpected((*place, "kind"), in_words(kinds), kinds)
-            return
-        rest = dict(value)
-        for key in value:
-            owners = [kind for kind, group in groups.items() if key in group["properties"]]
-            if owners and word not in owners:
-                article = "an" if word == GateKind.APPROVAL else "a"
-                what = f"{article} {word} gate has no such key; it belongs to {' and '.join(owners)}"
-                self._add((*place, key), what)
-                del rest[key]
-        self._check_keys(groups[word], rest, place)
+        else:
+            self._check_keys(groups[kind], value, place)
 
     def _check_names_and_needs(self) -> None:
         names: dict[str, int] = {}
@@ -416,7 +391,7 @@ class _Checks:
                 self._add(("stages", number, "name"), what, "give each stage its own name")
         needs: dict[str, list[str]] = {name: [] for name in names}
         for number, stage in self._stages:
-            own, seen = stage.get("name"), set[str]()
+            own = stage.get("name")
             for inside, needed in _words(stage.get("needs")):
                 place = ("stages", number, "needs", *inside)
                 if needed == own:
@@ -424,12 +399,14 @@ class _Checks:
                 elif needed not in names:
                     hint = _nearest(needed, names, "name a stage of this file")
                     self._add(place, f"there is no stage {reader.quote(needed)}", hint)
-                elif needed in seen:
+                elif isinstance(own, str) and needed in needs[own]:
                     self._add(place, f"{reader.quote(needed)} is given twice", "keep one of the two")
                 elif isinstance(own, str):
                     needs[own].append(needed)
-                seen.add(needed)
-        for circle in _circles(needs):
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            circle = error.args[1][::-1]
             what = f"these stages wait for each other: {' → '.join(circle)}"
             self._add(("stages", names[circle[0]], "needs"), what, "remove one of these needs")
 
@@ -453,20 +430,6 @@ class _Checks:
             if not matches(answer, required, recursive=False):
                 what = f"a stage that does not write leaves {answer} and no {reader.quote(required)}"
                 self._add((*place, "artifacts", "required", *inside), what, "remove it, or let the stage write")
-
-
-def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Stages that need each other in a circle, the first one again at the end; each stage is in at most one."""
-    left = dict(needs)
-    while True:
-        try:
-            TopologicalSorter(left).prepare()
-        except CycleError as error:
-            circle = error.args[1][::-1]
-            yield circle
-            left = {name: [each for each in left[name] if each not in circle] for name in left if name not in circle}
-        else:
-            return
 
 
 def _nearest(word: object, known: Iterable[str], otherwise: str) -> _Hint:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
@@ -18,8 +19,8 @@ from codeloupe.git.workspaces import JoinConflict
 from codeloupe.model import pipeline as model
 from codeloupe.model.pipeline import Approval, Decision, PipelineDefinition, RunRecord, StageRecord, StageState
 from codeloupe.pipelines.context import Context, with_lost
-from codeloupe.pipelines.recovery import kept_note, reopened
-from codeloupe.pipelines.stages import StageRun, answer_event, answer_text, save_handwork, tried_again
+from codeloupe.pipelines.recovery import kept_note, reopened, tried_again
+from codeloupe.pipelines.stages import StageRun, answer_event, save_handwork
 from codeloupe.system.process import uninterrupted
 
 # A stage that is at work has begun with what there is now.
@@ -36,8 +37,7 @@ class Engine:
         # In the user's own tree one stage works at a time, from its beginning to its end.
         self._turn = asyncio.Lock() if context.is_checkout else contextlib.nullcontext()
         self._slots = asyncio.Semaphore(self._definition.max_parallel)
-        ancestors = context.joins.ancestors
-        self._in_order = sorted(self._definition.stages, key=lambda stage: len(ancestors[stage.name]))
+        self._in_order = sorted(self._definition.stages, key=lambda stage: len(context.joins.ancestors[stage.name]))
         self._settled: frozenset[str] = frozenset()
         self._noted: set[str] = set()
 
@@ -57,8 +57,9 @@ class Engine:
             await self._work()
             await self._conclude()
         except BaseException as error:  # whatever it was, the record must not say that the run goes on
-            is_cancelled = isinstance(error, asyncio.CancelledError)
-            reason = "the run was interrupted" if is_cancelled else f"stopped by {error!r}"
+            reason = f"stopped by {error!r}"
+            if isinstance(error, asyncio.CancelledError):
+                reason = "the run was interrupted"
             # This error is the one to tell; a record that cannot be written is found as it is by `resume`.
             with contextlib.suppress(CodeloupeError):
                 self._interrupt_stages(lambda _state: reason)
@@ -83,10 +84,8 @@ class Engine:
         for stage in self._state.run.stages:
             if stage.state in (StageState.FAILED, StageState.COMPLETED) and (answer := self._retry(stage.name)):
                 await save_handwork(self._context, stage)
-                again = tried_again(stage, answer)
-                if stage.state is StageState.COMPLETED:
-                    again = reopened(again, "")
-                self._state.move(again, StageState.PENDING, answer_event(self._state, answer))
+                again = reopened(stage, "") if stage.state is StageState.COMPLETED else stage
+                self._state.move(tried_again(again, answer.note), StageState.PENDING, answer_event(self._state, answer))
 
     async def _is_at_its_end(self) -> bool:
         run = self._state.run
@@ -133,34 +132,25 @@ class Engine:
             if answer is not None and answer.decision is Decision.RETRY:
                 note = answer.note.strip()
             elif answer is not None:
-                said = f"{answer_text(answer)}, which was about its earlier work; you will be asked again"
-                events.append(self._state.event("note", said, stage=record.name))
+                said = answer_event(self._state, answer).message
+                words = f"{said}, which was about its earlier work; you will be asked again"
+                events.append(self._state.event("note", words, stage=record.name))
         self._state.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *events)
 
     async def _why_stale(self, stage: model.StageDefinition, record: StageRecord) -> str:
         """Why a stage's work no longer fits what it builds on; empty where it does."""
         before, now = record.built_on, self._context.built_on(stage)
-        if self._context.is_checkout or not record.start_tree:
-            # Its tree is the user's, and changes with every stage; or what it needs could not be joined.
-            is_stale = bool(before) and before != now
-        else:
+        # In a checkout its tree is the user's, and changes with every stage; or what it needs could not be joined.
+        is_stale = bool(before) and before != now
+        if record.start_tree and not self._context.is_checkout:
             try:
                 joined = await self._context.joins.together(stage.needs, self._context.chosen_trees())
                 is_stale = joined != record.start_tree
             except JoinConflict:
                 is_stale = True  # which the stage itself will tell
-        if not is_stale:
-            return ""
-        # An older version did not record what a stage began with.
-        new = [name for name in now if before and name not in before]
-        gone = [name for name in before if name not in now]
         changed = [name for name, tree in now.items() if name and before.get(name, tree) != tree]
-        reasons = (
-            f"it needs {' and '.join(new)} now" if new else "",
-            f"it no longer needs {' and '.join(gone)}" if gone else "",
-            f"the work of {' and '.join(changed)} has changed since it began" if changed else "",
-        )
-        return f"it runs again: {'; '.join(filter(None, reasons)) or 'what it builds on has changed'}"
+        why = f"the work of {' and '.join(changed)}" if changed else "what it builds on"
+        return f"it runs again: {why} has changed since it began" if is_stale else ""
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -173,7 +163,7 @@ class Engine:
         for stage in state.run.stages:
             # Taken now: left where it is, it would be the answer to a question that was not asked yet.
             if stage.state is StageState.INTERRUPTED and (answer := self._retry(stage.name)):
-                state.put(tried_again(stage, answer), answer_event(state, answer))
+                state.put(tried_again(stage, answer.note), answer_event(state, answer))
 
     async def _work(self) -> None:
         asked: set[str] = set()
@@ -190,8 +180,7 @@ class Engine:
                     tasks.pop(task)
                     if not task.cancelled():
                         task.result()
-                self._give_up()
-                await self._settle()
+                await self._give_up()
                 if failing_stage(self._definition, self._state.run) is not None:
                     # Nobody is asked any more about a run that has failed.
                     for task, name in tasks.items():
@@ -221,23 +210,23 @@ class Engine:
                 if answer is not None or stage.name not in asked:
                     yield stage.name, answer
 
-    def _give_up(self) -> None:
+    async def _give_up(self) -> None:
+        """Give up what can never begin, and look whose work holds then."""
         for name, reason in given_up(self._definition, self._state.run).items():
             self._state.move(self._state.stage(name), StageState.CANCELLED, reason=reason)
+        await self._settle()
 
     async def _conclude(self) -> None:
         """The run's last state, once its result is where people look for it."""
-        self._give_up()
-        await self._settle()
+        await self._give_up()
         state, reason = conclusion(self._definition, self._state.run)
         if state is not StageState.AWAITING_APPROVAL:
             try:
                 await self._write_result()
             except (CodeloupeError, OSError) as error:
-                words = error.message if isinstance(error, CodeloupeError) else str(error)
                 hint = f" ({error.hint})" if isinstance(error, CodeloupeError) and error.hint else ""
-                state, before = StageState.FAILED, f"{reason}; " if reason else ""
-                reason = f"{before}{model.NO_RESULT}: {words}{hint}"
+                why = f"{model.NO_RESULT}: {error}{hint}"
+                state, reason = StageState.FAILED, f"{reason}; {why}" if reason else why
         ended = self._state.event("run_ended", reason, state=state.value)
         self._state.move_run(state, ended, reason=ended.message)
 
@@ -262,9 +251,9 @@ def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[st
     """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on."""
     if failing_stage(definition, run) is not None:
         return ()
-    waiting = {stage.name for stage in run.stages if stage.state in (StageState.PENDING, StageState.INTERRUPTED)}
-    done = set(settled)
-    return tuple(stage.name for stage in definition.stages if stage.name in waiting and done.issuperset(stage.needs))
+    begins = (StageState.PENDING, StageState.INTERRUPTED)
+    free = (stage.name for stage in definition.stages if set(settled).issuperset(stage.needs))
+    return tuple(name for name in free if run.stage(name).state in begins)
 
 
 def failing_stage(definition: PipelineDefinition, run: RunRecord) -> StageRecord | None:
@@ -282,18 +271,16 @@ def given_up(definition: PipelineDefinition, run: RunRecord) -> Mapping[str, str
         return {stage.name: why for stage in run.stages if stage.state is StageState.PENDING}
     lost = {stage.name for stage in run.stages if stage.state in (StageState.FAILED, StageState.CANCELLED)}
     reasons: dict[str, str] = {}
-    left = list(definition.stages)
-    while hopeless := [stage for stage in left if lost.intersection(stage.needs)]:
-        for stage in hopeless:
-            lost.add(stage.name)
-            left.remove(stage)
-            state = run.stage(stage.name).state
+    needs = {stage.name: stage.needs for stage in definition.stages}
+    for name in TopologicalSorter(needs).static_order():
+        if missing := [needed for needed in needs[name] if needed in lost]:
+            lost.add(name)
+            state = run.stage(name).state
             if state in (StageState.PENDING, StageState.COMPLETED):
-                missing = [name for name in stage.needs if name in lost]
                 what = "not run" if state is StageState.PENDING else "its earlier work is left out"
-                failed = any(run.stage(name).state is StageState.FAILED for name in missing)
+                failed = any(run.stage(each).state is StageState.FAILED for each in missing)
                 fate = "failed" if failed else "was not run"
-                reasons[stage.name] = f"{what}, since it needs {' and '.join(missing)}, which {fate}"
+                reasons[name] = f"{what}, since it needs {' and '.join(missing)}, which {fate}"
     return reasons
 
 

@@ -61,7 +61,7 @@ async def execute_stage(
     """
     name = definition.name
     prompt = build_prompt(request, workspace=workspace, writes=definition.writes, artifacts=definition.artifacts)
-    before, identity = await snapshot(workspace, stage=name), work.identity_of(workspace, stage=name)
+    before, identity = await snapshot(workspace, stage=name), work.identity_of(workspace)
     await work.let_time_pass(before)
     started = time.monotonic()
     asked = AgentRequest(
@@ -76,12 +76,9 @@ async def execute_stage(
     )
     result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
-    if work.identity_of(workspace, stage=name) != identity:
-        raise ArtifactError(
-            f"the workspace {workspace} of the stage {name} was replaced by something else while it ran",
-            stage=name,
-            hint="use an agent that keeps to its workspace",
-        )
+    if work.identity_of(workspace) != identity:
+        what = f"the workspace {workspace} of the stage {name} was removed or replaced while it ran"
+        raise ArtifactError(what, stage=name, hint="use an agent that keeps to its workspace")
     after = await snapshot(workspace, stage=name)
     collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)
     artifacts, answer = _saved(result, definition, collected, after, built_on, workspace, answers)
@@ -147,11 +144,9 @@ def _saved(
     """The artifacts, checked, and the name under which the answer was saved as one, if so. Raises ArtifactError."""
     name, rule, structured = definition.name, definition.artifacts, result.structured is not None
     if not definition.writes and collected.changed:
-        raise ArtifactError(
-            f"the stage {name} may not write, but these changed while it ran: {listed(collected.changed)}",
-            stage=name,
-            hint="set `writes: true` for the stage, or use an agent that keeps to reading",
-        )
+        what = f"the stage {name} may not write, but these changed while it ran: {listed(collected.changed)}"
+        hint = "set `writes: true` for the stage, or use an agent that keeps to reading"
+        raise ArtifactError(what, stage=name, hint=hint)
     answer, artifacts = "", set(collected.artifacts)
     ours = answer_name(name, structured=structured, taken=())
     unchanged_own = {ours}.intersection(built_on).difference(collected.changed)
@@ -159,11 +154,8 @@ def _saved(
         if structured or result.output.strip():
             answer = answer_name(name, structured=structured, taken=() if answers else after, own=unchanged_own)
         elif not collected.changed:
-            raise ArtifactError(
-                f"the stage {name} wrote no file, and its answer is empty",
-                stage=name,
-                hint="say in the step file what the stage has to write or answer",
-            )
+            what = f"the stage {name} wrote no file, and its answer is empty"
+            raise ArtifactError(what, stage=name, hint="say in the step file what the stage has to write or answer")
     artifacts |= {answer} - {""}
     work.require(replace(collected, artifacts=tuple(sorted(artifacts))), rule, stage=name)
     homes = {path: answers if answers and path == answer else workspace for path in artifacts}
@@ -173,11 +165,9 @@ def _saved(
             work.save_answer(homes[answer], answer, text)
         except (OSError, TypeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise ArtifactError(
-                f"the answer of the stage {name} cannot be saved as {answer}: {reason}",
-                stage=name,
-                hint="check that the workspace can be written and has room",
-            ) from error
+            what = f"the answer of the stage {name} cannot be saved as {answer}: {reason}"
+            hint = "check that the workspace can be written and has room"
+            raise ArtifactError(what, stage=name, hint=hint) from error
     for path, home in homes.items():
         work.check_artifact(home / path, path, rule, stage=name)
     return tuple(sorted(path for path, home in homes.items() if home is workspace)), answer
@@ -218,11 +208,9 @@ def read_text(file: Path, what: str, stage: str) -> str:
     try:
         return work.read_named(file, str(file))
     except work.SchemaRefused as error:
-        raise AgentExecutionError(
-            f"the stage {stage} cannot go on: its {what} cannot be used: {error}",
-            stage=stage,
-            hint=f"check the {what} that the pipeline names; `codeloupe pipeline validate` looks at all of them",
-        ) from error.__cause__ or error
+        words = f"the stage {stage} cannot go on: its {what} cannot be used: {error}"
+        hint = f"check the {what} that the pipeline names; `codeloupe pipeline validate` looks at all of them"
+        raise AgentExecutionError(words, stage=stage, hint=hint) from error.__cause__ or error
 
 
 def _item(label: str, value: str) -> Iterator[str]:

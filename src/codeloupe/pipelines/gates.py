@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,12 +18,14 @@ from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProgramNo
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
-from codeloupe.model.review import Review, claim_in_words
+from codeloupe.model.review import Review
 from codeloupe.pipelines.execution import read_text
+from codeloupe.reports.wording import gaps_of
 from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
 from codeloupe.system.streaming import StreamTimedOut, stream
+from codeloupe.system.untrusted import terminal
 
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 
@@ -36,7 +37,6 @@ _MOST_CHARACTERS = 1_500
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARACTERS, _MOST_LINE_CHARACTERS = 60, 6_000, 500
-_MOST_REPAIRED = 50_000
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 CRITIQUE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -50,12 +50,6 @@ CRITIQUE_SCHEMA: Mapping[str, Any] = {
     },
     "required": ["summary", "verdict", "score", "blockers", "fixes"],
     "additionalProperties": False,
-}
-# An answer that is no critique must not come back from its repair as one.
-REPAIR_SCHEMA: Mapping[str, Any] = {
-    **CRITIQUE_SCHEMA,
-    "properties": {"readable": {"type": "boolean"}, **CRITIQUE_SCHEMA["properties"]},
-    "required": ["readable", *CRITIQUE_SCHEMA["required"]],
 }
 
 
@@ -83,26 +77,24 @@ async def answer_of_a_person(
     poll_seconds: float = 0.5,
 ) -> Approval | None:
     """What a person decided, by an answer that was left or on a terminal; None when nobody did in time, or wants to."""
-    if (left := take()) is not None:
-        return left
-    asking = None if ask is None else asyncio.ensure_future(ask())
-    clock = asyncio.get_running_loop().time
-    # While a person sits before the question, no clock runs out on them.
-    deadline = math.inf if asking is not None else clock() + timeout_seconds
+    if (found := take()) is not None:
+        return found
+
+    async def left() -> Approval:
+        while (answer := take()) is None:  # noqa: ASYNC110 - it comes from another process
+            await asyncio.sleep(poll_seconds)
+        return answer
+
+    waits: list[asyncio.Future[Approval | None]] = [asyncio.ensure_future(each()) for each in (ask, left) if each]
     try:
-        while True:
-            if asking is not None and asking.done():
-                return asking.result() or take()
-            if (left := take()) is not None:
-                return left
-            pause = min(poll_seconds, deadline - clock())
-            if pause <= 0:
-                return None
-            await (asyncio.sleep(pause) if asking is None else asyncio.wait((asking,), timeout=pause))
+        # While a person sits before the question, no clock runs out on them.
+        limit = timeout_seconds if ask is None else None
+        done, _ = await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        return next((answer for each in waits if each in done and (answer := each.result())), None) or take()
     finally:
-        if asking is not None and not asking.done():
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
@@ -116,11 +108,9 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
     name = gate.command[0] if gate.command else ""
     found = find_program(name if "/" not in name else str(task.workspace / name))
     if found is None:
-        raise ProgramNotFound(
-            f"the command gate of {task.stage} cannot be run: there is no program {name}",
-            program=Path(name).name,
-            hint="install it, or name it by an absolute path or one below the workspace",
-        )
+        what = f"the command gate of {task.stage} cannot be run: there is no program {name}"
+        hint = "install it, or name it by an absolute path or one below the workspace"
+        raise ProgramNotFound(what, program=Path(name).name, hint=hint)
     command = Command(
         argv=(found, *gate.command[1:]),
         cwd=task.workspace,
@@ -154,16 +144,11 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
 
 def last_output(data: bytes | str) -> str:
     """The last lines of a program, without what a terminal would obey, and with secrets masked before any cut."""
-    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-    lines = []
-    for line in _ESCAPE_SEQUENCE.sub("", redact(text)).split("\n"):
-        # Of a line that a program wrote over and over the last state counts.
-        shown = line.rstrip("\r").rpartition("\r")[2].replace("\t", "    ")
-        if len(shown) > _MOST_LINE_CHARACTERS:
-            shown = f"{shown[:_MOST_LINE_CHARACTERS]} ..."
-        if shown.strip():
-            lines.append("".join(sign if sign.isprintable() else f"\\x{ord(sign):02x}" for sign in shown))
-    words = "\n".join(lines[-_MOST_OUTPUT_LINES:])
+    text = _ESCAPE_SEQUENCE.sub("", redact(data if isinstance(data, str) else data.decode("utf-8", "replace")))
+    # Of a line that a program wrote over and over the last state counts.
+    rows = (row.rstrip("\r").rpartition("\r")[2] for row in text.split("\n"))
+    cut = (f"{row[:_MOST_LINE_CHARACTERS]} ..." if len(row) > _MOST_LINE_CHARACTERS else row for row in rows)
+    words = "\n".join([terminal(row) for row in cut if row.strip()][-_MOST_OUTPUT_LINES:])
     return words if len(words) <= _MOST_OUTPUT_CHARACTERS else f"... {words[-_MOST_OUTPUT_CHARACTERS:]}"
 
 
@@ -179,15 +164,10 @@ async def review_gate(task: GateTask, review_of: Callable[[], Awaitable[Review]]
     review = await review_of()
     blocking = [each for each in review.findings if each.can_block and each.severity.at_least(review.policy.fail_on)]
     if not blocking and (not review.complete or review.exit_code != 0):
-        failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
-        gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
-        claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
-        why = "; ".join((*claims, *failed, *gaps)[:5]) or review.summary
-        raise PipelineError(
-            f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
-            stage=task.stage,
-            hint="mend that, then have the stage tried again; what was reviewed is not bought again",
-        )
+        why = "; ".join(gap.in_words() for gap in gaps_of(review)[:5]) or review.summary
+        what = f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}"
+        hint = "mend that, then have the stage tried again; what was reviewed is not bought again"
+        raise PipelineError(what, stage=task.stage, hint=hint)
     placed = [(f"{each.file}:{each.line_start}", each) for each in blocking]
     heads = [(f"[{each.severity.label}] {place}: {each.title}", each.body) for place, each in placed]
     return Critique(
@@ -230,18 +210,13 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
         output_schema=CRITIQUE_SCHEMA,
         labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
     )
-    asked, usage, is_second = question, Usage(), False
-    while True:
-        try:
-            read, text, more = await _heard(ask, asked)
-        except AgentError as error:
-            if is_second:
-                _add_cost(error, usage)
-            raise
-        usage = usage.plus(more)
-        if read.problem is None or is_second:
-            break
-        asked, is_second = _asked_again(question, read.problem, text, fence=fence), True
+    read, text, usage = await _heard(ask, question, Usage())
+    if read.problem is not None:
+        # Other words, so that the ledger does not return the same answer again.
+        again = (
+            f"{fenced(fence, 'problem', read.problem)}\n\nAn earlier answer had this problem. Answer anew, in short."
+        )
+        read, text, usage = await _heard(ask, replace(question, prompt=f"{prompt}\n\n{again}"), usage)
     if read.problem is not None:
         unclear = OutputInvalid(
             f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: {read.problem}",
@@ -268,9 +243,8 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     )
 
 
-async def _heard(ask: AskCritic, request: AgentRequest) -> tuple[CritiqueAnswer, str, Usage]:
-    """An answer as it was understood, its text, and what it cost."""
-    structured: Any = None
+async def _heard(ask: AskCritic, request: AgentRequest, earlier: Usage) -> tuple[CritiqueAnswer, str, Usage]:
+    """An answer as it was understood, its text, and what it cost with what was spent earlier."""
     try:
         result = await ask(request)
     except OutputInvalid as error:
@@ -278,33 +252,17 @@ async def _heard(ask: AskCritic, request: AgentRequest) -> tuple[CritiqueAnswer,
         read = read_critique(text)
         if error.cut_off and read.problem is None:
             read = CritiqueAnswer(problem=TRUNCATED_JSON)
-    else:
-        text, usage, structured = result.output, usage_of(result), result.structured
-        read = read_critique(text, structured)
-    # That an answer which was said again was a critique has to be said in so many words.
-    is_critique = isinstance(structured, dict) and structured.get("readable") is True
-    if request.output_schema is REPAIR_SCHEMA and read.problem is None and not is_critique:
-        read = CritiqueAnswer(problem="invalid answer: it is no critique")
-    return read, text, usage
-
-
-def _asked_again(question: AgentRequest, problem: str, answer: str, *, fence: str) -> AgentRequest:
-    """To say the answer again, inventing nothing; or the question once more where nothing, or not all, was said."""
-    if not answer.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
-        # Other words, so that the ledger does not return the same answer again.
-        return replace(question, prompt=f"{question.prompt}\n\nKeep the answer short: an earlier one was not whole.")
-    if len(answer) > _MOST_REPAIRED:
-        half = _MOST_REPAIRED // 2
-        answer = f"{answer[:half]}\n[cut: {len(answer) - 2 * half:,} characters]\n{answer[-half:]}"
-    blocks = (fenced(fence, "problem", problem), fenced(fence, "answer", answer))
-    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *blocks))
-    return replace(
-        question, system_prompt=resource("critic_repair"), prompt=text, tools=(), output_schema=REPAIR_SCHEMA
-    )
+        return read, text, earlier.plus(usage)
+    except AgentError as error:
+        _add_cost(error, earlier)
+        raise
+    return read_critique(result.output, result.structured), result.output, earlier.plus(usage_of(result))
 
 
 def _add_cost(error: AgentError, earlier: Usage) -> None:
     """Let an error tell of what was spent before it, too."""
+    if not earlier.requests:
+        return
     own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
     error.usage = TokenUsage(
         input_tokens=own.input_tokens + earlier.input_tokens,

@@ -17,7 +17,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError, UsageError, WorkspaceError
+from codeloupe.errors import AgentExecutionError, UsageError, WorkspaceError
 from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, FailedTry, RecoveryStep, StageDefinition, StageRecord
@@ -55,7 +55,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     """What is to be done next with a stage that is not at its end."""
     recent = record.attempts[record.attempts_before :]
     if failed := next((attempt for attempt in reversed(recent) if _has_failed(attempt)), None):
-        return _fail(failed, kept_after_failure(record.attempts))
+        return _fail(record.attempts, failed)
     if not record.attempts:
         return _attempt(stage, record)
     last = record.attempts[-1]
@@ -120,13 +120,16 @@ def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
     return f"{words}, and the best score, {chosen.score}, is too low to be taken"
 
 
-def _fail(failed: AttemptRecord, kept: AttemptRecord) -> Action:
+def _fail(attempts: Sequence[AttemptRecord], failed: AttemptRecord) -> Action:
+    """The end of a stage of which a gate failed an attempt; an earlier attempt is kept if its score is better."""
     critique = next(word for word in reversed(failed.critiques) if word.verdict is CriticVerdict.FAIL)
     words = f"the {critique.gate.value} gate failed attempt {failed.number}"
     words = f"{words}: {critique.summary}" if critique.summary else words
-    if kept.number != failed.number:
-        words = f"{words}; the work of attempt {kept.number} is kept, since its score, {kept.score}, is better"
-    return Action("fail", kept.number, words)
+    other = best(attempt for attempt in attempts if attempt.number < failed.number and not _has_failed(attempt))
+    if other is None or other.score is None or other.score <= (-1 if failed.score is None else failed.score):
+        return Action("fail", failed.number, words)
+    kept = f"the work of attempt {other.number} is kept, since its score, {other.score}, is better"
+    return Action("fail", other.number, f"{words}; {kept}")
 
 
 def refused_at(attempt: AttemptRecord) -> int | None:
@@ -161,15 +164,6 @@ def _is_final(critique: model.Critique, gate: model.GateDefinition) -> bool:
     return critique.verdict is CriticVerdict.FAIL
 
 
-def kept_after_failure(attempts: Sequence[AttemptRecord]) -> AttemptRecord:
-    """The attempt whose work is kept when a gate said FAIL of one: an earlier, better one, or else that one."""
-    failed = next(attempt for attempt in reversed(attempts) if _has_failed(attempt))
-    others = best(attempt for attempt in attempts if attempt.number < failed.number and not _has_failed(attempt))
-    if others is None or others.score is None:
-        return failed
-    return others if failed.score is None or others.score > failed.score else failed
-
-
 def failed_try(
     error: Exception, *, step: RecoveryStep, attempt: int, gate: int | None = None, usage: Usage = Usage()
 ) -> FailedTry:
@@ -182,15 +176,12 @@ def failed_try(
         kind = "unreadable_file"
     elif isinstance(cause, WorkspaceError):
         kind = model.WORKSPACE_ERROR
-    words = (
-        (error.message, error.hint) if isinstance(error, CodeloupeError) else (f"{type(error).__name__}: {error}", "")
-    )
     return FailedTry(
         step=step,
         kind=kind,
-        message=words[0][:4_000],
-        hint=words[1][:4_000],
-        session_id=cause.session_id if isinstance(cause, AgentError) else "",
+        message=getattr(error, "message", f"{type(error).__name__}: {error}")[:4_000],
+        hint=getattr(error, "hint", "")[:4_000],
+        session_id=getattr(cause, "session_id", ""),
         usage=usage,
         attempt=attempt,
         gate=gate,
@@ -238,22 +229,18 @@ def parts_now(stage: StageDefinition, inputs: Mapping[str, str]) -> Mapping[str,
     return {**stage.parts, "inputs": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]}
 
 
+def tried_again(stage: StageRecord, note: str) -> StageRecord:
+    """A stage that is tried again: what was before no longer counts towards its limits."""
+    before = {"attempts_before": len(stage.attempts), "failures_before": len(stage.failures)}
+    asked = {"person_note": note.strip(), "chosen": None, "wants_approval": "", "reason": "", "ended_at": None}
+    return replace(stage, **before, **asked)
+
+
 def reopened(stage: StageRecord, reason: str) -> StageRecord:
     """A stage that begins again: its attempts are history, and paid for."""
-    return replace(
-        stage,
-        earlier=(*stage.earlier, *stage.attempts),
-        attempts=(),
-        attempts_before=0,
-        failures_before=len(stage.failures),
-        chosen=None,
-        start_tree="",
-        built_on={},
-        outdated=(),
-        wants_approval="",
-        ended_at=None,
-        reason=reason,
-    )
+    earlier = (*stage.earlier, *stage.attempts)
+    begun = replace(stage, earlier=earlier, attempts=(), start_tree="", built_on={}, outdated=())
+    return replace(tried_again(begun, stage.person_note), reason=reason)
 
 
 def with_changes(
@@ -282,19 +269,16 @@ def with_changes(
             judged = _judged_again(stage, each, now)
             stage = replace(judged, outdated=tuple(outdated) if stage.parts else (model.UNKNOWN_PART,))
         stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
-    changed = replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs)
-    notes = [
-        f"the input {name} has another default, which applies to what is still to run"
-        for name, value in inputs.items()
-        if record.inputs.get(name, value) != value
-    ]
-    if record.given is None:
-        notes += [
-            f"the input {each.name} keeps its value: an older version did not note whether it was a default"
-            for each in definition.inputs
-            if each.name in record.inputs and each.default not in (None, record.inputs[each.name])
-        ]
-    return changed, tuple(notes)
+    notes = []
+    for about in definition.inputs:
+        value = inputs[about.name]
+        before = record.inputs.get(about.name, value)
+        if before != value:
+            notes.append(f"the input {about.name} has another default, which applies to what is still to run")
+        elif record.given is None and about.default not in (None, before):
+            why = "an older version did not note whether it was a default"
+            notes.append(f"the input {about.name} keeps its value: {why}")
+    return replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs), tuple(notes)
 
 
 def _obstacles(
@@ -309,11 +293,11 @@ def _obstacles(
         yield f"{', '.join(lost)} had begun and is no longer in it under that name"
     if definition.workspace is not record.workspace:
         yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
-    for name in (
-        each.name for each in definition.inputs if each.default is None and not given.get(each.name, "").strip()
-    ):
-        why = "no longer has the default that was used" if name in record.inputs else "is new and has no default"
-        yield f"its input {name} {why}"
+    for each in definition.inputs:
+        if each.default is None and not given.get(each.name, "").strip():
+            is_known = each.name in record.inputs
+            why = "no longer has the default that was used" if is_known else "is new and has no default"
+            yield f"its input {each.name} {why}"
     if record.workspace is model.WorkspaceKind.CHECKOUT:
         # With what they began was not recorded, and in a checkout no tree tells it.
         for stage in worked:
@@ -333,18 +317,12 @@ def kept_note(stage: StageRecord, run_id: str) -> str:
 def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[str, str]) -> StageRecord:
     """The stage without the verdicts of gates that are others now; the same where none is, or it was sent back."""
     kept = stage.chosen_attempt or stage.attempts[-1]
-    is_completed = stage.state is model.StageState.COMPLETED
-    if (known := stage.parts.get("gates")) is not None:
-        has_changed = known != now["gates"]
-    else:
-        # An older version recorded of a gate only its kind and its position.
-        words, kinds = [critique.gate for critique in kept.critiques], [gate.kind for gate in definition.gates]
-        is_taken = refused_at(kept) is not None
-        has_changed = not is_completed or words != (kinds[: len(words)] if is_taken else kinds)
-    if not has_changed:
+    # An older version recorded of a gate only its kind: there all of them judge again, if there are any.
+    known = stage.parts.get("gates") or ("" if definition.gates or kept.critiques else now["gates"])
+    if known == now["gates"]:
         return stage
     parts = {**stage.parts, "gates": now["gates"]} if stage.parts else stage.parts
-    if is_completed:
+    if stage.state is model.StageState.COMPLETED:
         return replace(
             reopened(stage, "its gates have changed since it finished, so they judge its work again"),
             state=model.StageState.PENDING,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
+from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import experts_of
 from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository
@@ -23,7 +23,7 @@ from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.pipeline import GateKind, PipelineDefinition, RunRecord, StageState, WorkspaceKind
 from codeloupe.model.ports import Agent
-from codeloupe.pipelines.context import AskPerson, Context, Joins, RunAgents, spending_of
+from codeloupe.pipelines.context import AskPerson, Context, RunAgents
 from codeloupe.pipelines.definition import input_values, load_pipeline
 from codeloupe.pipelines.engine import Engine
 from codeloupe.pipelines.recovery import new_stage_record, with_changes
@@ -101,10 +101,7 @@ class Pipeline:
                 return await self.run(inputs, options=options, run_id=run_id, calls=own)
         definition = self.definition
         values = input_values(definition, inputs)
-        settings = options.settings or (await configure(repo=options.repo, environment=calls.environment)).settings
-        is_apart = definition.workspace is WorkspaceKind.DIRECTORY
-        repository = None if is_apart else await open_repository(Path(options.repo))
-        agents = _agents(definition, options, settings, calls)
+        repository, agents = await _prepared(definition, Path(options.repo), options, calls)
         now = datetime.now(UTC)
         record = RunRecord(
             run_id=run_id or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
@@ -148,10 +145,8 @@ async def resume_run(
     with store.lock(run_id):
         record, notes = store.load(run_id), tuple[str, ...]()
         if not record.file.is_file():
-            raise ConfigError(
-                f"the run {run_id} cannot continue: its pipeline file {record.file} no longer exists",
-                hint="put it back where it was",
-            )
+            words = f"the run {run_id} cannot continue: its pipeline file {record.file} no longer exists"
+            raise ConfigError(words, hint="put it back where it was")
         definition = load_pipeline(record.file, agents=None)
         if definition.digest != record.digest:
             record, notes = with_changes(record, definition, accepted=options.accept_changes)
@@ -160,16 +155,12 @@ async def resume_run(
         options = replace(options, agent=options.agent or record.agent, model=options.model or known)
         secret = secret_inputs(definition, record.inputs)
         record = replace(record, agent=options.agent, model=options.model, secret_inputs=secret)
-        repo = record.repository or options.repo
-        settings = options.settings or (await configure(repo=repo, environment=calls.environment)).settings
         try:
-            is_apart = record.workspace is WorkspaceKind.DIRECTORY
-            repository = None if is_apart else await open_repository(Path(repo))
+            place = Path(record.repository or options.repo)
+            repository, agents = await _prepared(definition, place, options, calls)
         except NotARepository as error:
-            raise ConfigError(
-                f"the run {run_id} cannot continue: {error.message}", hint="put its repository back where it was"
-            ) from error
-        agents = _agents(definition, options, settings, calls)
+            words = f"the run {run_id} cannot continue: {error.message}"
+            raise ConfigError(words, hint="put its repository back where it was") from error
         return await _go_on(record, definition, store, options, repository, agents, notes)
 
 
@@ -184,8 +175,12 @@ def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> 
     return tuple(name for name, value in values.items() if name in declared or is_secret(name, value))
 
 
-def _agents(definition: PipelineDefinition, options: RunOptions, settings: Settings, calls: AgentCalls) -> RunAgents:
-    """The agents of a run. Raises ConfigError for an agent or an expert that is not known, before anything is spent."""
+async def _prepared(
+    definition: PipelineDefinition, place: Path, options: RunOptions, calls: AgentCalls
+) -> tuple[Repository | None, RunAgents]:
+    """The repository and the agents of a run. Raises ConfigError for an agent or an expert that is not known."""
+    settings = options.settings or (await configure(repo=place, environment=calls.environment)).settings
+    repository = None if definition.workspace is WorkspaceKind.DIRECTORY else await open_repository(place)
     own = {**calls.own, **options.agents}
     agents = RunAgents(calls, settings, own, options.agent, options.model or settings.model)
     agents.check(definition)
@@ -197,7 +192,7 @@ def _agents(definition: PipelineDefinition, options: RunOptions, settings: Setti
                 except ConfigError as error:
                     words = f"the review gate of the stage {stage.name} cannot be used: {error.message}"
                     raise ConfigError(words, hint=error.hint) from error
-    return agents
+    return repository, agents
 
 
 async def _go_on(
@@ -210,7 +205,7 @@ async def _go_on(
     notes: Sequence[str] = (),
 ) -> RunRecord:
     """Run it from where its record is, in the process that holds its lock. `notes` are saved first."""
-    directory, settings = store.directory(record.run_id), agents.settings
+    directory = store.directory(record.run_id)
     (directory / "store.git").mkdir(mode=0o700, exist_ok=True)
     is_checkout = record.workspace is WorkspaceKind.CHECKOUT and repository is not None
     files = RunFiles(directory, checkout=repository.root if is_checkout and repository else None)
@@ -228,20 +223,8 @@ async def _go_on(
         record = state.move_run(record.state, base_tree=base)
     for words in notes:
         state.tell("note", words)
-    calls = agents.calls.part(settings, spending_of(definition, record, settings))
-    keys = StageKeys(agents.called, trust=trust_of(trusted=not settings.untrusted))
     context = Context(
-        definition=definition,
-        state=state,
-        files=files,
-        workspaces=workspaces,
-        joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
-        agents=agents,
-        caller=calls.caller(settings, key_of=keys.key_of, watch_files=None),
-        keys=keys,
-        of_reviews=calls,
-        ask=options.ask_person,
-        waits=options.wait_for_approval,
+        definition, state, files, workspaces, agents, ask=options.ask_person, waits=options.wait_for_approval
     )
     return await Engine(context).run()
 

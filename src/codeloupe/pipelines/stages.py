@@ -21,12 +21,7 @@ from codeloupe.model.pipeline import Approval, Critique, Decision, PipelineEvent
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import execute_stage, failure_usage, read_text
 from codeloupe.pipelines.gates import GateTask
-from codeloupe.pipelines.recovery import (
-    Action,
-    failed_try,
-    next_action,
-    parts_now,
-)
+from codeloupe.pipelines.recovery import Action, failed_try, next_action, parts_now, tried_again
 from codeloupe.pipelines.state import Fact, RunState
 
 _log = logging.getLogger(__name__)
@@ -42,28 +37,10 @@ _ANSWERS = {
 }
 
 
-def answer_text(answer: Approval) -> str:
-    """What a person decided, and the note."""
-    return ": ".join(filter(None, (_ANSWERS[answer.decision][0], answer.note.strip())))
-
-
 def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
-    """That a person decided."""
-    return state.event("approval_given", answer_text(answer), stage=answer.stage, decision=answer.decision.value)
-
-
-def tried_again(record: StageRecord, answer: Approval) -> StageRecord:
-    """A stage that a person has tried again: what was before no longer counts towards its limits."""
-    return replace(
-        record,
-        person_note=answer.note.strip(),
-        attempts_before=len(record.attempts),
-        failures_before=len(record.failures),
-        chosen=None,
-        wants_approval="",
-        reason="",
-        ended_at=None,
-    )
+    """What a person decided, and the note."""
+    words = ": ".join(filter(None, (_ANSWERS[answer.decision][0], answer.note.strip())))
+    return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
 
 
 async def save_handwork(context: Context, record: StageRecord) -> None:
@@ -120,7 +97,7 @@ class StageRun:
                 goes_on = await (self._wait_for_approval(action) if is_asked else self._escalate(action))
             elif action.do in ("complete", "fail"):
                 await self._end(action)
-                return
+                goes_on = False
             else:
                 acts = {"execute": self._execute, "keep": self._keep, "judge": self._judge}
                 async with self._slots:
@@ -207,12 +184,9 @@ class StageRun:
         names = dict.fromkeys(name for each in chosen if each is not None for name in each.artifacts)
         past = [] if action.step is RecoveryStep.FRESH else list(record.attempts)
         if record.person_note:
-            said = Critique(
-                verdict=model.CriticVerdict.REWORK, gate=model.GateKind.APPROVAL, summary=record.person_note
-            )
-            last = (
-                past.pop() if past else model.AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
-            )
+            said = _by_person(Decision.RETRY, record.person_note)
+            earlier = model.AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
+            last = past.pop() if past else earlier
             past.append(replace(last, critiques=(*last.critiques, said)))
         return model.StageRequest(
             stage=stage.name,
@@ -231,9 +205,9 @@ class StageRun:
         if action.step is RecoveryStep.FRESH:
             return ()
         made = record.attempts[-1].artifacts if record.attempts else ()
-        is_left = action.step is RecoveryStep.RESUME and action.tree
-        left = await self._context.workspaces.changed(record.start_tree, action.tree) if is_left else ()
-        return (*made, *left)
+        if action.step is not RecoveryStep.RESUME or not action.tree:
+            return made
+        return (*made, *await self._context.workspaces.changed(record.start_tree, action.tree))
 
     async def _failed(
         self, action: Action, error: Exception, answer: AgentResult | None, workspace: Path | None
@@ -276,29 +250,20 @@ class StageRun:
             diff_file = self._files.attempt(self._name, number, "diff.patch")
             self._files.write(diff_file, await workspaces.diff(record.start_tree, kept.tree))
         except (CodeloupeError, OSError) as error:
-            trouble = error
             if not isinstance(error, WorkspaceError):
-                words = error.message if isinstance(error, CodeloupeError) else error.strerror or str(error)
-                trouble = WorkspaceError(
-                    f"what the stage {self._name} left cannot be kept: {words}",
-                    stage=self._name,
-                    hint="free some disk space, then retry the stage: its agent is not asked again",
-                )
-            self._record_failure(failed_try(trouble, step=RecoveryStep.FIRST, attempt=number))
+                words = f"what the stage {self._name} left cannot be kept: {error}"
+                hint = "free some disk space, then retry the stage: its agent is not asked again"
+                error = WorkspaceError(words, stage=self._name, hint=hint)
+            self._record_failure(failed_try(error, step=RecoveryStep.FIRST, attempt=number))
             return
         last = record.attempts[-1]
         notes = [f"{name} was not kept: {reason}" for name, reason in kept.left_out.items()]
         if len(notes) > 50:
             notes[50:] = [f"{len(notes) - 50:,} more files were not kept"]
         artifacts = tuple(name for name in last.artifacts if name not in kept.left_out)
-        done = self._event(
-            "attempt_finished",
-            attempt=number,
-            cost_usd=last.usage.cost_usd,
-            seconds=round(last.duration_seconds, 3),
-            artifacts=len(artifacts),
-            files_changed=len(changed),
-        )
+        facts: dict[str, Fact] = {"attempt": number, "artifacts": len(artifacts), "files_changed": len(changed)}
+        facts |= {"cost_usd": last.usage.cost_usd, "seconds": round(last.duration_seconds, 3)}
+        done = self._event("attempt_finished", "", **facts)
         attempt = replace(last, tree=kept.tree, files_changed=changed, diff_file=diff_file, artifacts=artifacts)
         attempts = (*record.attempts[:-1], replace(attempt, notes=(*last.notes, *notes)))
         self._state.move(record, StageState.GATING, done, attempts=attempts)
@@ -331,16 +296,9 @@ class StageRun:
             replace(attempt, critiques=(*attempt.critiques, critique)) if attempt.number == action.attempt else attempt
             for attempt in record.attempts
         )
-        event = self._event(
-            "critique",
-            critique.summary,
-            attempt=action.attempt,
-            gate=critique.gate.value,
-            verdict=critique.verdict.value,
-            score=critique.score,
-            blockers=len(critique.blockers),
-            cost_usd=critique.usage.cost_usd,
-        )
+        facts: dict[str, Fact] = {"gate": critique.gate.value, "verdict": critique.verdict.value}
+        facts |= {"score": critique.score, "blockers": len(critique.blockers), "cost_usd": critique.usage.cost_usd}
+        event = self._event("critique", critique.summary, attempt=action.attempt, **facts)
         judged = replace(record, attempts=attempts, unanswered=0, **changes)
         if next_action(self._stage, judged).do == "execute" and record.state is StageState.GATING:
             why = f"attempt {action.attempt} was sent back by its {critique.gate.value} gate"
@@ -355,12 +313,10 @@ class StageRun:
         if not context.is_checkout:
             await self._fill(self._files.made_workspace(self._name), attempt.tree, number)
         elif number != max(each.number for each in (*record.earlier, *record.attempts)):
-            raise WorkspaceError(
-                f"attempt {number} of {self._name} cannot be judged: the checkout holds a later one",
-                stage=self._name,
-                hint=f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself",
-            )
-        workspace, ours = self._files.workspace(self._name), context.own_answers()
+            what = f"attempt {number} of {self._name} cannot be judged: the checkout holds a later one"
+            hint = f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself"
+            raise WorkspaceError(what, stage=self._name, hint=hint)
+        ours = context.own_answers()
         start, tree = [await context.workspaces.without(each, ours) for each in (record.start_tree, attempt.tree)]
         requirements = read_text(stage.step, "step file", self._name)
         if given := stage.given(self._state.run.inputs):
@@ -369,7 +325,7 @@ class StageRun:
         return GateTask(
             stage=self._name,
             attempt=number,
-            workspace=workspace,
+            workspace=self._files.workspace(self._name),
             requirements=requirements,
             artifacts=attempt.artifacts,
             files_changed=tuple(file for file in attempt.files_changed if file not in ours),
@@ -410,9 +366,8 @@ class StageRun:
             # What a person asks for is not bound by the number of attempts that the gates allow.
             before = self._record
             changes |= {"attempts_before": len(before.attempts), "failures_before": len(before.failures)}
-        verdict = _ANSWERS[answer.decision][1]
-        critique = Critique(verdict=verdict, gate=model.GateKind.APPROVAL, summary=answer_text(answer))
-        self._decided(action, critique, answer_event(self._state, answer), **changes)
+        said = answer_event(self._state, answer)
+        self._decided(action, _by_person(answer.decision, said.message), said, **changes)
         return True
 
     async def _escalate(self, action: Action) -> bool:
@@ -425,17 +380,16 @@ class StageRun:
         answer = await self._asked("escalation", action.reason, action.attempt or None, 0.0, given_up)
         if answer is None:
             return False
-        said, words = answer_event(state, answer), answer_text(answer)
+        said, is_approved = answer_event(state, answer), answer.decision is Decision.APPROVE
         if answer.decision is Decision.RETRY:
-            state.put(tried_again(self._record, answer), said)
-        elif answer.decision is Decision.REJECT:
-            await self._end(Action("fail", action.attempt, words), said)
-        elif not action.attempt:
+            state.put(tried_again(self._record, answer.note), said)
+            return True
+        if is_approved and not action.attempt:
             again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
-            state.tell("note", f"{words}, but it has no work to approve; {again}", stage=self._name)
+            state.tell("note", f"{said.message}, but it has no work to approve; {again}", stage=self._name)
         else:
-            await self._end(Action("complete", action.attempt, words), said)
-        return answer.decision is Decision.RETRY
+            await self._end(Action("complete" if is_approved else "fail", action.attempt, said.message), said)
+        return False
 
     async def _end(self, action: Action, *events: PipelineEvent) -> None:
         """The last move. The workspace holds the work that is kept, for whoever looks there."""
@@ -466,6 +420,10 @@ class StageRun:
         except (WorkspaceError, OSError) as error:
             return f"the workspace does not hold attempt {chosen.number}: {error}"
         return ""
+
+
+def _by_person(decision: Decision, words: str) -> Critique:
+    return Critique(verdict=_ANSWERS[decision][1], gate=model.GateKind.APPROVAL, summary=words)
 
 
 def _unused_answer(error: Exception) -> str:

@@ -65,11 +65,8 @@ def check_transition(transitions: Transitions, before: StageState, to: StageStat
     allowed = transitions[before]
     if to not in allowed:
         known = ", ".join(state.value for state in StageState if state in allowed)
-        raise ForbiddenTransition(
-            f"{what} cannot go from {before.value} to {to.value}",
-            stage=stage,
-            hint=f"from {before.value} it can go to {known}" if known else f"{before.value} is an end",
-        )
+        hint = f"from {before.value} it can go to {known}" if known else f"{before.value} is an end"
+        raise ForbiddenTransition(f"{what} cannot go from {before.value} to {to.value}", stage=stage, hint=hint)
 
 
 class RunState:
@@ -206,12 +203,11 @@ class RunFiles:
             return None
 
     def read(self, name: str) -> str:
-        """The text of a file that `write` wrote; nothing if it is not there, or too large to be read."""
-        file = self._directory / name
+        """The text of a file of the run; nothing if it is not there, not in the run, or too large to be read."""
+        file = (self._directory / name).resolve()
         try:
-            if not name or file.stat().st_size > 64 * 1024 * 1024:
-                return ""
-            return file.read_bytes().decode("utf-8", "surrogateescape")
+            is_ours = file.is_relative_to(self._directory.resolve()) and file.stat().st_size <= 64 * 1024 * 1024
+            return file.read_bytes().decode("utf-8", "surrogateescape") if name and is_ours else ""
         except OSError:
             return ""
 

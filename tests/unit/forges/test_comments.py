@@ -20,7 +20,7 @@ from codeloupe.forges.comments import (
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.threads import Mark, MarkKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.publication import ChangedFile, Opinion, PublishOptions, PullRequest
+from codeloupe.model.publication import Opinion, PublishOptions, PullRequest
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
 from tests.markdown_page import tokens
 from tests.publish_material import FIRST, finding, review
@@ -169,7 +169,7 @@ def test_only_the_header_of_a_hunk_counts(patch: str, spans: list[tuple[int, int
 
 
 PLACES = DiffPlaces(
-    [ChangedFile("app.py", TWO_HUNKS), ChangedFile("image.png", None), ChangedFile("gone.py", "@@ -1 +0,0 @@\n-gone")],
+    {"app.py": TWO_HUNKS, "image.png": None, "gone.py": "@@ -1 +0,0 @@\n-gone"},
     forge="GitHub",
 )
 

@@ -15,7 +15,6 @@ from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import (
     AnswerKind,
-    ChangedFile,
     Conclusion,
     Opinion,
     Plan,
@@ -107,7 +106,7 @@ class TestKnownFindings:
 
     def test_a_renamed_file_keeps_its_thread_and_a_copy_has_one_of_its_own(self) -> None:
         moved = finding(4, file="new.py", fingerprint=finding(4).fingerprint)
-        files = (ChangedFile("new.py", patch()), ChangedFile("other.py", patch()))
+        files = {"new.py": patch(), "other.py": patch()}
         made = plan(review(moved), pull_request(thread_about(finding(4)), files=files))
         assert (made.known, made.answers) == ((moved,), ())
         copied = finding(4, file="other.py", fingerprint=finding(4).fingerprint)
@@ -293,7 +292,7 @@ class TestOpinions:
     def test_it_is_given_when_asked_for(self, reviewed: Review, options: dict[str, Any], opinion: Opinion) -> None:
         made = plan(reviewed, pull_request(), **options)
         assert made.opinion is opinion
-        assert made.posts_review is (bool(reviewed.findings) or opinion is not Opinion.COMMENT)
+        assert bool(made.comments) is bool(reviewed.findings)
 
     @each("pull", [pull_request(changed_files=3), pull_request(thread_about(finding(4), reviewer="agent_sdk"))])
     def test_without_having_seen_all_it_neither_approves_nor_withdraws_a_request(self, pull: PullRequest) -> None:
@@ -321,7 +320,7 @@ def test_comments_of_others_are_not_noted() -> None:
 def test_a_plan_of_very_many_findings_takes_little_time() -> None:
     hunks = "\n".join(f"@@ -{line},0 +{line},1 @@\n+x" for line in range(1, 8_000, 2))
     many = tuple(finding(line, fingerprint=f"{line:016}") for line in range(1, 8_000))
-    files = (ChangedFile("app.py", hunks), ChangedFile("other.py", None))
+    files = {"app.py": hunks, "other.py": None}
     made = plan(review(*many), pull_request(files=files))
     assert len(made.comments) == 20
     assert len(made.without_comment) == len(many) - 20

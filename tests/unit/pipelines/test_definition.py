@@ -263,13 +263,13 @@ WRONG_STAGES = [
         "let the stage write",
     ),
     ("gate: critc", "gate: expected critic, review or approval, or a group", "did you mean `critic`?"),
-    ("gate: command", "gate: a command gate says what to run", ""),
+    ("gate: command", "gate: expected critic, review or approval, or a group such as {command: pytest -q}", ""),
     ("gate: 3", "gate: expected critic, review or approval, or a group", ""),
     ("gate: {min_score: 3}", "gate: `kind` is missing: critic, review, command or approval", ""),
     ("gate: {kind: reveiw}", "gate.kind: expected critic, review, command or approval", "did you mean `review`?"),
     ("gate: {kind: [critic]}", "gate.kind: expected critic, review, command or approval", ""),
-    ("gate: {kind: approval, min_score: 3}", "gate.min_score: an approval gate has no such key", ""),
-    ("gate: {kind: review, command: x}", "gate.command: a review gate has no such key; it belongs to command", ""),
+    ("gate: {kind: approval, min_score: 3}", "gate.min_score: unknown key", "the keys are kind, prompt or timeout"),
+    ("gate: {kind: review, command: x}", "gate.command: unknown key", "the keys are kind, fail_on, experts"),
     ("gate: {kind: command}", "gate: `command` is missing", ""),
     ("gate: {kind: critic, max_atempts: 3}", "gate.max_atempts: unknown key", "did you mean `max_attempts`?"),
     ("gate: {kind: critic, min_score: 101}", "gate.min_score: expected a whole number from 0 to 100", ""),
@@ -373,22 +373,17 @@ def stages(**needs: str) -> str:
 
 
 @each(
-    ("text", "circles"),
+    ("text", "circle"),
     [
-        (stages(a="b", b="a"), ["a → b → a"]),
-        (stages(a="", b="a, d", c="b", d="c"), ["b → d → c → b"]),
-        (stages(a="b", b="c", c="b"), ["b → c → b"]),
-        (stages(a="b", b="a", c="d", d="c", e="a, c"), ["a → b → a", "c → d → c"]),
-        (stages(a="b, c", b="c", c="a"), ["a → c → a"]),
+        (stages(a="b", b="a"), "a → b → a"),
+        (stages(a="", b="a, d", c="b", d="c"), "b → d → c → b"),
+        (stages(a="b", b="c", c="b"), "b → c → b"),
+        (stages(a="b", b="a", c="d", d="c", e="a, c"), "a → b → a"),
+        (stages(a="b, c", b="c", c="a"), "a → c → a"),
     ],
 )
-def test_stages_that_wait_for_each_other_are_named_in_their_circle(
-    tmp_path: Path, text: str, circles: list[str]
-) -> None:
-    message = refusal(tmp_path, text).message
-    assert message.count("wait for each other") == len(circles)
-    for circle in circles:
-        assert f"needs: these stages wait for each other: {circle}" in message
+def test_stages_that_wait_for_each_other_are_named_in_their_circle(tmp_path: Path, text: str, circle: str) -> None:
+    assert f"needs: these stages wait for each other: {circle}" in refusal(tmp_path, text).message
 
 
 def test_two_stages_of_one_name_and_a_need_that_stands_twice_are_refused(tmp_path: Path) -> None:

@@ -114,10 +114,8 @@ def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     if found is None:
         raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW)
     if host != endpoints.page_host:
-        raise UsageError(
-            f"the pull request is on {host}, and the token is for {endpoints.page_host}",
-            hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3",
-        )
+        what = f"the pull request is on {host}, and the token is for {endpoints.page_host}"
+        raise UsageError(what, hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3")
     target = parse_repository(f"{found[1]}/{found[2]}") if found[1] else Target()
     return replace(target, number=int(found[3]))
 

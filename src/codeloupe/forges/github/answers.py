@@ -101,10 +101,8 @@ def doing(what: str, permission: str) -> Iterator[None]:
     except BadAnswer as answer:
         raise explained(answer, what, permission) from answer
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ForgeError(
-            f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
-            hint="look whether GITHUB_API_URL is the address of GitHub's API",
-        ) from error
+        what = f"could not {what}: an answer of GitHub has another form ({type(error).__name__})"
+        raise ForgeError(what, hint="look whether GITHUB_API_URL is the address of GitHub's API") from error
 
 
 def query_failure(errors: Any) -> BadAnswer | None:

@@ -17,29 +17,15 @@ from codeloupe.forges.github.address import Endpoints, Target
 from codeloupe.forges.github.answers import PENDING, doing, query_failure
 from codeloupe.forges.threads import Marker, SigningKey, own_threads, possible_maintainers
 from codeloupe.model import Confidential
-from codeloupe.model.publication import (
-    ChangedFile,
-    Conclusion,
-    InlineComment,
-    Opinion,
-    Plan,
-    PostedComment,
-    PullRequest,
-    PullRequestName,
-    StandingOpinion,
-    StatusKind,
-    Thread,
-    ThreadComment,
-)
+from codeloupe.model import publication as model
+from codeloupe.model.publication import Opinion, PostedComment, StandingOpinion, Thread, ThreadComment
 
 if TYPE_CHECKING:
     from codeloupe.forges.github.transport import GitHubTransport
 
 _NAME = "codeloupe"
-_PULL_REQUESTS = "pull-requests: write"
-_CHECKS = "checks: write"
-_STATUSES = "statuses: write"
-_READING = "pull-requests: read"
+_PULL_REQUESTS, _READING = "pull-requests: write", "pull-requests: read"
+_CHECKS, _STATUSES = "checks: write", "statuses: write"
 _EXTERNAL_ID = "codeloupe publish"
 _Item = TypeVar("_Item")
 _MERGE_HINT = (
@@ -56,38 +42,36 @@ class _GitHub:
 
     forge = "GitHub"
 
-    def __init__(self, transport: GitHubTransport, *, graphql_url: str, name: PullRequestName) -> None:
+    def __init__(self, transport: GitHubTransport, *, graphql_url: str, name: model.PullRequestName) -> None:
         self._transport = transport
         self._graphql_url = graphql_url
         self._name = name
         self._repository = f"/repos/{name.owner}/{name.repository}"
         self._pull = f"{self._repository}/pulls/{name.number}"
 
-    async def read(self, key: SigningKey) -> PullRequest:
+    async def read(self, key: SigningKey) -> model.PullRequest:
         found = await self.read_head()
         with doing(f"read the files of {self._name}", _READING):
             # GitHub gives three thousand at most.
             listed = await self._listed(f"{self._pull}/files?per_page=100")
             texts = [(str(each.get("filename", "")), each.get("patch")) for each in listed]
-        files = [ChangedFile(path, patch if isinstance(patch, str) else None) for path, patch in texts]
         threads = await self.read_threads()
-        comments, opinions = await self.read_comments(), await self.read_opinions()
         ours = own_threads(threads, Marker(key, found.repository_id, found.name.number))
         people = possible_maintainers(own.thread for own in ours)
         return replace(
             found,
-            files=tuple(files),
-            comments=comments,
+            files={path: patch if isinstance(patch, str) else None for path, patch in texts},
+            comments=await self.read_comments(),
             threads=threads,
-            opinions=opinions,
+            opinions=await self.read_opinions(),
             maintainers=frozenset([who for who in people[:_MOST_PEOPLE] if await self._may_write(who)]),
             unasked=len(people[_MOST_PEOPLE:]),
         )
 
-    async def read_head(self) -> PullRequest:
+    async def read_head(self) -> model.PullRequest:
         with doing(f"read {self._name}", _READING):
             document = _document(await self._transport.getitem(self._pull))
-            return PullRequest(
+            return model.PullRequest(
                 name=self._name,
                 repository_id=int(document["base"]["repo"]["id"]),
                 head=str(document["head"]["sha"]),
@@ -115,22 +99,21 @@ class _GitHub:
         return await self._all("Comments", "comments", _posted)
 
     async def read_opinions(self) -> tuple[StandingOpinion, ...]:
-        found = await self._all("Reviews", "reviews", _opinion)
-        return tuple(each for each in found if each is not None)
+        return tuple(each for each in await self._all("Reviews", "reviews", _opinion) if each is not None)
 
     async def read_threads(self) -> tuple[Thread, ...]:
         threads: list[Thread] = []
         for thread, after in await self._all("Threads", "reviewThreads", _thread):
-            more: tuple[ThreadComment, ...] = ()
             if after:
                 variables = {"thread": thread.thread_id, "after": after}
                 more = await self._pages("MoreOfThread", ("node", "comments"), _thread_comment, variables)
-            threads.append(replace(thread, comments=(*thread.comments, *more)))
+                thread = replace(thread, comments=(*thread.comments, *more))  # noqa: PLW2901 - the same, whole
+            threads.append(thread)
         return tuple(threads)
 
     async def _all(self, query: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
         name = self._name
-        variables = {"owner": name.owner, "name": name.repository, "number": name.number, "after": None}
+        variables = {"owner": name.owner, "name": name.repository, "number": name.number}
         return await self._pages(query, ("repository", "pullRequest", field), read, variables)
 
     async def _pages(
@@ -160,21 +143,18 @@ class _GitHub:
         with doing("change the summary", _PULL_REQUESTS):
             await self._transport.patch(f"{self._repository}/issues/comments/{comment_id}", data={"body": body})
 
-    async def delete_comment(self, comment_id: int) -> None:
-        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
-
-    async def delete_review_comment(self, comment_id: int) -> None:
-        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
-
-    async def _delete(self, what: str, path: str) -> None:
+    async def delete_comment(self, comment_id: int, *, on_line: bool) -> None:
         try:
-            with doing(f"delete {what}", _PULL_REQUESTS):
-                await self._transport.delete(f"{self._repository}/{path}")
+            with doing("delete a comment that is there twice", _PULL_REQUESTS):
+                kind = "pulls" if on_line else "issues"
+                await self._transport.delete(f"{self._repository}/{kind}/comments/{comment_id}")
         except ForgeError as error:
             if error.status != 404:
                 raise
 
-    async def post_review(self, head: str, body: str, opinion: Opinion, comments: Sequence[InlineComment]) -> None:
+    async def post_review(
+        self, head: str, body: str, opinion: Opinion, comments: Sequence[model.InlineComment]
+    ) -> None:
         listed = [
             {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
             | ({} if one.start_line is None else {"start_line": one.start_line, "start_side": "RIGHT"})
@@ -202,10 +182,11 @@ class _GitHub:
         with doing(what, f"contents: write and {_PULL_REQUESTS}, or say --no-resolve"):
             await self._graphql("Resolve" if resolved else "Unresolve", {"thread": thread_id})
 
-    async def set_status(self, plan: Plan, sending: Sending) -> None:
-        await (self._set_check if plan.options.status is StatusKind.CHECK else self._set_commit_status)(plan, sending)
+    async def set_status(self, plan: model.Plan, sending: Sending) -> None:
+        is_check = plan.options.status is model.StatusKind.CHECK
+        await (self._set_check(plan, sending) if is_check else self._set_commit_status(plan, sending))
 
-    async def _set_check(self, plan: Plan, sending: Sending) -> None:
+    async def _set_check(self, plan: model.Plan, sending: Sending) -> None:
         head, runs = plan.pull_request.head, f"{self._repository}/check-runs"
         run: dict[str, Any] = {
             "name": _NAME,
@@ -215,30 +196,26 @@ class _GitHub:
             "output": {"title": verdict_line(plan.review, 200), "summary": check_summary(plan.review)},
         }
 
-        async def own_run() -> int | None:
+        async def own_runs() -> list[int]:
             with doing("read the checks", _CHECKS):
                 path = f"{self._repository}/commits/{head}/check-runs?check_name={_NAME}&per_page=100"
                 found = await self._listed(path, within="check_runs")
-                return next((int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID), None)
+                return [int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID]
 
         async def make() -> None:
             with doing("make a check run", f"{_CHECKS}, which only Actions and Apps can have: else --status commit"):
                 await self._transport.post(runs, data={**run, "head_sha": head})
 
-        async def is_done() -> bool:
-            return await own_run() is not None
-
-        known = await own_run()
-        if known is None:
-            await sending.once(make, is_done)
+        if not (known := await own_runs()):
+            await sending.once(make, own_runs)
             return
         await sending.breathe()
         with doing("change the check run", _CHECKS):
-            await self._transport.patch(f"{runs}/{known}", data=run)
+            await self._transport.patch(f"{runs}/{known[0]}", data=run)
 
-    async def _set_commit_status(self, plan: Plan, sending: Sending) -> None:
+    async def _set_commit_status(self, plan: model.Plan, sending: Sending) -> None:
         head, state = plan.pull_request.head, plan.conclusion.value
-        if plan.conclusion is Conclusion.NEUTRAL:
+        if plan.conclusion is model.Conclusion.NEUTRAL:
             # A commit status knows no neutral: what could not be reviewed is an error, unless the policy lets it pass.
             state = "success" if plan.review.passed else "error"
         # GitHub cuts a description at 140 characters, and refuses a longer one.
@@ -357,7 +334,7 @@ async def connected(endpoints: Endpoints, login: Login, *, target: Target, patie
             token = await _installation_token(api, transport.app_proof(login.app_id, login.private_key), target)
     async with transport.opened(endpoints, token, patience=patience) as api:
         number = target.number if target.number is not None else await _number(api, target)
-        name = PullRequestName(target.owner, target.repository, number)
+        name = model.PullRequestName(target.owner, target.repository, number)
         yield _GitHub(api, graphql_url=endpoints.graphql, name=name)
 
 
@@ -379,10 +356,8 @@ async def _number(api: GitHubTransport, target: Target) -> int:
         path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
         found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
     if not found:
-        raise HeadMoved(
-            f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted",
-            hint="there may be newer commits, with a run of their own",
-        )
+        what = f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted"
+        raise HeadMoved(what, hint="there may be newer commits, with a run of their own")
     return found[0]
 
 
