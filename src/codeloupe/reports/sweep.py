@@ -18,7 +18,7 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
 from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import TOOL, document, fields_of, json_text
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Part, Text, page_of
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
@@ -26,7 +26,6 @@ from codeloupe.system import untrusted
 from codeloupe.system.untrusted import code_span, markdown_code, markdown_prose
 
 _NOTHING = "There are no commits to review."
-_BLANK = Text("")
 _INDENT = 2
 _PHASE_CELLS = 10
 _STYLES = {
@@ -106,21 +105,19 @@ def _ending(sweep: CommitSweep) -> str:
 
 def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:
     """The report for a person, within the width of the layout; only `path:line` and the summary may be longer."""
-    width = max(layout.width, NARROWEST)
-    page = Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
-    who = reviewer_in_words(sweep.reviewer) if sweep.reviewer is not None else ""
-    description = page.wrap(Text(page.clean(sweep.description), style=DIM))
-    lines = [*(opening_lines(page, who, "") if sweep.reviewer is not None else []), *description]
-    cells = max((len(_standing(commit)) for commit in sweep.commits), default=0)
+    page = page_of(layout)
+    lines = opening_lines(page, reviewer_in_words(sweep.reviewer), "") if sweep.reviewer is not None else []
+    lines += page.wrap((page.clean(sweep.description), DIM))
+    room = max((len(_standing(commit)) for commit in sweep.commits), default=0)
     # Commits without findings close together, the others with room around them.
     is_roomy = True
     for commit in sweep.commits:
         details = _details(page, commit)
         if is_roomy or details:
-            lines.append(_BLANK)
-        lines += [*_headline(page, commit, cells), *details]
+            lines.append(Text())
+        lines += [*_headline(page, commit, room), *details]
         is_roomy = bool(details)
-    return print_lines(page, [*lines, *_closing(page, sweep)])
+    return page.printed([*lines, *_closing(page, sweep)])
 
 
 def _standing(reviewed: CommitReview) -> str:
@@ -129,35 +126,22 @@ def _standing(reviewed: CommitReview) -> str:
     return f"{reviewed.verdict.value:<{max(map(len, CommitVerdict))}}  {_score(reviewed.score)}"
 
 
-def _headline(page: Page, reviewed: CommitReview, cells: int) -> list[Text]:
+def _headline(page: Page, reviewed: CommitReview, room: int) -> list[Text]:
     commit = reviewed.commit
-    line = Text.assemble(
-        (f"{_standing(reviewed):<{cells}}", _STYLES[reviewed.verdict]),
-        "  ",
-        (commit.sha[:10], "cyan"),
-        "  ",
-        (page.clean(commit.subject, longest=500), BOLD),
-    )
-    facts = (
-        commit.author,
-        _time(commit),
-        reviewed.category.value,
-        ", ".join(reviewed.experts),
-        _size(commit),
-        _note_on_coverage(reviewed),
-    )
-    about = f" {page.sign('·')} ".join(page.clean(fact) for fact in facts if fact)
-    return [*page.wrap(line, hang=_INDENT), *page.wrap(Text(about, style=DIM), indent=_INDENT)]
+    standing = (f"{_standing(reviewed):<{room}}", _STYLES[reviewed.verdict])
+    line = Text(standing, "  ", (commit.sha[:10], "cyan"), "  ", (page.clean(commit.subject, longest=500), BOLD))
+    facts = (commit.author, _time(commit), reviewed.category.value, ", ".join(reviewed.experts), _size(commit))
+    about = f" {page.sign('·')} ".join(page.clean(fact) for fact in (*facts, _note_on_coverage(reviewed)) if fact)
+    return [*page.wrap(line, hang=_INDENT), *page.wrap((about, DIM), indent=_INDENT)]
 
 
 def _details(page: Page, reviewed: CommitReview) -> list[Text]:
     """Why it could not be reviewed, what was found, and what to do about it; nothing for a clean commit."""
-    failure = Text(page.clean(reviewed.failure))
     ordered = sorted(_findings(reviewed), key=lambda one: (one.severity.priority, one.file, one.first_line))
     # The commit of a finding is named above it.
     findings = [replace(finding, commit_sha=None) for finding in ordered]
     sections = [
-        page.item(page.sign("✖"), "bold yellow", failure, hang=0) if reviewed.failure else [],
+        page.item(page.sign("✖"), "bold yellow", page.clean(reviewed.failure), hang=0) if reviewed.failure else [],
         *(finding_lines(page, finding) for finding in findings if finding.can_block),
         *(
             finding_in_short(page, finding, note=f"not counted: {_why_not_counted(finding)}")
@@ -166,18 +150,17 @@ def _details(page: Page, reviewed: CommitReview) -> list[Text]:
         ),
         _plan(page, reviewed),
     ]
-    return [line for section in sections if section for line in (_BLANK, *section)]
+    return [line for section in sections if section for line in (Text(), *section)]
 
 
 def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
-    lines = [Text(f"{' ' * _INDENT}Plan, test first", style=BOLD)] if reviewed.plan else []
+    lines = [Text((f"{' ' * _INDENT}Plan, test first", BOLD))] if reviewed.plan else []
     for step in reviewed.plan:
-        first = Text.assemble(" " * _INDENT, (f"{step.phase:<{_PHASE_CELLS}}", _PHASE_STYLES.get(step.phase, BOLD)))
-        text = Text(page.clean(step.text))
+        first = Text(" " * _INDENT, (f"{step.phase:<{_PHASE_CELLS}}", _PHASE_STYLES.get(step.phase, BOLD)))
         if page.measure >= 2 * NARROWEST:
-            lines += page.wrap(text, indent=_INDENT + _PHASE_CELLS, first=first)
+            lines += page.wrap(page.clean(step.text), indent=_INDENT + _PHASE_CELLS, first=first)
         else:
-            lines += [first, *page.wrap(text, indent=_INDENT)]
+            lines += [first, *page.wrap(page.clean(step.text), indent=_INDENT)]
         if step.code:
             lines += code_lines(page, step.code, sign="+", style="green", indent=_INDENT + _PHASE_CELLS)
     return lines
@@ -186,21 +169,20 @@ def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
 def _closing(page: Page, sweep: CommitSweep) -> list[Text]:
     ending = _ending(sweep)
     style = "red" if sweep.exit_code == 1 else "yellow" if sweep.exit_code or ending else "green"
-    counts = counts_by_severity(one for commit in sweep.commits for one in _findings(commit) if one.can_block)
-    rows = [
-        ("Score", Text(_score(sweep.score))),
-        ("Findings", counts if counts.plain else Text("none")),
-        ("Spent", Text(spent_in_words(sweep.usage))),
-        ("Time", Text(duration(sweep.usage.duration_seconds))),
-    ]
+    rows: dict[str, Part] = {
+        "Score": _score(sweep.score),
+        "Findings": counts_by_severity(one for commit in sweep.commits for one in _findings(commit) if one.can_block),
+        "Spent": spent_in_words(sweep.usage),
+        "Time": duration(sweep.usage.duration_seconds),
+    }
     return [
-        _BLANK,
-        *([] if sweep.commits else [*page.wrap(Text(_NOTHING)), _BLANK]),
-        Text(page.sign("━") * page.measure, style=style),
+        Text(),
+        *([] if sweep.commits else [*page.wrap(_NOTHING), Text()]),
+        Text((page.sign("━") * page.measure, style)),
         # In one piece, whatever the width: it is what one looks for in a log.
-        Text(page.clean(sweep.summary), style=BOLD),
-        *(page.wrap(Text(page.clean(ending), style=style)) if ending else []),
-        *(line for label, value in rows if value.plain for line in page.row(label, value)),
+        Text((page.clean(sweep.summary), BOLD)),
+        *(page.wrap((page.clean(ending), style)) if ending else []),
+        *page.rows(rows),
     ]
 
 

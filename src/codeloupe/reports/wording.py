@@ -101,6 +101,11 @@ def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     return ", ".join(counted(count, *nouns[reason]) for reason, count in ordered)
 
 
+def files_reviewed(review: Review) -> str:
+    """`3 of 4 files reviewed`."""
+    return f"{review.coverage.files_reviewed:,} of {counted(review.coverage.files_total, 'file', 'files')} reviewed"
+
+
 def is_piece(failed: FailedUnit) -> bool:
     """Whether a unit is a piece of the change, named after its file, and not a reviewer such as an analyser."""
     return bool(failed.files) and failed.unit.startswith(failed.files[0])
