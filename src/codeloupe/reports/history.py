@@ -26,7 +26,7 @@ from codeloupe.model.history import (
 from codeloupe.reports import Look
 from codeloupe.reports.json_v1 import fields_of, json_text
 from codeloupe.reports.page import SEVERITY_STYLES, Page, Piece, Text, cells
-from codeloupe.reports.wording import counted, dollars, duration, place_in_words, worst_first
+from codeloupe.reports.wording import counted, dollars, duration, place_in_words
 
 SHORT_ID = 8
 _MOST_COMPARED = 200
@@ -145,7 +145,8 @@ def render_comparison(comparison: Comparison, earlier: ReviewRecord, later: Revi
     for title, note, findings in sections:
         if findings:
             lines += ["", Text((title, "bold"), (f"  {len(findings):,}{note}", "dim"))]
-        for finding in worst_first(findings)[:_MOST_COMPARED]:
+        ordered = sorted(findings, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
+        for finding in ordered[:_MOST_COMPARED]:
             severity = (f"{finding.severity.label:<8}", SEVERITY_STYLES[finding.severity])
             lines.append(Text("  ", severity, "  ", page.cut(page.line(finding.title), max(page.width - 12, 20))))
             lines.append(Text(" " * 12, (page.line(place_in_words(finding)), "cyan")))
