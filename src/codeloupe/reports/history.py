@@ -25,8 +25,8 @@ from codeloupe.model.history import (
 )
 from codeloupe.reports import Look
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.page import SEVERITY_STYLES, Page, Piece, Text, cells
-from codeloupe.reports.wording import counted, dollars, duration, place_in_words
+from codeloupe.reports.page import Page, Piece, Text, cells
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_in_words
 
 SHORT_ID = 8
 _MOST_COMPARED = 200

@@ -13,7 +13,6 @@ from typing import Union
 
 from msgspec.structs import asdict
 
-from codeloupe.model.finding import Severity
 from codeloupe.reports import Layout
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
@@ -25,7 +24,6 @@ Part = Union[str, Piece, "Text"]
 NARROWEST = 20
 DIM = "dim"
 BOLD = "bold"
-SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 _CODES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _CODES["bright_blue"] = "94"
 _SIGNS_IN_ASCII = dict(zip("─━│▸·✖✔…→", ("-", "=", "|", ">", "-", "x", "OK", "...", "->"), strict=True))

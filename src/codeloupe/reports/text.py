@@ -11,8 +11,9 @@ from typing import Any
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports import Layout, asset, wording
-from codeloupe.reports.page import BOLD, DIM, SEVERITY_STYLES, Page, Part, Text, cells, page_of, prose
+from codeloupe.reports.page import BOLD, DIM, Page, Part, Text, cells, page_of, prose
 from codeloupe.reports.replacement import blocks_of, fenced, fix_of
+from codeloupe.reports.wording import SEVERITY_STYLES
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import terminal
 

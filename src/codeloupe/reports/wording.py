@@ -29,6 +29,7 @@ from codeloupe.model.review import (
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
+SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 _REVIEWER_NAMES = {
     "offline": "Offline review",
     **{name: f"{facts.label} review" for name, facts in AGENTS.items()},
