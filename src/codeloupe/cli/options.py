@@ -9,7 +9,7 @@ import shutil
 import sys
 from argparse import BooleanOptionalAction
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from codeloupe.cli.parser import Parser, flag, option
 from codeloupe.config.files import repository_root
@@ -18,6 +18,7 @@ from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
 from codeloupe.model import scope
 from codeloupe.model.agent import REVIEWER_NAMES
+from codeloupe.reports import Look
 
 _MAX_DIFF_BYTES = 1024**3
 _FLAG: dict[str, Any] = {"action": "store_true"}
@@ -133,14 +134,6 @@ def read_text(name: Path | str, what: str, most: int, unreadable: str, too_large
         return _read(name, what, most, unreadable, too_large).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8") from error
-
-
-class Look(TypedDict):
-    """How text is shown."""
-
-    width: int
-    color: bool
-    ascii_only: bool
 
 
 def look_of(color: str, *, to_file: bool = False) -> Look:

@@ -20,7 +20,7 @@ from codeloupe.cli.progress import Display, Row
 from codeloupe.model import pipeline as model
 from codeloupe.pipelines.state import RunFiles
 from codeloupe.reports import pipeline as report
-from codeloupe.reports.plain_table import Sheet
+from codeloupe.reports.page import Page
 from codeloupe.reports.wording import counted, duration
 from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.system.untrusted import log_line, terminal, without_log_commands
@@ -39,7 +39,7 @@ class PipelineDisplay(Display):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         # A brief tree does not wrap; its rows are cut at the edge of the terminal.
-        self._sheet = Sheet(width=100_000, ascii_only=self._shown(_SIGNS) != _SIGNS)
+        self._page = Page(width=100_000, ascii_only=self._shown(_SIGNS) != _SIGNS)
         self._reasons: dict[str, str] = {}
         self.run: model.RunRecord | None = None
 
@@ -88,12 +88,12 @@ class PipelineDisplay(Display):
         if self.run is None or self._console is None:
             return ()
         try:
-            size, draw = self._console.size, report.Tree(sheet=self._sheet, now=datetime.now(UTC), brief=True).rows
+            size, draw = self._console.size, report.Tree(page=self._page, now=datetime.now(UTC), brief=True).rows
             # Below the tree is the live line, and a terminal that is full to its last line scrolls.
             if len(rows := draw(run := self.run)) > size.height - 2:
                 under_way = tuple(stage for stage in run.stages if stage.state not in _AT_REST)
                 rows = draw(replace(run, stages=under_way))[: size.height - 2]
-            return [report.cut_row(row, self._sheet, size.width - 3) for row in rows]
+            return [self._page.cut_line(row, size.width - 3).pieces for row in rows]
         except Exception:  # noqa: BLE001 - called by the thread that draws, where nobody could catch it
             return ()
 
@@ -184,8 +184,8 @@ def _about(run: model.RunRecord, stage: model.StageRecord, question: str, direct
     """What a person has to know: the stage as the report shows it, what it changed, and where to look."""
     yield f"{stage.name} waits for you{f': {question}' if question else ''}"
     asked = replace(stage, reason="" if stage.reason == question else stage.reason)
-    tree = report.Tree(sheet=Sheet(width=output_width(), ascii_only=is_ascii_only()), now=datetime.now(UTC))
-    yield from ("".join(text for text, _ in row) for row in tree.rows(replace(run, stages=(asked,), reason="")))
+    tree = report.Tree(page=Page(width=output_width(), ascii_only=is_ascii_only()), now=datetime.now(UTC))
+    yield from (row.plain for row in tree.rows(replace(run, stages=(asked,), reason="")))
     attempt = report.counted_attempt(stage)
     if attempt is None:
         yield "  it produced no result"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, assert_never
 from codeloupe.model import agent, events
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding, FindingStatus, Severity
-from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.untrusted import log_line, plain_signs
 
 if TYPE_CHECKING:
@@ -26,15 +26,10 @@ Row = Sequence[tuple[str, str]]
 _REFRESHES_PER_SECOND = 10
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LONGEST_TITLE = 200
-_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 
 
-class ProgressMode(Enum):
-    """How much is shown, and how."""
-
-    LIVE = "live"
-    PLAIN = "plain"
-    SILENT = "silent"
+# How much is shown, and how.
+ProgressMode = Enum("ProgressMode", "LIVE PLAIN SILENT")
 
 
 def choose_mode(*, quiet: bool = False, logs: bool = False, stream: TextIO | None = None) -> ProgressMode:
@@ -152,12 +147,11 @@ class ProgressDisplay(Display):
         self._stage, self._doing, self._warned = "Starting", "", ""
         self._latest: tuple[Row, ...] = ()
         self._reviewers: dict[str, tuple[str, ...]] = {"done": (), "failed": ()}
-        self._by_severity: Counter[Severity] = Counter()
-        self._refuted = 0
-        self._running: set[str] = set()
-        self._waiting: set[str] = set()
-        self._cost = self._spent = 0.0
-        self._cost_under_way: dict[str, float] = {}
+        self._found: Counter[str] = Counter()
+        # The calls under way: whether each runs or waits, and what it has cost so far.
+        self._calls: dict[str, str] = {}
+        self._costs: dict[str, float] = {}
+        self._spent = 0.0
 
     def emit(self, event: events.Event) -> None:
         """Take an event. Cheap; never raises."""
@@ -190,7 +184,7 @@ class ProgressDisplay(Display):
             case events.UnitFinished():
                 self._take_unit(event)
             case events.FindingVerified():
-                self._refuted += event.finding.status is FindingStatus.REFUTED
+                self._found["refuted"] += event.finding.status is FindingStatus.REFUTED
                 self.tell(f"{event.proof}: {'  '.join(_parts(event.finding))}")
             case events.AgentActivity():
                 self._take_activity(event.unit, event.event)
@@ -202,14 +196,13 @@ class ProgressDisplay(Display):
     def _take_unit(self, event: events.UnitFinished) -> None:
         self.units_done += 1
         self.units_failed += event.failure is not None
-        self._count(event.findings)
         total = max(self.units_done, self.units_planned)
         # Up to 50 units have a line each; of more, every twentieth, and each that found something or failed.
         is_listed = total <= 50 or self.units_done in (1, total) or not self.units_done % 20
         if is_listed or event.failure or event.findings:
             ended = self._ended(event, len(event.findings), from_ledger=event.from_ledger)
             self.tell(f"unit {self.units_done:,}/{total:,} {event.unit} {ended}")
-            self._list(event.findings)
+        self._list(event.findings)
 
     def _take_commit(self, event: events.CommitReviewed) -> None:
         """`commit 3/200 1a2b3c4d5e FIX 0.70, 1 finding: subject`."""
@@ -217,40 +210,33 @@ class ProgressDisplay(Display):
         findings = () if outcome.review is None else outcome.review.findings
         self.commits_done, self.commits_total = event.number, event.total
         self.commits_failed += outcome.verdict is None
-        self._count(findings)
-        number = f"commit {event.number:,}/{event.total:,} {outcome.commit.sha[:10]}"
+        score = "" if outcome.score is None else f" {outcome.score:.2f}"
+        found = counted(len(findings), "finding", "findings")
+        words = f"{outcome.verdict}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}"
         if outcome.verdict is None:
-            self.tell(f"{number} could not be reviewed: {outcome.failure}")
-        else:
-            score = "" if outcome.score is None else f" {outcome.score:.2f}"
-            found = counted(len(findings), "finding", "findings")
-            self.tell(f"{number} {outcome.verdict}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}")
+            words = f"could not be reviewed: {outcome.failure}"
+        self.tell(f"commit {event.number:,}/{event.total:,} {outcome.commit.sha[:10]} {words}")
         self._list(findings)
 
     def _take_activity(self, unit: str, event: agent.AgentEvent) -> None:
-        # What the live line tells of a call: what it reads, and what holds it up.
+        # What the live line says of a call: what it reads, and what holds it up.
         is_shown = isinstance(event, agent.ToolUsed | agent.AttemptFailed | agent.QuotaEnded | agent.FellBack)
         self._doing = one_line(f"{unit}: {_describe(event)}") if is_shown else ""
         if _holds_up(event):
             self.tell(f"warning: {unit}: {_agent_of(event)}: {_describe(event)}")
+        others = {name: state for name, state in self._calls.items() if name != unit}
         match event:
             case agent.AttemptStarted():
-                self._running.add(unit)
-                self._waiting.discard(unit)
-            case agent.AttemptFailed():
-                self._running.discard(unit)
+                self._calls = {**others, unit: "running"}
             case agent.QuotaEnded(waiting=True):
-                self._waiting.add(unit)
+                self._calls = {**others, unit: "waiting"}
+            case agent.AttemptFailed():
+                self._calls = others
             case agent.TokensSpent(cost_usd=float() as cost):
-                self._cost_under_way[unit] = cost
+                self._costs = {**self._costs, unit: cost}
             case agent.AgentFinished():
-                self._running.discard(unit)
-                self._waiting.discard(unit)
-                self._cost_under_way.pop(unit, None)
+                self._calls, self._costs = others, {name: cost for name, cost in self._costs.items() if name != unit}
                 self._spent += 0.0 if event.from_ledger else event.cost_usd or 0.0
-            case _:
-                return
-        self._cost = self._spent + sum(self._cost_under_way.values())
 
     def _ended(self, event: Any, findings: int, *, from_ledger: bool = False) -> str:
         if event.failure is None:
@@ -260,15 +246,15 @@ class ProgressDisplay(Display):
         is_known = bool(event.failure) and self._warned.endswith(event.failure)
         return f"failed after {duration(event.seconds)}{'' if is_known else f': {event.failure}'}"
 
-    def _count(self, findings: Sequence[Finding]) -> None:
-        self._by_severity.update(finding.severity for finding in findings)
+    def _list(self, findings: Sequence[Finding]) -> None:
+        self._found.update(finding.severity.label for finding in findings)
         rows = []
         for finding in findings[-5:]:
             label, place, title = _parts(finding)
-            rows.append(((f"{label:<8}", _STYLES[finding.severity]), (f"  {place}", "cyan"), (f"  {title}", "")))
+            rows.append(
+                ((f"{label:<8}", SEVERITY_STYLES[finding.severity]), (f"  {place}", "cyan"), (f"  {title}", ""))
+            )
         self._latest = (*self._latest, *rows)[-5:]
-
-    def _list(self, findings: Sequence[Finding]) -> None:
         if self._mode is ProgressMode.PLAIN:
             for finding in findings[:50]:
                 self._print(f"  {'  '.join(_parts(finding))}")
@@ -277,23 +263,21 @@ class ProgressDisplay(Display):
 
     def status(self) -> str:
         """The stage, how far it is, the time so far, and what an agent does just now."""
-        counts = [f"{self._by_severity[step]:,} {step.label}" for step in Severity if self._by_severity[step]]
-        counts += [f"{self._refuted:,} refuted"] if self._refuted else []
-        running, waiting = len(self._running), len(self._waiting)
-        reviewers = (
-            f"{', '.join(names) if len(names) <= 4 else f'{len(names):,} reviewers'} {outcome}"
-            for outcome, names in self._reviewers.items()
-            if names
-        )
+        words = (*(step.label for step in Severity), "refuted")
+        calls, cost = Counter(self._calls.values()), self._spent + sum(self._costs.values())
         parts = (
             self._stage,
             _share("commits", self.commits_done, self.commits_total, self.commits_failed, "could not be reviewed"),
             _share("units", self.units_done, self.units_planned, self.units_failed, "failed"),
-            *reviewers,
-            ", ".join(counts),
-            dollars(self._cost) if self._cost else "",
-            f"{counted(running, 'call', 'calls')} running" if running else "",
-            f"{waiting:,} waiting for quota" if waiting else "",
+            *(
+                f"{', '.join(names) if len(names) <= 4 else f'{len(names):,} reviewers'} {outcome}"
+                for outcome, names in self._reviewers.items()
+                if names
+            ),
+            ", ".join(f"{self._found[word]:,} {word}" for word in words if self._found[word]),
+            dollars(cost) if cost else "",
+            f"{counted(calls['running'], 'call', 'calls')} running" if calls["running"] else "",
+            f"{calls['waiting']:,} waiting for quota" if calls["waiting"] else "",
             duration(self._clock() - self._started),
             self._doing,
         )
@@ -311,17 +295,16 @@ class AgentProgress(Display):
 
     def emit(self, event: agent.AgentEvent) -> None:
         """Take an event. Cheap; never raises."""
-        self._agent = _agent_of(event)
+        self._agent, words = _agent_of(event), _describe(event)
         if isinstance(event, agent.TokensSpent):
-            self._spent = _describe(event)
+            self._spent = words
         else:
-            self._doing = _describe(event)
+            self._doing = words
         # What happens often is only for the live line; a last failure is that of the whole call, which reports it.
-        is_fleeting = isinstance(event, agent.TurnTaken | agent.ToolUsed | agent.TokensSpent | agent.AttemptFailed)
         if _holds_up(event):
-            self.say(f"{self._agent}: {_describe(event)}")
-        elif not is_fleeting:
-            self.tell(f"{self._agent}: {_describe(event)}")
+            self.say(f"{self._agent}: {words}")
+        elif not isinstance(event, agent.TurnTaken | agent.ToolUsed | agent.TokensSpent | agent.AttemptFailed):
+            self.tell(f"{self._agent}: {words}")
 
     def status(self) -> str:
         """The agent, what it does, what it spent, the time so far."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from msgspec import Struct, field
 
@@ -37,6 +37,14 @@ class ShownDiff(Struct, frozen=True):
 
     files: Mapping[str, FileChange]
     mask: Callable[[str], str] = field(default=str)
+
+
+class Look(TypedDict, total=False):
+    """How text is shown, as far as the terminal decides it: see Layout."""
+
+    width: int
+    color: bool
+    ascii_only: bool
 
 
 class Layout(Struct, frozen=True, kw_only=True):

@@ -4,46 +4,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry, EntryStanding, EntryState
+from codeloupe.reports import Look
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.plain_table import Cell, Sheet, columns, finished
+from codeloupe.reports.page import Page
 from codeloupe.reports.wording import counted
 
-_COLUMNS = columns("FINGERPRINT STATE EXPIRES OWNER FILE TITLE REASON", shrinks="REASON", drops="OWNER")
+_COLUMNS = ("FINGERPRINT", "STATE", "EXPIRES", "OWNER", "FILE", "TITLE", "REASON")
 _SHORT = 12
 _WIDEST_TITLE = 40
 _MOST_NAMED = 50
-_STYLES = {"expired": "yellow", "unused": "yellow", "used": "green", "unseen": "dim"}
+_STYLES = {"expired": "bold yellow", "unused": "bold yellow", "used": "bold green", "unseen": "dim"}
 
 
-def render_list(
-    standing: Sequence[EntryStanding], *, review: str | None, width: int, color: bool, ascii_only: bool
-) -> str:
+def render_list(standing: Sequence[EntryStanding], *, review: str | None, **look: Unpack[Look]) -> str:
     """The entries and their states; `review` is the one that tells what is used, None when there was none."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
+    page = Page(**look)
     if not standing:
-        return finished([f"{BASELINE_NAME} has no entries; `codeloupe baseline add` makes them."])
+        return page.printed([f"{BASELINE_NAME} has no entries; `codeloupe baseline add` makes them."])
     rows = [
-        [
-            Cell(each.entry.fingerprint[:_SHORT], "cyan"),
-            Cell(each.state.value, _STYLES[each.state.value]),
-            Cell("-" if each.entry.expires is None else each.entry.expires.isoformat()),
-            Cell(sheet.cut(sheet.clean(each.entry.owner), 20) or "-"),
-            Cell(sheet.clean(each.entry.file) or "-"),
-            Cell(sheet.cut(sheet.clean(each.entry.title), _WIDEST_TITLE) or "-"),
-            Cell(sheet.clean(each.entry.reason)),
-        ]
+        (
+            (each.entry.fingerprint[:_SHORT], "cyan"),
+            (each.state.value, _STYLES[each.state.value]),
+            "-" if each.entry.expires is None else each.entry.expires.isoformat(),
+            page.cut(page.line(each.entry.owner), 20) or "-",
+            page.line(each.entry.file) or "-",
+            page.cut(page.line(each.entry.title), _WIDEST_TITLE) or "-",
+            page.line(each.entry.reason),
+        )
         for each in standing
     ]
     counts = Counter(each.state for each in standing)
     parts = ", ".join(f"{counts[state]:,} {state.value}" for state in EntryState if counts[state])
-    by = f"by {sheet.clean(review)}" if review is not None else "without a review that shows what is used"
+    by = f"by {page.line(review)}" if review is not None else "without a review that shows what is used"
     closing = [f"{_entries(len(standing))}: {parts}, {by}."]
     if goes := counts[EntryState.EXPIRED] + counts[EntryState.UNUSED]:
         closing.append(f"`codeloupe baseline prune` removes {_entries(goes)}.")
-    return finished([*sheet.table(_COLUMNS, rows), "", *closing])
+    return page.printed([*page.table(_COLUMNS, rows, shrinks="REASON", drops="OWNER"), "", *closing])
 
 
 def _entries(count: int) -> str:
@@ -52,35 +51,34 @@ def _entries(count: int) -> str:
 
 def render_added(added: Sequence[BaselineEntry], renewed: Sequence[BaselineEntry], *, ascii_only: bool) -> str:
     """What came into the baseline, and which entries were there before and say something new now."""
-    if not added and not renewed:
-        return finished([f"Nothing to add: no finding of that review counts that is not in {BASELINE_NAME}."])
     done = [
         f"Added {_entries(len(added))}" if added else "",
         f"{'renewed' if added else 'Renewed'} {_entries(len(renewed))}" if renewed else "",
     ]
-    named = [(entry, "") for entry in (*added, *renewed)]
-    return _done(f"{', '.join(filter(None, done))} in {BASELINE_NAME}:", named, ascii_only=ascii_only)
+    first = f"{', '.join(filter(None, done))} in {BASELINE_NAME}:"
+    if not added and not renewed:
+        first = f"Nothing to add: no finding of that review counts that is not in {BASELINE_NAME}."
+    return _done(first, [(entry, "") for entry in (*added, *renewed)], ascii_only=ascii_only)
 
 
 def render_pruned(removed: Sequence[EntryStanding], *, dry_run: bool, ascii_only: bool) -> str:
     """What was removed, or would be, and why."""
+    first = f"{'Would remove' if dry_run else 'Removed'} {_entries(len(removed))} from {BASELINE_NAME}:"
     if not removed:
-        return finished(["Nothing to remove: no entry has expired or is known to be unused."])
-    done = f"{'Would remove' if dry_run else 'Removed'} {_entries(len(removed))} from {BASELINE_NAME}:"
-    named = [(each.entry, f"{each.state.value:<7}  ") for each in removed]
-    return _done(done, named, ascii_only=ascii_only)
+        first = "Nothing to remove: no entry has expired or is known to be unused."
+    return _done(first, [(each.entry, f"{each.state.value:<7}  ") for each in removed], ascii_only=ascii_only)
 
 
 def _done(first: str, entries: Sequence[tuple[BaselineEntry, str]], *, ascii_only: bool) -> str:
-    sheet = Sheet(width=_WIDEST_TITLE, ascii_only=ascii_only)
+    page = Page(ascii_only=ascii_only)
     lines = [
-        f"  {entry.fingerprint[:_SHORT]}  {why}{sheet.clean(entry.file) or '-'}"
-        f"  {sheet.cut(sheet.clean(entry.title), _WIDEST_TITLE)}"
+        f"  {entry.fingerprint[:_SHORT]}  {why}{page.line(entry.file) or '-'}"
+        f"  {page.cut(page.line(entry.title), _WIDEST_TITLE)}"
         for entry, why in entries[:_MOST_NAMED]
     ]
     if len(entries) > _MOST_NAMED:
         lines.append(f"  and {len(entries) - _MOST_NAMED:,} more")
-    return finished([first, *lines])
+    return page.printed([first, *lines])
 
 
 def list_json(standing: Sequence[EntryStanding], *, review: str | None) -> str:
@@ -96,9 +94,5 @@ def pruned_json(standing: Sequence[EntryStanding], *, dry_run: bool) -> str:
 
 
 def _entry(standing: EntryStanding) -> dict[str, Any]:
-    return {
-        **fields_of(standing.entry, "fingerprint file title evidence reason"),
-        "owner": standing.entry.owner or None,
-        **fields_of(standing.entry, "expires line"),
-        "state": standing.state.value,
-    }
+    known = fields_of(standing.entry, "fingerprint file title evidence reason owner expires line")
+    return {**known, "owner": standing.entry.owner or None, "state": standing.state.value}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import asdict
 
-from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import (
     Comparison,
     EntryKind,
@@ -23,15 +23,15 @@ from codeloupe.model.history import (
     TrendRow,
     Trends,
 )
+from codeloupe.reports import Look
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, columns, finished
-from codeloupe.reports.wording import counted, dollars, duration, place_in_words
+from codeloupe.reports.page import Page, Piece, Text, cells
+from codeloupe.reports.wording import SEVERITY_STYLES, counted, dollars, duration, place_in_words
 
 SHORT_ID = 8
 _MOST_COMPARED = 200
-_SEVERITY_STYLES = dict(zip(Severity, ("red", "red", "yellow", "blue"), strict=True))
-_CAUTION = dict.fromkeys(("NEEDS WORK", "INCOMPLETE", "FIX"), "yellow")
-_VERDICT_STYLES = {"PASS": "green", "LEAVE": "green", "SWEEP": "", **_CAUTION}
+_CAUTION = dict.fromkeys(("NEEDS WORK", "INCOMPLETE", "FIX"), "bold yellow")
+_VERDICT_STYLES = {"PASS": "bold green", "LEAVE": "bold green", "SWEEP": "", **_CAUTION}
 _TREND_TITLES = {TrendKey.WEEK: "WEEK OF", TrendKey.EXPERT: "EXPERT", TrendKey.REVIEWER: "REVIEWER"}
 
 
@@ -72,69 +72,63 @@ def _counts(counts: SeverityCounts) -> str:
     return ", ".join(f"{counts.of(step):,} {step.label}" for step in Severity if counts.of(step)) or "none"
 
 
-def render_list(listing: Listing, *, width: int, color: bool, ascii_only: bool, with_repository: bool = False) -> str:
+def _verdict(word: str) -> Piece:
+    return word, _VERDICT_STYLES.get(word, "bold red")
+
+
+def render_list(listing: Listing, *, with_repository: bool = False, **look: Unpack[Look]) -> str:
     """The entries, the newest first, and what could not be read."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
+    page = Page(**look)
     ids = short_ids([entry.entry_id for entry in listing.entries])
-    rows = []
+    rows: list[list[str | Piece]] = []
     for entry in listing.entries:
-        scope, word, found = entry.description or entry.scope, outcome(entry), _counts(entry.counts)
+        scope, found = entry.description or entry.scope, _counts(entry.counts)
         if entry.kind is EntryKind.SWEEP:
             scope = f"{counted(entry.commits, 'commit', 'commits')}: {scope}"
-        row = [
-            Cell(sheet.clean(ids[entry.entry_id]), "cyan"),
-            Cell(moment(entry.saved_at)),
-            Cell(sheet.clean(entry.repository_label)),
-            Cell(sheet.clean(scope)),
-            Cell(sheet.clean(word), _VERDICT_STYLES.get(word, "red")),
-            Cell(found, "" if found != "none" else "dim"),
-            Cell(cost_in_words(entry.cost_usd, entry.unknown_costs)),
-        ]
-        rows.append(row if with_repository else row[:2] + row[3:])
-    titles = f"ID WHEN {'REPOSITORY ' if with_repository else ''}SCOPE VERDICT FINDINGS COST"
-    lines = sheet.table(columns(titles, right="COST", shrinks="SCOPE", drops="COST"), rows) if rows else []
-    return finished([*lines, *map(sheet.clean, listing.problems)])
-
-
-def render_outline(outline: SweepOutline, *, width: int, color: bool, ascii_only: bool) -> str:
-    """A sweep: what it was, each commit with the review that was made of it, and the summary."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
-    record, sweep = outline.record, outline.record.sweep
-    ids = short_ids([entry.entry_id for entry in outline.reviews if entry is not None])
-    rows = []
-    for commit, entry in zip(sweep.commits, outline.reviews, strict=True):
-        verdict = "INCOMPLETE" if commit.verdict is None else commit.verdict.value
-        failure = Cell(sheet.cut(sheet.clean(commit.failure), 40), "dim")
         rows.append(
             [
-                Cell(sheet.clean(commit.commit.sha[:10]), "cyan"),
-                Cell(sheet.clean(ids[entry.entry_id]) if entry else "-"),
-                Cell(verdict, _VERDICT_STYLES.get(verdict, "red")),
-                Cell("-" if commit.score is None else f"{commit.score:.2f}"),
-                Cell(_counts(entry.counts)) if entry else failure,
-                Cell(sheet.clean(commit.commit.subject)),
+                (page.line(ids[entry.entry_id]), "cyan"),
+                moment(entry.saved_at),
+                *([page.line(entry.repository_label)] if with_repository else []),
+                page.line(scope),
+                _verdict(page.line(outcome(entry))),
+                (found, "" if found != "none" else "dim"),
+                cost_in_words(entry.cost_usd, entry.unknown_costs),
             ]
         )
-    titles = columns("COMMIT REVIEW VERDICT SCORE FINDINGS SUBJECT", right="SCORE", shrinks="SUBJECT")
+    titles = f"ID WHEN {'REPOSITORY ' if with_repository else ''}SCOPE VERDICT FINDINGS COST"
+    lines = page.table(titles.split(), rows, right="COST", shrinks="SCOPE", drops="COST") if rows else []
+    return page.printed([*lines, *map(page.line, listing.problems)])
+
+
+def render_outline(outline: SweepOutline, **look: Unpack[Look]) -> str:
+    """A sweep: what it was, each commit with the review that was made of it, and the summary."""
+    page = Page(**look)
+    record, sweep = outline.record, outline.record.sweep
+    ids = short_ids([entry.entry_id for entry in outline.reviews if entry is not None])
+    rows: list[list[str | Piece]] = [
+        [
+            (page.line(commit.commit.sha[:10]), "cyan"),
+            page.line(ids[entry.entry_id]) if entry else "-",
+            _verdict("INCOMPLETE" if commit.verdict is None else commit.verdict.value),
+            "-" if commit.score is None else f"{commit.score:.2f}",
+            _counts(entry.counts) if entry else (page.cut(page.line(commit.failure), 40), "dim"),
+            page.line(commit.commit.subject),
+        ]
+        for commit, entry in zip(sweep.commits, outline.reviews, strict=True)
+    ]
+    titles = "COMMIT REVIEW VERDICT SCORE FINDINGS SUBJECT".split()  # noqa: SIM905
+    table = [*page.table(titles, rows, right="SCORE", shrinks="SUBJECT"), Text()] if rows else []
     score = "" if sweep.score is None else f", score {sweep.score:.2f}"
     summary = sweep.summary if record.finished else f"not finished: {counted(len(rows), 'commit', 'commits')} so far"
-    about = f"{sweep.sweep_id}, {moment(record.saved_at)}: {sweep.description}"
-    return finished(
-        [
-            f"{sheet.paint('Sweep', 'bold')} {sheet.clean(about)}",
-            "",
-            *([*sheet.table(titles, rows), ""] if rows else []),
-            f"{sheet.clean(summary)}{score}",
-            *map(sheet.clean, record.problems),
-        ]
-    )
+    about = f" {page.line(f'{sweep.sweep_id}, {moment(record.saved_at)}: {sweep.description}')}"
+    closing = [f"{page.line(summary)}{score}", *map(page.line, record.problems)]
+    return page.printed([Text(("Sweep", "bold"), about), "", *table, *closing])
 
 
-def render_comparison(
-    comparison: Comparison, earlier: ReviewRecord, later: ReviewRecord, *, width: int, color: bool, ascii_only: bool
-) -> str:
+def render_comparison(comparison: Comparison, earlier: ReviewRecord, later: ReviewRecord, **look: Unpack[Look]) -> str:
     """Both reviews, then the findings by what became of them, the worst first."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
+    page = Page(**look)
     sections = [
         ("Regressed", ", back after it was gone", comparison.regressed),
         ("New", "", comparison.new),
@@ -143,89 +137,84 @@ def render_comparison(
         ("Set aside", ", refuted, dismissed or suppressed since", comparison.set_aside),
         ("Unknown", ", not looked at again in the later review", comparison.unknown),
     ]
-    lines = []
+    lines: list[Text | str] = []
     for word, record in (("from", earlier), ("to", later)):
         review, branch = record.review, f" on {record.branch}" if record.branch else ""
         text = f"{review.review_id[:SHORT_ID]}  {moment(record.saved_at)}{branch}  {review.scope.description}"
-        lines.append(f"{sheet.paint(f'{word:<5}', 'dim')}{sheet.cut(sheet.clean(text), sheet.width - 5)}")
+        lines.append(Text((f"{word:<5}", "dim"), page.cut(page.line(text), page.width - 5)))
     for title, note, findings in sections:
         if findings:
-            lines += ["", sheet.paint(title, "bold") + sheet.paint(f"  {len(findings):,}{note}", "dim")]
-            lines += _compared(sheet, findings)
+            lines += ["", Text((title, "bold"), (f"  {len(findings):,}{note}", "dim"))]
+        ordered = sorted(findings, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
+        for finding in ordered[:_MOST_COMPARED]:
+            severity = (f"{finding.severity.label:<8}", SEVERITY_STYLES[finding.severity])
+            lines.append(Text("  ", severity, "  ", page.cut(page.line(finding.title), max(page.width - 12, 20))))
+            lines.append(Text(" " * 12, (page.line(place_in_words(finding)), "cyan")))
+        if len(findings) > _MOST_COMPARED:
+            lines.append(f"  and {len(findings) - _MOST_COMPARED:,} more; --json has them all")
     totals = ", ".join(f"{len(findings):,} {title.lower()}" for title, _, findings in sections if findings)
-    problems = map(sheet.clean, [*earlier.problems, *later.problems])
-    return finished([*lines, "", totals or "No open findings in either.", *problems])
+    problems = map(page.line, [*earlier.problems, *later.problems])
+    return page.printed([*lines, "", totals or "No open findings in either.", *problems])
 
 
-def _compared(sheet: Sheet, findings: Sequence[Finding]) -> Iterator[str]:
-    ordered = sorted(findings, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
-    for finding in ordered[:_MOST_COMPARED]:
-        severity = sheet.paint(f"{finding.severity.label:<8}", _SEVERITY_STYLES[finding.severity])
-        yield f"  {severity}  {sheet.cut(sheet.clean(finding.title), max(sheet.width - 12, 20))}"
-        yield f"            {sheet.paint(sheet.clean(place_in_words(finding)), 'cyan')}"
-    if len(ordered) > _MOST_COMPARED:
-        yield f"  and {len(ordered) - _MOST_COMPARED:,} more; --json has them all"
-
-
-def render_trends(trends: Sequence[Trends], *, width: int, color: bool, ascii_only: bool) -> str:
+def render_trends(trends: Sequence[Trends], **look: Unpack[Look]) -> str:
     """For each grouping: a table of findings, share fixed, cost and time, and bars of findings and cost."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
-    lines: list[str] = []
+    page = Page(**look)
+    lines: list[Text | str] = []
     for each in trends:
-        by_review = each.by is not TrendKey.EXPERT
-        titles = "REVIEWS FINDINGS FIXED COST TIME" if by_review else "FINDINGS FIXED"
+        titles = (
+            ["FINDINGS", "FIXED"] if each.by is TrendKey.EXPERT else ["REVIEWS", "FINDINGS", "FIXED", "COST", "TIME"]
+        )
         rows = []
         for row in each.rows:
-            fixed = "-" if row.fixed_share is None else f"{row.fixed_share:.0%}"
-            texts = [f"{row.findings:,}", fixed]
-            if by_review:
-                cost = cost_in_words(row.cost_usd or 0.0, row.unknown_costs)
-                texts = [f"{row.reviews or 0:,}", *texts, cost, duration(row.duration_seconds or 0.0)]
-            rows.append([Cell(sheet.clean(row.key)), *map(Cell, texts)])
+            texts = {
+                "REVIEWS": f"{row.reviews or 0:,}",
+                "FINDINGS": f"{row.findings:,}",
+                "FIXED": "-" if row.fixed_share is None else f"{row.fixed_share:.0%}",
+                "COST": cost_in_words(row.cost_usd or 0.0, row.unknown_costs),
+                "TIME": duration(row.duration_seconds or 0.0),
+            }
+            rows.append([page.line(row.key), *(texts[title] for title in titles)])
         lines += [""] if lines else []
-        shape = [Column(_TREND_TITLES[each.by], shrinks=True), *columns(titles, right=titles)]
-        lines += [*sheet.table(shape, rows), *_plot(sheet, each), *map(sheet.clean, each.problems)]
-    return finished(lines)
+        key = _TREND_TITLES[each.by]
+        lines += page.table([key, *titles], rows, right=" ".join(titles), shrinks=key)
+        lines += [*_plot(page, each.rows), *map(page.line, each.problems)]
+    return page.printed(lines)
 
 
-def _plot(sheet: Sheet, trends: Trends) -> Iterator[str]:
-    rows = trends.rows
-    if any(row.findings for row in rows):
-        solid, light = ("#", ".") if sheet.ascii_only else ("█", "░")
-        yield from ("", sheet.paint(f"findings ({solid} open, {light} fixed)", "dim"))
-        fixed = [row.fixed_share or 0.0 for row in rows]
-        yield from _bars(
-            sheet, rows, [float(row.findings) for row in rows], [f"{row.findings:,}" for row in rows], fixed
-        )
+def _plot(page: Page, rows: Sequence[TrendRow]) -> Iterator[Text | str]:
+    solid, light = ("#", ".") if page.ascii_only else ("█", "░")
     costs = [row.cost_usd if row.cost_usd is not None and math.isfinite(row.cost_usd) else 0.0 for row in rows]
-    if any(costs):
-        yield from ("", sheet.paint("cost", "dim"))
-        yield from _bars(sheet, rows, costs, [dollars(cost) for cost in costs], [0.0] * len(rows))
+    plots = {
+        f"findings ({solid} open, {light} fixed)": [(float(row.findings), f"{row.findings:,}") for row in rows],
+        "cost": [(cost, dollars(cost)) for cost in costs],
+    }
+    keys = [page.cut(page.line(row.key), 24) for row in rows]
+    key_width = max(map(cells, keys), default=0)
+    for title, values in plots.items():
+        most = max((value for value, _ in values), default=0.0)
+        if most <= 0:
+            continue
+        yield from ("", Text((title, "dim")))
+        room = max(min(page.width - key_width - max(len(label) for _, label in values) - 4, 60), 8)
+        for key, (value, label), row in zip(keys, values, rows, strict=True):
+            bar = _bar(page, value / most * room, fixed=0.0 if title == "cost" else row.fixed_share or 0.0)
+            gap = " " if bar.plain else ""
+            yield Text(f"{key}{' ' * (key_width - cells(key))}  ", bar, f"{gap}{label if value else '-'}")
 
 
-def _bars(
-    sheet: Sheet, rows: Sequence[TrendRow], values: Sequence[float], labels: Sequence[str], fixed: Sequence[float]
-) -> Iterator[str]:
-    keys = [sheet.cut(sheet.clean(row.key), 24) for row in rows]
-    key_width = max(map(cells, keys))
-    room = max(min(sheet.width - key_width - max(map(len, labels)) - 4, 60), 8)
-    for key, value, label, share in zip(keys, values, labels, fixed, strict=True):
-        bar = _bar(sheet, value / (max(values) or 1.0) * room, fixed=share)
-        yield f"{key}{' ' * (key_width - cells(key))}  {bar}{' ' if bar else ''}{label if value else '-'}"
-
-
-def _bar(sheet: Sheet, length: float, *, fixed: float) -> str:
+def _bar(page: Page, length: float, *, fixed: float) -> Text:
     """A bar of so many cells; never none at all for what is more than nothing."""
-    if sheet.ascii_only:
+    if page.ascii_only:
         whole = round(length) or int(length > 0)
         light = round(whole * fixed)
-        return sheet.paint("#" * (whole - light), "cyan") + sheet.paint("." * light, "dim")
+        return Text(("#" * (whole - light), "cyan"), ("." * light, "dim"))
     eighths = round(length * 8) or int(length > 0)
     light = round(eighths * fixed / 8)
     solid = eighths - light * 8
     # What is left of an eighth goes to the solid part; with all fixed there is none.
     text = "█" * (solid // 8) + " ▏▎▍▌▋▊▉"[solid % 8].strip() if solid > 0 else ""
-    return sheet.paint(text, "cyan") + sheet.paint("░" * light, "dim")
+    return Text((text, "cyan"), ("░" * light, "dim"))
 
 
 def list_json(listing: Listing) -> str:

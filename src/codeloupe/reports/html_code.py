@@ -5,38 +5,35 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from codeloupe.model.change import Hunk, LineKind
 from codeloupe.model.finding import Finding
 from codeloupe.reports import ShownDiff, asset
-from codeloupe.reports.markup import Child, Html, fill, joined
+from codeloupe.reports.markup import Markup, joined
 from codeloupe.reports.wording import counted, dedented
 
 _HASH_COMMENTS = ("", *".py .sh .bash .rb .yml .yaml .toml .pl .r .tf .cfg .ini .mk .conf".split())  # noqa: SIM905
 _TOKENS = r"""
-    (?P<string>"(?:[^"\\]|\\.){0,300}"|'(?:[^'\\]|\\.){0,300}'|`[^`]{0,300}`)
-    |(?P<number>\b(?:0[xXbBoO][0-9a-fA-F_]{1,40}|[0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\b)
-    |(?P<word>[^\W\d]\w*)
+    (?P<s>"(?:[^"\\]|\\.){0,300}"|'(?:[^'\\]|\\.){0,300}'|`[^`]{0,300}`)
+    |(?P<n>\b(?:0[xXbBoO][0-9a-fA-F_]{1,40}|[0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\b)
+    |(?P<k>[^\W\d]\w*)
 """
-_CLASSES = {"string": "s", "number": "n", "word": "k", "comment": "c"}
 _AROUND = 4
 _MOST_ROWS = 40
 _LONGEST_ROW = 1_000
 _SIGNS: dict[LineKind, str] = {"context": "", "added": "+", "deleted": "-"}
 
 
-def highlighted(line: str, *, path: str) -> Html:
-    """One line of code as markup."""
-    keywords = _keywords()
-    pieces: list[Child] = []
+def highlighted(line: str, *, path: str) -> Markup:
+    """One line of code as markup: its strings, numbers, keywords and comments have classes `s`, `n`, `k` and `c`."""
+    pieces: list[str] = []
     at = 0
     for match in _pattern(PurePosixPath(path).suffix.lower()).finditer(line):
-        kind = match.lastgroup or "word"
-        if kind == "word" and match[0] not in keywords:
-            continue
-        pieces += [line[at : match.start()], fill("token", text=match[0], kind=_CLASSES[kind])]
-        at = match.end()
+        if match.lastgroup != "k" or match[0] in _keywords():
+            token = Markup(f'<span class="{match.lastgroup}">{joined([match[0]])}</span>')
+            pieces += [line[at : match.start()], token]
+            at = match.end()
     return joined([*pieces, line[at:]])
 
 
@@ -50,7 +47,7 @@ def _pattern(suffix: str) -> re.Pattern[str]:
     comment = r"--.*" if suffix in (".sql", ".lua", ".hs") else r"//.*|/\*.*"
     if suffix in _HASH_COMMENTS:
         comment = r"(?<![^\s;])\#.*"
-    return re.compile(f"{_TOKENS}|(?P<comment>{comment})", re.VERBOSE)
+    return re.compile(f"{_TOKENS}|(?P<c>{comment})", re.VERBOSE)
 
 
 class _Row(NamedTuple):
@@ -68,31 +65,31 @@ class Excerpts:
         self._mask = str if diff is None else diff.mask
         self._read: dict[tuple[str, int], list[_Row]] = {}
 
-    def table(self, finding: Finding) -> Html | None:
-        """The annotated lines; None when nothing was quoted."""
-        around = self._around(finding)
-        rows = around or _quoted_rows(finding)
-        if not rows:
-            return None
-        shown = []
-        for row, text in zip(rows, dedented([row.text for row in rows[:_MOST_ROWS]]), strict=False):
-            kinds = ((row.kind if around else ""), "hit" if row.is_hit else "")
-            # Numbers and signs are drawn from attributes, so that only code is copied.
-            shown.append(
-                fill(
-                    "row",
-                    kinds=" ".join(filter(None, kinds)),
-                    number=row.number,
-                    signed=bool(around) or None,
-                    sign=_SIGNS[row.kind],
-                    text=highlighted(text[:_LONGEST_ROW], path=finding.file),
-                    cut="…" if len(text) > _LONGEST_ROW else "",
-                )
-            )
-        if len(rows) > _MOST_ROWS:
-            rest = f"… {counted(len(rows) - _MOST_ROWS, 'more line', 'more lines')}"
-            shown.append(fill("rest", columns=3 if around else 2, note=rest))
-        return fill("code", diff=" diff" if around else "", rows=joined(shown))
+    def code_of(self, finding: Finding) -> dict[str, Any]:
+        """The annotated lines, as a card shows them; nothing when nothing was quoted."""
+        around, quoted, first = self._around(finding), finding.evidence.rstrip("\n").split("\n"), finding.first_line
+        if not around and not finding.evidence.strip():
+            return {}
+        rows = around or [
+            _Row("context", first + offset if first > 0 else None, line, is_hit=first > 0)
+            for offset, line in enumerate(quoted)
+        ]
+        shown = [
+            {
+                "kinds": " ".join(filter(None, (row.kind if around else "", "hit" if row.is_hit else ""))),
+                # Numbers and signs are drawn from attributes, so that only code is copied.
+                "number": row.number,
+                "signed": "yes" if around else "",
+                "sign": _SIGNS[row.kind],
+                "text": highlighted(text[:_LONGEST_ROW], path=finding.file),
+                "cut": "…" if len(text) > _LONGEST_ROW else "",
+            }
+            for row, text in zip(rows, dedented([row.text for row in rows[:_MOST_ROWS]]), strict=False)
+        ]
+        more = len(rows) - _MOST_ROWS
+        rest = f"… {counted(more, 'more line', 'more lines')}" if more > 0 else ""
+        shape = {"diff": " diff", "columns": 3} if around else {"diff": "", "columns": 2}
+        return {"code": "code", "rows": shown, "rest": rest, **shape}
 
     def _around(self, finding: Finding) -> list[_Row]:
         """The lines of the finding, and a few on both sides; none when no hunk has it, or when a secret is near."""
@@ -125,13 +122,3 @@ class Excerpts:
             if self._mask(side) != side:
                 return []
         return rows
-
-
-def _quoted_rows(finding: Finding) -> list[_Row]:
-    if not finding.evidence.strip():
-        return []
-    first = finding.first_line
-    return [
-        _Row("context", first + offset if first > 0 else None, line, is_hit=first > 0)
-        for offset, line in enumerate(finding.evidence.rstrip("\n").split("\n"))
-    ]

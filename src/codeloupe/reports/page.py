@@ -1,108 +1,88 @@
-"""The page that text reports are laid out on: its width, its signs and the way from untrusted text to its lines.
+"""The page that text is laid out on: its width, its signs, its tables, and the way from untrusted text to its lines.
 
-A line is a `Text` that holds no newline and is already fitted, so that printing never wraps or crops. That of rich
-takes longer to load than most reports take to lay out, so it is used for colour alone.
+A line is a `Text` that holds no newline and is already fitted, so that printing never wraps or crops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from io import StringIO
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, cast
+from typing import Union
 
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from codeloupe.reports import Layout
 from codeloupe.system.regex import regex
 from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text as RichText
+# A text, and its style: some words of `_CODES`.
+Piece = tuple[str, str]
+Part = Union[str, Piece, "Text"]
 
 NARROWEST = 20
 DIM = "dim"
 BOLD = "bold"
-_SIGNS_IN_ASCII = {"─": "-", "━": "=", "│": "|", "▸": ">", "·": "-", "✖": "x", "✔": "OK", "…": "..."}
+_CODES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_CODES["bright_blue"] = "94"
+_SIGNS_IN_ASCII = dict(zip("─━│▸·✖✔…→", ("-", "=", "|", ">", "-", "x", "OK", "...", "->"), strict=True))
 _WORD = regex(r"\s*\S+\s*")
-_INLINE_CODE = regex(r"`[^`\n]+`")
+_INLINE_CODE = regex(r"(`[^`\n]+`)")
 
 
-def cell_len(text: str) -> int:
-    """How many columns of a terminal a text takes; the tables for that are needed for other than plain letters."""
-    if text.isascii() and text.isprintable():
-        return len(text)
-    from rich import cells  # noqa: PLC0415 - see above
-
-    return cells.cell_len(text)
+def cells(text: str) -> int:
+    """How many cells of a terminal a clean text takes."""
+    return len(text) if text.isascii() else sum(map(_character_cells, text))
 
 
-def _cut(text: str, columns: int) -> str:
-    from rich.cells import set_cell_size  # noqa: PLC0415 - see above
+def _character_cells(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
-    return set_cell_size(text, columns)
+
+def _fitting(text: str, room: int) -> int:
+    """How many characters at the beginning of a text have room in so many cells."""
+    for index, character in enumerate(text):
+        room -= _character_cells(character)
+        if room < 0:
+            return index
+    return len(text)
 
 
 class Text:
-    """A text, and the styles of its parts by their first and last character."""
+    """A text in pieces, each with its style."""
 
-    def __init__(self, plain: str = "", style: str = "") -> None:
-        self.plain = plain
-        self.spans = [(0, len(plain), style)] if style else []
-
-    @classmethod
-    def assemble(cls, *parts: str | tuple[str, str] | Text) -> Text:
-        """The parts one after the other, each with its style."""
-        made = cls()
+    def __init__(self, *parts: Part) -> None:
+        self.pieces: list[Piece] = []
         for part in parts:
-            text = part if isinstance(part, Text) else cls(part) if isinstance(part, str) else cls(*part)
-            before = len(made.plain)
-            made.plain += text.plain
-            made.spans += [(start + before, end + before, style) for start, end, style in text.spans]
-        return made
+            self.pieces += part.pieces if isinstance(part, Text) else [(part, "") if isinstance(part, str) else part]
 
-    @property
-    def cell_len(self) -> int:
-        """How many cells of a terminal it takes."""
-        return cell_len(self.plain)
+    @cached_property
+    def plain(self) -> str:
+        """The text without its styles."""
+        return "".join(text for text, _ in self.pieces)
 
     def join(self, parts: Iterable[Text]) -> Text:
         """The parts with this text between them."""
-        return Text.assemble(*[piece for part in parts for piece in (self, part)][1:])
+        return Text(*[piece for part in parts for piece in (self, part)][1:])
+
+    def part(self, start: int, end: int) -> Text:
+        """The characters from one place to another."""
+        pieces, at = list[Piece](), 0
+        for text, style in self.pieces:
+            pieces.append((text[max(start - at, 0) : max(end - at, 0)], style))
+            at += len(text)
+        return Text(*pieces)
 
     def wrap(self, width: int) -> Iterator[Text]:
-        """Lines of at most so many cells, broken between words where that is possible; a tab is a space."""
+        """Lines of at most so many cells, broken between words where that is possible."""
         start = 0
-        for row in self.plain.replace("\t", " ").split("\n"):
+        for row in self.plain.split("\n"):
             for first, end in pairwise((0, *_breaks(row, width), len(row))):
-                # What is beyond the width can only be white space, or a wide character in a very narrow place.
-                line = self._part(start + first, start + end)
-                line.plain = line.plain.replace("\t", " ")
-                beyond = min(len(line.plain) - len(line.plain.rstrip()), max(len(line.plain) - width, 0))
-                line.plain = line.plain[: len(line.plain) - beyond]
-                if line.cell_len > width:
-                    line.plain = _cut(line.plain, width)
-                yield line
+                yield self.part(start + first, start + first + len(row[first:end].rstrip()))
             start += len(row) + 1
-
-    def _part(self, start: int, end: int) -> Text:
-        made = Text(self.plain[start:end])
-        made.spans = [
-            (max(first - start, 0), min(last, end) - start, style)
-            for first, last, style in self.spans
-            if first < end and last > start
-        ]
-        return made
-
-    def for_rich(self) -> RichText:
-        """The same for rich to print."""
-        from rich.text import Text as Made  # noqa: PLC0415 - for colour alone
-
-        made = Made(self.plain)
-        for start, end, style in self.spans:
-            made.stylize(style, start, end)
-        return made
 
 
 def _breaks(row: str, width: int) -> Iterator[int]:
@@ -110,32 +90,19 @@ def _breaks(row: str, width: int) -> Iterator[int]:
     used = 0
     for match in _WORD.finditer(row):
         word, place = match[0], match.start()
-        cells = cell_len(word.rstrip())
-        if cells <= width - used:
-            used += cell_len(word)
-        elif cells > width:
-            from rich.cells import chop_cells  # noqa: PLC0415 - see above
-
-            *pieces, last = chop_cells(word, width)
-            for piece in pieces:
-                if place:
-                    yield place
-                place += len(piece)
+        if cells(word.rstrip()) > width - used:
             if place:
                 yield place
-            used = cell_len(last)
-        elif used and place:
+            used = 0
+        while cells(word.rstrip()) > width:
+            length = _fitting(word, width) or 1
+            word, place = word[length:], place + length
             yield place
-            used = cell_len(word)
+        used += cells(word)
 
 
-class Page(Struct, frozen=True, kw_only=True):
-    """How to lay out: `width` in terminal cells, at least NARROWEST; with `ascii_only` nothing outside ASCII."""
-
-    width: int
-    color: bool = False
-    verbose: bool = False
-    ascii_only: bool = False
+class Page(Layout, frozen=True, kw_only=True):
+    """A layout that text is put on: `width` in terminal cells; with `ascii_only` nothing outside ASCII."""
 
     @property
     def measure(self) -> int:
@@ -152,81 +119,104 @@ class Page(Struct, frozen=True, kw_only=True):
         shown = terminal(text[:longest], keep_newlines=keep_newlines) + cut
         return in_ascii(shown) if self.ascii_only and not shown.isascii() else shown
 
-    def wrap(self, text: Text, *, indent: int = 0, hang: int = 0, first: Text | None = None) -> list[Text]:
+    def line(self, text: str) -> str:
+        """The beginning of an untrusted text as one line; a newline is a space."""
+        return self.clean(text[:2_000].replace("\n", " "))
+
+    def wrap(self, part: Part, *, indent: int = 0, hang: int = 0, first: Text | None = None) -> list[Text]:
         """Lines of at most the page's width, indented; all but the first hang further in.
 
         `first`, of exactly `indent` cells, takes the place of the first line's indentation.
         """
         room = max(self.measure - indent - hang, NARROWEST // 2)
-        start = first or Text(" " * indent)
-        if text.cell_len <= room and "\n" not in text.plain and "\t" not in text.plain:
-            return [Text.assemble(start, text)]
+        text, start = Text(part), first or Text(" " * indent)
+        if cells(text.plain) <= room and "\n" not in text.plain:
+            return [Text(start, text)]
         prefixes = chain([start], repeat(Text(" " * (indent + hang))))
-        return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, text.wrap(room), strict=False)]
+        return [Text(prefix, line) for prefix, line in zip(prefixes, text.wrap(room), strict=False)]
 
-    def item(self, sign: str, style: str, text: Text, *, hang: int = 2) -> list[Text]:
+    def item(self, sign: str, style: str, text: Part, *, hang: int = 2) -> list[Text]:
         """An item of a list, wrapped beside its sign."""
-        return self.wrap(text, indent=4, hang=hang, first=Text.assemble("  ", (sign, style), " "))
+        return self.wrap(text, indent=4, hang=hang, first=Text("  ", (sign, style), " "))
 
-    def row(self, label: str, value: Text) -> list[Text]:
-        """A value wrapped beside its label."""
-        return self.wrap(value, indent=10, first=Text(f"{label:<10}", style=DIM))
+    def rows(self, values: Mapping[str, Part]) -> Iterator[Text]:
+        """Values wrapped beside their labels; those that are empty are left out."""
+        for label, value in values.items():
+            if (text := Text(value)).plain:
+                yield from self.wrap(text, indent=10, first=Text((f"{label:<10}", DIM)))
 
-    def cut(self, text: str, cells: int) -> str:
+    def cut(self, text: str, room: int) -> str:
         """The text in at most so many cells, its end replaced by an ellipsis when it is longer."""
         # A cell shows a few code points at most; what is longer need not be measured to be cut.
-        bounded = text[: cells * 4 + 1]
-        if len(bounded) == len(text) and cell_len(text) <= cells:
+        bounded = text[: max(room, 0) * 4 + 1]
+        if len(bounded) == len(text) and cells(text) <= room:
             return text
         more = self.sign("…")
-        return _cut(bounded, max(cells - cell_len(more), 0)).rstrip() + more
+        return bounded[: _fitting(bounded, max(room - len(more), 0))].rstrip() + more
+
+    def cut_line(self, line: Text, room: int) -> Text:
+        """As `cut`, with its styles."""
+        if cells(line.plain) <= room:
+            return line
+        more = self.sign("…")
+        return Text(line.part(0, _fitting(line.plain, max(room - len(more), 0))), more)
 
     def badge(self, word: str, style: str) -> Text:
         """A word on a coloured ground; without colour, the word."""
-        return Text(f" {word} " if self.color else word, style=style)
+        return Text((f" {word} " if self.color else word, style))
+
+    def table(
+        self,
+        titles: Sequence[str],
+        rows: Iterable[Sequence[str | Piece]],
+        *,
+        right: str = "",
+        shrinks: str = "",
+        drops: str = "",
+    ) -> list[Text]:
+        """A heading and a line for each row; `right` names the columns of numbers.
+
+        Of a table that is too wide, the column that `shrinks` is cut; then those that `drops` names go, in its order.
+        """
+        heading = [(title, DIM) for title in titles]
+        cleaned = ([each if isinstance(each, tuple) else (each, "") for each in row] for row in rows)
+        shown = dict(zip(titles, zip(heading, *cleaned, strict=True), strict=True))
+        widths: dict[str, int] = {}
+        for gone in ("", *drops.split()):
+            shown.pop(gone, None)
+            widths = {title: max(cells(text) for text, _ in column) for title, column in shown.items()}
+            excess = sum(widths.values()) + 2 * (len(widths) - 1) - self.width
+            if shrinks and excess > 0:
+                before, widths[shrinks] = widths[shrinks], max(widths[shrinks] - excess, cells(shrinks), 8)
+                excess += widths[shrinks] - before
+            if excess <= 0:
+                break
+        lines = []
+        for row in zip(*shown.values(), strict=True):
+            parts = []
+            for (text, style), (title, width) in zip(row, widths.items(), strict=True):
+                fitted = self.cut(text, width)
+                room = " " * (width - cells(fitted))
+                parts.append(Text(room, (fitted, style)) if title in right.split() else Text((fitted, style), room))
+            lines.append(Text("  ").join(parts))
+        return lines
+
+    def printed(self, lines: Iterable[Text | str]) -> str:
+        """The lines as one string in which nothing is a command to a CI system; without colour no escape sequence."""
+        whole = []
+        for line in map(Text, lines):
+            for text, style in line.part(0, len(line.plain.rstrip())).pieces:
+                codes = ";".join(_CODES[word] for word in style.split())
+                whole.append(f"\x1b[{codes}m{text}\x1b[0m" if self.color and codes and text else text)
+            whole.append("\n")
+        return without_log_commands("".join(whole))
 
 
 def page_of(layout: Layout) -> Page:
-    """The page that a layout asks for."""
-    width = max(layout.width, NARROWEST)
-    return Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
+    """The page that a layout asks for, no narrower than NARROWEST."""
+    return Page(**{**asdict(layout), "width": max(layout.width, NARROWEST)})
 
 
 def prose(text: str) -> Text:
     """Cleaned prose; what is in backticks is set apart when there is colour."""
-    shown = Text(text)
-    for match in _INLINE_CODE.finditer(text):
-        shown.spans.append((match.start(), match.end(), "cyan"))
-    return shown
-
-
-def console_for(page: Page, *, record: bool = False) -> Console:
-    """A console that writes to memory, asks the environment nothing, and knows no markup, emoji or highlighting."""
-    # Heavy, and needed for colour alone.
-    from rich.console import Console  # noqa: PLC0415 - see above
-
-    return Console(
-        file=StringIO(),
-        width=page.width,
-        color_system="standard" if page.color else None,
-        force_terminal=page.color,
-        force_jupyter=False,
-        no_color=not page.color,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        legacy_windows=False,
-        record=record,
-    )
-
-
-def print_lines(page: Page, lines: list[Text]) -> str:
-    """The lines as one string; without colour there is no escape sequence in it."""
-    if not page.color:
-        return without_log_commands("".join(f"{line.plain.rstrip()}\n" for line in lines))
-    console = console_for(page)
-    for line in lines:
-        shown = line.for_rich()
-        shown.rstrip()
-        console.print(shown, soft_wrap=True)
-    return without_log_commands(cast("StringIO", console.file).getvalue())
+    return Text(*((part, "cyan" if at % 2 else "") for at, part in enumerate(_INLINE_CODE.split(text))))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from typing import Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,13 +14,11 @@ from msgspec.structs import replace
 from codeloupe.model import pipeline as model
 from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import WORKING_STATES, CriticVerdict, RecoveryStep, RunRecord, StageRecord, StageState
+from codeloupe.reports import Look
 from codeloupe.reports.history import moment
-from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
+from codeloupe.reports.page import NARROWEST, Page, Text, cells
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
 from codeloupe.system.regex import regex
-
-# Pieces of clean text, each with its style: a terminal that is redrawn and a report share them.
-Row = tuple[tuple[str, str], ...]
 
 COULD_NOT_GO_ON, INTERRUPTED = 3, 130
 # The style of each state, and its sign, in ASCII too.
@@ -27,15 +26,15 @@ _LOOKS = {
     StageState.PENDING: ("dim", "·", "."),
     StageState.RUNNING: ("cyan", "▸", ">"),
     StageState.GATING: ("cyan", "◆", "="),
-    StageState.REWORKING: ("yellow", "↻", "~"),
-    StageState.RECOVERING: ("yellow", "↺", "~"),
-    StageState.AWAITING_APPROVAL: ("yellow", "?", "?"),
-    StageState.COMPLETED: ("green", "✔", "+"),
-    StageState.FAILED: ("red", "✖", "x"),
+    StageState.REWORKING: ("bold yellow", "↻", "~"),
+    StageState.RECOVERING: ("bold yellow", "↺", "~"),
+    StageState.AWAITING_APPROVAL: ("bold yellow", "?", "?"),
+    StageState.COMPLETED: ("bold green", "✔", "+"),
+    StageState.FAILED: ("bold red", "✖", "x"),
     StageState.CANCELLED: ("dim", "-", "-"),
-    StageState.INTERRUPTED: ("yellow", "!", "!"),
+    StageState.INTERRUPTED: ("bold yellow", "!", "!"),
 }
-_VERDICT_STYLES = {CriticVerdict.PASS: "green", CriticVerdict.REWORK: "yellow", CriticVerdict.FAIL: "red"}
+_VERDICT_STYLES = dict(zip(CriticVerdict, ("bold green", "bold yellow", "bold red"), strict=True))
 # An attempt is under way that is not in the list of those that produced a result.
 _ATTEMPT_UNDER_WAY = frozenset({StageState.RUNNING, StageState.RECOVERING, StageState.REWORKING})
 _COMMAND = regex(r"`(codeloupe pipeline resume [^`]+)`")
@@ -45,20 +44,9 @@ _STEPS = {
     RecoveryStep.RESUME: "resumed session",
     RecoveryStep.FRESH: "fresh start",
 }
-_NARROWEST = 20
 _POINTS_SHOWN = 5
 # Before the details of a stage: its part of the tree, and as much again.
 _DETAIL_CELLS = 6
-_COLUMNS = (
-    Column("RUN"),
-    # The name of a run begins with it.
-    Column("STARTED", drops=True),
-    Column("PIPELINE", shrinks=True),
-    Column("STATE"),
-    Column("STAGES", right=True),
-    Column("COST", right=True, drops=True),
-    Column("TIME", right=True, drops=True),
-)
 
 
 class Places(Struct, frozen=True, kw_only=True):
@@ -70,57 +58,46 @@ class Places(Struct, frozen=True, kw_only=True):
 
 
 def render_run(
-    run: RunRecord,
-    places: Places,
-    *,
-    width: int,
-    color: bool,
-    ascii_only: bool = False,
-    verbose: bool = False,
-    now: datetime | None = None,
+    run: RunRecord, places: Places, *, verbose: bool = False, now: datetime | None = None, **look: Unpack[Look]
 ) -> str:
     """The whole report, in lines of at most `width` cells; only paths and commands may be longer, to stay whole."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
-    tree = Tree(sheet=sheet, now=now or datetime.now(UTC), verbose=verbose)
+    page = Page(**look, verbose=verbose)
+    tree = Tree(page=page, now=now or datetime.now(UTC))
     closing = {
         "Spent": spent_in_words(run.usage),
         "Result": str(places.result or ""),
         "Patch": str(places.patch or ""),
         "Files": str(places.directory),
     }
-    rows: list[Row] = [*tree.rows(run), ()]
-    rows += [((f"{label:<10}", "dim"), (sheet.clean(each), "")) for label, each in closing.items() if each]
+    rows = [*tree.rows(run), Text()]
+    rows += [Text((f"{label:<10}", "dim"), page.line(each)) for label, each in closing.items() if each]
     for number, (command, meaning) in enumerate(next_steps(run, places)):
-        head = ((f"{'' if number else 'Next':<10}", "dim"), (sheet.clean(command), "cyan"), ("  ", ""))
-        rows += tree.beside(head, sheet.clean(meaning), "", stem=" " * 10)
-    return finished(["".join(sheet.paint(text, style) for text, style in row) for row in rows])
+        head = Text((f"{'' if number else 'Next':<10}", "dim"), (page.line(command), "cyan"), "  ")
+        rows += tree.beside(head, page.line(meaning), "", stem=" " * 10)
+    return page.printed(rows)
 
 
 def render_runs(
-    runs: Sequence[RunRecord],
-    problems: Mapping[str, str],
-    *,
-    width: int,
-    color: bool,
-    ascii_only: bool,
-    now: datetime | None = None,
+    runs: Sequence[RunRecord], problems: Mapping[str, str], *, now: datetime | None = None, **look: Unpack[Look]
 ) -> str:
     """A table of runs in the order in which they come, and below it what cannot be read."""
-    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
+    page = Page(**look)
     rows = [
-        [
-            Cell(sheet.clean(run.run_id), "cyan"),
-            Cell(moment(run.started_at)),
-            Cell(sheet.clean(run.pipeline)),
-            Cell(state_in_words(run.state), _LOOKS[run.state][0]),
-            Cell(f"{sum(stage.state is StageState.COMPLETED for stage in run.stages)}/{len(run.stages)}"),
-            Cell(spent_on(run.usage).removeprefix("cost ") or "-"),
-            Cell(duration(run_seconds(run, now or datetime.now(UTC)))),
-        ]
+        (
+            (page.line(run.run_id), "cyan"),
+            moment(run.started_at),
+            page.line(run.pipeline),
+            (state_in_words(run.state), _LOOKS[run.state][0]),
+            f"{sum(stage.state is StageState.COMPLETED for stage in run.stages)}/{len(run.stages)}",
+            spent_on(run.usage).removeprefix("cost ") or "-",
+            duration(run_seconds(run, now or datetime.now(UTC))),
+        )
         for run in runs
     ]
-    lines = sheet.table(_COLUMNS, rows) if rows else []
-    return finished([*lines, *(sheet.clean(problems[name]) for name in sorted(problems))])
+    titles = ("RUN", "STARTED", "PIPELINE", "STATE", "STAGES", "COST", "TIME")
+    # The name of a run begins with the moment when it was started.
+    table = page.table(titles, rows, right="STAGES COST TIME", shrinks="PIPELINE", drops="STARTED COST TIME")
+    return page.printed([*(table if rows else []), *(page.line(problems[name]) for name in sorted(problems))])
 
 
 def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
@@ -159,61 +136,57 @@ def next_steps(run: RunRecord, places: Places) -> list[tuple[str, str]]:
 class Tree(Struct, frozen=True, kw_only=True):
     """How to draw a run: where, at what moment, and how much. A `brief` one has at most two lines for each stage."""
 
-    sheet: Sheet
+    page: Page
     now: datetime
     brief: bool = False
-    verbose: bool = False
 
-    def rows(self, run: RunRecord) -> list[Row]:
+    def rows(self, run: RunRecord) -> list[Text]:
         """The whole tree: the run, below it each stage, and below that the verdicts of its gates."""
         # Beside a name is a state, of which the longest has 17 cells, and before it the branch and the sign.
-        room = max(min(self.sheet.width - 26, 32), 8)
-        names = [self.sheet.cut(self.sheet.clean(stage.name), room) for stage in run.stages]
+        room = max(min(self.page.width - 26, 32), 8)
+        names = [self.page.cut(self.page.line(stage.name), room) for stage in run.stages]
         name_cells = max(map(cells, names), default=0)
         state_cells = max((len(state_in_words(stage.state)) for stage in run.stages), default=0)
         rows, previous = list(self._run(run)), ""
-        for position, stage in enumerate(run.stages):
-            signs = ("`- |- ", "   |  ") if self.sheet.ascii_only else ("╰─ ├─ ", "   │  ")
-            branch, stem = (pair[:3] if position == len(run.stages) - 1 else pair[3:] for pair in signs)
+        for position, (name, stage) in enumerate(zip(names, run.stages, strict=True), start=1):
+            signs = ("`- |- ", "   |  ") if self.page.ascii_only else ("╰─ ├─ ", "   │  ")
+            branch, stem = (pair[:3] if position == len(run.stages) else pair[3:] for pair in signs)
             style, *sign = _LOOKS[stage.state]
-            head: Row = (
+            head = Text(
                 (branch, "dim"),
-                (f"{sign[self.sheet.ascii_only]} ", style),
-                (
-                    names[position] + " " * (name_cells - cells(names[position])),
-                    "bold" if stage.state is not StageState.PENDING else "dim",
-                ),
-                ("  ", ""),
+                (f"{sign[self.page.ascii_only]} ", style),
+                (name + " " * (name_cells - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
+                "  ",
                 (state_in_words(stage.state), style),
-                (" " * (state_cells - len(state_in_words(stage.state)) + 2), ""),
+                " " * (state_cells - len(state_in_words(stage.state)) + 2),
             )
             rows += self.beside(head, self._facts(stage, previous), "dim", stem=stem)
-            rows += [((f"{stem:<{_DETAIL_CELLS}}", "dim"), *detail) for detail in self._details(stage)]
+            rows += [Text((f"{stem:<{_DETAIL_CELLS}}", "dim"), detail) for detail in self._details(stage)]
             previous = stage.name
         return rows
 
-    def beside(self, head: Row, text: str, style: str, *, indent: int = 0, stem: str = "") -> list[Row]:
+    def beside(self, head: Text, text: str, style: str, *, indent: int = 0, stem: str = "") -> list[Text]:
         """A text beside its head, in lines that keep to the width; below the head where there is too little room."""
-        used = sum(cells(piece) for piece, _ in head)
-        room = self.sheet.width - indent - used
+        used = cells(head.plain)
+        room = self.page.width - indent - used
         if self.brief or cells(text) <= room:
-            return [(*head, (text, style))]
-        above: list[Row] = []
-        if head and room < 30:
+            return [Text(head, (text, style))]
+        above: list[Text] = []
+        if used and room < 30:
             above, used = [head], cells(stem) + (3 if stem else 2)
-        hang = ((stem, "dim"), (" " * (used - cells(stem)), ""))
-        lines = _wrapped(text, self.sheet.width - indent - used)
-        return above + [(*(hang if number or above else head), (line, style)) for number, line in enumerate(lines)]
+        hang = Text((stem, "dim"), " " * (used - cells(stem)))
+        lines = Text((" ".join(text.split()), style)).wrap(max(self.page.width - indent - used, NARROWEST))
+        return above + [Text(hang if number or above else head, line) for number, line in enumerate(lines)]
 
-    def _run(self, run: RunRecord) -> Iterator[Row]:
-        state, width, style = state_in_words(run.state), self.sheet.width, _LOOKS[run.state][0]
-        name = self.sheet.cut(self.sheet.clean(run.pipeline), max(width - len(state) - 2, _NARROWEST))
+    def _run(self, run: RunRecord) -> Iterator[Text]:
+        state, style = state_in_words(run.state), _LOOKS[run.state][0]
+        name = self.page.cut(self.page.line(run.pipeline), max(self.page.width - len(state) - 2, NARROWEST))
         facts = self._joined(run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage))
-        yield from self.beside(((name, "bold"), ("  ", ""), (state, style), ("  ", "")), facts, "dim")
+        yield from self.beside(Text((name, "bold"), "  ", (state, style), "  "), facts, "dim")
         # What one of its stages says already is not said twice.
         is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
         if run.reason and not self.brief and not is_said:
-            yield from self.beside((), self.sheet.clean(run.reason), style)
+            yield from self.beside(Text(), self.page.line(run.reason), style)
 
     def _facts(self, stage: StageRecord, previous: str) -> str:
         attempt, seconds = counted_attempt(stage), stage_seconds(stage, self.now)
@@ -231,12 +204,12 @@ class Tree(Struct, frozen=True, kw_only=True):
             f"after {', '.join(stage.needs)}" if follows else "",
         )
 
-    def _details(self, stage: StageRecord) -> Iterator[Row]:
+    def _details(self, stage: StageRecord) -> Iterator[Text]:
         style, is_done = _LOOKS[stage.state][0], stage.state is StageState.COMPLETED
         if self.brief:
             # What a person who waits wants to know: why it does not go on, or what the last gate missed.
             if stage.reason and not is_done:
-                yield ((self.sheet.clean(stage.reason), style),)
+                yield Text((self.page.line(stage.reason), style))
             elif stage.attempts and stage.attempts[-1].critiques and not is_done:
                 yield from self._critique(stage.attempts[-1].critiques[-1], "", whole=False)
             return
@@ -245,18 +218,24 @@ class Tree(Struct, frozen=True, kw_only=True):
         if stage.reason and not (open_ones and stage.reason.startswith(open_ones[-1].message)):
             yield from self._prose(stage.reason, style)
         if outdated := stage.outdated_in_words:
-            yield from self._prose(f"made before {outdated} changed", "yellow")
-        yield from self._failures(stage.failures if self.verbose else open_ones, stage)
+            yield from self._prose(f"made before {outdated} changed", "bold yellow")
+        yield from self._failures(stage.failures if self.page.verbose else open_ones, stage)
         for attempt in stage.attempts:
             label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
-            yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_attempt(stage))
+            whole = self.page.verbose or attempt is counted_attempt(stage)
+            for critique in attempt.critiques:
+                yield from self._critique(critique, label, whole=whole)
+            for note in attempt.notes if whole else ():
+                yield from self._prose(f"note: {note}", "dim")
+            if self.page.verbose and attempt.artifacts:
+                yield from self._prose(f"{label}artifacts: {', '.join(attempt.artifacts)}", "dim")
 
-    def _failures(self, failures: Sequence[model.FailedTry], stage: StageRecord) -> Iterator[Row]:
+    def _failures(self, failures: Sequence[model.FailedTry], stage: StageRecord) -> Iterator[Text]:
         """Why it does not go on; what has worked since is only counted."""
-        shown = failures if self.verbose else failures[-_POINTS_SHOWN:]
+        shown = failures if self.page.verbose else failures[-_POINTS_SHOWN:]
         calls, named = (sum(each.kind != model.WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
         if rest := calls - named:
-            yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
+            yield Text((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"))
         # What failed alike several times is said once.
         alike: dict[str, list[model.FailedTry]] = {}
         for failure in shown:
@@ -271,68 +250,30 @@ class Tree(Struct, frozen=True, kw_only=True):
                 words = ""
             elif (gate := same[0].gate) is not None:
                 words = f"gate {gate + 1} could not decide{'' if len(same) == 1 else f', {len(same)} times'}: "
-            yield from self._prose(f"{words}{reason}", "yellow")
+            yield from self._prose(f"{words}{reason}", "bold yellow")
 
-    def _attempt(self, attempt: model.AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
-        for critique in attempt.critiques:
-            yield from self._critique(critique, label, whole=whole)
-            if whole and critique.verdict is not CriticVerdict.PASS:
-                for points, signs in ((critique.blockers, ("✖", "x")), (critique.fixes, ("→", "->"))):
-                    shown = points if self.verbose else points[:_POINTS_SHOWN]
-                    for point in shown:
-                        yield from self._prose(point, "", head=((f"  {signs[self.sheet.ascii_only]} ", "dim"),))
-                    if rest := len(points) - len(shown):
-                        yield ((f"  and {rest:,} more", "dim"),)
-        for note in attempt.notes if whole else ():
-            yield from self._prose(f"note: {note}", "dim")
-        if whole and self.verbose and attempt.artifacts:
-            yield from self._prose(f"{label}artifacts: {', '.join(attempt.artifacts)}", "dim")
-
-    def _critique(self, critique: model.Critique, label: str, *, whole: bool) -> Iterator[Row]:
+    def _critique(self, critique: model.Critique, label: str, *, whole: bool) -> Iterator[Text]:
         """A gate's verdict, with its summary beside it; one line unless the whole of it is wanted."""
         facts = (critique.gate.value, critique.verdict.value, critique.score)
         summary, words = critique.summary, " ".join(str(fact) for fact in facts if fact is not None)
-        head: Row = ((label, "dim"), (f"{words}: " if summary else words, _VERDICT_STYLES[critique.verdict]))
+        head = Text((label, "dim"), (f"{words}: " if summary else words, _VERDICT_STYLES[critique.verdict]))
         if not whole and not self.brief:
-            room = self.sheet.width - _DETAIL_CELLS - cells(label) - len(words) - 2
-            summary = self.sheet.cut(self.sheet.clean(summary), room) if room >= 8 else ""
-        yield from self._prose(summary, "", head=head)
+            room = self.page.width - _DETAIL_CELLS - cells(label) - len(words) - 2
+            summary = self.page.cut(self.page.line(summary), room) if room >= 8 else ""
+        yield from self._prose(summary, "", head)
+        if whole and critique.verdict is not CriticVerdict.PASS:
+            for points, sign in ((critique.blockers, "✖"), (critique.fixes, "→")):
+                shown = points if self.page.verbose else points[:_POINTS_SHOWN]
+                for point in shown:
+                    yield from self._prose(point, "", Text((f"  {self.page.sign(sign)} ", "dim")))
+                if rest := len(points) - len(shown):
+                    yield Text((f"  and {rest:,} more", "dim"))
 
-    def _prose(self, text: str, style: str, head: Row = ()) -> list[Row]:
-        return self.beside(head, self.sheet.clean(text), style, indent=_DETAIL_CELLS)
+    def _prose(self, text: str, style: str, head: Text | None = None) -> list[Text]:
+        return self.beside(head or Text(), self.page.line(text), style, indent=_DETAIL_CELLS)
 
     def _joined(self, *facts: str) -> str:
-        return (" - " if self.sheet.ascii_only else " · ").join(self.sheet.clean(fact) for fact in facts if fact)
-
-
-def cut_row(row: Row, sheet: Sheet, width: int) -> Row:
-    """The row in at most so many cells."""
-    pieces: list[tuple[str, str]] = []
-    room = width
-    for text, style in row:
-        pieces.append((sheet.cut(text, room), style))
-        room -= cells(text)
-        if room <= 0:
-            break
-    return tuple(pieces)
-
-
-def _wrapped(text: str, room: int) -> list[str]:
-    """Clean text in lines of at most so many cells, broken between words; a word that is longer is broken too."""
-    room = max(room, _NARROWEST)
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        if line and cells(line) + 1 + cells(word) <= room:
-            line += f" {word}"
-            continue
-        lines += [line] if line else []
-        line = word
-        while cells(line) > room:
-            length = next(length for length in range(1, len(line) + 1) if cells(line[: length + 1]) > room)
-            lines.append(line[:length])
-            line = line[length:]
-    return [*lines, line] if line else lines or [""]
+        return f" {self.page.sign('·')} ".join(self.page.line(fact) for fact in facts if fact)
 
 
 def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:

@@ -8,7 +8,7 @@ from codeloupe.model.change import FileStatus
 from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports import Layout
 from codeloupe.reports.json_v1 import fields_of, json_text
-from codeloupe.reports.page import BOLD, DIM, Page, Text, page_of, print_lines
+from codeloupe.reports.page import BOLD, DIM, Page, Part, Text, page_of
 from codeloupe.reports.wording import counted
 
 _LETTERS = dict(zip(FileStatus, "AMDRCT", strict=True))
@@ -30,16 +30,13 @@ def _file_data(file: PreviewFile) -> dict[str, Any]:
     change, skipped = file.change, file.skipped
     # git counts no lines of a binary file; those of the patch are only there to find code that hides after a NUL.
     opaque = skipped is not None and skipped.reason is SkipReason.BINARY
+    hunks = () if opaque else change.hunks
     return {
         **fields_of(change, "old_path new_path status binary"),
-        "added": 0 if opaque else change.added,
-        "deleted": 0 if opaque else change.deleted,
-        "hunks": [
-            fields_of(hunk, "old_start old_lines new_start new_lines") for hunk in (() if opaque else change.hunks)
-        ],
+        **({"added": 0, "deleted": 0} if opaque else fields_of(change, "added deleted")),
+        "hunks": [fields_of(hunk, "old_start old_lines new_start new_lines") for hunk in hunks],
         "reviewed": file.reviewed,
-        "reason": skipped.reason.value if skipped else None,
-        "detail": skipped.detail if skipped else "",
+        **(fields_of(skipped, "reason detail") if skipped else {"reason": None, "detail": ""}),
     }
 
 
@@ -48,50 +45,45 @@ def render_preview_text(preview: Preview, layout: Layout) -> str:
     page = page_of(layout)
     reviewed = [file for file in preview.files if file.reviewed]
     left_out = [_row(page, file) for file in preview.files if not file.reviewed]
-    left_out += [
-        page.item("?", "yellow", _named(page, Text(page.clean(one.file)), one)) for one in preview.out_of_reach
-    ]
-    lines = page.wrap(Text.assemble(("Preview", BOLD), f": {page.clean(preview.scope.description)}"))
-    for title, files in (
-        ("Would be reviewed", [_row(page, file) for file in reviewed]),
-        ("Would be left out", left_out),
-    ):
+    left_out += [page.item("?", "yellow", Text(page.clean(one.file), _why(page, one))) for one in preview.out_of_reach]
+    lines = page.wrap(Text(("Preview", BOLD), f": {page.clean(preview.scope.description)}"))
+    groups = {"Would be reviewed": [_row(page, file) for file in reviewed], "Would be left out": left_out}
+    for title, files in groups.items():
         if files:
             note = (f"  {counted(len(files), 'file', 'files')}", DIM)
-            lines += [Text(""), Text.assemble((title, BOLD), note), *(line for file in files for line in file)]
-    return print_lines(page, [*lines, Text(""), *_totals(page, preview, reviewed)])
+            lines += [Text(), Text((title, BOLD), note), *(line for file in files for line in file)]
+    return page.printed([*lines, Text(), *_totals(page, preview, reviewed)])
 
 
 def _row(page: Page, file: PreviewFile) -> list[Text]:
     change = file.change
-    shown = Text(page.clean(change.path))
+    parts: list[Part] = [page.clean(change.path)]
     if change.status in (FileStatus.RENAMED, FileStatus.COPIED) and change.old_path:
-        shown = Text.assemble(shown, (f" from {page.clean(change.old_path)}", DIM))
+        parts.append((f" from {page.clean(change.old_path)}", DIM))
     if not change.binary:
-        shown = Text.assemble(shown, "  ", (f"+{change.added:,}", "green"), " ", (f"-{change.deleted:,}", "red"))
+        parts += ["  ", (f"+{change.added:,}", "green"), " ", (f"-{change.deleted:,}", "red")]
     if file.skipped:
-        shown = _named(page, shown, file.skipped)
-    return page.item(_LETTERS[change.status], _COLORS[change.status], shown)
+        parts.append(_why(page, file.skipped))
+    return page.item(_LETTERS[change.status], _COLORS[change.status], Text(*parts))
 
 
-def _named(page: Page, file: Text, skip: SkippedFile) -> Text:
-    return Text.assemble(file, (f"  {page.clean(skip.in_words())}", "yellow" if skip.is_gap else DIM))
+def _why(page: Page, skip: SkippedFile) -> Part:
+    return f"  {page.clean(skip.in_words())}", "yellow" if skip.is_gap else DIM
 
 
 def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[Text]:
     total = len(preview.files) + len(preview.out_of_reach)
     if not total:
-        return page.wrap(Text("No changes to review. Nothing was run or spent."))
-    added = sum(file.change.added for file in reviewed)
-    deleted = sum(file.change.deleted for file in reviewed)
+        return page.wrap("No changes to review. Nothing was run or spent.")
+    added, deleted = (sum(getattr(file.change, name) for file in reviewed) for name in ("added", "deleted"))
     parts = [
         f"{len(reviewed):,} of {counted(total, 'file', 'files')} would be reviewed",
         f"+{added:,} -{deleted:,} lines",
         counted(preview.units, "unit", "units") if preview.units else "",
         f"about {preview.prompt_tokens_estimate:,} prompt tokens" if preview.prompt_tokens_estimate else "",
     ]
-    lines = page.wrap(Text.assemble((", ".join(filter(None, parts)), BOLD), ". Nothing was run or spent."))
+    lines = page.wrap(Text((", ".join(filter(None, parts)), BOLD), ". Nothing was run or spent."))
     if preview.units > 1:
         words = "An agent is asked once a unit; --effort low makes fewer units, high more, which find and cost more."
-        lines += page.wrap(Text(words, style=DIM))
+        lines += page.wrap((words, DIM))
     return lines

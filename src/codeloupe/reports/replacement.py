@@ -18,7 +18,7 @@ from codeloupe.system.untrusted import is_masked, terminal
 
 _LONGEST = 20_000
 _WORD = regex(r"\w+")
-_ITEM = regex(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
+ITEM = regex(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
 _INDENTED = regex(r"(?: {2}|\t)[ \t]*\S")
 # How a line of code begins or ends, where no sentence does.
 _CODE_START = regex(
@@ -114,7 +114,7 @@ def _code_rows(rows: list[str]) -> list[bool]:
     in_list = False
     for row in rows:
         is_indented = _INDENTED.match(row) is not None
-        in_list = bool(_ITEM.match(row)) or (in_list and is_indented)
+        in_list = bool(ITEM.match(row)) or (in_list and is_indented)
         marks.append(not in_list and bool(row.strip()) and (is_indented or _looks_like_code(row)))
     filled = [at for at, row in enumerate(rows) if row.strip()]
     for last, at in pairwise(filled):

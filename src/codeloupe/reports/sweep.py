@@ -6,9 +6,9 @@ JSON and XML are of version 1: fields are added, never changed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from textwrap import indent
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from msgspec.structs import replace
 
@@ -16,17 +16,17 @@ from codeloupe import __version__
 from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
-from codeloupe.reports import Layout
+from codeloupe.reports import Layout, asset, wording
 from codeloupe.reports.json_v1 import TOOL, document, fields_of, json_text
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Text, print_lines
-from codeloupe.reports.replacement import fenced, fix_of
+from codeloupe.reports.markdown import finding_block
+from codeloupe.reports.markup import Markup, filled
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, Part, Text, page_of
+from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines, opening_lines
-from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
 from codeloupe.system import untrusted
-from codeloupe.system.untrusted import code_span, markdown_code, markdown_prose
+from codeloupe.system.untrusted import code_span, markdown_code
 
 _NOTHING = "There are no commits to review."
-_BLANK = Text("")
 _INDENT = 2
 _PHASE_CELLS = 10
 _STYLES = {
@@ -55,7 +55,7 @@ def _lines(commit: Commit) -> str:
 
 
 def _size(commit: Commit) -> str:
-    return f"{_lines(commit)} in {counted(len(commit.files), 'file', 'files')}"
+    return f"{_lines(commit)} in {wording.counted(len(commit.files), 'file', 'files')}"
 
 
 def _time(commit: Commit) -> str:
@@ -74,24 +74,10 @@ def _findings(commit: CommitReview) -> tuple[Finding, ...]:
     return commit.review.findings if commit.review is not None else ()
 
 
-def _description(finding: Finding) -> str:
-    return "\n\n".join(filter(None, (finding.title.strip(), finding.body.strip())))
-
-
-def _expert(finding: Finding) -> str:
-    """Who found it: the expert, or the reviewer that has none, such as an analyser."""
-    return finding.expert or finding.reviewer
-
-
 def _why_not_counted(finding: Finding) -> str:
     """Why a finding costs its commit nothing; empty for one that counts."""
-    if finding.can_block:
-        return ""
-    if finding.is_open:
-        return "could not be placed in the code"
-    if finding.suppression is not None:
-        return f"suppressed: {finding.suppression.reason}"
-    return finding.verification or finding.status.value
+    is_unplaced = finding.is_open and not finding.anchored
+    return "could not be placed in the code" if is_unplaced else wording.why_not_counted(finding)
 
 
 def _ending(sweep: CommitSweep) -> str:
@@ -106,21 +92,19 @@ def _ending(sweep: CommitSweep) -> str:
 
 def render_sweep_text(sweep: CommitSweep, layout: Layout) -> str:
     """The report for a person, within the width of the layout; only `path:line` and the summary may be longer."""
-    width = max(layout.width, NARROWEST)
-    page = Page(width=width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only)
-    who = reviewer_in_words(sweep.reviewer) if sweep.reviewer is not None else ""
-    description = page.wrap(Text(page.clean(sweep.description), style=DIM))
-    lines = [*(opening_lines(page, who, "") if sweep.reviewer is not None else []), *description]
-    cells = max((len(_standing(commit)) for commit in sweep.commits), default=0)
+    page = page_of(layout)
+    lines = opening_lines(page, wording.reviewer_in_words(sweep.reviewer), "") if sweep.reviewer is not None else []
+    lines += page.wrap((page.clean(sweep.description), DIM))
+    room = max((len(_standing(commit)) for commit in sweep.commits), default=0)
     # Commits without findings close together, the others with room around them.
     is_roomy = True
     for commit in sweep.commits:
         details = _details(page, commit)
         if is_roomy or details:
-            lines.append(_BLANK)
-        lines += [*_headline(page, commit, cells), *details]
+            lines.append(Text())
+        lines += [*_headline(page, commit, room), *details]
         is_roomy = bool(details)
-    return print_lines(page, [*lines, *_closing(page, sweep)])
+    return page.printed([*lines, *_closing(page, sweep)])
 
 
 def _standing(reviewed: CommitReview) -> str:
@@ -129,35 +113,21 @@ def _standing(reviewed: CommitReview) -> str:
     return f"{reviewed.verdict.value:<{max(map(len, CommitVerdict))}}  {_score(reviewed.score)}"
 
 
-def _headline(page: Page, reviewed: CommitReview, cells: int) -> list[Text]:
+def _headline(page: Page, reviewed: CommitReview, room: int) -> list[Text]:
     commit = reviewed.commit
-    line = Text.assemble(
-        (f"{_standing(reviewed):<{cells}}", _STYLES[reviewed.verdict]),
-        "  ",
-        (commit.sha[:10], "cyan"),
-        "  ",
-        (page.clean(commit.subject, longest=500), BOLD),
-    )
-    facts = (
-        commit.author,
-        _time(commit),
-        reviewed.category.value,
-        ", ".join(reviewed.experts),
-        _size(commit),
-        _note_on_coverage(reviewed),
-    )
-    about = f" {page.sign('·')} ".join(page.clean(fact) for fact in facts if fact)
-    return [*page.wrap(line, hang=_INDENT), *page.wrap(Text(about, style=DIM), indent=_INDENT)]
+    standing = (f"{_standing(reviewed):<{room}}", _STYLES[reviewed.verdict])
+    line = Text(standing, "  ", (commit.sha[:10], "cyan"), "  ", (page.clean(commit.subject, longest=500), BOLD))
+    facts = (commit.author, _time(commit), reviewed.category.value, ", ".join(reviewed.experts), _size(commit))
+    about = f" {page.sign('·')} ".join(page.clean(fact) for fact in (*facts, _note_on_coverage(reviewed)) if fact)
+    return [*page.wrap(line, hang=_INDENT), *page.wrap((about, DIM), indent=_INDENT)]
 
 
 def _details(page: Page, reviewed: CommitReview) -> list[Text]:
     """Why it could not be reviewed, what was found, and what to do about it; nothing for a clean commit."""
-    failure = Text(page.clean(reviewed.failure))
-    ordered = sorted(_findings(reviewed), key=lambda one: (one.severity.priority, one.file, one.first_line))
     # The commit of a finding is named above it.
-    findings = [replace(finding, commit_sha=None) for finding in ordered]
+    findings = [replace(finding, commit_sha=None) for finding in wording.worst_first(_findings(reviewed))]
     sections = [
-        page.item(page.sign("✖"), "bold yellow", failure, hang=0) if reviewed.failure else [],
+        page.item(page.sign("✖"), "bold yellow", page.clean(reviewed.failure), hang=0) if reviewed.failure else [],
         *(finding_lines(page, finding) for finding in findings if finding.can_block),
         *(
             finding_in_short(page, finding, note=f"not counted: {_why_not_counted(finding)}")
@@ -166,18 +136,17 @@ def _details(page: Page, reviewed: CommitReview) -> list[Text]:
         ),
         _plan(page, reviewed),
     ]
-    return [line for section in sections if section for line in (_BLANK, *section)]
+    return [line for section in sections if section for line in (Text(), *section)]
 
 
 def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
-    lines = [Text(f"{' ' * _INDENT}Plan, test first", style=BOLD)] if reviewed.plan else []
+    lines = [Text((f"{' ' * _INDENT}Plan, test first", BOLD))] if reviewed.plan else []
     for step in reviewed.plan:
-        first = Text.assemble(" " * _INDENT, (f"{step.phase:<{_PHASE_CELLS}}", _PHASE_STYLES.get(step.phase, BOLD)))
-        text = Text(page.clean(step.text))
+        first = Text(" " * _INDENT, (f"{step.phase:<{_PHASE_CELLS}}", _PHASE_STYLES.get(step.phase, BOLD)))
         if page.measure >= 2 * NARROWEST:
-            lines += page.wrap(text, indent=_INDENT + _PHASE_CELLS, first=first)
+            lines += page.wrap(page.clean(step.text), indent=_INDENT + _PHASE_CELLS, first=first)
         else:
-            lines += [first, *page.wrap(text, indent=_INDENT)]
+            lines += [first, *page.wrap(page.clean(step.text), indent=_INDENT)]
         if step.code:
             lines += code_lines(page, step.code, sign="+", style="green", indent=_INDENT + _PHASE_CELLS)
     return lines
@@ -186,21 +155,20 @@ def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
 def _closing(page: Page, sweep: CommitSweep) -> list[Text]:
     ending = _ending(sweep)
     style = "red" if sweep.exit_code == 1 else "yellow" if sweep.exit_code or ending else "green"
-    counts = counts_by_severity(one for commit in sweep.commits for one in _findings(commit) if one.can_block)
-    rows = [
-        ("Score", Text(_score(sweep.score))),
-        ("Findings", counts if counts.plain else Text("none")),
-        ("Spent", Text(spent_in_words(sweep.usage))),
-        ("Time", Text(duration(sweep.usage.duration_seconds))),
-    ]
+    rows: dict[str, Part] = {
+        "Score": _score(sweep.score),
+        "Findings": counts_by_severity(one for commit in sweep.commits for one in _findings(commit) if one.can_block),
+        "Spent": wording.spent_in_words(sweep.usage),
+        "Time": wording.duration(sweep.usage.duration_seconds),
+    }
     return [
-        _BLANK,
-        *([] if sweep.commits else [*page.wrap(Text(_NOTHING)), _BLANK]),
-        Text(page.sign("━") * page.measure, style=style),
+        Text(),
+        *([] if sweep.commits else [*page.wrap(_NOTHING), Text()]),
+        Text((page.sign("━") * page.measure, style)),
         # In one piece, whatever the width: it is what one looks for in a log.
-        Text(page.clean(sweep.summary), style=BOLD),
-        *(page.wrap(Text(page.clean(ending), style=style)) if ending else []),
-        *(line for label, value in rows if value.plain for line in page.row(label, value)),
+        Text((page.clean(sweep.summary), BOLD)),
+        *(page.wrap((page.clean(ending), style)) if ending else []),
+        *page.rows(rows),
     ]
 
 
@@ -212,12 +180,12 @@ def render_sweep_markdown(sweep: CommitSweep) -> str:
 
 def _markdown(sweep: CommitSweep) -> Iterator[str]:
     score = "" if sweep.score is None else f"Score {sweep.score:.2f}. "
-    spent = ", ".join(filter(None, (spent_in_words(sweep.usage), duration(sweep.usage.duration_seconds))))
+    facts = (wording.spent_in_words(sweep.usage), wording.duration(sweep.usage.duration_seconds))
     yield from ("# Commit review", "", f"**{_line(sweep.summary)}**", "")
     yield from (f"{score}{_ending(sweep)}".rstrip(), "", f"{_line(sweep.description)}  ")
     if sweep.reviewer is not None:
-        yield f"{_line(reviewer_in_words(sweep.reviewer))}  "
-    yield from (_line(spent), "")
+        yield f"{_line(wording.reviewer_in_words(sweep.reviewer))}  "
+    yield from (_line(", ".join(filter(None, facts))), "")
     if not sweep.commits:
         yield _NOTHING
         return
@@ -257,8 +225,11 @@ def _markdown_commit(reviewed: CommitReview) -> Iterator[str]:
     yield _line(f"{commit.author}, {_time(commit)}, {reviewed.category.value}, {_size(commit)}")
     if reviewed.failure:
         yield from ("", f"Could not be reviewed: {_line(reviewed.failure)}")
-    for finding in worst_first(_findings(reviewed)):
-        yield from _markdown_finding(finding)
+    for finding in wording.worst_first(_findings(reviewed)):
+        # The commit of a finding is named above it.
+        yield from ("", finding_block(replace(finding, commit_sha=None)))
+        if why := _why_not_counted(finding):
+            yield from ("", f"not counted: {_line(why)}")
     if reviewed.plan:
         yield from ("", "Plan, test first:", "")
         for number, step in enumerate(reviewed.plan, start=1):
@@ -267,41 +238,23 @@ def _markdown_commit(reviewed: CommitReview) -> Iterator[str]:
                 yield from ("", indent(markdown_code(step.code[:_LONGEST_TEXT]), "   "), "")
 
 
-def _markdown_finding(finding: Finding) -> Iterator[str]:
-    severity, why = finding.severity, _why_not_counted(finding)
-    note = f"not counted: {_cell(why)}" if why else ""
-    about = (code_span(place_in_words(finding)), _cell(finding.category), _cell(_expert(finding)), note)
-    yield from ("", f"### {severity.label.upper()} P{severity.priority}: {_line(finding.title)}", "")
-    yield " · ".join(filter(None, about))
-    if finding.evidence.strip():
-        rows = finding.evidence.rstrip("\n")[:_LONGEST_TEXT].split("\n")
-        yield from ("", markdown_code("\n".join([*rows[:12], *(["…"] if len(rows) > 12 else [])])))
-    if finding.body.strip():
-        yield from ("", markdown_prose(finding.body, longest=_LONGEST_TEXT))
-    fix = fix_of(finding)
-    code = markdown_code(fix.code[:_LONGEST_TEXT]) if fix.code.strip() else ""
-    parts = list(filter(None, (markdown_prose(fenced(fix.words), longest=_LONGEST_TEXT), code)))
-    for part in ["**Fix**", *parts] if parts else []:
-        yield from ("", part)
-    if finding.verification:
-        yield from ("", f"**Verified**: {_line(finding.verification)}")
-
-
 def render_sweep_json(sweep: CommitSweep) -> str:
     """The sweep as a JSON document, valid and encodable as UTF-8 whatever the commits and findings hold."""
+    return json_text(_document(sweep))
+
+
+def _document(sweep: CommitSweep) -> dict[str, Any]:
     commits = [_json_commit(commit) for commit in sweep.commits]
-    return json_text(
-        {
-            "schema_version": 1,
-            "tool": TOOL,
-            **fields_of(sweep, "sweep_id description"),
-            "reviewer": sweep.reviewer and fields_of(sweep.reviewer, "type model why"),
-            **fields_of(sweep, "summary score exit_code strict"),
-            "usage": document("review", "UsageV1", sweep.usage),
-            "commits": commits,
-            "findings": [finding for commit in commits for finding in commit["findings"]],
-        }
-    )
+    return {
+        "schema_version": 1,
+        "tool": TOOL,
+        **fields_of(sweep, "sweep_id description"),
+        "reviewer": sweep.reviewer and fields_of(sweep.reviewer, "type model why"),
+        **fields_of(sweep, "summary score exit_code strict"),
+        "usage": document("review", "UsageV1", sweep.usage),
+        "commits": commits,
+        "findings": [finding for commit in commits for finding in commit["findings"]],
+    }
 
 
 def _json_commit(reviewed: CommitReview) -> dict[str, Any]:
@@ -331,11 +284,12 @@ def _json_finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
     """In a sweep the evidence is a place, `file:line`; the lines themselves are the quote."""
     return {
         "commit_sha": finding.commit_sha,
-        "expert": _expert(finding),
+        # Who found it, where that is no expert: such as an analyser.
+        "expert": finding.expert or finding.reviewer,
         "severity": finding.severity.label,
         "category": finding.category,
-        "description": _description(finding),
-        "evidence": place_in_words(finding),
+        "description": "\n\n".join(filter(None, (finding.title.strip(), finding.body.strip()))),
+        "evidence": wording.place_in_words(finding),
         "quote": finding.evidence,
         **{key: value for key, value in whole.items() if key not in ("commit_sha", "expert", "evidence")},
     }
@@ -343,83 +297,56 @@ def _json_finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
 
 def render_sweep_xml(sweep: CommitSweep) -> str:
     """The sweep as a well-formed document in UTF-8, whatever the commits and findings hold."""
-    usage, by = sweep.usage, sweep.reviewer
-    root = ET.Element("sweep")
-    _set(root, schema_version=1, tool="codeloupe", version=__version__, id=sweep.sweep_id)
-    _set(root, score=_xml_score(sweep.score), exit_code=sweep.exit_code, strict=sweep.strict)
-    _add(root, "description", sweep.description)
-    _add(root, "summary", sweep.summary)
-    if by is not None:
-        _add(root, "reviewer", by.why, type=by.type, model=by.model or None)
-    spent = _add(root, "usage", requests=usage.requests, cached=usage.cached)
-    _set(spent, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-    _set(spent, cost_usd=f"{usage.cost_usd:.6f}", duration_seconds=f"{usage.duration_seconds:.3f}")
-    commits = _add(root, "commits", count=len(sweep.commits))
-    for commit in sweep.commits:
-        _xml_commit(_add(commits, "commit"), commit)
-    ET.indent(root)
+    whole, usage = _document(sweep), sweep.usage
+    values = {
+        **whole,
+        **whole["usage"],
+        "version": __version__,
+        "score": _xml_score(sweep.score),
+        "reviewers": [whole["reviewer"]] if sweep.reviewer is not None else [],
+        "cost": f"{usage.cost_usd:.6f}",
+        "seconds": f"{usage.duration_seconds:.3f}",
+        "count": len(sweep.commits),
+        "commits": list(map(_xml_commit, sweep.commits, whole["commits"])),
+    }
     # As in Markdown.
-    text = ET.tostring(root, encoding="unicode")
-    return untrusted.without_log_commands(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
+    return untrusted.without_log_commands(
+        filled(asset("sweep.xml"), values, lambda text: untrusted.plain_line(text, longest=5_000))
+    )
 
 
-def _xml_commit(element: ET.Element, reviewed: CommitReview) -> None:
-    commit = reviewed.commit
-    _set(element, sha=commit.sha, time=commit.time.isoformat(), category=reviewed.category.value)
-    _set(element, verdict=_verdict(reviewed), score=_xml_score(reviewed.score), reviewed=reviewed.reviewed)
-    _set(element, insertions=commit.insertions, deletions=commit.deletions)
-    _add(element, "author", commit.author, email=commit.email)
-    _add(element, "subject", commit.subject)
-    if reviewed.failure:
-        _add(element, "failure", reviewed.failure)
-    experts = _add(element, "experts")
-    for expert in reviewed.experts:
-        _add(experts, "expert", expert)
-    files = _add(element, "files", count=len(commit.files))
-    for path in commit.files:
-        _add(files, "file").text = untrusted.plain_path(path)
-    findings = _add(element, "findings", count=len(_findings(reviewed)))
-    for finding in _findings(reviewed):
-        _xml_finding(_add(findings, "finding"), finding)
-    plan = _add(element, "plan")
-    for step in reviewed.plan:
-        written = _add(plan, "step", step.text, phase=step.phase)
-        if step.code:
-            _add(written, "code").text = untrusted.plain_code(step.code, longest=_LONGEST_XML_TEXT)
+def _xml_commit(reviewed: CommitReview, whole: dict[str, Any]) -> dict[str, Any]:
+    findings = [
+        {
+            **data,
+            "counts": finding.can_block,
+            "description": _xml_text(untrusted.plain_text(data["description"], longest=_LONGEST_XML_TEXT)),
+            "evidence": _xml_text(untrusted.plain_path(data["evidence"])),
+            "quote": _xml_code(finding.evidence),
+            "suggestion": _xml_code(finding.suggestion),
+            "replacement": _xml_code(fix_of(finding).code),
+        }
+        for finding, data in zip(_findings(reviewed), whole["findings"], strict=True)
+    ]
+    return {
+        **whole,
+        "score": _xml_score(reviewed.score),
+        "experts": [{"name": expert} for expert in reviewed.experts],
+        "files": [{"path": _xml_text(untrusted.plain_path(path))} for path in reviewed.commit.files],
+        "files_count": len(reviewed.commit.files),
+        "findings": findings,
+        "findings_count": len(findings),
+        "plan": [{"phase": step.phase, "text": step.text, "code": _xml_code(step.code)} for step in reviewed.plan],
+    }
 
 
-def _xml_finding(element: ET.Element, finding: Finding) -> None:
-    severity, code, longest = finding.severity, fix_of(finding).code, _LONGEST_XML_TEXT
-    _set(element, commit_sha=finding.commit_sha or "", severity=severity.label, priority=severity.priority)
-    _set(element, category=finding.category, expert=_expert(finding), reviewer=finding.reviewer)
-    _set(element, fingerprint=finding.fingerprint, status=finding.status.value)
-    _set(element, anchored=finding.anchored, counts=finding.can_block)
-    for name, text in (
-        ("description", untrusted.plain_text(_description(finding), longest=longest)),
-        ("evidence", untrusted.plain_path(place_in_words(finding))),
-        ("quote", untrusted.plain_code(finding.evidence, longest=longest)),
-        ("suggestion", untrusted.plain_code(finding.suggestion, longest=longest) if finding.suggestion else None),
-        ("replacement", untrusted.plain_code(code, longest=longest) if code else None),
-        ("verification", untrusted.plain_line(finding.verification, longest=5_000) if finding.verification else None),
-    ):
-        if text is not None:
-            _add(element, name).text = text
+def _xml_score(score: float | None) -> str:
+    return "" if score is None else f"{score:.2f}"
 
 
-def _add(parent: ET.Element, name: str, text: str | None = None, **attributes: str | int | None) -> ET.Element:
-    element = ET.SubElement(parent, name)
-    element.text = None if text is None else untrusted.plain_line(text, longest=5_000)
-    return _set(element, **attributes)
+def _xml_text(clean: str) -> Markup:
+    return Markup(escape(clean))
 
 
-def _set(element: ET.Element, **attributes: str | int | None) -> ET.Element:
-    """Set attributes, `_` in a name as `-`; None is left out."""
-    for name, value in attributes.items():
-        if value is not None:
-            word = str(value).lower() if isinstance(value, bool) else str(value)
-            element.set(name.replace("_", "-"), untrusted.plain_line(word, longest=5_000))
-    return element
-
-
-def _xml_score(score: float | None) -> str | None:
-    return None if score is None else f"{score:.2f}"
+def _xml_code(code: str | None) -> Markup:
+    return _xml_text(untrusted.plain_code(code or "", longest=_LONGEST_XML_TEXT))

@@ -29,6 +29,7 @@ from codeloupe.model.review import (
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
+SEVERITY_STYLES = dict(zip(Severity, ("bold red", "bold red", "bold yellow", "bold bright_blue"), strict=True))
 _REVIEWER_NAMES = {
     "offline": "Offline review",
     **{name: f"{facts.label} review" for name, facts in AGENTS.items()},
@@ -99,6 +100,11 @@ def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     counts = Counter(skip.reason.value for skip in skipped)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(counted(count, *nouns[reason]) for reason, count in ordered)
+
+
+def files_reviewed(review: Review) -> str:
+    """`3 of 4 files reviewed`."""
+    return f"{review.coverage.files_reviewed:,} of {counted(review.coverage.files_total, 'file', 'files')} reviewed"
 
 
 def is_piece(failed: FailedUnit) -> bool:

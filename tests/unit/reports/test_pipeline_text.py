@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState, WorkspaceKind
+from codeloupe.reports.page import Page, cells
 from codeloupe.reports.pipeline import Places, Tree, next_steps, render_run, render_runs
-from codeloupe.reports.plain_table import Sheet, cells
 from tests.rows import each
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage
 from tests.unit.store.run_strategies import any_value
@@ -224,9 +224,9 @@ class TestLayout:
     def test_any_run_can_be_shown(self, record: RunRecord, width: int, brief: bool, ascii_only: bool) -> None:
         text = shown(record, width=width, ascii_only=ascii_only, verbose=brief, now=START)
         text.encode("ascii" if ascii_only else "utf-8")
-        rows = Tree(sheet=Sheet(width=width, ascii_only=ascii_only), now=START, brief=brief).rows(record)
+        rows = Tree(page=Page(width=width, ascii_only=ascii_only), now=START, brief=brief).rows(record)
         assert len(rows) > len(record.stages)
-        assert "\n" not in "".join(piece for row in rows for piece, _ in row)
+        assert "\n" not in "".join(row.plain for row in rows)
         if brief:
             assert len(rows) <= 1 + 2 * len(record.stages)
 

@@ -181,7 +181,7 @@ def test_a_commit_with_nothing_to_review_says_so(name: str, total: int, words: s
     [
         ({"status": FindingStatus.REFUTED, "verification": "refuted: the caller checks"}, "refuted: the caller checks"),
         ({"anchored": False}, "could not be placed in the code"),
-        ({"suppression": KNOWN}, "suppressed: known since 2019"),
+        ({"suppression": KNOWN}, "suppressed by the baseline: known since 2019"),
     ],
 )
 @each("name", ["text", "markdown"])

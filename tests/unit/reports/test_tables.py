@@ -14,7 +14,7 @@ from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.history import Comparison, HistoryEntry, Listing, SweepOutline, TrendKey, TrendRow, Trends
 from codeloupe.model.review import Preview, PreviewFile
 from codeloupe.reports import Layout, baseline_text, history, render_preview
-from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
+from codeloupe.reports.page import Page, cells
 from codeloupe.store.history import entry_of_review, entry_of_sweep
 from tests.rows import each
 from tests.unit.reports.examples import review
@@ -22,12 +22,14 @@ from tests.unit.store.history_samples import any_of, commit_review, identifier, 
 
 PLAIN: dict[str, Any] = {"width": 100, "color": False, "ascii_only": False}
 HOSTILE = "\x1b[31m\u202e::error::\n##[group]\udcff"
-COLUMNS = (Column("ID"), Column("TEXT", shrinks=True), Column("COST", right=True))
 
 
-def lines(*rows: tuple[str, str, str], width: int = 40, **look: bool) -> list[str]:
-    sheet = Sheet(width=width, **look)
-    return sheet.table(COLUMNS, [[Cell(sheet.clean(text)) for text in row] for row in rows])
+def lines(*rows: tuple[str, str, str], width: int = 40, **look: Any) -> list[str]:
+    page = Page(width=width, **look)
+    table = page.table(
+        ["ID", "TEXT", "COST"], [[page.line(text) for text in row] for row in rows], right="COST", shrinks="TEXT"
+    )
+    return [line.plain.rstrip() for line in table]
 
 
 def test_a_table_that_is_too_wide_gives_way_in_one_column() -> None:
@@ -52,18 +54,22 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
 
 @given(text=st.text(st.characters(exclude_categories=()), max_size=60), width=st.integers(12, 60))
 def test_any_text_is_one_safe_line_within_its_room(text: str, width: int) -> None:
-    sheet = Sheet(width=width)
-    clean = sheet.clean(text)
+    page = Page(width=width)
+    clean = page.line(text)
     assert "\n" not in clean
     assert "\x1b" not in clean
-    assert cells(sheet.cut(clean, width)) <= width
-    assert Sheet(width=width, ascii_only=True).clean(text).isascii()
+    assert cells(page.cut(clean, width)) <= width
+    assert Page(width=width, ascii_only=True).line(text).isascii()
 
 
 def test_a_table_that_is_still_too_wide_leaves_columns_out_in_their_order() -> None:
-    columns = [Column("ONE"), Column("TWO", drops=True), Column("THREE", shrinks=True), Column("FOUR", drops=True)]
-    rows = [[Cell("1" * 10), Cell("2" * 10), Cell("3" * 20), Cell("4" * 10)]]
-    headings = {width: Sheet(width=width).table(columns, rows)[0].split() for width in (60, 44, 40, 25, 5)}
+    columns = ["ONE", "TWO", "THREE", "FOUR"]
+    rows = [["1" * 10, "2" * 10, "3" * 20, "4" * 10]]
+    tables = {
+        width: Page(width=width).table(columns, rows, shrinks="THREE", drops="TWO FOUR")
+        for width in (60, 44, 40, 25, 5)
+    }
+    headings = {width: table[0].plain.split() for width, table in tables.items()}
     assert headings[60] == headings[44] == ["ONE", "TWO", "THREE", "FOUR"]
     assert headings[40] == ["ONE", "THREE", "FOUR"]
     assert headings[25] == headings[5] == ["ONE", "THREE"]
@@ -132,7 +138,7 @@ def test_hostile_words_are_shown_and_not_obeyed() -> None:
     file = PreviewFile(FileChange(HOSTILE, HOSTILE, FileStatus.MODIFIED))
     preview = render_preview(Preview(scope=review().scope, files=(file,), units=1), "text", Layout(width=40))
     assert "--effort" not in preview
-    text = finished(["::error::x", "##[error]x"]) + listed + compared + swept + baseline + pruned + preview
+    text = Page().printed(["::error::x", "##[error]x"]) + listed + compared + swept + baseline + pruned + preview
     assert not {"\x1b", "\u202e", "\udcff"} & set(text)
     assert "##[" not in text
     assert not [line for line in text.split("\n") if line.lstrip().startswith("::")]
