@@ -29,7 +29,7 @@ _SECRET_NAME = regex(
 )
 _Span = tuple[int, int]
 
-# The rows of a key. Between them stand line ends, also escaped ones, and on a row the margin of a diff or a listing. A
+# The rows of a key. Between them are line ends, also escaped ones, and on a row the margin of a diff or a listing. A
 # longer row is taken in pieces, so that no row is read again and again.
 _ROW = regex(r"(?:[^\n\\]|\\(?![nr])){1,4000}(?:\\[nr]|\n)?|\\[nr]|\n")
 _OPENING = regex(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d: ?[\w.@-]{1,40}")

@@ -127,7 +127,7 @@ def json_document(document: str) -> str:
     """A JSON document of the same value that is safe to print: forbidden characters as `\\u` escapes.
 
     Lone surrogates become `\\udcXX`, so a path that is not UTF-8 survives and the document can be encoded.
-    The document must be one that `json.dumps` made: characters outside ASCII stand only inside its strings.
+    The document must be one that `json.dumps` made: characters outside ASCII are only inside its strings.
     """
     escaped = _FORBIDDEN_OUTSIDE_ASCII.sub(_json_escape, document)
     return re.sub(r"##(?=\w*\[)", r"#\\u0023", escaped) if "##" in escaped else escaped
@@ -190,11 +190,11 @@ def command(name: str, properties: Mapping[str, str], message: str, *, longest: 
     """`::name key=value,key=value::message`, on one line; of a long message, the beginning. `name` must be ours."""
     values = {key: without_log_commands(terminal(value[:5_000])) for key, value in properties.items()}
     in_property = {**_IN_MESSAGE, ord(":"): "%3A", ord(","): "%2C"}
-    told = ",".join(f"{key}={value.translate(in_property)}" for key, value in values.items())
+    stated = ",".join(f"{key}={value.translate(in_property)}" for key, value in values.items())
     shown = without_log_commands(plain_text(message, longest=longest))
     while "::" in shown:
         shown = shown.replace("::", ": :")
-    return f"::{name}{f' {told}' if told else ''}::{shown.translate(_IN_MESSAGE)}"
+    return f"::{name}{f' {stated}' if stated else ''}::{shown.translate(_IN_MESSAGE)}"
 
 
 def markdown_line(text: str, *, longest: int) -> str:
@@ -299,7 +299,7 @@ def _text(text: str) -> str:
 
 
 def _between(text: str) -> tuple[str, str]:
-    """The text between what became code. A `GH-3` that was the end of a word is one by itself behind code."""
+    """The text between what became code. A `GH-3` that was the end of a word is one by itself after code."""
     start = _REFERENCES.match(text)
     rest = _SPECIAL.sub(r"\\\g<0>", text[start.end() :] if start else text)
     return code_span(start[0]) if start else "", rest.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

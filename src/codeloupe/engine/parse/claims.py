@@ -39,10 +39,8 @@ def _claims(output: str, structured: Any, field: str, in_object: _InObject) -> t
     """What all objects of an answer say, a structured value first, and the words around them. Raises _Unclear."""
     if structured is None:
         return _in_output(output, field, in_object)
-    is_text = isinstance(structured, str)
-    value = json_text.scan_json(structured) if is_text else structured
     try:
-        found = (_in_scan if is_text else _in_value)(value, MAX_NESTED_TEXTS, in_object)
+        found = _in_value(structured, MAX_NESTED_TEXTS + isinstance(structured, str), in_object)
         return _certain(found, f"missing field: {field}"), ""
     except _Unclear:
         with suppress(_Unclear):

@@ -96,11 +96,6 @@ class Fields:
         values = (self._members.get(name) for name in names)
         return next((value[:most] for value in values if isinstance(value, str) and value.strip()), "")
 
-    def object(self, *names: str) -> Fields | None:
-        """The first object under these names, or None."""
-        values = (self._members.get(name) for name in names)
-        return next((Fields(value) for value in values if isinstance(value, Mapping)), None)
-
 
 @lru_cache(maxsize=1024)
 def _plain_name(name: str) -> str:
@@ -136,8 +131,8 @@ class ClaimedPlace(NamedTuple):
 
 def place_of(fields: Fields) -> ClaimedPlace:
     """The place that an item names, in fields or in a text such as `file.py:12 - x = 1`."""
-    location = fields.object(*NAMES["location"], "evidence")
-    sources = [fields, location] if location else [fields]
+    located = (fields.get(name) for name in (*NAMES["location"], "evidence"))
+    sources = [fields, *(Fields(part) for part in located if isinstance(part, Mapping))][:2]
     written = written_place(fields.text(*NAMES["location"], most=MAX_TEXT_CHARACTERS))
     paths = (source.text(*NAMES["file"], most=MAX_PATH_CHARACTERS + 1).strip() for source in sources)
     file = next((path for path in paths if 0 < len(path) <= MAX_PATH_CHARACTERS), None) or written.file

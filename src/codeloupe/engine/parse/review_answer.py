@@ -44,7 +44,9 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
         # A program may state no verdict, and nothing beyond a title.
         needless = ("missing field: verdict", "missing field: body") if from_program else ()
         return replace(answer, dropped=tuple(reason for reason in answer.dropped if not reason.startswith(needless)))
-    first = _read_structured(structured).answer
+    is_empty = isinstance(structured, list) and not structured
+    nested = MAX_NESTED_TEXTS + isinstance(structured, str)
+    first = ReviewAnswer() if is_empty else _read_value(structured, nested).answer
     if first.problem is None and (_is_serious([first]) or not output.strip()):
         return first
     beside = _read_text(output, from_program=from_program).answer
@@ -67,7 +69,7 @@ class _Reading(Struct, frozen=True):
 
     @property
     def answer(self) -> ReviewAnswer:
-        return _merged(self.answers) if self.answers else ReviewAnswer(problem=self.reason)
+        return _merged(self.answers) if self.answers else ReviewAnswer(problem=self.reason or "missing field: findings")
 
     def failed(self, problem: str) -> _Reading:
         """The same findings: they are not lost, but what they were found in is no answer."""
@@ -111,15 +113,6 @@ def _said_beside(text: str, *, is_clean: bool) -> str:
     if is_unfinished(text):
         return f"{FAILED_RUN}the words around the answer say that it is not whole"
     return f"{DOUBTFUL}the words around the list may describe a defect" if is_clean and is_doubtful(text) else ""
-
-
-def _read_structured(value: Any) -> _Reading:
-    if isinstance(value, str):
-        return _read_text(value)
-    if isinstance(value, list) and not value:
-        return _Reading([ReviewAnswer()])
-    reading = _read_value(value, MAX_NESTED_TEXTS)
-    return replace(reading, reason=reading.reason or "missing field: findings")
 
 
 def _read_text(text: str, *, from_program: bool = False, nested: int = MAX_NESTED_TEXTS) -> _Reading:

@@ -101,7 +101,7 @@ def items_beside(members: Iterable[tuple[str, Any]]) -> tuple[list[Any], str]:
     strange = ""
     not_said = (*NAMES["error"], "parse_errors", "parse_error")
     named = [(name, value) for name, value in members if plain_name(name) not in not_said]
-    left: list[tuple[Any, tuple[str, ...]]] = [(value, (name,)) for name, value in reversed(named)]
+    left: list[tuple[Any, tuple[str, ...]]] = [(value, (str(name),)) for name, value in reversed(named)]
     for _ in range(_MAX_VALUES):
         if not left:
             break
@@ -110,14 +110,14 @@ def items_beside(members: Iterable[tuple[str, Any]]) -> tuple[list[Any], str]:
         item = _completed(value, above) if isinstance(value, Mapping) else None
         parts: list[tuple[Any, tuple[str, ...]]] = []
         if isinstance(value, str) and len(above) > 1 and any(each & WORDS["defects"] for each in words):
-            item = None if says_nothing(value) else _completed(_told(value, _file_in(above)), above)
+            item = None if says_nothing(value) else _completed(_defect_in(value, _file_in(above)), above)
         elif isinstance(value, list):
             parts = [(part, (*above, "")) for part in value]
         elif isinstance(value, Mapping) and not items.looks_like_item(item):
             kind = next((each for each in words if each & (WORDS["defects"] | WORDS["benign"])), WORDS["defects"])
             item = value if items.looks_like_unrated_item(value) and kind & WORDS["defects"] else None
             members = value.items() if item is None else ()
-            parts = [(part, (*above, name)) for name, part in members if isinstance(part, list | Mapping)]
+            parts = [(part, (*above, str(name))) for name, part in members if isinstance(part, list | Mapping)]
         if len(above) > _MAX_DEPTH and parts:
             strange = strange or "more values than are read"
         else:
@@ -130,8 +130,8 @@ def items_beside(members: Iterable[tuple[str, Any]]) -> tuple[list[Any], str]:
     return found, strange or ("more values than are read" if left else "")
 
 
-def _told(text: str, file: str | None) -> dict[str, Any]:
-    """A text in a list of defects, which is one."""
+def _defect_in(text: str, file: str | None) -> dict[str, Any]:
+    """The defect that a text in a list of them is."""
     places = (items.written_place(word.strip("()[],;`'\"")) for word in text.split()[:200])
     place = next((place for place in places if place.file and place.line_start), items.ClaimedPlace())
     return {"title": text, "file": file or place.file, "line": place.line_start}
