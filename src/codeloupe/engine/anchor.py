@@ -7,12 +7,10 @@ nothing is matched by likeness. Every way to look for it takes time linear in th
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,11 +25,11 @@ from codeloupe.system.untrusted import one_line
 
 _EVIDENCE_CHARACTERS = 4_000
 _CACHE_BYTES = 256 * 1024 * 1024
-_MOST_HUNKS = 300
 _CHANGED, _SHOWN, _ELSEWHERE = range(3)
 # Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning is.
 _LONGEST_PATTERN = 1000
-_MOST_PLACES = 300
+_MOST_PLACES, _NEAR_LINES = 1_000, 400
+_WITHIN_WORD = regex(r"(?<=\w)(?=\w)")
 # A line that is shorter is everywhere, and counts only where the reviewer names it, as does a shorter part of a line.
 _SHORTEST_LINE, _SHORTEST_PART = 3, 7
 # From here on a quote may begin or end within a word.
@@ -45,10 +43,6 @@ class _Ground:
 
     def __init__(self, file: ReviewedFile, side: Side, stated: int | None) -> None:
         self.file, self.side, self.stated = file, side, stated
-        near = [] if stated is None else [(stated - lines, stated + lines) for lines in (40, 400)]
-        nearest = max(0, bisect_left(file.shown, (stated or 0, 0)) - _MOST_HUNKS // 2)
-        windows = (*near, *file.shown[nearest:][:_MOST_HUNKS])
-        self._windows = [(side.row(first), side.row(last)) for first, last in windows]
 
     def rank(self, first_row: int, last_row: int) -> tuple[int, int, int]:
         """How good a place is: lower for a better one."""
@@ -68,25 +62,17 @@ class _Ground:
         return (place for place in places if self.is_stated(*self.side.rows(*place)))
 
     def literal(self, pattern: str) -> Iterator[tuple[int, int]]:
+        """Where a pattern is: first near the named line, then anywhere, and not endlessly."""
         text, head, rest = self.side.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
-        for start in self.starts(partial(text.find, head), pattern.count("\n")):
-            if text.startswith(rest, start + len(head)):
-                yield start, start + len(pattern)
-
-    def starts(self, find: Callable[[int, int], int], newlines: int) -> Iterator[int]:
-        """Where something with so many newlines begins, once a line and not endlessly: near the windows first."""
-        text = self.side.text
-        everything = (0, len(text))
-        if find(*everything) < 0:
-            return
-        near = (self.side.stretch(first - newlines, last + newlines) for first, last in self._windows)
-        for low, high in (*near, everything):
-            left = _MOST_PLACES
-            start = find(low, high)
+        rows = [self.side.row((self.stated or 1) + lines) for lines in (-_NEAR_LINES, _NEAR_LINES)]
+        near = self.side.stretch(rows[0] - pattern.count("\n"), rows[1] + pattern.count("\n"))
+        for low, high in (near, (0, len(text))):
+            start, left = text.find(head, low, high), _MOST_PLACES
             while start >= 0 and left > 0:
-                yield start
+                if text.startswith(rest, start + len(head)):
+                    yield start, start + len(pattern)
                 left -= 1
-                start = find(text.find("\n", start + 1), high)
+                start = text.find(head, start + 1, high)
 
 
 def _whole_lines(pattern: str, ground: _Ground) -> _Places:
@@ -98,17 +84,10 @@ def _parts_of_lines(pattern: str, ground: _Ground) -> _Places:
     """Where a quote is in a part of a line; a short one neither begins nor ends within a word."""
     if len(pattern) < 3 or not has_letters(pattern):
         return ()
-    if len(pattern) >= _SHORTEST_LOOSE_PART:
-        return ground.literal(pattern)
-    words = re.compile(rf"(?:(?<!\w)|(?!\w)){re.escape(pattern)}(?:(?<!\w)|(?!\w))")
-    text = ground.side.text
-
-    def find(low: int, high: int) -> int:
-        start = text.find(pattern, low, high)
-        found = words.search(text, start, high) if start >= 0 else None
-        return found.start() if found else -1
-
-    places = ((start, start + len(pattern)) for start in ground.starts(find, pattern.count("\n")))
+    places: _Places = ground.literal(pattern)
+    if len(pattern) < _SHORTEST_LOOSE_PART:
+        text = ground.side.text
+        places = (place for place in places if not any(_WITHIN_WORD.match(text, offset) for offset in place))
     return places if len(pattern) >= _SHORTEST_PART else ground.stated_ones(places)
 
 
@@ -131,8 +110,7 @@ def _cut_at_end(pattern: str, ground: _Ground) -> _Places:
     """Where a quote is that begins with a word and is cut within one."""
     if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
         return ()
-    inside = re.compile(r"(?<=\w)(?=\w)")
-    return (place for place in ground.literal(pattern) if not inside.match(ground.side.text, place[0]))
+    return (place for place in ground.literal(pattern) if not _WITHIN_WORD.match(ground.side.text, place[0]))
 
 
 def _lines_apart(pattern: str, ground: _Ground) -> _Places:
@@ -158,14 +136,8 @@ _AS_QUOTED: tuple[tuple[_Way, ...], ...] = (
 _IN_FRAGMENTS: tuple[tuple[_Way, ...], ...] = ((_cut_anywhere,), (_cut_at_end, _lines_apart))
 
 
-class _Match(NamedTuple):
-    """The rows of a quote, how good the place is, the reading that led there, and by which way."""
-
-    first_row: int
-    last_row: int
-    rank: tuple[int, int, int]
-    reading: Reading
-    way: _Way
+# The rows of a quote, the first and the last, the reading that led there, and by which way.
+_Match = tuple[tuple[int, int], Reading, _Way]
 
 
 def _found(
@@ -180,7 +152,7 @@ def _found(
                 places = way("\n".join(reading.folded), ground)
                 rows = (ground.side.rows(*one) for one in (places if number else ground.stated_ones(places)))
                 if found := min(((ground.rank(*pair), pair) for pair in rows), default=None):
-                    return _Match(*found[1], found[0], reading, way)
+                    return found[1], reading, way
     return None
 
 
@@ -305,27 +277,28 @@ class Anchorer:
             stated = None
         ground = _Ground(file, file.new, stated)
         new = _found(readings, ground, _AS_QUOTED)
-        if new is not None and (new.rank[0] != _ELSEWHERE or ground.is_stated(new.first_row, new.last_row)):
+        if new is not None and (ground.rank(*new[0])[0] != _ELSEWHERE or ground.is_stated(*new[0])):
             return self._placed(ground, new, claim, finding)
         for side in file.sides_with_deletions:
             old = _Ground(file, side, stated)
             gone = _found(readings, old, _AS_QUOTED, deleted=True)
-            if gone and (new is None or (gone.way is _whole_lines and side.has_deleted(gone.first_row, gone.last_row))):
+            if gone and (new is None or (gone[2] is _whole_lines and side.has_deleted(*gone[0]))):
                 return self._placed(old, gone, claim, finding)
         # What looks like a deleted line may be an item of a list.
         new = new or _found(readings, ground, _AS_QUOTED, deleted=True) or _found(readings, ground, _IN_FRAGMENTS)
         return None if new is None else self._placed(ground, new, claim, finding)
 
     def _placed(self, ground: _Ground, match: _Match, claim: ClaimedFinding, finding: Finding) -> Finding:
-        file, side, rows = ground.file, ground.side, (match.first_row, match.last_row)
-        start = side.numbers[match.first_row]
-        end = max(start, side.numbers[match.last_row])
-        inside = _touches(file.shown, start, end) or side.has_deleted(*rows)
-        evidence = self._mask(_verbatim(side.lines[match.first_row : min(match.last_row, match.first_row + 39) + 1]))
-        is_gapped = match.way is _with_gaps
-        if is_gapped and MASK not in evidence and any(MASK in line for line in match.reading.lines):
+        file, side = ground.file, ground.side
+        (first, last), reading, way = match
+        start = side.numbers[first]
+        end = max(start, side.numbers[last])
+        inside = _touches(file.shown, start, end) or side.has_deleted(first, last)
+        evidence = self._mask(_verbatim(side.lines[first : min(last, first + 39) + 1]))
+        is_gapped = way is _with_gaps
+        if is_gapped and MASK not in evidence and any(MASK in line for line in reading.lines):
             # What was masked for the reviewer must not come to light here.
-            evidence = "\n".join(match.reading.lines)
+            evidence = "\n".join(reading.lines)
         code = None
         if side is file.new:
             # The end that the reviewer named, where it named the beginning rightly and the end is within reason.

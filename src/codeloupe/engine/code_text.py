@@ -114,18 +114,21 @@ def _cut(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str | None, int,
             end = text.find("\n", position) if end < 0 else end + (0 if closer == "\n" else len(closer))
             position = len(text) if end < 0 else end
         elif kind == "quote":
-            # A quote without its other half is an apostrophe, or belongs to a string of many lines.
-            end = _end_of_string(text, position, sign, unclosed)
-            if not end:
+            if position <= unclosed.get(sign, 0):
                 continue
-            position = end
+            half = next((one for one in _halves(sign).finditer(text, position) if one[0][0] != "\\"), None)
+            if half is None or half[0] != sign:
+                # An apostrophe, or the end of a string of many lines.
+                unclosed[sign] = len(text) if half is None else half.start()
+                continue
+            position = half.end()
         yield kind, found.start(), found.end(), position
 
 
 @cache
-def _halves(quote: str, line_break: str) -> re.Pattern[str]:
-    """What may end a string; after a backslash nothing does."""
-    return re.compile(rf"\\.|{quote}{line_break}", re.DOTALL)
+def _halves(quote: str) -> re.Pattern[str]:
+    """What may end a string; after a backslash nothing does. Only some strings may hold line breaks."""
+    return re.compile(rf"\\.|{quote}" + ("" if quote in ('"""', "'''", "`") else r"|\n"), re.DOTALL)
 
 
 @cache
@@ -185,20 +188,6 @@ def _scanned(text: str, syntax: Syntax | None) -> Iterator[Token]:
         elif kind is None:
             piece = text[start:end]
             yield Token(piece.lower() if piece[0].isdigit() else piece, line, line)
-
-
-def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) -> int:
-    """After the sign that ends a string, or 0 when there is none."""
-    if start <= unclosed.get(quote, 0):
-        return 0
-    # Only some strings may hold line breaks.
-    line_break = "" if quote in ('"""', "'''", "`") else r"|\n"
-    ends = (found for found in _halves(quote, line_break).finditer(text, start) if found[0][0] != "\\")
-    end = next(ends, None)
-    if end is not None and end[0] == quote:
-        return end.end()
-    unclosed[quote] = len(text) if end is None else end.start()
-    return 0
 
 
 @cache

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -105,7 +104,7 @@ def _core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
     is_weak = _letters(text) < _FEWEST_LETTERS
     if code is None:
         return meaning, text, *((finding.file,) if is_weak else ())
-    at = statement if statement.first else code.statement(code.number_of(line, *_quoted(finding)))
+    at = statement if statement.first else code.statement(code.number_of(line, *_lines_quoted(finding)))
     after = " ".join(next((one.tokens for one in code.statements(at.last + 1, at.last + _LINES)), ()))
     copies = 0 if MASK in line else code.earlier_statements(statement)
     return meaning, text, after if is_weak else "", str(copies), *code.headers(at.first)
@@ -141,7 +140,7 @@ def _meaning(finding: Finding) -> str:
 
 def _telling_statement(finding: Finding, code: CodeText) -> Statement:
     """The statement of a quote that says most, which a longer or shorter quote of the same code has as well."""
-    first, last = _quoted(finding)
+    first, last = _lines_quoted(finding)
     found = list(code.statements(first, min(last, first + _LINES)))
     if not found:
         text = code.line(first) or telling_line(finding.evidence)
@@ -149,7 +148,7 @@ def _telling_statement(finding: Finding, code: CodeText) -> Statement:
     return max(found, key=lambda one: _worth(" ".join(one.tokens)))
 
 
-def _quoted(finding: Finding) -> tuple[int, int]:
+def _lines_quoted(finding: Finding) -> tuple[int, int]:
     """The first and the last line of the evidence; what a reviewer calls the end may lie far after it."""
     return finding.first_line, min(finding.last_line, finding.first_line + finding.evidence.count("\n"))
 
@@ -187,8 +186,7 @@ class PlacesOfNow:
         self._read = read = TextReader(self._task).read
         self._anchorer = Anchorer(task.files, read)
         arriving = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
-        self._new_files = [file for file in task.files if file.status in arriving]
-        self._arrived = Anchorer(self._new_files, read)
+        self._new_files = [file.path for file in task.files if file.status in arriving]
         self._code = cache(lambda path: None if (content := read(path)) is None else CodeText(content, path))
 
     def placed(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -196,7 +194,7 @@ class PlacesOfNow:
         anchored = [finding for finding in findings if finding.anchored]
         assigned = dict(self._assigned(anchored))
         found = (
-            assigned[index] if index in assigned else _placed_by(self._anchorer, old, old.file) or self._moved(old)
+            assigned[index] if index in assigned else self._quoted(old, old.file) or self._moved(old)
             for index, old in enumerate(anchored)
         )
         return tuple(now for now in found if now is not None)
@@ -228,6 +226,20 @@ class PlacesOfNow:
         now = surroundings_of(placed, code)
         return placed.surroundings.partition(".")[0] == now.partition(".")[0]
 
+    def _quoted(self, old: Finding, file: str | None) -> Finding | None:
+        """Where its quote is, in a file or in the one of the new files that has it."""
+        first, last, quote = old.first_line, old.last_line, old.evidence
+        claim = ClaimedFinding(
+            severity=old.severity, title="", file=file, line_start=first, line_end=last, evidence=quote
+        )
+        now = self._anchorer.place(claim, Origin(reviewer=""), unit_files=self._new_files)
+        if not now.anchored:
+            return None
+        # New code fits the lines it was given for, and no others.
+        code = old.replacement if now.evidence == old.evidence else None
+        found = {name: getattr(now, name) for name in ("file", "line_start", "line_end", "outside_change")}
+        return replace(old, **found, replacement=code, status=FindingStatus.OPEN if old.is_open else old.status)
+
     def _moved(self, old: Finding) -> Finding | None:
         """At its place in the one file that came with this change and has its code, when its own file is not there."""
         # A shorter quote may be in another file by chance.
@@ -235,9 +247,9 @@ class PlacesOfNow:
             return None
         if self._read(old.file) is not None or not self.is_gone(old):
             return None
-        if (found := _placed_by(self._arrived, old, None)) is not None:
+        if (found := self._quoted(old, None)) is not None:
             return found
-        codes = ((file.path, self._code(file.path)) for file in self._new_files)
+        codes = ((path, self._code(path)) for path in self._new_files)
         reformatted = [(path, *place) for path, code in codes if code for place in code.places(old.evidence)]
         return self._at(old, *reformatted[0]) if len(reformatted) == 1 else None
 
@@ -308,22 +320,6 @@ def _chosen(
         if line not in chosen and place not in chosen.values():
             chosen[line] = place
     return chosen
-
-
-def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | None:
-    place: dict[str, Any] = {
-        "file": file,
-        "line_start": old.first_line,
-        "line_end": old.last_line,
-        "evidence": old.evidence,
-    }
-    now = anchorer.place(ClaimedFinding(severity=old.severity, title="", **place), Origin(reviewer=""))
-    if not now.anchored:
-        return None
-    # New code fits the lines it was given for, and no others.
-    code = old.replacement if now.evidence == old.evidence else None
-    found = {name: getattr(now, name) for name in ("file", "line_start", "line_end", "outside_change")}
-    return replace(old, **found, replacement=code, status=FindingStatus.OPEN if old.is_open else old.status)
 
 
 def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:

@@ -23,14 +23,12 @@ from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Sour
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.ports import ReviewTask
 from codeloupe.store.interface import History
-from codeloupe.system.regex import regex
 
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SAID = attrgetter("file", "line_start", "evidence", "category", "title")
-_UNIT_MARKS = regex(r"[/#]")
 
 
 class Ground(NamedTuple):
@@ -167,6 +165,7 @@ def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Grou
     for index, finding in enumerate(previous):
         for key in _keys(profiles[index], finding.fingerprint, with_lines=ground.is_placed(finding)):
             known[key].append(index)
+    names = {finding.fingerprint for finding in current}
     candidates: list[tuple[bool, float, bool, int, int, int]] = []
     for new, profile in enumerate(map(Profile, current)):
         finding = profile.finding
@@ -180,12 +179,14 @@ def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Grou
         for old in near:
             earlier = previous[old]
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
-            is_same = earlier.anchored and _SAID(earlier) == _SAID(finding)
-            sure = _sureness(profiles[old], profile, is_named=is_named) if _may_be(earlier, finding, ground) else 0.0
+            is_same = earlier.anchored and earlier.fingerprint not in names and _SAID(earlier) == _SAID(finding)
+            if not _may_be(earlier, finding, ground):
+                continue
+            sure = _sureness(profiles[old], profile, is_named=is_named or is_same)
             if sure >= SAME:
                 moved = abs(earlier.first_line - finding.first_line)
                 is_fixed = earlier.status is FindingStatus.FIXED
-                candidates.append((is_fixed, -sure - 2 * is_same, not earlier.is_open, moved, old, new))
+                candidates.append((is_fixed, -sure - is_same, not earlier.is_open, moved, old, new))
     found: dict[int, int] = {}
     used: set[int] = set()
     for *_, old, new in sorted(candidates):
@@ -230,7 +231,7 @@ def _sureness(old: Profile, new: Profile, *, is_named: bool) -> float:
 
 def who_saw(finding: Finding) -> frozenset[str]:
     """The names of the reviewers that reported a finding, without their experts and passes."""
-    return frozenset(_UNIT_MARKS.split(unit, 1)[0] for unit in (finding.reviewer, *finding.seen_by))
+    return frozenset(unit.partition("/")[0].partition("#")[0] for unit in (finding.reviewer, *finding.seen_by))
 
 
 class Asked(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from functools import reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from msgspec.structs import fields, replace
+from msgspec.structs import astuple, replace
 
 from codeloupe.engine.calls import failure_of
 from codeloupe.engine.identity import first_names, with_fingerprints
@@ -128,7 +128,6 @@ async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> Rev
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60
-_EVERYTHING = attrgetter(*(field.name for field in fields(Finding)))
 _WORD_FOR_WORD = attrgetter("line_start", "line_end", "anchored", "evidence", "category", "rule", "title", "body")
 _Group = list[Finding]
 
@@ -186,8 +185,13 @@ def _likely_pairs(groups: Sequence[_Group]) -> Iterator[tuple[tuple[int, int], f
 
 
 def _joined(group: _Group) -> Finding:
-    ranked = sorted(group, key=_worth)
-    fullest, placed = ranked[0], min(ranked, key=_narrowness)
+    def place(one: Finding) -> tuple[bool, bool]:
+        return not one.anchored, one.outside_change
+
+    # What comes first explains the defect best: at a known place, open, and in full but not endlessly.
+    ranked = sorted(group, key=lambda one: (*place(one), not one.is_open, -min(len(one.body), 1_200), _order(one)))
+    fullest = ranked[0]
+    placed = min(ranked, key=lambda one: (*place(one), one.last_line - one.first_line, _order(one)))
     names = frozenset().union(*map(_seen_by, group))
     # An analyser may count agreement without naming who agrees.
     unnamed = max(max(0, finding.agreement - len(_seen_by(finding))) for finding in group)
@@ -220,17 +224,7 @@ def _seen_by(finding: Finding) -> tuple[str, ...]:
     return finding.seen_by or (finding.reviewer,)
 
 
-def _worth(finding: Finding) -> tuple[object, ...]:
-    """What comes first explains the defect best: at a known place, open, and in full but not endlessly."""
-    explained = min(len(finding.body), 1_200)
-    return not finding.anchored, finding.outside_change, not finding.is_open, -explained, _order(finding)
-
-
-def _narrowness(finding: Finding) -> tuple[object, ...]:
-    return not finding.anchored, finding.outside_change, finding.last_line - finding.first_line, _order(finding)
-
-
 def _order(finding: Finding) -> tuple[object, ...]:
     """A total order by content, so that nothing depends on the order of arrival."""
-    values = (value if isinstance(value, str) else repr(value) for value in _EVERYTHING(finding))
+    values = (value if isinstance(value, str) else repr(value) for value in astuple(finding))
     return finding.first_line, finding.last_line, finding.severity.priority, *values

@@ -99,11 +99,10 @@ class _Vocabulary:
         groups = [[stem(word) for word in group.split()] for group in document["synonyms"]]
         self.meanings = {word: group[0] for group in groups for word in group}
         self.families = {name: tuple(words.split()) for name, words in document["families"].items()}
-        self.opposites: defaultdict[str, set[str]] = defaultdict(set)
-        for pair in document["opposites"]:
-            one, other = map(stem, pair.split())
-            self.opposites[one].add(other)
-            self.opposites[other].add(one)
+        patterns = (document["patterns"][name] for name in ("claim", "preposition", "verb", "absence"))
+        self.claim, self.preposition, self.verb, self.absence = (regex(one, re.IGNORECASE) for one in patterns)
+        pairs = [tuple(map(stem, pair.split())) for pair in document["opposites"]]
+        self.opposites = [*pairs, *(pair[::-1] for pair in pairs)]
         self.kinds = {
             kind: [frozenset(map(stem, way.split())) for way in ways.split(",")]
             for kind, ways in document["kinds"].items()
@@ -156,17 +155,7 @@ _VARIABLE = regex(r"(?<!\w)([^\W\d]\w{0,80})(?![\w.(])")
 _SPECIFIC = regex(r"[<>=!]==?|(?<!\w)(?:[A-Z]{1,9}[a-z]{1,40}[A-Z]\w{0,60}|[a-zA-Z_]{2,60}\.[a-zA-Z_]{2,60})")
 _OWNED = regex(r"(?<![\w.])((?:[^\W\d]\w{0,80}\.){1,9})([^\W\d]\w{0,80})")
 _SOURCE = regex(r"\b(?:through|via) (?:the )?`?([^\W\d]\w{0,80})`?$")
-_MODAL = "is|are|may|can|could|might|has|have|does|do|not|never|without|must|should|will|was|cannot|needs"
-_CLAIM = regex(rf"\b(?:{_MODAL}|when)\b", re.IGNORECASE)
-# What is before the thing that a title is about, and what ends it.
-_PREPOSITION = regex(r"\b(?:of|on|for|through|via|from|when|if|that|with|against|because|access to)\b", re.IGNORECASE)
-_VERB = regex(
-    rf"\b(?:{_MODAL}|leaks?|lacks?|raises?|returns?|allows?|fails?|panics?|lets?|takes?|picks?|reach(?:es)?|reads?|written"
-    r"|silently|goes|in|into|to|before|after|between|by)\b|:",
-    re.IGNORECASE,
-)
 _CLAUSE = regex(r"[:,;]")
-_ABSENCE = regex(r"(?:un\w+|missing|no|leaked|negative|hard|possible|potential)\b", re.IGNORECASE)
 
 
 def _meant(words: frozenset[str]) -> frozenset[str]:
@@ -198,8 +187,8 @@ class _Code:
 class _Title:
     """A title. `words` are the telling ones that are not in the code, `claim` those that say something of the subject.
 
-    `spoken` are all telling ones in order; `opposed` are the opposites of its words that are not in it themselves;
-    `plain` has `address` for `user.address`; `subject` is what a plain sentence is about.
+    `spoken` are all telling ones in order; `plain` has `address` for `user.address`; `subject` is what a plain sentence
+    is about.
     """
 
     def __init__(self, finding: Finding, code: _Code) -> None:
@@ -208,7 +197,7 @@ class _Title:
         self.plain = _OWNED.sub(lambda found: found[0] if found[2] in code.called else found[2], text)
         self.stems = stems(text)
         self.kinds = kinds_of(self.stems) | kinds_of(stems(finding.rule or ""))
-        claim, plain_claim = _CLAIM.search(text), _CLAIM.search(self.plain)
+        claim, plain_claim = vocabulary.claim.search(text), vocabulary.claim.search(self.plain)
         self.words = telling_stems(text) - code.stems
         # There is no subject when the title is but a noun with its attributes.
         self.claim = telling_stems(text[claim.start() :] if claim else text) - code.stems
@@ -216,8 +205,6 @@ class _Title:
         self.subject = subject - vocabulary.attributes
         words = (found for word in re.findall(r"\w+", text) for found in sorted(telling_stems(word)))
         self.spoken = tuple(vocabulary.meanings.get(word, word) for word in words)
-        opposed = (vocabulary.opposites.get(word, ()) for word in self.stems)
-        self.opposed = frozenset().union(*opposed) - self.stems
         self.names = names(text)
         self.numbers = frozenset(NUMBER.findall(text)) - {"0", "1"}
 
@@ -268,12 +255,12 @@ class Profile:
         is_all = not kinds.isdisjoint(words.vague_kinds)
         found: set[str] = set()
         for clause in _CLAUSE.split(title.plain):
-            first, *more = _PREPOSITION.split(clause)
-            verb, absence = _VERB.search(first), _ABSENCE.match(first.lstrip())
+            first, *more = words.preposition.split(clause)
+            verb, absence = words.verb.search(first), words.absence.match(first.lstrip())
             phrases = [*more, first] if verb and verb.start() and not absence else more
-            said = [_things(_VERB.split(phrase)[0], code.names) for phrase in phrases]
+            said = [_things(words.verb.split(phrase)[0], code.names) for phrase in phrases]
             if absence and not any(one - known for one in said):
-                said.append(_things(_VERB.split(first.lstrip()[absence.end() :])[0], code.names) - known)
+                said.append(_things(words.verb.split(first.lstrip()[absence.end() :])[0], code.names) - known)
             found.update(*(one - known or (one - empty if is_all and len(one - empty) == 1 else ()) for one in said))
         # `conn` is called a connection.
         begun = [name for name in code.words if len(name) >= 3]
@@ -414,8 +401,8 @@ def are_different(one: Profile, other: Profile) -> bool:
     if left.numbers and right.numbers and left.numbers.isdisjoint(right.numbers):
         return True
     # One title has a word and the other its opposite, and neither has both.
-    opposites = _vocabulary().opposites
-    if any(opposites[word] & (left.stems - right.stems) for word in left.opposed & right.stems):
+    only_left, only_right = left.stems - right.stems, right.stems - left.stems
+    if any(word in only_left and opposite in only_right for word, opposite in _vocabulary().opposites):
         return True
     return _names_differ(one, other) or _objects_differ(one, other) or _one_word_differs(left, right)
 
