@@ -30,14 +30,15 @@ _NOT_SHOWN = regex(r"\x1b\[[0-9;]{0,20}m|[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u
 
 
 @cache
-def _tables() -> Mapping[str, Mapping[str, list[str]]]:
+def tables() -> Mapping[str, Mapping[str, list[str]]]:
+    """The rules, by their kind and by category, and the experts of each."""
     return tomllib.loads(files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def _phrases(name: str) -> list[tuple[CommitCategory, re.Pattern[str]]]:
     """For each category what matches its phrases in a text of `_words_of`. The category that comes first wins."""
-    return [(CommitCategory(category), re.compile(_expression(texts))) for category, texts in _tables()[name].items()]
+    return [(CommitCategory(category), re.compile(_expression(texts))) for category, texts in tables()[name].items()]
 
 
 def _expression(phrases: Iterable[str]) -> str:
@@ -57,12 +58,12 @@ def _first(name: str, words: str, *, anywhere: bool = False) -> CommitCategory |
 
 @cache
 def _emoji() -> dict[str, CommitCategory]:
-    return {sign: CommitCategory(name) for name, signs in _tables()["emoji"].items() for sign in signs}
+    return {sign: CommitCategory(name) for name, signs in tables()["emoji"].items() for sign in signs}
 
 
 @cache
 def _files() -> list[tuple[CommitCategory, Globs]]:
-    return [(CommitCategory(name), Globs(tuple(globs), ())) for name, globs in _tables()["files"].items()]
+    return [(CommitCategory(name), Globs(tuple(globs), ())) for name, globs in tables()["files"].items()]
 
 
 def categorise(commit: Commit) -> CommitCategory:
@@ -115,7 +116,7 @@ def _beginning(subject: str) -> tuple[CommitCategory | None, str]:
 
 def _prefixes(subject: str) -> Iterator[re.Match[str]]:
     """What says nothing of the kind of work: a ticket, or the name of a part and a colon."""
-    found = (re.match(prefix, subject, re.IGNORECASE) for prefix in _tables()["skipped"]["prefixes"])
+    found = (re.match(prefix, subject, re.IGNORECASE) for prefix in tables()["skipped"]["prefixes"])
     yield from filter(None, found)
     part = _TYPE.match(subject)
     # Without a space after it a colon belongs to a name: `std::move`.

@@ -21,11 +21,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.commits.categories import categorise
+from codeloupe.commits.categories import categorise, tables
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, total_usage, verdict
 from codeloupe.config.schema import Settings
-from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.history import SweepKeeper, keeping_sweep
 from codeloupe.engine.prepare import Prepared, prepare_commit
@@ -48,16 +47,6 @@ from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, Com
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.regex import regex
 
-# Which experts look at commits of which category, unless the settings say otherwise.
-DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
-    CommitCategory.BUG_FIX: ("reliability",),
-    CommitCategory.FEATURE: ("correctness", "code_quality"),
-    CommitCategory.REFACTOR: ("architecture",),
-    CommitCategory.TEST_CHANGE: ("tests",),
-    CommitCategory.DOCUMENTATION: ("documentation",),
-    CommitCategory.CHORE: ("general",),
-    CommitCategory.OTHER: ("general",),
-}
 _DAY = regex(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
 # Nobody can log in, install a program or mend a database while the others wait. A budget that is spent is not among
 # them: it refuses by itself, at no cost, and lets through what was bought before.
@@ -74,7 +63,8 @@ def commit_experts(settings: Settings) -> Mapping[CommitCategory, tuple[Expert, 
     """Whose checklists a sweep uses for each category: those of the settings, or the usual ones. Raises ConfigError."""
     # The category is what an author says of a commit: one that is called documentation may be anything.
     always = ("general",) if settings.untrusted else ()
-    named = {each: settings.commit_experts.get(each.value, DEFAULT_EXPERTS[each]) for each in CommitCategory}
+    usual = tables()["experts"]
+    named = {each: settings.commit_experts.get(each.value, usual[each.value]) for each in CommitCategory}
     return {each: experts_of(settings, tuple(dict.fromkeys((*names, *always)))) for each, names in named.items()}
 
 

@@ -21,8 +21,7 @@ from codeloupe import errors
 from codeloupe.config.schema import Settings
 from codeloupe.engine import prompt as prompts
 from codeloupe.engine.anchor import Anchorer, Origin
-from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import UNEXPECTED_ERROR, Failure, failure_of, shortened, trust_of
+from codeloupe.engine.calls import PROMPT_VERSION, UNEXPECTED_ERROR, Failure, failure_of, shortened, trust_of
 from codeloupe.engine.merge import DROPPED_FINDING
 from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer

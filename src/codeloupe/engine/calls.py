@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from codeloupe.agents.calls.caller import AgentCaller, ChangedFiles, KeyOf, WatchFiles
 
 UNEXPECTED_ERROR = "unexpected_error"
+# Raised with every change of the texts and fields in `prompts/`, of the schemas and of what is put around them.
+PROMPT_VERSION = "2"
 # What is not called as its class is.
 _NAMES = {errors.Crashed: "agent crashed", errors.OutputInvalid: "invalid answer", errors.StoreError: "ledger failed"}
 

@@ -20,8 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import AgentCalls, trust_of
+from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls, trust_of
 from codeloupe.engine.choose import ANALYSERS, SECRETS, ChosenReviewer, experts_of
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import OpenedHistory, Round

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.asked import PROMPT_VERSION
-from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import Answers, Round, keep

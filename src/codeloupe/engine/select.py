@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from functools import cache
+from pathlib import Path, PurePosixPath
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,42 +30,6 @@ from codeloupe.model.change import Change, FileChange, FileStatus
 from codeloupe.model.review import NEVER_READ, UNREAD_CLASSES, SkippedFile, SkipReason
 from codeloupe.system.regex import regex
 
-# fmt: off
-_OTHER_LOCK_FILES = frozenset((
-    "bun.lock", "bun.lockb", "deno.lock", "conda-lock.yml", "pixi.lock", "mix.lock", "pubspec.lock",
-    "podfile.lock", "package.resolved", "flake.lock", "gradle.lockfile", "packages.lock.json",
-))
-# Those that the lock-file analyser reads.
-_READABLE_LOCK_FILES = frozenset((
-    "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "pdm.lock",
-    "pipfile.lock", "cargo.lock", "gemfile.lock", "composer.lock", "go.sum", "go.work.sum",
-))
-_VENDOR_FOLDERS = frozenset((
-    "vendor", "vendored", "third_party", "third-party", "thirdparty", "node_modules", "bower_components",
-    "site-packages",
-))
-# Languages whose readers ignore or tolerate a NUL byte, after which code could hide from a diff.
-_SOURCE_SUFFIXES = frozenset((
-    ".py", ".pyi", ".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".go", ".java", ".kt", ".kts", ".scala", ".rs",
-    ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".rb", ".php", ".sh", ".bash", ".zsh", ".ps1", ".pl", ".lua",
-    ".swift", ".m", ".cs", ".fs", ".sql", ".html", ".htm", ".css", ".scss", ".xml", ".json", ".yaml", ".yml",
-    ".toml", ".ini", ".cfg", ".md", ".rst", ".txt", ".tf", ".gradle", ".groovy", ".cmake", ".mk", ".vue", ".svelte",
-    ".ex", ".exs", ".erl", ".hs", ".clj", ".dart", ".r", ".jl", ".bat", ".cmd", ".psm1", ".ksh", ".fish", ".awk",
-    ".pm", ".tcl", ".vb", ".mm", ".cu", ".zig", ".nim", ".ml", ".mli", ".sol", ".proto", ".graphql", ".hcl", ".nix",
-    ".bzl", ".ipynb", ".less", ".sass", ".erb", ".jsp", ".aspx", ".cshtml", ".conf", ".properties", ".env",
-))
-_SOURCE_NAMES = frozenset((
-    "makefile", "gnumakefile", "dockerfile", "containerfile", "jenkinsfile", "vagrantfile", "procfile", "gemfile",
-    "rakefile", "build", "workspace", ".env", ".bashrc", ".profile", ".zshrc", ".npmrc", ".gitattributes",
-    ".gitmodules", ".htaccess",
-))
-_MEDIA_SUFFIXES = frozenset((
-    ".aac", ".aif", ".aiff", ".avi", ".avif", ".bmp", ".cur", ".eot", ".flac", ".gif", ".heic", ".heif", ".icns",
-    ".ico", ".jpeg", ".jpg", ".m4a", ".m4v", ".mid", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".oga",
-    ".ogg", ".ogv", ".opus", ".otf", ".png", ".tif", ".tiff", ".ttc", ".ttf", ".wav", ".webm", ".webp", ".woff",
-    ".woff2",
-))
-# fmt: on
 _GENERATED_NAME = regex(
     r"(_pb2(_grpc)?\.pyi?|\.pb(\.gw)?\.go|_grpc\.pb\.go|\.pb\.(cc|h)|\.g\.dart|\.freezed\.dart|\.designer\.cs|\.g\.cs"
     r"|[._-]generated\.[a-z]+|\.snap|\.map)$",
@@ -92,6 +58,13 @@ _UNKNOWN_FORMAT = "neither text nor of a known format"
 
 # Why a file is left out, and what more there is to say of it.
 _Why = tuple[SkipReason, str]
+
+
+@cache
+def _names(kind: str) -> frozenset[str]:
+    """Names and their endings, in lower case, that say what a file is, or of a source that code could hide in it."""
+    tables = msgspec.json.decode(Path(__file__).with_name("file_names.json").read_bytes())
+    return frozenset(tables[kind])
 
 
 def is_accepted(reason: SkipReason, settings: Settings) -> bool:
@@ -155,10 +128,12 @@ def select_by_diff(change: Change, settings: Settings) -> Selection:
             skip = left_out(file.path, *found, settings)
             # Of a trusted change a name is enough to say that what a diff does not show is no code.
             path = PurePosixPath(file.path)
-            may_hide_code = path.suffix.lower() in _SOURCE_SUFFIXES or path.name.lower() in _SOURCE_NAMES
+            may_hide_code = path.suffix.lower() in _names("source_suffixes") or path.name.lower() in _names(
+                "source_names"
+            )
             is_gap = skip.reason is SkipReason.NOT_SHOWN and may_hide_code and not is_accepted(skip.reason, settings)
             skipped.append(replace(skip, accepted=False) if is_gap else skip)
-        elif settings.skip_lock_files and PurePosixPath(file.path).name.lower() in _READABLE_LOCK_FILES:
+        elif settings.skip_lock_files and PurePosixPath(file.path).name.lower() in _names("readable_lock_files"):
             locks.append(file)
         else:
             # The content of a deleted file is nowhere but in the diff.
@@ -219,14 +194,16 @@ def _reason_by_diff(file: FileChange, settings: Settings) -> _Why | None:
         return SkipReason.SUBMODULE, f"from {old} to {new}" if file.old_blob or file.new_blob else ""
     path = PurePosixPath(file.path)
     name = path.name.lower()
-    folder = next((part for part in path.parts[:-1] if part.lower() in _VENDOR_FOLDERS), None)
+    folder = next((part for part in path.parts[:-1] if part.lower() in _names("vendor_folders")), None)
     by_name = (
-        (settings.skip_lock_files and name in _OTHER_LOCK_FILES, SkipReason.LOCK_FILE, ""),
+        (settings.skip_lock_files and name in _names("other_lock_files"), SkipReason.LOCK_FILE, ""),
         (settings.skip_vendored and folder, SkipReason.VENDORED, f"below {folder}/"),
         (settings.skip_generated and _GENERATED_NAME.search(name), SkipReason.GENERATED, "by its name"),
         (settings.skip_minified and _MINIFIED_NAME.search(name), SkipReason.MINIFIED, "by its name"),
     )
-    fitting = ((reason, detail) for fits, reason, detail in by_name if fits and name not in _READABLE_LOCK_FILES)
+    fitting = (
+        (reason, detail) for fits, reason, detail in by_name if fits and name not in _names("readable_lock_files")
+    )
     if (found := next(fitting, None)) and _believes(found[0], settings):
         return found
     if _is_unshown(file):
@@ -301,7 +278,7 @@ def _reason_by_whole(file: FileChange, content: bytes, settings: Settings) -> _W
         return None
     kind = kind_of_content(content) if file.binary else None
     # A picture or a sound can be a valid script at the same time: one that nobody would run is kept as such.
-    is_kept_so = PurePosixPath(file.path).suffix.lower() in _MEDIA_SUFFIXES and file.new_mode != "100755"
+    is_kept_so = PurePosixPath(file.path).suffix.lower() in _names("media_suffixes") and file.new_mode != "100755"
     if kind in (SkipReason.MEDIA, SkipReason.FONT) and not is_kept_so:
         return SkipReason.BINARY, "by its content media or a font, but not by its name or mode"
     return None if kind is None else (kind, _UNKNOWN_FORMAT if kind is SkipReason.BINARY else "")

@@ -10,7 +10,7 @@ import pytest
 
 from codeloupe.cli.commits import configure, run
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import PROMPT_VERSION
 from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
 from codeloupe.errors import NotLoggedIn

@@ -32,7 +32,7 @@ def test_the_table_is_long_and_has_every_category() -> None:
 
 def test_no_rule_stands_for_two_categories() -> None:
     tables = tomllib.loads(files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8"))
-    del tables["skipped"]
+    del tables["skipped"], tables["experts"]
     for name, table in tables.items():
         words = [word for entries in table.values() for word in entries]
         assert sorted(words) == sorted(set(words)), name

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from codeloupe import Runtime
-from codeloupe.commits.sweep import DEFAULT_EXPERTS, scope_of, with_whole_days
+from codeloupe.commits.categories import tables
+from codeloupe.commits.sweep import scope_of, with_whole_days
 from codeloupe.config.schema import Settings
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.settings import configure
@@ -128,7 +129,7 @@ def test_two_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path
 def test_the_category_chooses_the_experts_and_their_checklists_are_sent(tmp_path: Path) -> None:
     agent = ScriptedAgent([CLEAN])
     outcome = sweep(tmp_path, many_commits(7), agent, settings=Settings(guidance=False))
-    assert {commit.category: commit.experts for commit in outcome.commits} == dict(DEFAULT_EXPERTS)
+    assert {commit.category.value: list(commit.experts) for commit in outcome.commits} == tables()["experts"]
     asked = {request.prompt.lower().split("number ")[1][0]: request.system_prompt or "" for request in agent.requests}
     assert "reliab" in asked["0"].lower()
     assert len(set(asked.values())) == 6

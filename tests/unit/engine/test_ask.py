@@ -12,7 +12,7 @@ from codeloupe import errors
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine.ask import CallOptions, Circuit, CircuitOpen
-from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import PROMPT_VERSION
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA
 from codeloupe.model import agent as model
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult

