@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
@@ -39,33 +40,22 @@ class SpendingLimits(Struct, frozen=True, kw_only=True):
 
 
 class RunBudget:
-    """What some calls may spend, in one event loop; None means no limit. `deadline` is a moment of `clock`.
+    """What some calls may spend, in one event loop, by `SpendingLimits`. `deadline` is a moment of `clock`.
 
     A running request counts with what it may take, estimated high: its prompt and a long answer, or more when one has
     taken more. One that would go beyond a limit together with those waits until they have ended, and while no price is
     known, it waits for the first. So the last answer may pass a limit, but never all that run at a time.
-    A request must also fit into `within`, the budget that this one is a part of. `spent` is what went out earlier.
+    A request must also fit into `within`, the budget that this one is a part of.
     """
 
     def __init__(
-        self,
-        *,
-        clock: Clock,
-        max_usd: float | None = None,
-        max_tokens: int | None = None,
-        max_requests: int | None = None,
-        deadline: float | None = None,
-        spent: Spent = Spent(),  # noqa: B008 - frozen
-        within: RunBudget | None = None,
+        self, *, clock: Clock, deadline: float | None = None, within: RunBudget | None = None, **limits: Any
     ) -> None:
-        self._clock = clock
-        self._max_usd = math.inf if max_usd is None else max_usd
-        self._max_tokens = math.inf if max_tokens is None else max_tokens
-        self._max_requests = math.inf if max_requests is None else max_requests
-        self._within = within
-        own = math.inf if deadline is None else deadline
-        self.deadline: float = own if within is None else min(own, within.deadline)
-        self.spent = spent
+        given = SpendingLimits(**limits)
+        most = (given.max_usd, given.max_tokens, given.max_requests)
+        self._max_usd, self._max_tokens, self._max_requests = (math.inf if one is None else one for one in most)
+        self._clock, self._within, self.spent = clock, within, given.spent
+        self.deadline = min(math.inf if deadline is None else deadline, within.deadline if within else math.inf)
         self._running = Spent()
         self._dearest_usd: float | None = None
         self._token_usd: float | None = None

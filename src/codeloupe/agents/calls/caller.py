@@ -136,18 +136,23 @@ class AgentCaller:
         label = " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
         masked_emit(AgentStarted(first, request.model, label))
 
-        end = AgentFinished("", success=False, attempts=0, duration_ms=0, cost_usd=None)
+        ended: object = None
         try:
-            result = await self._ask_chain(request, agents, masked_emit)
-            end = replace(end, success=True, cost_usd=result.total_cost_usd, from_ledger=result.from_ledger)
-            end = replace(end, agent=result.agent, attempts=result.attempts)
-            return result
+            ended = await self._ask_chain(request, agents, masked_emit)
+            return ended
         except BaseException as error:  # whatever it was, the call has ended, which is reported
-            name = error.agent if isinstance(error, AgentError) else agents[-1].name
-            end = replace(end, agent=name, attempts=getattr(error, "attempts", 0))
+            ended = error
             raise
         finally:
-            masked_emit(replace(end, duration_ms=round((self.timing.clock() - started) * 1000)))
+            finished = AgentFinished(
+                getattr(ended, "agent", agents[-1].name if agents else first),
+                success=isinstance(ended, AgentResult),
+                attempts=getattr(ended, "attempts", 0),
+                duration_ms=round((self.timing.clock() - started) * 1000),
+                cost_usd=getattr(ended, "total_cost_usd", None),
+                from_ledger=getattr(ended, "from_ledger", False),
+            )
+            masked_emit(finished)
 
     async def _ask_chain(self, request: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink) -> AgentResult:
         """The result of the first agent that can be used, with a note for each one before it."""
