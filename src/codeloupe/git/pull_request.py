@@ -86,10 +86,8 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     fetched = await open_repository(root)
     start = await merge_base(fetched, base[1], head)
     if start == head:
-        raise RevisionError(
-            f"every commit of pull request {asked.number} is in {base[0]} already, so there is nothing to review",
-            hint="give --base a commit from before it was merged",
-        )
+        message = f"every commit of pull request {asked.number} is in {base[0]} already, so there is nothing to review"
+        raise RevisionError(message, hint="give --base a commit from before it was merged")
     if partial:
         trees = await git(fetched.place, "log", "--no-walk", "--no-patch", "--format=%T", start, head, "--")
         # What is here are commits alone; a remote that heard of them would take their files for here too.
@@ -126,10 +124,8 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
         same = next((remote for remote in own if remote.is_same(asked.address)), None)
         return same or asked.address, same is not None
     if at_hand is None:
-        raise NotARepository(
-            f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is",
-            hint="run it in a clone, or give the URL of the pull request",
-        )
+        message = f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is"
+        raise NotARepository(message, hint="run it in a clone, or give the URL of the pull request")
     if not remotes:
         raise UsageError(
             f"{at_hand.root} has neither a remote `upstream` nor `origin`,"
@@ -225,4 +221,4 @@ async def _fetch_commits(remote: RemoteRepository, *, partial: bool, **wanted: s
         # A server may allow some filters and not this one.
         completed = await remote.try_call(*_FETCH, "--no-filter", "origin", *refs)
     if completed.exit_code:
-        raise remote_failure(remote.address, "fetch", completed)
+        raise remote_failure(remote.address, completed)

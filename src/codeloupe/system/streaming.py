@@ -66,11 +66,8 @@ async def stream(
     except OSError as error:
         if error.errno in {*EXHAUSTED, errno.E2BIG}:
             raise start_failure(command, error) from error
-        raise ProcessError(
-            f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})",
-            program=command.program,
-            hint="check the installation of Python",
-        ) from error
+        message = f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})"
+        raise ProcessError(message, program=command.program, hint="check the installation of Python") from error
     try:
         idle_seconds = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
         passed = await call.wait(command.timeout_seconds, idle_seconds)
@@ -90,11 +87,9 @@ async def stream(
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
-        raise ProcessError(
-            f"{command.program} was lost: the process that watched over it did not run, or was ended from outside",
-            program=command.program,
-            hint=f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here",
-        )
+        message = f"{command.program} was lost: the process that watched over it did not run, or was ended from outside"
+        hint = f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here"
+        raise ProcessError(message, program=command.program, hint=hint)
     return call.completed(call.exit_code)
 
 
@@ -176,11 +171,7 @@ class Lines:
 
 
 class _Call:
-    """A program under a guardian: its start, what it writes, and its end.
-
-    `exit_code` or `start_error` is set when the program is gone or could not be started, and neither when its guardian
-    was lost. `error` is what the taker of its lines raised.
-    """
+    """A program under a guardian. Without `exit_code` and `start_error` at the end, the guardian itself was lost."""
 
     def __init__(self, keep_bytes: int, lines: Lines | None, is_over: Callable[[], bool] | None) -> None:
         self.exit_code: int | None = None

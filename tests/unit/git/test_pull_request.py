@@ -189,8 +189,8 @@ def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: P
     [
         (Instead(403), UsageError, "wants a login"),
         (Instead(503), GitFailed, "could not be reached: The requested URL returned error: 503"),
-        (Instead(302, "http://127.0.0.1:9/elsewhere"), UsageError, "leads to another place"),
-        (Instead(302, "file:///etc/passwd"), UsageError, "leads to another place"),
+        (Instead(302, "http://127.0.0.1:9/elsewhere"), UsageError, "cannot be fetched"),
+        (Instead(302, "file:///etc/passwd"), UsageError, "cannot be fetched"),
     ],
 )
 def test_a_server_that_refuses_is_told_in_words(
