@@ -195,21 +195,17 @@ def _problems(root: Path, names: Iterable[str]) -> dict[str, str]:
 
 def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
     """The files of git's list, without hunks but with its counts, and the patch after it. Raises DiffSyntaxError."""
+    head, end, patch = data.partition(b"\0\0")
+    if head and not end and not head.endswith(b"\0"):
+        _refuse_list("its last record is cut off")
+    records = iter(head.removesuffix(b"\0").split(b"\0") if head else ())
     files: list[FileChange] = []
-    position = counted = 0
-
-    def take() -> bytes:
-        nonlocal position
-        end = data.find(b"\0", position)
-        if end < 0:
-            _refuse_list("its last record is cut off")
-        start, position = position, end + 1
-        return data[start:end]
+    counted = 0
 
     def take_path() -> str:
-        return decode_path(take() or _refuse_list("a record has no path"))
+        return decode_path(next(records, b"") or _refuse_list("a record has no path"))
 
-    while position < len(data) and (record := take()):
+    for record in records:
         if (raw := _RAW.fullmatch(record)) and not counted:
             old_path = take_path()
             files.append(_listed_file(raw, old_path, take_path() if raw[5] in b"RC" else old_path))
@@ -225,7 +221,7 @@ def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
             counted += 1
         else:
             _refuse_list(f"a record is malformed: {record[:80]!r}")
-    return tuple(files), data[position:]
+    return tuple(files), patch
 
 
 def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChange:

@@ -51,16 +51,14 @@ _HELPER_NAMES = (
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
 )
 _CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
-# What git says when a remote wants a login, lacks a commit, or refuses for another reason that the caller can mend.
+# What git says when a remote wants a login, is not there, lacks a commit, or refuses for another reason.
 _WANTS_LOGIN = regex(
     r"Permission denied \(|Too many authentication failures|could not read (?:Username|Password)|Authentication failed"
     r"|returned error: 40[13]"
 )
 _NO_COMMIT = regex(r"not our ref|unadvertised object")
-_REFUSED = regex(
-    r"Host key verification failed|certificate|not found|returned error: (?:404|30)|does not appear to be a git"
-    r"|disabled in libcurl"
-)
+_NOT_THERE = regex(r"not found|returned error: 404|does not appear to be a git repository")
+_REFUSED = regex(r"Host key verification failed|certificate|returned error: 30|disabled in libcurl")
 
 
 class RemoteAddress(Struct, frozen=True):
@@ -296,6 +294,8 @@ def remote_failure(address: RemoteAddress, completed: Completed) -> CodeloupeErr
     hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {_CHECK_OUT}"
     if _WANTS_LOGIN.search(said):
         return UsageError(f"{name} wants a login that your git does not have, or does not exist", hint=hint)
+    if _NOT_THERE.search(said):
+        return UsageError(f"there is no repository at {name}", hint=hint)
     # The first line names the cause, the others what came of it.
     lines = (line for line in said.splitlines() if line.strip() and not line.lower().startswith("warning"))
     line = next(lines, "git gave no reason").rpartition("': ")[2]

@@ -206,9 +206,8 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
     """The commits that some revisions name, with one question to git. Raises RevisionError for the first wrong one."""
     for revision in revisions:
         if not revision or revision.startswith("-") or "\0" in revision:
-            dash = ": it begins with a dash" if revision.startswith("-") else ""
-            hint = "give a branch, a tag or a commit; options go before it"
-            raise RevisionError(f"{revision!r} is not a revision{dash}", hint=hint)
+            message = f"{revision!r} is not a revision: it is empty, has a NUL in it or begins with a dash"
+            raise RevisionError(message, hint="give a branch, a tag or a commit; options go before it")
     if repository.known.head and repository.known.head.sha and set(revisions) == {"HEAD"}:
         return [repository.known.head.sha] * len(revisions)
     names = [f"{revision}^{{commit}}" for revision in revisions]
@@ -381,20 +380,6 @@ def lay_out(
     (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
 
 
-@contextmanager
-def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
-    """A fresh engine repository as a context; it is removed at the end, after an error too."""
-    with private_directory() as directory:
-        git_dir = directory / "engine"
-        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
-        # Untracked files are in the engine's index as empty ones, so that object has to exist.
-        empty = object_name("blob", b"", sources.object_format)
-        (git_dir / "objects" / empty[:2]).mkdir()
-        (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
-        borrow(sources.shallow, git_dir / "shallow")
-        yield git_dir
-
-
 def borrow(file: Path, target: Path) -> None:
     """Copy one file of the reviewed repository into an engine, if it is there, with its time. Raises NotARepository."""
     try:
@@ -408,21 +393,23 @@ def borrow(file: Path, target: Path) -> None:
         raise NotARepository(f"{file}, a part of the repository, cannot be read: {reason}", hint=hint) from error
 
 
-def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> Place:
-    """The place for commands that read through the engine."""
-    return Place(git_dir, work_tree=work_tree, index_file=git_dir / "index", settings=settings)
-
-
 @contextmanager
 def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index: bool = False) -> Iterator[Place]:
     """The place for commands that read through a fresh engine, which may have a copy of the index."""
-    with temporary_engine(repository.sources, attributes) as git_dir:
+    with private_directory() as directory:
+        git_dir, sources = directory / "engine", repository.sources
+        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
+        # Untracked files are in the engine's index as empty ones, so that object has to exist.
+        empty = object_name("blob", b"", sources.object_format)
+        (git_dir / "objects" / empty[:2]).mkdir()
+        (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
+        borrow(sources.shallow, git_dir / "shallow")
         if index:
             # With the shared part of a split one.
             borrow(repository.index, git_dir / "index")
             for shared in repository.index.parent.glob("sharedindex.*"):
                 borrow(shared, git_dir / shared.name)
-        yield in_engine(git_dir)
+        yield Place(git_dir, index_file=git_dir / "index")
 
 
 async def in_working_tree(repository: Repository, place: Place, *settings: str) -> Place:
@@ -470,18 +457,18 @@ async def read_blobs(
     repository: Repository, names: Iterable[str], *, max_bytes: int, engine: Path | None = None
 ) -> dict[str, bytes]:
     """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed."""
-    names, own = list(dict.fromkeys(names)), temporary_engine(repository.sources, DIFF_ATTRIBUTES)
-    with own if engine is None else nullcontext(engine) as git_dir:
+    names = list(dict.fromkeys(names))
+    with reading(repository) if engine is None else nullcontext(Place(engine)) as place:
         with suppress(OutputTooLarge):
-            return await read_objects(in_engine(git_dir), names, max_bytes=max_bytes)
+            return await read_objects(place, names, max_bytes=max_bytes)
         asked = "".join(f"{name}\n" for name in names).encode("ascii")
-        listed = await git(in_engine(git_dir), "cat-file", "--batch-check", stdin=asked)
+        listed = (await git(place, "cat-file", "--batch-check", stdin=asked)).decode("ascii").splitlines()
         wanted, left = list[str](), max_bytes
-        for name, kind, size in (line.split(" ") for line in listed.decode("ascii").splitlines() if " blob " in line):
+        for name, kind, size in (line.split(" ") for line in listed if " blob " in line):
             if kind == "blob" and int(size) <= left:
                 wanted.append(name)
                 left -= int(size)
-        return await read_objects(in_engine(git_dir), wanted)
+        return await read_objects(place, wanted)
 
 
 async def read_objects(place: Place, names: Sequence[str], **limit: int) -> dict[str, bytes]:

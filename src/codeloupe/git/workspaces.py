@@ -152,11 +152,9 @@ class GitWorkspaceStore:
             named = (os.fsdecode(path) for path in found if path)
             paths = sorted({path.removesuffix(f"~{commits[1]}").removesuffix(f"~{commits[2]}") for path in named})
             more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
-            raise JoinConflict(
-                "the same files were changed in different ways: "
-                f"{', '.join(ascii(path)[1:-1] for path in paths[:_MOST_NAMED])}{more}",
-                hint="let one of the stages need the other, or have them write different files",
-            )
+            names = ", ".join(ascii(path)[1:-1] for path in paths[:_MOST_NAMED]) + more
+            hint = "let one of the stages need the other, or have them write different files"
+            raise JoinConflict(f"the same files were changed in different ways: {names}", hint=hint)
 
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
         """The files that differ between two trees, sorted."""

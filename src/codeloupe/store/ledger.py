@@ -49,13 +49,9 @@ def content_key(
 ) -> str:
     """The SHA-256, in hex, of all that shapes the answer to a request: equal exactly when all of it is equal.
 
-    `version` is that of the prompts, `tree` names the content of the working directory, such as a tree's object name:
-    two snapshots of one tree have different paths and one key. Without it the key says nothing about files, so a
-    caller gives it for every agent that can read some.
-
-    Left out are labels, the working directory's path, timeouts, attempts and the money limit: they end a call early or
-    let it run, but no agent answers differently because of them, and a call that they ended has failed and is not
-    stored. The turn limit is in: some agents see it and answer with what they have.
+    `version` is that of the prompts; `tree` names the content of the working directory, for agents that can read files.
+    Left out are labels, paths, timeouts, attempts and the money limit, by which no agent answers differently. The turn
+    limit is in: some agents see it and answer with what they have.
     """
     shaping = {
         "format": _FORMAT,
@@ -165,14 +161,11 @@ class SqliteLedger:
             raise StoreError(message, hint="run it afresh (--fresh); the new result takes its place") from error
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
-        """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers.
-
-        False also when another process finished the call since `get` missed it here: it is there now. Who did not ask
-        first wants it bought again. A claim whose process is known to be gone can be had at once.
-        """
+        """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers."""
         _check_lease(lease_seconds)
         with self._database.writing() as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
+            # Another process may have finished the call since `get` missed it. Who did not ask wants it bought again.
             if (found is not None and key in self._missed) or self.is_claimed(key):
                 return False
             connection.execute(

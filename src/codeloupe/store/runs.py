@@ -70,8 +70,6 @@ class DirectoryRunStore:
         with self._run(run.run_id, doing="make", is_new=True) as directory:
             self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
-            if os.path.lexists(directory):
-                raise taken
             self._clear_leftovers()
             made = self._root / f"{_NEW_PREFIX}{run.run_id}-{secrets.token_hex(8)}"
             made.mkdir(mode=0o700)
@@ -188,8 +186,7 @@ class DirectoryRunStore:
                 held.callback(os.close, descriptor)
                 _wait_for_lock(run_id, descriptor)
                 # The file may have been removed, with the run or alone, before its lock was ours.
-                file = directory / _LOCK
-                if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.lstat()):
+                if not os.fstat(descriptor).st_nlink or not (directory / _LOCK).exists():
                     raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
@@ -215,11 +212,8 @@ class DirectoryRunStore:
     def remove(self, run_id: str) -> int:
         """Remove a run with all its files; how many bytes they had. Raises RunBusy while a process works on it."""
         directory = self._path(run_id)
-        size = 0
-        for folder, _, names in os.walk(directory):
-            for name in names:
-                with suppress(OSError):
-                    size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - a string is enough
+        files = (Path(folder, name) for folder, _, names in os.walk(directory) for name in names)
+        size = sum(file.lstat().st_size for file in files if os.path.lexists(file))
         with self.lock(run_id), self._run(run_id, doing="remove"):
             # Out of the way at once, so that a removal that is cut short leaves no half of a run.
             remove_tree(directory.rename(self._root / f"{_REMOVED_PREFIX}{run_id}-{secrets.token_hex(8)}"))
@@ -248,11 +242,8 @@ class DirectoryRunStore:
 
     def _path(self, run_id: str) -> Path:
         if not _RUN_ID.fullmatch(run_id):
-            raise RunNotFound(
-                f"{run_id!r} is not a valid run name: it has letters, digits, '-', '_' and '.', and begins with none of"
-                " the last three",
-                hint=_LIST,
-            )
+            message = f"{run_id!r} is not a valid run name: a letter or digit, then letters, digits, '-', '_' and '.'"
+            raise RunNotFound(message, hint=_LIST)
         return self._root / run_id
 
     @contextmanager
