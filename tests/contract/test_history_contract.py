@@ -96,6 +96,11 @@ class TestReviews:
         assert caught.value.hint
         assert listed(history) == []
 
+    def test_a_review_of_a_sweep_that_is_not_saved_is_refused(self, history: History) -> None:
+        with pytest.raises(StoreError, match="before its sweep"):
+            history.save(record(1, sweep_id=identifier(9)))
+        assert history.get(identifier(1)) is None
+
 
 class TestLists:
     def test_the_newest_come_first_and_only_so_many(self, history: History) -> None:

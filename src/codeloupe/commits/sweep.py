@@ -34,7 +34,7 @@ from codeloupe.engine.verdict import joined_info
 from codeloupe.errors import CodeloupeError, RevisionError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import DIFF_ATTRIBUTES, Repository, open_repository, temporary_engine
+from codeloupe.git.repository import Repository, open_repository, reading
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Commit, Expert, GuidanceFile, Intent, Scope, ScopeKind
@@ -292,7 +292,8 @@ class _Sweep:
         """Every commit with its outcome."""
         self._total = len(commits)
         await self._read_project(commits, query)
-        with temporary_engine(self._repository.sources, DIFF_ATTRIBUTES) as self._engine:
+        with reading(self._repository) as place:
+            self._engine = place.git_dir
             self._emit(StageStarted("reviewing", f"{len(commits):,} commits"))
             # As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready.
             concurrency = self._settings.concurrency

@@ -84,8 +84,7 @@ async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[F
     """Fetch a pull request into an empty directory: what to review, and where. Raises UsageError and ProcessError."""
     from codeloupe.git.pull_request import fetch_pull_request  # noqa: PLC0415 - few reviews are of one
 
-    found = await fetch_pull_request(request, repo=repo, into=into)
-    return found.scope, found.repo
+    return await fetch_pull_request(request, repo=repo, into=into)
 
 
 @asynccontextmanager

@@ -58,7 +58,7 @@ async def read_change(repository: Repository, sides: Sides) -> Change:
     if sides.side is Side.WORKING_TREE:
         # Those that git did not find touched may be larger than it should have read.
         unreadable |= _problems(repository.root, (file.path for file in files if file.new_path))
-    elif repository.remembers:
+    else:
         entries = (Entry(file.new_mode or "", file.new_blob or "", file.new_path) for file in files if file.new_path)
         present = {entry.path: entry for entry in entries if entry.blob and entry.mode != SUBMODULE_MODE}
         repository.known.entries[sides] = present
@@ -133,7 +133,7 @@ async def _enter_untracked(repository: Repository, place: Place) -> tuple[dict[s
     untracked = [os.fsdecode(record[2:]) for record in records if record.startswith(b"? ")]
     touched = [os.fsdecode(record.split(b"\t", 1)[1]) for record in records if record.startswith(b"C ")]
     # Temporary files, among them the engine, may lie in the reviewed tree.
-    ours = place.git_dir.parent.parent
+    ours = place.git_dir.parent
     found = [name for name in untracked if name[-1] != "/" and not (repository.root / name).is_relative_to(ours)]
     problems = _problems(repository.root, [*found, *touched, *assumed])
     await update_index("--assume-unchanged", [name for name in (*touched, *assumed) if name in problems])
@@ -154,18 +154,15 @@ def _check_listed(repository: Repository, output: bytes) -> list[str]:
     """Refuse conflicts and names that lead out of the tree; returns the files that git was told to overlook."""
     if names := sorted({os.fsdecode(name) for name in _UNMERGED.findall(output)}):
         shown = ", ".join(repr(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
-        raise RepositoryBusy(
-            f"a merge, rebase or cherry-pick is in progress with conflicts in {len(names)} file(s): {shown}",
-            hint="resolve and add them, or abort it (git merge --abort), then review again",
-        )
+        message = f"a merge, rebase or cherry-pick is in progress with conflicts in {len(names)} file(s): {shown}"
+        raise RepositoryBusy(message, hint="resolve and add them, or abort it (git merge --abort), then review again")
     if _SUSPICIOUS_NAME.search(output):
         for row in output.split(b"\0"):
             name = row.partition(b"\t")[2]
             if name and not row.startswith(b"? ") and {b"", b".", b"..", b".git"} & set(name.lower().split(b"/")):
-                raise NotARepository(
-                    f"the index of {repository.root} is damaged or forged: it names {os.fsdecode(name)!r}",
-                    hint="git reset makes a new one; do not trust the origin of this repository",
-                )
+                message = f"the index of {repository.root} is damaged or forged: it names {os.fsdecode(name)!r}"
+                hint = "git reset makes a new one; do not trust the origin of this repository"
+                raise NotARepository(message, hint=hint)
     return [os.fsdecode(name) for name in _ASSUMED.findall(output)]
 
 
@@ -198,21 +195,17 @@ def _problems(root: Path, names: Iterable[str]) -> dict[str, str]:
 
 def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
     """The files of git's list, without hunks but with its counts, and the patch after it. Raises DiffSyntaxError."""
+    head, end, patch = data.partition(b"\0\0")
+    if head and not end and not head.endswith(b"\0"):
+        _refuse_list("its last record is cut off")
+    records = iter(head.removesuffix(b"\0").split(b"\0") if head else ())
     files: list[FileChange] = []
-    position = counted = 0
-
-    def take() -> bytes:
-        nonlocal position
-        end = data.find(b"\0", position)
-        if end < 0:
-            _refuse_list("its last record is cut off")
-        start, position = position, end + 1
-        return data[start:end]
+    counted = 0
 
     def take_path() -> str:
-        return decode_path(take() or _refuse_list("a record has no path"))
+        return decode_path(next(records, b"") or _refuse_list("a record has no path"))
 
-    while position < len(data) and (record := take()):
+    for record in records:
         if (raw := _RAW.fullmatch(record)) and not counted:
             old_path = take_path()
             files.append(_listed_file(raw, old_path, take_path() if raw[5] in b"RC" else old_path))
@@ -228,7 +221,7 @@ def parse_list(data: bytes) -> tuple[tuple[FileChange, ...], bytes]:
             counted += 1
         else:
             _refuse_list(f"a record is malformed: {record[:80]!r}")
-    return tuple(files), data[position:]
+    return tuple(files), patch
 
 
 def _listed_file(raw: re.Match[bytes], old_path: str, new_path: str) -> FileChange:
@@ -254,32 +247,32 @@ def reconcile(patched: tuple[FileChange, ...], listed: tuple[FileChange, ...]) -
     left = list(reversed(patched))
     result: list[FileChange] = []
     for file in listed:
+        is_type_change = file.status is FileStatus.TYPE_CHANGED
         names = (file.old_path, file.new_path, file.status)
         if left and (left[-1].old_path, left[-1].new_path, left[-1].status) == names:
             shown = left.pop()
             blobs = ((file.old_blob, shown.old_blob), (file.new_blob, shown.new_blob))
-            if any(one and other and not one.startswith(other) and not other.startswith(one) for one, other in blobs):
-                _disagree(f"the content of {file.path!r} is another one in the list than in the patch")
+            same = all(not (one and other) or one.startswith(other) or other.startswith(one) for one, other in blobs)
             more = shown.added - file.added, shown.deleted - file.deleted
             # numstat compares the two contents of a type change; the patch deletes one whole and adds the other whole,
             # so a line that both have is counted on both sides of the patch.
-            is_type_change = file.status is FileStatus.TYPE_CHANGED
             fits = more[0] == more[1] >= 0 if is_type_change else more == (0, 0)
-            if not file.binary and (shown.binary or not fits):
-                _disagree(f"the changed lines of {file.path!r} are not as many in the list as in the patch")
-            counts = file.counts if is_type_change and not file.binary else None
-            result.append(replace(file, hunks=shown.hunks, counts=counts))
-            continue
-        # The patch lacks a file of which the list says no more than that it was touched.
-        moved = file.old_blob and file.new_blob and file.old_blob != file.new_blob
-        if file.status is not FileStatus.MODIFIED or file.old_mode != file.new_mode or moved or any(file.counts or ()):
-            _disagree(f"{file.path!r} is in the list and not in its place in the patch")
-        result.append(replace(file, counts=None))
+            agree = same and (file.binary or (fits and not shown.binary))
+            file_hunks = shown.hunks
+        else:
+            # The patch lacks a file of which the list says no more than that it was touched.
+            moved = file.old_blob and file.new_blob and file.old_blob != file.new_blob
+            is_touched = file.status is FileStatus.MODIFIED and file.old_mode == file.new_mode
+            agree, file_hunks = is_touched and not moved and not any(file.counts or ()), ()
+        if not agree:
+            _disagree(file)
+        counts = file.counts if is_type_change and not file.binary else None
+        result.append(replace(file, hunks=file_hunks, counts=counts))
     if left:
-        _disagree(f"{left[-1].path!r} is in the patch and not in its place in the list")
+        _disagree(left[-1])
     return tuple(result)
 
 
-def _disagree(problem: str) -> NoReturn:
+def _disagree(file: FileChange) -> NoReturn:
     hint = "the repository may have changed while it was read; run it again"
-    raise DiffSyntaxError(f"git's list of changed files and its patch disagree: {problem}", hint=hint)
+    raise DiffSyntaxError(f"git's list of changed files and its patch disagree on {file.path!r}", hint=hint)

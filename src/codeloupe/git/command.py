@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment
@@ -28,14 +27,14 @@ MINIMUM_VERSION = (2, 31)
 _MAX_OUTPUT_BYTES = 2 * 1024**3
 WANTED_VERSION = "git 2.31 or newer, and 2.38 for pipelines with parallel stages"
 
-_ENVIRONMENT = {
+ENVIRONMENT: Mapping[str, str] = {
     **dict.fromkeys(("GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL", "GIT_GRAFT_FILE"), "/dev/null"),
     **dict.fromkeys(("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"), "1"),
     **dict.fromkeys(("GIT_ASKPASS", "GIT_EDITOR"), "/bin/false"),
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
+    **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
     "GIT_PAGER": "cat",
     "GIT_LITERAL_PATHSPECS": "1",
+    "HOME": "/nonexistent",
     # Nothing is fetched by the way; a partial clone would otherwise fetch from wherever its configuration says.
     "GIT_ALLOW_PROTOCOL": "none",
 }
@@ -81,42 +80,37 @@ async def git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: int 
     return completed.stdout
 
 
-async def try_git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: int | None = None) -> Completed:
-    """Run git and return how it ended, for callers to whom a failure is an answer. Raises OutputTooLarge."""
-    command = _command(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}, stdin)
-    return await run_program(command if max_bytes is None else replace(command, max_output_bytes=max_bytes))
-
-
-async def git_to_remote(
-    place: Place, variables: Mapping[str, str], timeout_seconds: float, *arguments: str, stdin: bytes = b""
+async def try_git(
+    place: Place,
+    *arguments: str,
+    stdin: bytes = b"",
+    max_bytes: int | None = None,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    timeout_seconds: float = 300.0,
 ) -> Completed:
-    """Run git in a repository of ours with variables that let it talk to a remote that the caller has checked."""
-    command = _command(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent", **variables}, stdin)
-    return await run_program(replace(command, timeout_seconds=timeout_seconds, max_output_bytes=16 * 1024**2))
-
-
-async def git_for_user(place: Place, *arguments: str) -> Completed:
-    """Run git with the user's own configuration beside the repository's, to ask for values; never to read content."""
-    environment = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("GIT_CONFIG_")}
-    homes = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    return await run_program(_command(place, arguments, environment | homes, b""))
-
-
-def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: bytes) -> Command:
+    """Run git and return how it ended, for callers to whom a failure is an answer. Raises OutputTooLarge."""
     settings = [word for value in (*_SETTINGS, *place.settings) for word in ("-c", value)]
     places = {"GIT_DIR": place.git_dir, "GIT_WORK_TREE": place.work_tree, "GIT_INDEX_FILE": place.index_file}
     variables = {name: str(path) for name, path in places.items() if path is not None}
     found = find_program("git")
     if found is None:
         raise ProgramNotFound("git is not on the PATH", program="git", hint=f"install {WANTED_VERSION}")
-    return Command(
+    command = Command(
         argv=(found, "--no-pager", "--no-replace-objects", *settings, *arguments),
         cwd=place.work_tree or place.git_dir,
         environment=inherited_environment(**environment, **variables),
-        timeout_seconds=300.0,
-        max_output_bytes=_MAX_OUTPUT_BYTES,
+        timeout_seconds=timeout_seconds,
+        max_output_bytes=max_bytes or _MAX_OUTPUT_BYTES,
         stdin=stdin,
     )
+    return await run_program(command)
+
+
+async def git_for_user(place: Place, *arguments: str) -> Completed:
+    """Run git with the user's own configuration beside the repository's, to ask for values; never to read content."""
+    ours = {name: value for name, value in ENVIRONMENT.items() if name != "HOME" and not name.startswith("GIT_CONFIG_")}
+    homes = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    return await try_git(place, *arguments, environment=ours | homes)
 
 
 async def both(first: Coroutine[Any, Any, _First], second: Coroutine[Any, Any, _Second]) -> tuple[_First, _Second]:
@@ -147,13 +141,8 @@ def failure(verb: str, completed: Completed) -> GitFailed:
         hint = "the index is damaged: `git status` says more, `git reset` rebuilds it"
     else:
         hint = "`git fsck` shows whether the repository is sound"
-    return GitFailed(
-        f"git {verb} failed (exit {completed.exit_code}): {words}",
-        program="git",
-        exit_code=completed.exit_code,
-        stderr=stderr,
-        hint=hint,
-    )
+    message = f"git {verb} failed (exit {completed.exit_code}): {words}"
+    return GitFailed(message, program="git", exit_code=completed.exit_code, stderr=stderr, hint=hint)
 
 
 async def git_version() -> str:

@@ -1,8 +1,4 @@
-"""Commits: which ones a query, a range or a push names, and what each of them changes.
-
-The changes of many commits are read with one git process for a batch. Of what git noted earlier of a remote's refs only
-the base branch is believed: the others may be long gone there.
-"""
+"""Commits: which ones a query, a range or a push names, and what each of them changes."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ import os
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +18,7 @@ from codeloupe.errors import CodeloupeError, DiffSyntaxError, GitFailed, Revisio
 from codeloupe.git.changes import CHANGE_FLAGS, parse_list, read_change, reconcile
 from codeloupe.git.command import DIFF_FLAGS, Place, git, try_git
 from codeloupe.git.diff import decode_path, parse_diff, unquote
-from codeloupe.git.repository import USUAL_NAMES, Repository, merge_base, reading, resolve, resolve_all
+from codeloupe.git.repository import USUAL_NAMES, Repository, list_refs, merge_base, reading, resolve, resolve_all
 from codeloupe.git.scopes import commit_scope, resolve_scope, shallow_edge
 from codeloupe.model.change import Change, Commit, FileChange, FileStatus
 from codeloupe.model.scope import CommitScope, PushedRange, PushedRef
@@ -30,7 +26,6 @@ from codeloupe.model.sweep import CommitQuery
 from codeloupe.system.regex import regex
 
 _LINES_IN_BATCH = 50_000
-_COMMITS_IN_BATCH = 50
 _COMBINED_FILE = regex(rb"diff --(?:cc|combined) (.*)")
 _COMBINED_HUNK = regex(rb"@@@+ [-0-9, ]{1,2000}\+(\d{1,20})(?:,(\d{1,20}))? @@@")
 # git takes a date in which it knows no word for "now", so that a slip of the pen would choose no commit at all.
@@ -83,13 +78,17 @@ async def _named(place: Place, names: Sequence[bytes]) -> tuple[Commit, ...]:
 
 
 async def _log(place: Place, *chosen: str, stdin: bytes = b"") -> tuple[Commit, ...]:
-    # A file name may hold anything but NUL, so what begins a record must not be guessable.
-    mark = secrets.token_hex(16)
     # NUL ends each field: no author, subject or body can hold one.
-    form = f"--format=tformat:{mark}%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
-    words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
-    output = await git(place, *words, *chosen, stdin=stdin)
-    return tuple(_commit(record) for record in output.split(mark.encode("ascii"))[1:])
+    form = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
+    words = (*DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent")
+    return tuple(map(_commit, await _records(place, form, *words, *chosen, stdin=stdin)))
+
+
+async def _records(place: Place, form: str, *words: str, stdin: bytes) -> list[bytes]:
+    # A file name or a diff may hold any text, so what begins a record must not be guessable.
+    mark = secrets.token_hex(16)
+    log = ("log", "--no-show-signature", f"--format=tformat:{mark}{form}")
+    return (await git(place, *log, *words, stdin=stdin)).split(mark.encode("ascii"))[1:]
 
 
 def _checked_date(text: str) -> str:
@@ -142,11 +141,15 @@ async def read_commit_changes(
     With `merges` the change of a merge is only what it changed itself, and its numbers are those of that. A commit
     that cannot be read takes nothing from the others. While some commits are in use the next ones are being read.
     """
+    # So many lines, or fifty commits, at once.
+    totals = accumulate(commit.insertions + commit.deletions + _LINES_IN_BATCH // 50 for commit in commits)
+    numbered = groupby(zip(commits, totals, strict=True), lambda pair: pair[1] // _LINES_IN_BATCH)
+    batches = [[commit for commit, _ in batch] for _, batch in numbered]
     with reading(repository) as place:
         reader = _Reader(repository, place, shallow_edge(repository), merges=merges)
         following: asyncio.Task[list[CommitChange]] | None = None
         try:
-            for batch in [*_batches(commits), []]:
+            for batch in [*batches, []]:
                 current, following = following, asyncio.create_task(reader.read(batch))
                 for read in await current if current else ():
                     yield read
@@ -154,20 +157,6 @@ async def read_commit_changes(
             if following is not None:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-
-
-def _batches(commits: Sequence[Commit]) -> Iterator[list[Commit]]:
-    batch: list[Commit] = []
-    lines = 0
-    for commit in commits:
-        size = commit.insertions + commit.deletions
-        if batch and (lines + size > _LINES_IN_BATCH or len(batch) == _COMMITS_IN_BATCH):
-            yield batch
-            batch, lines = [], 0
-        batch.append(commit)
-        lines += size
-    if batch:
-        yield batch
 
 
 class _Reader(Struct, frozen=True):
@@ -202,16 +191,10 @@ class _Reader(Struct, frozen=True):
         """What git prints for each commit. Its name ends with a NUL under `-z`, and with a line end otherwise."""
         if not commits:
             return {}
-        # A diff may hold any text, so what parts the commits must not be guessable.
-        mark = secrets.token_hex(16)
         names = "".join(f"{commit.sha}\n" for commit in commits).encode("ascii")
-        how = ("log", "--no-walk=unsorted", "--stdin", "--no-show-signature")
-        output = await git(self.place, *how, *words, f"--format=tformat:{mark}%H", stdin=names)
-        size = len(commits[0].sha)
-        records = output.split(mark.encode("ascii"))[1:]
-        return {
-            record[:size].decode("ascii"): record[size + 1 :].lstrip(b"\n").removeprefix(b"\0") for record in records
-        }
+        records = await _records(self.place, "%H", "--no-walk=unsorted", "--stdin", *words, stdin=names)
+        end = len(commits[0].sha)
+        return {record[:end].decode("ascii"): record[end + 1 :].lstrip(b"\n").removeprefix(b"\0") for record in records}
 
     async def _finished(self, commit: Commit, change: Change | None) -> CommitChange:
         try:
@@ -283,12 +266,9 @@ async def pushed_ranges(
     told = {f"refs/remotes/{remote}/{ref.remote_name.removeprefix('refs/heads/')}" for ref in refs}
     bases = USUAL_NAMES if base_branch is None else (base_branch.removeprefix(f"{remote}/"),)
     names = [f"refs/remotes/{remote}/{name}" for name in ("HEAD", *bases)]
-    listed = await git(repository.place, "for-each-ref", "--format=%(objectname) %(refname) %(symref)", *names)
-    rows = [row.split() for row in listed.decode("utf-8", "replace").splitlines()]
-    # A pattern of for-each-ref names whole folders too. What the remote has just told of itself counts instead.
-    found = {row[1]: row[0] for row in rows if row[1] in names and row[-1] not in told}
-    known = list(dict.fromkeys(found[name] for name in names if name in found))
-    return tuple([await _range_of(repository, ref, known) for ref in refs])
+    # What the remote has just said of itself counts instead of what was noted of it; other refs may be long gone there.
+    known = [sha for name, sha in await list_refs(repository, names) if name not in told]
+    return tuple([await _range_of(repository, ref, list(dict.fromkeys(known))) for ref in refs])
 
 
 async def _range_of(repository: Repository, ref: PushedRef, tracked: Sequence[str]) -> PushedRange:

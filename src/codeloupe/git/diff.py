@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -62,9 +60,8 @@ class _Rows:
         (old, old_end), (new, new_end) = ((side[start], side[end]) for side in (self._old, self._new))
         body, signs = b"".join(self.rows[start:end]), self.signs[start:end]
         added, deleted = signs.count(b"+"), signs.count(b"-")
-        return Hunk(
-            old - (old == old_end), old_end - old, new - (new == new_end), new_end - new, body, section, added, deleted
-        )
+        sides = (old - (old == old_end), old_end - old, new - (new == new_end), new_end - new)
+        return Hunk(*sides, body, section, added, deleted)
 
 
 _QUOTED = regex(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
@@ -73,7 +70,8 @@ _NAME_LINES = regex(rb"--- [^\n]*\n\+\+\+ ")
 _NO_FILE = b"/dev/null"
 # Where tabs were turned into spaces.
 _SPACED_DATE = regex(rb" (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
-_DATE = regex(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
+# The beginning of 1970, in any time zone, by which diff says that there is no such file.
+_NO_DATE = regex(rb"(?:1970-01-01|1969-12-31) \d\d:\d\d:00(?:\.0{1,9})? [+-]\d{4}")
 _NOTABLE = regex(
     rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files? |Files? |Only in |Submodule |\* Unmerged path "
     rb"|Cannot display: |\x1b\[[0-9;]{0,16}m(?:diff --|--- |@@ )"
@@ -105,9 +103,15 @@ _REFUSED = (
     ),
 )
 # As those, but in the text of a commit they are words like any other.
-_UNSHOWN = regex(
-    rb"Only in [^\n]+: |(?:Binary f|F)iles [^\n]+ differ\n|File [^\n]+ while file |Binary file [^\n]+ has changed\n"
-    rb"|Cannot display: "
+_UNSHOWN = (
+    (
+        regex(
+            rb"Only in [^\n]+: |(?:Binary f|F)iles [^\n]+ differ\n|File [^\n]+ while file "
+            rb"|Binary file [^\n]+ has changed\n|Cannot display: "
+        ),
+        "a file changed here and the diff does not show how",
+        "make the diff with `git diff --no-index old new`, which shows files on one side only and binary ones",
+    ),
 )
 _BINARY = regex(rb"Binary files ([^\n]+) differ\n")
 _EXTENDED = regex(
@@ -128,15 +132,6 @@ _HUNK = regex(
 )
 # The sides of a hunk that a line is on.
 _SIDES = {b"+": frozenset({"new"}), b"-": frozenset({"old"}), b" ": frozenset({"old", "new"})}
-
-
-class _Section(NamedTuple):
-    """One file of a diff, and the positions where its text begins and ends. `from_git`: with a `diff --git` line."""
-
-    change: FileChange
-    start: int
-    end: int
-    from_git: bool = False
 
 
 class _Names(NamedTuple):
@@ -174,11 +169,8 @@ class _Text(Struct, frozen=True):
         if not name or b"\0" in name:
             raise self.refusal(position, "expected the name of a file")
         if name.startswith(b"/") or b".." in name.split(b"/"):
-            raise self.refusal(
-                position,
-                "the name of the file leads out of the repository",
-                hint="make the diff in the root directory of the repository, with relative names",
-            )
+            hint = "make the diff in the root directory of the repository, with relative names"
+            raise self.refusal(position, "the name of the file leads out of the repository", hint=hint)
         return decode_path(name)
 
 
@@ -212,20 +204,16 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     if data.partition(b"\n")[0].endswith(b"\r") and data.count(b"\r\n") == data.count(b"\n"):
         data = data.replace(b"\r\n", b"\n")
     files: list[FileChange] = []
-    previous: _Section | None = None
-    for section in _read_sections(_Text(data)):
-        old, new = previous.change if previous else section.change, section.change
-        adjacent = previous is not None and previous.from_git and section.from_git and previous.end == section.start
+    for new in _read_sections(_Text(data)):
+        old = files[-1] if files else new
         swapped = (old.status, new.status) == (FileStatus.DELETED, FileStatus.ADDED) and old.old_path == new.new_path
         # git deletes a file in one section and creates one of another type in its place in the next.
-        if adjacent and swapped and old.old_mode and new.new_mode and old.old_mode[:3] != new.new_mode[:3]:
+        if swapped and old.old_mode and new.new_mode and old.old_mode[:3] != new.new_mode[:3]:
             kept = {name: getattr(old, name) for name in ("old_path", "old_mode", "old_blob")}
             binary, hunks = old.binary or new.binary, old.hunks + new.hunks
             files[-1] = replace(new, status=FileStatus.TYPE_CHANGED, binary=binary, hunks=hunks, **kept)
-            previous = None
         else:
             files.append(new)
-            previous = section
     if not files:
         hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
         raise DiffSyntaxError(
@@ -235,7 +223,7 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     return tuple(files)
 
 
-def _read_sections(text: _Text) -> Iterator[_Section]:
+def _read_sections(text: _Text) -> Iterator[FileChange]:
     data, position = text.data, 0
     plain = b"\n" + _GIT_HEADER not in data and not data.startswith(_GIT_HEADER)
     # What is notable follows a line end; the beginning gets one.
@@ -247,14 +235,21 @@ def _read_sections(text: _Text) -> Iterator[_Section]:
         if section is None:
             position += 1
             continue
-        if section.change.hunks:
-            _refuse_uncounted_lines(text, section.end)
-        yield section
-        position = section.end
+        change, position = section
+        after = position
+        while data.startswith(b"\n", after):
+            after += 1
+        if change.hunks and after < len(data):
+            text.line_end(after)
+            # A line after a hunk that looks like its own: its header counts too few. The end of a mail is none.
+            is_like_one = data.startswith((b"+", b"-", b" ", b"\\"), after) and not _NAME_LINES.match(data, after)
+            if is_like_one and not _MAIL_SIGNATURE.match(data, after):
+                raise text.refusal(after, "this line comes after the last one that the hunk header counts")
+        yield change
 
 
-def _read_notable(text: _Text, position: int, *, plain: bool) -> _Section | None:
-    """The section that begins here, or None where it is but text. `plain`: no section of git is in the whole text."""
+def _read_notable(text: _Text, position: int, *, plain: bool) -> tuple[FileChange, int] | None:
+    """The section that begins here and its end; None where it is but text. `plain`: no section of git is in it."""
     data = text.data
     if data.startswith(_GIT_HEADER, position):
         return _read_git_section(text, position)
@@ -264,29 +259,11 @@ def _read_notable(text: _Text, position: int, *, plain: bool) -> _Section | None
         change = _plain_change(text, position, names, hunks)
         if (change.old_path is None and change.deleted) or (change.new_path is None and change.added):
             raise text.refusal(position, "the names of this section contradict its hunks")
-        return _Section(change, position, end)
-    for sign, problem, hint in _REFUSED:
+        return change, end
+    for sign, problem, hint in (*_REFUSED, *(_UNSHOWN if plain else ())):
         if sign.match(data, position):
             raise text.refusal(position, problem, hint=hint)
-    if plain and _UNSHOWN.match(data, position):
-        raise text.refusal(
-            position,
-            "a file changed here and the diff does not show how",
-            hint="make the diff with `git diff --no-index old new`, which shows files on one side only and binary ones",
-        )
     return None
-
-
-def _refuse_uncounted_lines(text: _Text, position: int) -> None:
-    """Refuse a line after a hunk that looks like its own: its header counts too few. The end of a mail is none."""
-    data = text.data
-    while data.startswith(b"\n", position):
-        position += 1
-    if position < len(data):
-        text.line_end(position)
-    is_like_one = data.startswith((b"+", b"-", b" ", b"\\"), position) and not _NAME_LINES.match(data, position)
-    if is_like_one and not _MAIL_SIGNATURE.match(data, position):
-        raise text.refusal(position, "this line comes after the last one that the hunk header counts")
 
 
 def _read_names(text: _Text, position: int) -> tuple[_Names, int]:
@@ -337,22 +314,14 @@ def _plain_change(text: _Text, position: int, names: _Names, hunks: tuple[Hunk, 
     else:
         shared = _shared_path(names.old, names.new)
         old_path, new_path = text.path(position, shared or names.old), text.path(position, shared or names.new)
-        if _is_epoch(names.old_date) and not any(hunk.old_lines for hunk in hunks):
+        if _NO_DATE.fullmatch(names.old_date) and not any(hunk.old_lines for hunk in hunks):
             old_path = None
-        elif _is_epoch(names.new_date) and not any(hunk.new_lines for hunk in hunks):
+        elif _NO_DATE.fullmatch(names.new_date) and not any(hunk.new_lines for hunk in hunks):
             new_path = None
     return FileChange(old_path, new_path, _status_of(old_path, new_path), hunks=hunks)
 
 
-def _is_epoch(date: bytes) -> bool:
-    """Whether it is the beginning of 1970, by which diff says that there is no such file."""
-    if match := _DATE.fullmatch(date):
-        with suppress(ValueError):
-            return datetime.fromisoformat(f"{match[1].decode()}{match[2].decode()}").timestamp() == 0
-    return False
-
-
-def _read_git_section(text: _Text, position: int) -> _Section:
+def _read_git_section(text: _Text, position: int) -> tuple[FileChange, int]:
     """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing."""
     fields, end = _read_header(text, position)
     names, hunks, binary, end = _read_content(text, end)
@@ -371,12 +340,9 @@ def _read_git_section(text: _Text, position: int) -> _Section:
     else:
         is_bare = change.similarity in (None, 100) and len(fields) > 1
     if not hunks and not binary and not is_bare:
-        raise text.refusal(
-            position,
-            "this section ends before it says what changed in the file",
-            hint="make the diff again, without options that leave lines out (-w, --irreversible-delete)",
-        )
-    return _Section(change, position, end, from_git=True)
+        hint = "make the diff again, without options that leave lines out (-w, --irreversible-delete)"
+        raise text.refusal(position, "this section ends before it says what changed in the file", hint=hint)
+    return change, end
 
 
 def _read_header(text: _Text, start: int) -> tuple[dict[str, bytes], int]:
@@ -433,11 +399,8 @@ def _git_change(text: _Text, start: int, fields: Mapping[str, bytes], names: _Na
     # The rename or copy lines give the paths, unless the name lines say otherwise.
     differs = move and names and old and new and not (names.old.endswith(old) and names.new.endswith(new))
     if old is None or new is None or differs:
-        raise text.refusal(
-            start,
-            "the names in this section contradict each other or cannot be told apart",
-            hint="make the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`",
-        )
+        hint = "make the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`"
+        raise text.refusal(start, "the names in this section contradict each other or cannot be told apart", hint=hint)
     old_path, new_path = text.path(start, old), text.path(start, new)
     if move is not None:
         status = FileStatus.RENAMED if move == "rename" else FileStatus.COPIED

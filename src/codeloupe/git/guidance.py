@@ -1,8 +1,4 @@
-"""What is known about a change besides its lines: the project's guidance, the author's intent, how far a line has got.
-
-Guidance of a trusted change comes from the reviewed tree itself, of any other from its base, since whoever wrote the
-change may have written that too. Symbolic links are never followed.
-"""
+"""What is known about a change besides its lines: the project's guidance, the author's intent, how far it has got."""
 
 from __future__ import annotations
 
@@ -16,11 +12,10 @@ from codeloupe.git.command import git, try_git
 from codeloupe.git.repository import (
     REGULAR_MODES,
     Repository,
-    blob_sizes,
     list_entries,
+    read_blobs,
     read_file_at,
     read_head,
-    read_objects,
     reading,
 )
 from codeloupe.git.scopes import Side, Sides
@@ -45,11 +40,8 @@ _TRAILER = regex(r"(?:[A-Za-z-]{1,40}-by|cc|change-id|reviewed-on|git-svn-id)\s?
 async def read_guidance(
     repository: Repository, sides: Sides, paths: Iterable[str], *, trusted: bool
 ) -> tuple[GuidanceFile, ...]:
-    """The guidance at the root and in each folder on the way down to some files, the outermost first.
-
-    A file that is there and cannot be read says so in its text; one that is not read at all says why. Raises
-    GitFailed when git cannot read the tree.
-    """
+    """The guidance at the root and in each folder on the way down to some files, the outermost first."""
+    # Whoever wrote an untrusted change may have written its guidance too: then the base's holds.
     if trusted and sides.side is Side.WORKING_TREE:
         return await read_working_guidance(repository, paths)
     tree = sides.head if trusted else sides.base
@@ -59,9 +51,9 @@ async def read_guidance(
         there = {entry.path: entry for entry in await list_entries(place, tree, names)}
         listed = [there[name] for name in names if name in there]
         chosen = [entry for entry in listed if entry.mode in REGULAR_MODES][:_MAX_FILES]
-        # Asked for first, so that an enormous one is never read.
-        sizes = await blob_sizes(place, (entry.blob for entry in chosen))
-        blobs = await read_objects(place, [name for name, size in sizes.items() if size <= 1_000_000])
+        blobs = await read_blobs(
+            repository, (entry.blob for entry in chosen), max_bytes=20_000_000, engine=place.git_dir
+        )
     found = {entry.path: blobs[entry.blob][:_KEPT_BYTES] if entry.blob in blobs else None for entry in chosen}
     return _files(found, [entry.path for entry in listed if entry.mode == SYMLINK_MODE])
 
@@ -99,10 +91,7 @@ def _places(paths: Iterable[str]) -> list[str]:
 
 
 async def read_intent(repository: Repository, sides: Sides, *, context: str = "") -> Intent:
-    """The messages of the commits under review, the newest first; none for what is not committed.
-
-    The title is the branch of a branch, the subject of a single commit. Raises GitFailed when git cannot read them.
-    """
+    """The messages of the commits under review, the newest first; the title is a branch or a commit's subject."""
     scope, messages, title = sides.scope, list[tuple[str, str]](), ""
     if scope.kind is ScopeKind.BRANCH:
         head = await read_head(repository)

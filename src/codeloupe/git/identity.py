@@ -50,10 +50,7 @@ async def read_checkout(start: Path, memory: RootMemory, repository: Repository 
 
 
 async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
-    """The names of the repository that holds `start`, or of the directory itself when there is none.
-
-    Raises NotARepository when `start` is no directory and ProcessError when git fails; a memory may fail.
-    """
+    """The names of the repository that holds `start`, or of the directory itself; raises NotARepository without one."""
     if repository := await _repository(start):
         return await _identity_of(repository, memory)
     here = start.resolve()

@@ -11,10 +11,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
-
 from codeloupe.errors import GitFailed, NotARepository, RevisionError, UsageError
-from codeloupe.git.command import Place, git, git_for_user, try_git
+from codeloupe.git.command import Place, git, git_for_user
 from codeloupe.git.remote import (
     PullRequestName,
     RefFamily,
@@ -36,19 +34,12 @@ _FETCH = (
 )
 
 
-class FetchedPullRequest(Struct, frozen=True):
-    """A pull request at hand: the repository of ours that holds it, and what is to be reviewed there."""
-
-    repo: Path
-    scope: FetchedScope
-
-
 # A branch or tag of a remote by its short name, with its object; or a commit that was named outright.
 _Branch = tuple[str, str]
 
 
-async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Path) -> FetchedPullRequest:
-    """Fetch a pull request below the empty directory `into`. `repo` is where the caller is; a number needs it.
+async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
+    """Fetch a pull request below the empty directory `into`: what to review, and where. `repo` is where the caller is.
 
     Raises UsageError for what the caller can mend (no such pull request, a login is wanted, an address that is not
     understood) and ProcessError when the remote cannot be reached, or sends too much or too slowly.
@@ -86,10 +77,8 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     fetched = await open_repository(root)
     start = await merge_base(fetched, base[1], head)
     if start == head:
-        raise RevisionError(
-            f"every commit of pull request {asked.number} is in {base[0]} already, so there is nothing to review",
-            hint="give --base a commit from before it was merged",
-        )
+        message = f"every commit of pull request {asked.number} is in {base[0]} already, so there is nothing to review"
+        raise RevisionError(message, hint="give --base a commit from before it was merged")
     if partial:
         trees = await git(fetched.place, "log", "--no-walk", "--no-patch", "--format=%T", start, head, "--")
         # What is here are commits alone; a remote that heard of them would take their files for here too.
@@ -103,7 +92,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     against = f"{base[0]}, which is assumed," if is_assumed else base[0]
     page = page_of(address, asked.number, family)
     description = f"pull request {page} against {against} ({start[:12]} to {head[:12]})"
-    return FetchedPullRequest(root, FetchedScope(start, head, description, base[0] if is_assumed else ""))
+    return FetchedScope(start, head, description, base[0] if is_assumed else ""), root
 
 
 async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Path) -> tuple[RemoteAddress, bool]:
@@ -126,10 +115,8 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
         same = next((remote for remote in own if remote.is_same(asked.address)), None)
         return same or asked.address, same is not None
     if at_hand is None:
-        raise NotARepository(
-            f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is",
-            hint="run it in a clone, or give the URL of the pull request",
-        )
+        message = f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is"
+        raise NotARepository(message, hint="run it in a clone, or give the URL of the pull request")
     if not remotes:
         raise UsageError(
             f"{at_hand.root} has neither a remote `upstream` nor `origin`,"
@@ -151,11 +138,9 @@ def make_engine(root: Path, address: RemoteAddress, *, object_format: str = "sha
 
 async def _borrow_known(git_dir: Path, clone: Repository, object_format: str) -> bool:
     """Let the engine read the objects of the user's clone, so that only what is new travels; whether that can be."""
-    objects = clone.sources.objects
-    pattern = r"^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$"
-    partial = await try_git(clone.place, "config", "--get-regexp", pattern)
-    other = clone.sources.object_format != object_format
-    if clone.shallow or partial.exit_code == 0 or "\n" in str(objects) or other:
+    objects, is_other = clone.sources.objects, clone.sources.object_format != object_format
+    is_partial = any(objects.glob("pack/*.promisor"))
+    if clone.shallow or is_partial or "\n" in str(objects) or is_other:
         return False
     # More tips would make the talk with the remote longer, not what it sends shorter.
     words = ("--sort=-committerdate", "--count=200", "--format=%(objecttype) %(objectname)")
@@ -225,4 +210,4 @@ async def _fetch_commits(remote: RemoteRepository, *, partial: bool, **wanted: s
         # A server may allow some filters and not this one.
         completed = await remote.try_call(*_FETCH, "--no-filter", "origin", *refs)
     if completed.exit_code:
-        raise remote_failure(remote.address, "fetch", completed)
+        raise remote_failure(remote.address, completed)

@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, RevisionError, UsageError
-from codeloupe.git.command import Place, failure, git_for_user, git_to_remote
+from codeloupe.git.command import ENVIRONMENT, Place, git_for_user, try_git
 from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
@@ -51,26 +51,14 @@ _HELPER_NAMES = (
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
 )
 _CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
-_NO_COMMIT = r"not our ref|unadvertised object"
-# What git says when a remote gives nothing, and what we say of it. Of an ssh server that cannot be reached git also
-# says that it hung up, and that there may be no such repository, so the order counts.
-_FAILURES = {
-    r"Permission denied \(|Too many authentication failures": "{host} refused the ssh login with each of your keys",
-    r"could not read (?:Username|Password)|Authentication failed|returned error: 40[13]": (
-        "{name} wants a login that your git does not have, or does not exist"
-    ),
-    r"Host key verification failed": "the host key of {host} is not known here, or has changed",
-    r"SSL certificate problem|certificate verif": "the certificate of {host} cannot be trusted (see SSL_CERT_FILE)",
-    _NO_COMMIT: "{name} does not offer a commit that was requested",
-    r"not found|returned error: 404|does not appear to be a git repository": "there is no repository at {name}",
-    r"returned error: 30|disabled in libcurl": "{name} leads to another place, which was not followed",
-}
-_NOT_REACHED = regex(
-    r"Could not (?:resolve|connect)|Failed to connect|Connection (?:refused|timed out|reset)|Couldn't connect"
-    r"|Network is unreachable|No route to host|Operation (?:timed out|too slow)|Name or service not known"
-    r"|Empty reply from server|Temporary failure in name resolution|early EOF|unexpected disconnect|hung up"
-    r"|returned error: (?:5|429)"
+# What git says when a remote wants a login, is not there, lacks a commit, or refuses for another reason.
+_WANTS_LOGIN = regex(
+    r"Permission denied \(|Too many authentication failures|could not read (?:Username|Password)|Authentication failed"
+    r"|returned error: 40[13]"
 )
+_NO_COMMIT = regex(r"not our ref|unadvertised object")
+_NOT_THERE = regex(r"not found|returned error: 404|does not appear to be a git repository")
+_REFUSED = regex(r"Host key verification failed|certificate|returned error: 30|disabled in libcurl")
 
 
 class RemoteAddress(Struct, frozen=True):
@@ -206,10 +194,8 @@ def _checked_protocol(url: SplitResult) -> Protocol:
     with suppress(ValueError):
         if url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback:
             return "http"
-    raise UsageError(
-        f"{url.hostname} would be asked over plain http, where others can read and change what comes back",
-        hint="use https or ssh",
-    )
+    message = f"{url.hostname} would be asked over plain http, where others can read and change what comes back"
+    raise UsageError(message, hint="use https or ssh")
 
 
 def _not_understood(text: str) -> UsageError:
@@ -236,7 +222,7 @@ class RemoteRepository(Struct, frozen=True):
         """What git prints. Raises UsageError or ProcessError."""
         completed = await self.try_call(*arguments, stdin=stdin, settings=settings)
         if completed.exit_code != 0:
-            raise remote_failure(self.address, arguments[0], completed)
+            raise remote_failure(self.address, completed)
         return completed.stdout
 
     async def try_call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> Completed:
@@ -246,8 +232,9 @@ class RemoteRepository(Struct, frozen=True):
         own, variables = access_to(protocol, os.environ, with_helper=bool(login))
         # All that comes is kept in packs, whose size is watched.
         place = Place(self.git_dir, settings=("fetch.unpackLimit=1", *own, *login, *settings))
-        line = {**variables, "GIT_ALLOW_PROTOCOL": protocol}
-        call = asyncio.ensure_future(git_to_remote(place, line, self.timeout_seconds, *arguments, stdin=stdin))
+        environment = {**ENVIRONMENT, **variables, "GIT_ALLOW_PROTOCOL": protocol}
+        limits: Any = {"max_bytes": 16 * 1024**2, "timeout_seconds": self.timeout_seconds}
+        call = asyncio.ensure_future(try_git(place, *arguments, stdin=stdin, environment=environment, **limits))
         hint = f"run it in a clone of the repository, of which only what is new is fetched, or {_CHECK_OUT}"
         try:
             done = False
@@ -298,28 +285,23 @@ def access_to(
     return ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", redirects), variables
 
 
-def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
-    """Why a remote gave nothing, from git's words to ours: what the caller can mend, and what not."""
+def remote_failure(address: RemoteAddress, completed: Completed) -> CodeloupeError:
+    """Why a remote gave nothing: a UsageError for what the caller can mend, else GitFailed."""
     said, name = completed.stderr, address.name
-    for signs, words in _FAILURES.items():
-        if re.search(signs, said):
-            message = words.format(name=name, host=name.partition("/")[0])
-            if signs is _NO_COMMIT:
-                hint = "the pull request may have moved: try again; --base must be a commit that the remote has"
-                return RevisionError(message, hint=hint)
-            hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {_CHECK_OUT}"
-            return UsageError(message, hint=hint)
-    # The line of git's words that says why.
-    line = next(filter(_NOT_REACHED.search, said.splitlines()), None)
-    if line is None:
-        unknown = failure(verb, completed)
-        unknown.hint = f"try again, or {_CHECK_OUT}"
-        return unknown
-    reason = line.rpartition("': ")[2].removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
-    return GitFailed(
-        f"{name} could not be reached: {reason}",
-        program="git",
-        exit_code=completed.exit_code,
-        stderr=said,
-        hint="check the network and the address, and try again",
-    )
+    if _NO_COMMIT.search(said):
+        hint = "the pull request may have moved: try again; --base must be a commit that the remote has"
+        return RevisionError(f"{name} does not offer a commit that was requested", hint=hint)
+    hint = f"`git ls-remote` shows whether your own git gets in, by a credential helper or ssh; or {_CHECK_OUT}"
+    if _WANTS_LOGIN.search(said):
+        return UsageError(f"{name} wants a login that your git does not have, or does not exist", hint=hint)
+    if _NOT_THERE.search(said):
+        return UsageError(f"there is no repository at {name}", hint=hint)
+    # The first line names the cause, the others what came of it.
+    lines = (line for line in said.splitlines() if line.strip() and not line.lower().startswith("warning"))
+    line = next(lines, "git gave no reason").rpartition("': ")[2]
+    reason = line.removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
+    if _REFUSED.search(said):
+        return UsageError(f"{name} cannot be fetched: {reason}", hint=hint)
+    hint = f"check the network and the address, and try again, or {_CHECK_OUT}"
+    message, code = f"{name} could not be reached: {reason}", completed.exit_code
+    return GitFailed(message, program="git", exit_code=code, stderr=said, hint=hint)

@@ -14,7 +14,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.errors import NotARepository, OutputTooLarge, RevisionError, UsageError
+from codeloupe.errors import NotARepository, OutputTooLarge, RevisionError
 from codeloupe.git.command import WANTED_VERSION, Place, failure, git, git_for_user, try_git
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.system.directories import temporary_directory
@@ -53,6 +53,7 @@ _FACTS = (
 )
 _FACT_LINES = 7
 _NAMES = (*_GLOBS, "HEAD^{commit}", "--symbolic-full-name", *_GLOBS, "HEAD")
+private_directory = temporary_directory
 
 
 class Sources(Struct, frozen=True):
@@ -96,7 +97,7 @@ class _Known(Struct):
 
 
 class Repository(Struct, frozen=True):
-    """A git work tree, at the directory that holds `.git`. One that `remembers` asks git nothing twice."""
+    """A git work tree, at the directory that holds `.git`, as it was when it was opened: git is asked nothing twice."""
 
     root: Path
     git_dir: Path
@@ -104,7 +105,6 @@ class Repository(Struct, frozen=True):
     index: Path
     sources: Sources
     shallow: bool
-    remembers: bool = False
     known: _Known = field(default_factory=_Known)
 
     @property
@@ -118,7 +118,7 @@ _opened: ContextVar[dict[Path, Repository] | None] = ContextVar("opened", defaul
 
 @contextmanager
 def opening_once() -> Iterator[None]:
-    """Within this context each repository is opened once and remembers: all who ask see one HEAD, git answers once."""
+    """Within this context each repository is opened once: all who ask see one HEAD, and git answers once."""
     token = _opened.set({})
     try:
         yield
@@ -156,8 +156,7 @@ async def open_repository(start: Path) -> Repository:
         index=named if named.is_file() and named.is_relative_to(git_dir.resolve()) else index,
         sources=Sources(objects, shallow, facts[5]),
         shallow=facts[6] == "true",
-        remembers=opened is not None,
-        known=_Known() if opened is None else _known(completed, lines[_FACT_LINES:]),
+        known=_known(completed, lines[_FACT_LINES:]),
     )
     if opened is not None:
         opened[root] = repository
@@ -178,24 +177,22 @@ def _head(sha: str, ref: str) -> Head:
 
 def find_root(start: Path) -> Path:
     """The directory of the repository that holds `start`; raises NotARepository. Git is not asked."""
-    here, reason = None, ""
+    reason = ""
     try:
-        here = start.resolve() if start.resolve().is_dir() else None
-    except PermissionError as error:
-        reason = f" that can be entered: {(error.strerror or '').lower()}"
-    except (OSError, ValueError, RuntimeError):  # a name with a NUL in it, or links that lead to themselves
-        reason = ""
-    if here is None:
+        here = start.resolve()
+        is_there = here.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a NUL in it, or links that lead to themselves
+        here, is_there = start, False
+        reason = f" that can be entered: {(error.strerror or '').lower()}" if isinstance(error, PermissionError) else ""
+    if not is_there:
         hint = "give --repo a directory inside a git repository"
         raise NotARepository(f"{start} is not a directory{reason}", hint=hint)
     for directory in (here, *here.parents):
         if os.path.lexists(directory / ".git"):
             return directory
         if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - Path's raises below a folder that may not be entered
-            raise NotARepository(
-                f"{directory} is a bare repository or the inside of one: there is no working tree to review",
-                hint="clone it, and run codeloupe in the clone",
-            )
+            message = f"{directory} is a bare repository or the inside of one: there is no working tree to review"
+            raise NotARepository(message, hint="clone it, and run codeloupe in the clone")
     hint = "run codeloupe in a checkout, give --repo DIR, or review a diff with --diff-file FILE"
     raise NotARepository(f"{start} is not inside a git repository", hint=hint)
 
@@ -209,9 +206,8 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
     """The commits that some revisions name, with one question to git. Raises RevisionError for the first wrong one."""
     for revision in revisions:
         if not revision or revision.startswith("-") or "\0" in revision:
-            dash = ": it begins with a dash" if revision.startswith("-") else ""
-            hint = "give a branch, a tag or a commit; options go before it"
-            raise RevisionError(f"{revision!r} is not a revision{dash}", hint=hint)
+            message = f"{revision!r} is not a revision: it is empty, has a NUL in it or begins with a dash"
+            raise RevisionError(message, hint="give a branch, a tag or a commit; options go before it")
     if repository.known.head and repository.known.head.sha and set(revisions) == {"HEAD"}:
         return [repository.known.head.sha] * len(revisions)
     names = [f"{revision}^{{commit}}" for revision in revisions]
@@ -226,10 +222,8 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
     if len(revisions) > 1:
         return [await resolve(repository, revision) for revision in revisions]
     if is_ambiguous:
-        raise RevisionError(
-            f"the revision {revisions[0]!r} is ambiguous: more than one object or ref has that name",
-            hint="give more digits, or the full ref such as refs/heads/NAME or refs/tags/NAME",
-        )
+        message = f"the revision {revisions[0]!r} is ambiguous: more than one object or ref has that name"
+        raise RevisionError(message, hint="give more digits, or the full ref such as refs/heads/NAME or refs/tags/NAME")
     if revisions[0] == "HEAD" and (await read_head(repository)).sha is None:
         raise no_commits(repository)
     if other := re.search(r"dereferences to (\w+) type", completed.stderr):
@@ -242,10 +236,8 @@ async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[
 
 def no_commits(repository: Repository) -> NotARepository:
     """The error for a branch on which nothing was committed yet, as in a new repository."""
-    return NotARepository(
-        f"{repository.root} has no commits yet on its branch, so there is nothing to compare with",
-        hint="make a first commit, or review what is there with --staged or --uncommitted",
-    )
+    message = f"{repository.root} has no commits yet on its branch, so there is nothing to compare with"
+    return NotARepository(message, hint="make a first commit, or review what is there with --staged or --uncommitted")
 
 
 async def read_head(repository: Repository) -> Head:
@@ -259,8 +251,7 @@ async def read_head(repository: Repository) -> Head:
         raise failure("rev-parse", completed)
     else:
         head = Head(None, None)
-    if repository.remembers:
-        repository.known.head = head
+    repository.known.head = head
     return head
 
 
@@ -277,12 +268,12 @@ async def find_head_and_base(repository: Repository, configured: str | None) -> 
     if configured is not None:
         # A CI checkout has the branch of the change alone, and the others as origin's.
         homes = tuple(f"refs/{where}/{configured}" for where in ("heads", "tags", "remotes/origin"))
-        refs = await _list_refs(repository, homes)
+        refs = await list_refs(repository, homes)
         name = f"origin/{configured}" if [ref for ref, _ in refs] == [homes[-1]] else configured
         sha = await resolve(repository, name)
     else:
         bases = repository.known.bases
-        bases = await _list_refs(repository, _USUAL_BASES) if bases is None else bases
+        bases = await list_refs(repository, _USUAL_BASES) if bases is None else bases
         if not bases:
             return head, None
         ref, sha = bases[0]
@@ -294,11 +285,11 @@ async def pushed_commit(repository: Repository, branch: str) -> str | None:
     """What a branch was at origin when git last talked to it; None where origin is not known to have it."""
     ref = f"refs/remotes/origin/{branch}"
     bases = repository.known.bases
-    found = bases if bases is not None and branch in USUAL_NAMES else await _list_refs(repository, (ref,))
+    found = bases if bases is not None and branch in USUAL_NAMES else await list_refs(repository, (ref,))
     return dict(found).get(ref)
 
 
-async def _list_refs(repository: Repository, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+async def list_refs(repository: Repository, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Those of some refs that exist, in that order: each as what it stands for, and its object."""
     output = await git(repository.place, "for-each-ref", "--format=%(refname)%00%(objectname)%00%(symref)", *names)
     rows = [os.fsdecode(line).split("\0") for line in output.split(b"\n") if line]
@@ -318,10 +309,9 @@ async def merge_base(repository: Repository, one: str, other: str) -> str:
     if completed.exit_code == 0:
         return completed.stdout.decode("ascii").split("\n", 1)[0]
     if repository.shallow:
-        raise RevisionError(
-            f"no common ancestor of {one[:12]} and {other[:12]} is known in this shallow clone",
-            hint="deepen it: git fetch --deepen=200, or git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
-        )
+        message = f"no common ancestor of {one[:12]} and {other[:12]} is known in this shallow clone"
+        hint = "deepen it: git fetch --deepen=200, or git fetch --unshallow (in GitHub Actions: fetch-depth: 0)"
+        raise RevisionError(message, hint=hint)
     hint = "they are unrelated histories; compare them directly with A..B"
     raise RevisionError(f"{one[:12]} and {other[:12]} have no common ancestor", hint=hint)
 
@@ -340,8 +330,7 @@ async def read_config(repository: Repository) -> tuple[tuple[str, str, str | Non
     fields = os.fsdecode(completed.stdout).split("\0")
     pairs = ((scope, entry.partition("\n")) for scope, entry in zip(fields[::2], fields[1::2], strict=False))
     config = tuple((scope, key, value if sign else None) for scope, (key, sign, value) in pairs)
-    if repository.remembers:
-        repository.known.config = config
+    repository.known.config = config
     return config
 
 
@@ -364,19 +353,6 @@ async def comparison_settings(repository: Repository) -> tuple[str, ...]:
         elif key in _COMPARISON_KEYS and (word := "true" if value is None else value.lower()) in _COMPARISON_VALUES:
             values[key] = word
     return tuple(f"{key}={value}" for key, value in values.items())
-
-
-@contextmanager
-def private_directory() -> Iterator[Path]:
-    """A directory for this user alone, removed at the end, after an error too. Raises UsageError without a place."""
-    with ExitStack() as stack:
-        try:
-            directory = stack.enter_context(temporary_directory())
-        except OSError as error:
-            reason = error.strerror or str(error)
-            hint = "set TMPDIR to a directory that can be written"
-            raise UsageError(f"no temporary directory can be made: {reason}", hint=hint) from error
-        yield directory
 
 
 def lay_out(
@@ -404,20 +380,6 @@ def lay_out(
     (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
 
 
-@contextmanager
-def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
-    """A fresh engine repository as a context; it is removed at the end, after an error too."""
-    with private_directory() as directory:
-        git_dir = directory / "engine"
-        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
-        # Untracked files are in the engine's index as empty ones, so that object has to exist.
-        empty = object_name("blob", b"", sources.object_format)
-        (git_dir / "objects" / empty[:2]).mkdir()
-        (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
-        borrow(sources.shallow, git_dir / "shallow")
-        yield git_dir
-
-
 def borrow(file: Path, target: Path) -> None:
     """Copy one file of the reviewed repository into an engine, if it is there, with its time. Raises NotARepository."""
     try:
@@ -431,21 +393,23 @@ def borrow(file: Path, target: Path) -> None:
         raise NotARepository(f"{file}, a part of the repository, cannot be read: {reason}", hint=hint) from error
 
 
-def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> Place:
-    """The place for commands that read through the engine."""
-    return Place(git_dir, work_tree=work_tree, index_file=git_dir / "index", settings=settings)
-
-
 @contextmanager
 def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index: bool = False) -> Iterator[Place]:
     """The place for commands that read through a fresh engine, which may have a copy of the index."""
-    with temporary_engine(repository.sources, attributes) as git_dir:
+    with private_directory() as directory:
+        git_dir, sources = directory / "engine", repository.sources
+        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
+        # Untracked files are in the engine's index as empty ones, so that object has to exist.
+        empty = object_name("blob", b"", sources.object_format)
+        (git_dir / "objects" / empty[:2]).mkdir()
+        (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
+        borrow(sources.shallow, git_dir / "shallow")
         if index:
             # With the shared part of a split one.
             borrow(repository.index, git_dir / "index")
             for shared in repository.index.parent.glob("sharedindex.*"):
                 borrow(shared, git_dir / shared.name)
-        yield in_engine(git_dir)
+        yield Place(git_dir, index_file=git_dir / "index")
 
 
 async def in_working_tree(repository: Repository, place: Place, *settings: str) -> Place:
@@ -489,38 +453,28 @@ async def read_file_at(repository: Repository, revision: str | None, path: str) 
     return None
 
 
-async def blob_sizes(place: Place, names: Iterable[str]) -> dict[str, int]:
-    """The sizes of those blobs that are here. Raises GitFailed when git cannot tell."""
-    asked = b"".join(name.encode("ascii") + b"\n" for name in dict.fromkeys(names))
-    output = await git(place, "cat-file", "--batch-check", stdin=asked) if asked else b""
-    facts = (line.decode("ascii").split(" ") for line in output.split(b"\n"))
-    return {words[0]: int(words[2]) for words in facts if words[1:2] == ["blob"]}
-
-
 async def read_blobs(
     repository: Repository, names: Iterable[str], *, max_bytes: int, engine: Path | None = None
 ) -> dict[str, bytes]:
-    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed.
-
-    Whoever reads many times keeps an engine for it.
-    """
-    names, own = list(dict.fromkeys(names)), temporary_engine(repository.sources, DIFF_ATTRIBUTES)
-    with own if engine is None else nullcontext(engine) as git_dir:
+    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed."""
+    names = list(dict.fromkeys(names))
+    with reading(repository) if engine is None else nullcontext(Place(engine)) as place:
         with suppress(OutputTooLarge):
-            return await read_objects(in_engine(git_dir), names, max_bytes=max_bytes)
-        wanted: list[str] = []
-        left = max_bytes
-        for name, size in (await blob_sizes(in_engine(git_dir), names)).items():
-            if size <= left:
+            return await read_objects(place, names, max_bytes=max_bytes)
+        asked = "".join(f"{name}\n" for name in names).encode("ascii")
+        listed = (await git(place, "cat-file", "--batch-check", stdin=asked)).decode("ascii").splitlines()
+        wanted, left = list[str](), max_bytes
+        for name, kind, size in (line.split(" ") for line in listed if " blob " in line):
+            if kind == "blob" and int(size) <= left:
                 wanted.append(name)
-                left -= size
-        return await read_objects(in_engine(git_dir), wanted)
+                left -= int(size)
+        return await read_objects(place, wanted)
 
 
-async def read_objects(place: Place, names: Sequence[str], *, max_bytes: int | None = None) -> dict[str, bytes]:
+async def read_objects(place: Place, names: Sequence[str], **limit: int) -> dict[str, bytes]:
     """The content of those objects that are here and blobs. Raises GitFailed, and OutputTooLarge beyond `max_bytes`."""
     asked = b"".join(os.fsencode(name) + b"\n" for name in names)
-    output = await git(place, "cat-file", "--batch", stdin=asked, max_bytes=max_bytes) if asked else b""
+    output = await git(place, "cat-file", "--batch", stdin=asked, **limit) if asked else b""
     found: dict[str, bytes] = {}
     position = 0
     for name in names:

@@ -128,10 +128,9 @@ async def _default(repository: Repository, base_branch: str | None) -> Sides:
     if head.sha is None:
         raise no_commits(repository)
     if base is None and not await is_lonely_branch(repository, head):
-        raise RevisionError(
-            "no base branch to compare with: neither origin/HEAD nor main, master or develop is here",
-            hint="give --base REF, set base_branch in codeloupe.yaml, or fetch it (git fetch origin main:main)",
-        )
+        message = "no base branch to compare with: neither origin/HEAD nor main, master or develop is here"
+        hint = "give --base REF, set base_branch in codeloupe.yaml, or fetch it (git fetch origin main:main)"
+        raise RevisionError(message, hint=hint)
     if base is not None and not base.checked_out:
         return await _branch(repository, head, base.name, base.sha)
     # On the base branch itself, the commits that origin does not have yet are what was not reviewed.
@@ -202,10 +201,8 @@ async def _commit(repository: Repository, revision: str) -> Sides:
         raise RevisionError(f"{revision!r} is a range, not one commit", hint=hint)
     sha = await resolve(repository, revision)
     if sha in shallow_edge(repository):
-        raise RevisionError(
-            f"the parent of {sha[:12]} is not in this shallow clone, so its change is unknown",
-            hint="deepen it: git fetch --deepen=1 (in GitHub Actions: fetch-depth: 2)",
-        )
+        message = f"the parent of {sha[:12]} is not in this shallow clone, so its change is unknown"
+        raise RevisionError(message, hint="deepen it: git fetch --deepen=1 (in GitHub Actions: fetch-depth: 2)")
     parents = await parents_of(repository.place, sha)
     base = parents[0] if parents else _empty_tree(repository)
     return Sides(commit_scope(sha, parents), base, Side.COMMIT)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -26,14 +26,13 @@ from codeloupe.git.repository import (
     in_working_tree,
     list_entries,
     object_name,
-    private_directory,
     read_head,
     read_objects,
     reading,
 )
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.system.directories import opened_file, opened_folder
+from codeloupe.system.directories import opened_file, opened_folder, temporary_directory
 from codeloupe.system.regex import regex
 
 # Nobody reads such a file to judge a change.
@@ -43,6 +42,7 @@ _MAX_PARTS = 200
 # An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
 _MOST_FILES = 1_000
 _NAME = regex(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
+empty_directory = temporary_directory
 
 
 class Snapshot(Struct, frozen=True):
@@ -84,15 +84,6 @@ async def exported_tree(
             missing = await _check_out(repository, sides, root, [*wanted, *chosen], listed)
         missing = {name: why for name, why in missing.items() if name in wanted}
         yield Snapshot(root, missing, len(chosen) < len(others))
-
-
-@contextmanager
-def empty_directory() -> Iterator[Path]:
-    """A private directory that is removed at the end, whatever was put into it."""
-    with private_directory() as directory:
-        root = directory / "tree"
-        root.mkdir(mode=0o700)
-        yield root
 
 
 def write_file(root: Path, name: str, content: bytes) -> None:
@@ -205,7 +196,7 @@ async def _list_working_files(repository: Repository) -> list[str]:
         place = await in_working_tree(repository, engine)
         listed = await git(place, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
         # Our temporary directories may lie in the reviewed tree.
-        ours = str(place.git_dir.parent.parent.parent.resolve() / "codeloupe-")
+        ours = str(place.git_dir.parent.parent.resolve() / "codeloupe-")
     names = (os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/"))
     return [name for name in names if not str(repository.root / name).startswith(ours)]
 

@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -97,14 +98,13 @@ class GitWorkspaceStore:
 
     async def beginning(self) -> str:
         """The tree with which the run begins: empty, or the repository's; the same for as long as the store exists."""
-        with _failures("the workspaces of the run cannot be begun"):
-            return (await self._ready())[1]
+        async with self._working("the workspaces of the run cannot be begun") as (_, tree):
+            return tree
 
     async def put(self, tree: str, directory: Path) -> None:
         """Make a directory hold exactly a tree; whatever else was in it is gone. No link is followed."""
-        with _failures(f"the workspace {directory} cannot be filled"):
+        async with self._working(f"the workspace {directory} cannot be filled") as (commit, _):
             self._refuse_precious(directory)
-            commit, _ = await self._ready()
             await self._read_tree(_checked(tree))
             async with self._locks.setdefault(_key(directory), asyncio.Lock()):
                 self._memory(directory).unlink(missing_ok=True)
@@ -125,15 +125,13 @@ class GitWorkspaceStore:
 
     async def keep(self, directory: Path) -> KeptTree:
         """Keep what a directory holds now, which is only read; links that leave it, for example, are left out."""
-        with _failures(f"the workspace {directory} cannot be kept"):
-            _, beginning = await self._ready()
-            async with self._locks.setdefault(_key(directory), asyncio.Lock()):
-                return await self._keep(directory, beginning)
+        lock = self._locks.setdefault(_key(directory), asyncio.Lock())
+        async with self._working(f"the workspace {directory} cannot be kept") as (_, beginning), lock:
+            return await self._keep(directory, beginning)
 
     async def joined(self, base: str, ours: str, theirs: str) -> str:
         """One tree with what each of two changed since `base`, files merged by lines. Raises JoinConflict."""
-        with _failures("the work of several stages cannot be put together"):
-            await self._ready()
+        async with self._working("the work of several stages cannot be put together"):
             base, ours, theirs = map(_checked, (base, ours, theirs))
             if ours in (base, theirs) or theirs == base:
                 return theirs if ours == base else ours
@@ -154,37 +152,29 @@ class GitWorkspaceStore:
             named = (os.fsdecode(path) for path in found if path)
             paths = sorted({path.removesuffix(f"~{commits[1]}").removesuffix(f"~{commits[2]}") for path in named})
             more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
-            raise JoinConflict(
-                "the same files were changed in different ways: "
-                f"{', '.join(ascii(path)[1:-1] for path in paths[:_MOST_NAMED])}{more}",
-                hint="let one of the stages need the other, or have them write different files",
-            )
+            names = ", ".join(ascii(path)[1:-1] for path in paths[:_MOST_NAMED]) + more
+            hint = "let one of the stages need the other, or have them write different files"
+            raise JoinConflict(f"the same files were changed in different ways: {names}", hint=hint)
 
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
         """The files that differ between two trees, sorted."""
-        with _failures("two workspaces cannot be compared"):
-            await self._ready()
+        async with self._working("two workspaces cannot be compared"):
             words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
             listed = await git(self._place(), *words, _checked(before), _checked(after))
             return tuple(sorted(os.fsdecode(path) for path in listed.split(b"\0") if path))
 
     async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
-        """The difference of two trees as a patch for `git apply`, binary files included, `without` some files.
-
-        Bytes that are not UTF-8 are escaped by surrogates: encode the patch with `surrogateescape`.
-        """
-        with _failures("two workspaces cannot be compared"):
-            await self._ready()
+        """The difference of two trees, `without` some files, as a patch for `git apply` with bytes as surrogates."""
+        async with self._working("two workspaces cannot be compared"):
             trees = [await self.without(tree, without) for tree in (before, after)]
             patch = await git(self._place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
 
     async def without(self, tree: str, paths: Sequence[str]) -> str:
         """A tree that lacks some files."""
-        with _failures("files cannot be left out of a workspace"):
+        async with self._working("files cannot be left out of a workspace"):
             if not paths:
                 return _checked(tree)
-            await self._ready()
             entries = await self._read_tree(_checked(tree))
             return await self._write_tree({path: entry for path, entry in entries.items() if path not in paths})
 
@@ -204,6 +194,20 @@ class GitWorkspaceStore:
     def _place(self, *settings: str, work_tree: Path | None = None, index: Path | None = None) -> Place:
         return Place(self._directory, work_tree, index, (*_SETTINGS, *settings))
 
+    @asynccontextmanager
+    async def _working(self, what: str) -> AsyncIterator[tuple[str | None, str]]:
+        """The commit and the tree that the run begins with; whatever fails in the block is a WorkspaceError."""
+        try:
+            yield await self._ready()
+        except WorkspaceError:
+            raise
+        except CodeloupeError as error:
+            raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = _why(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
+            hint = "check that the disk has room and that the directory can be read and written"
+            raise WorkspaceError(f"{what}: {reason}", hint=hint) from error
+
     async def _ready(self) -> tuple[str | None, str]:
         """Make the repository, or complete one that was begun; returns the commit and the tree the run begins with."""
         if self._beginning is not None:
@@ -220,10 +224,9 @@ class GitWorkspaceStore:
             commit, tree = recorded["commit"], _checked(recorded["tree"])
             # What is borrowed may be gone: a repository forgets commits that nothing in it names any more.
             if commit and (await try_git(self._place(), "cat-file", "-e", tree)).exit_code != 0:
-                raise WorkspaceError(
-                    f"the repository no longer holds the commit {commit}, with which the run began",
-                    hint="bring that commit back, with `git fetch` for example, or begin a new run",
-                )
+                message = f"the repository no longer holds the commit {commit}, with which the run began"
+                hint = "bring that commit back, with `git fetch` for example, or begin a new run"
+                raise WorkspaceError(message, hint=hint)
         else:
             commit = None if self._source is None else (await read_head(self._source)).sha
             tree = object_name("tree", b"", self._format)
@@ -247,10 +250,8 @@ class GitWorkspaceStore:
             precious += [self._source.root.resolve(), self._source.common_dir.resolve()]
         inner = [folder for folder in precious if folder.is_relative_to(place)]
         if inner or place.is_relative_to(precious[0]):
-            raise WorkspaceError(
-                f"{directory} cannot be a workspace: it would be emptied, and with it {(inner or precious)[0]}",
-                hint="name a separate directory",
-            )
+            message = f"{directory} cannot be a workspace: it would be emptied, and with it {(inner or precious)[0]}"
+            raise WorkspaceError(message, hint="name a separate directory")
 
     def _add_repository(self, directory: Path, commit: str | None, index: Path) -> None:
         """Give a workspace a repository of its own, so that git tells its agent what it changed. It is never read."""
@@ -271,9 +272,15 @@ class GitWorkspaceStore:
             before = beginning
             tracked = await self._read_tree(before)
         with private_directory() as private, opened_folder(directory) as top:
-            ignores = None if self._source is None else await self._ignores(self._source, private, top)
-            scan = _Scan(directory, tracked, self._limits, self._format, ignores)
-            await scan.run()
+            scan = _Scan(directory, tracked, self._limits, self._format, has_repository=self._source is not None)
+            level = [""]
+            while level:
+                found: dict[str, os.stat_result] = {}
+                for folder in level:
+                    await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+                    found |= scan.listed(folder)
+                ignored = await self._ignored(found, scan.known, private, top)
+                level = [path for path, facts in found.items() if path not in ignored and scan.take(path, facts)]
             entries: dict[str, Entry] = {}
             written, pending, pending_bytes = {entry.blob for entry in tracked.values()}, list[bytes](), 0
             for number, (path, facts) in enumerate(scan.files.items()):
@@ -306,48 +313,48 @@ class GitWorkspaceStore:
             above, _, last = path.rpartition("/")
             with opened_folder(above, inside=top) as folder:
                 data = os.fsencode(os.readlink(last, dir_fd=folder))
-        elif facts.st_size <= self._limits.file_bytes:
-            data = _read_file(top, path, self._limits.file_bytes)
         else:
-            # Too large to be kept anew, and perhaps the one that is kept already.
-            digest = hashlib.new(self._format, b"blob %d\0" % facts.st_size, usedforsecurity=False)
             with opened_file(top, path) as stream:
-                while chunk := stream.read(1024**2):
-                    digest.update(chunk)
-            if kept != (_mode_of(facts), digest.hexdigest(), path):
-                raise ValueError(self._limits.too_large(facts.st_size))
-            return kept.blob, b""
+                data = stream.read(self._limits.file_bytes + 1)
+                if len(data) > self._limits.file_bytes:
+                    # Too large to be kept anew, and perhaps the one that is kept already.
+                    stream.seek(0)
+                    head = b"blob %d\0" % facts.st_size
+                    digest = file_digest(stream, lambda: hashlib.new(self._format, head, usedforsecurity=False))
+                    if kept != (_mode_of(facts), digest.hexdigest(), path):
+                        raise ValueError(self._limits.too_large(facts.st_size))
+                    return kept.blob, b""
         return object_name("blob", data, self._format), data
 
-    async def _ignores(self, source: Repository, private: Path, top: int) -> Ignores:
-        """What tells which new folders and files of a workspace its repository ignores.
+    async def _ignored(
+        self, found: Mapping[str, os.stat_result], known: set[str], private: Path, top: int
+    ) -> frozenset[str]:
+        """Which new folders and files of a workspace its repository ignores; without a repository none.
 
         git is asked about names only, in a directory of our own that holds copies of the ignore files: in the workspace
         itself it would read what an agent left there, and could be made to wait for ever by a pipe.
         """
-        settings = [word for word in await comparison_settings(source) if word.startswith("core.excludesfile=")]
-        mirror = private / "names"
-        mirror.mkdir()
-        place = self._place(*settings, work_tree=mirror)
-
-        async def find(paths: Sequence[str], folders: Sequence[str], rules: Sequence[str]) -> frozenset[str]:
-            for folder in folders:
-                (mirror / folder).mkdir(parents=True, exist_ok=True)
-            for path in rules:
-                with suppress(OSError, ValueError):  # not what git would read
-                    (mirror / path).parent.mkdir(parents=True, exist_ok=True)
-                    (mirror / path).write_bytes(_read_file(top, path, 1024**2))
-            if not paths:
-                return frozenset()
-            # A name may begin with what is magic to this command, which knows no literal names.
-            asked = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
-            words = ("--no-literal-pathspecs", "check-ignore", "--no-index", "-z", "--stdin")
-            found = await try_git(place, *words, stdin=asked)
-            if found.exit_code not in (0, 1):
-                raise failure("check-ignore", found)
-            return frozenset(os.fsdecode(path[2:]) for path in found.stdout.split(b"\0"))
-
-        return find
+        if self._source is None:
+            return frozenset()
+        unknown = [path for path in found if path not in known and not _is_too_long(path)]
+        for path in unknown:
+            if stat.S_ISDIR(found[path].st_mode):
+                (private / path).mkdir(parents=True, exist_ok=True)
+        for path in found:
+            if path.rpartition("/")[2] == ".gitignore":
+                with suppress(OSError, ValueError), opened_file(top, path) as stream:  # else not what git would read
+                    (private / path).parent.mkdir(parents=True, exist_ok=True)
+                    (private / path).write_bytes(stream.read(1024**2))
+        if not unknown:
+            return frozenset()
+        settings = [word for word in await comparison_settings(self._source) if word.startswith("core.excludesfile=")]
+        # A name may begin with what is magic to this command, which knows no literal names.
+        asked = b"".join(b"./" + os.fsencode(path) + b"\0" for path in unknown)
+        words = ("--no-literal-pathspecs", "check-ignore", "--no-index", "-z", "--stdin")
+        answer = await try_git(self._place(*settings, work_tree=private), *words, stdin=asked)
+        if answer.exit_code not in (0, 1):
+            raise failure("check-ignore", answer)
+        return frozenset(os.fsdecode(path[2:]) for path in answer.stdout.split(b"\0"))
 
     async def _read_tree(self, tree: str) -> dict[str, Entry]:
         entries = {entry.path: entry for entry in await list_entries(self._place(), tree, None, submodules=True)}
@@ -373,10 +380,6 @@ class GitWorkspaceStore:
         return self._directory / "looks" / _key(directory)
 
 
-# Gets untracked paths, those of them that are folders, and the ignore files beside them; returns the ignored paths.
-Ignores = Callable[[Sequence[str], Sequence[str], Sequence[str]], Awaitable[frozenset[str]]]
-
-
 class _Limits(NamedTuple):
     """How much of a workspace is kept. `new_files` and `new_bytes` count what is not tracked."""
 
@@ -389,11 +392,7 @@ class _Limits(NamedTuple):
 
 
 class _Scan:
-    """Finds the files of a workspace that can be kept, level by level, so that ignored folders are never entered.
-
-    Nothing in it is believed. `tracked` is what it held when it was last put or kept. Without `ignores` nothing is
-    ignored, and a repository at the top is left out like any other.
-    """
+    """Finds the files of a workspace that can be kept; `tracked` is what it held when it was last put or kept."""
 
     def __init__(
         self,
@@ -401,48 +400,27 @@ class _Scan:
         tracked: Mapping[str, Entry],
         limits: _Limits,
         object_format: str,
-        ignores: Ignores | None,
+        *,
+        has_repository: bool,
     ) -> None:
         self.files: dict[str, os.stat_result] = {}
         self.left_out: dict[str, str] = {}
-        self._unchanged: set[str] = set()
+        self._submodules: set[str] = set()
         self._directory, self._root = directory, Path(os.path.realpath(directory))
-        self._tracked, self._tracked_folders = tracked, _folders_of(tracked)
-        self._limits, self._format, self._ignores = limits, object_format, ignores
+        self._tracked, self._folders = tracked, _folders_of(tracked)
+        self.known = self._folders.union(tracked)
+        self._limits, self._format, self._has_repository = limits, object_format, has_repository
         # Ignored files beside others are seen too, before it is known that they are ignored.
-        self._most_entries = len(tracked) + len(self._tracked_folders) + 5 * limits.new_files
+        self._most_entries = len(self.known) + 5 * limits.new_files
         self._seen = self._new_entries = self._new_bytes = 0
 
     def leaves_old(self, path: str) -> bool:
         """Whether a tracked file stays as it was: it, or a folder above it, was left out or is a submodule."""
-        above = (*_folders_of([path]), path)
-        return any(each in self.left_out or each in self._unchanged for each in above)
+        return any(each in self.left_out or each in self._submodules for each in (*_folders_of([path]), path))
 
-    async def run(self) -> None:
-        """Scan it. Raises WorkspaceError for too much, and OSError when the directory itself cannot be read."""
-        level = [""]
-        while level:
-            folders: list[str] = []
-            files: dict[str, os.stat_result] = {}
-            for folder in level:
-                await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
-                for path, facts in self._listed(folder):
-                    if stat.S_ISDIR(facts.st_mode):
-                        folders.append(path)
-                    else:
-                        files[path] = facts
-            ignored: frozenset[str] = frozenset()
-            if self._ignores is not None:
-                known = self._tracked_folders.union(self._tracked)
-                unknown = [path for path in (*folders, *files) if path not in known and not _is_too_long(path)]
-                rules = [path for path in files if path.rpartition("/")[2] == ".gitignore"]
-                ignored = await self._ignores(unknown, [path for path in unknown if path not in files], rules)
-            for path, facts in files.items():
-                if path not in ignored:
-                    self._judge(path, facts)
-            level = [path for path in folders if path not in ignored and self._is_entered(path)]
-
-    def _listed(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    def listed(self, folder: str) -> dict[str, os.stat_result]:
+        """What is in a folder. Raises WorkspaceError for too much, and OSError for the workspace itself."""
+        found: dict[str, os.stat_result] = {}
         try:
             with os.scandir(self._directory / folder) as listed:
                 entries = list(islice(listed, self._most_entries + 1))
@@ -450,7 +428,7 @@ class _Scan:
             if not folder:
                 raise
             self.left_out[folder] = f"a folder that cannot be read: {_why(error)}"
-            return
+            return found
         self._seen += len(entries)
         if self._seen > self._most_entries:
             self._refuse(f"{self._limits.new_files:,} new files and folders")
@@ -459,75 +437,59 @@ class _Scan:
             if entry.name.lower() != ".git":
                 # In a checkout a person may remove a file between the listing and the look.
                 with suppress(FileNotFoundError):
-                    yield path, entry.stat(follow_symlinks=False)
-            elif path != ".git" or self._ignores is None:
+                    found[path] = entry.stat(follow_symlinks=False)
+            elif path != ".git" or not self._has_repository:
                 self.left_out[path] = "git's own, which is never kept"
+        return found
 
-    def _is_entered(self, path: str) -> bool:
-        kept = self._tracked.get(path)
-        if kept is not None and kept.mode == SUBMODULE_MODE:
-            self._unchanged.add(path)
+    def take(self, path: str, facts: os.stat_result) -> bool:
+        """Take a file, or leave it out with a reason; whether it is a folder to enter. Raises WorkspaceError."""
+        kept, is_folder = self._tracked.get(path), stat.S_ISDIR(facts.st_mode)
+        if is_folder and kept is not None and kept.mode == SUBMODULE_MODE:
+            self._submodules.add(path)
             with suppress(OSError):
                 if any((self._directory / path).iterdir()):
                     self.left_out[path] = "a submodule, whose files are not kept"
             return False
-        if path.rpartition("/")[2] in (".git", ".hg", ".svn", ".bzr", ".jj"):
-            self.left_out[path] = "a folder of version control"
-        elif path.count("/") >= _DEEPEST_FOLDER or _is_too_long(path):
-            self.left_out[path] = f"a folder that is more than {_DEEPEST_FOLDER} folders deep, or has too long a path"
-        elif path not in self._tracked_folders:
-            self._count_new(0)
-        return path not in self.left_out
-
-    def _judge(self, path: str, facts: os.stat_result) -> None:
-        kind, is_tracked = stat.S_IFMT(facts.st_mode), path in self._tracked
-        reason = None
-        if _is_too_long(path):
-            reason = "a file with too long a path"
-        elif kind == stat.S_IFLNK:
-            reason = self._why_not_link(path)
-        elif kind != stat.S_IFREG:
-            reason = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(kind, "a device")
-        elif facts.st_size > self._limits.file_bytes and not is_tracked:
-            reason = self._limits.too_large(facts.st_size)
-        if not is_tracked:
-            self._count_new(0 if reason else facts.st_size)
+        reason = self._why_not(path, facts)
+        if path not in (self._folders if is_folder else self._tracked):
+            self._new_entries += not (is_folder and reason)
+            self._new_bytes += 0 if is_folder or reason else facts.st_size
+            if self._new_entries > self._limits.new_files:
+                self._refuse(f"{self._limits.new_files:,} new files and folders")
+            if self._new_bytes > self._limits.new_bytes:
+                self._refuse(f"{self._limits.new_bytes:,} bytes in new files")
         if reason:
             self.left_out[path] = reason
-        else:
+        elif not is_folder:
             self.files[path] = facts
+        return is_folder and not reason
 
-    def _why_not_link(self, path: str) -> str | None:
+    def _why_not(self, path: str, facts: os.stat_result) -> str | None:
+        kind, name = stat.S_IFMT(facts.st_mode), path.rpartition("/")[2]
+        if _is_too_long(path):
+            return f"a path that is too long, or more than {_DEEPEST_FOLDER} folders deep"
+        if kind == stat.S_IFDIR:
+            return "a folder of version control" if name in (".hg", ".svn", ".bzr", ".jj") else None
+        if kind == stat.S_IFREG:
+            is_too_large = facts.st_size > self._limits.file_bytes and path not in self._tracked
+            return self._limits.too_large(facts.st_size) if is_too_large else None
+        if kind != stat.S_IFLNK:
+            return {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(kind, "a device")
         try:
             target = os.readlink(self._directory / path)  # noqa: PTH115 - a Path would not be what is in the link
         except OSError as error:
             return f"a link that cannot be read: {_why(error)}"
         if self._tracked.get(path) == (SYMLINK_MODE, object_name("blob", os.fsencode(target), self._format), path):
             return None
-        if path.rpartition("/")[2].lower() == ".gitmodules":
+        if name.lower() == ".gitmodules":
             return "a link in the place of .gitmodules, which git refuses"
         leaves = target.startswith("/") or not Path(os.path.realpath(self._root / path)).is_relative_to(self._root)
         return "a link that leaves the workspace" if leaves else None
 
-    def _count_new(self, size_bytes: int) -> None:
-        self._new_entries += 1
-        self._new_bytes += size_bytes
-        if self._new_entries > self._limits.new_files:
-            self._refuse(f"{self._limits.new_files:,} new files and folders")
-        if self._new_bytes > self._limits.new_bytes:
-            self._refuse(f"{self._limits.new_bytes:,} bytes in new files")
-
     def _refuse(self, most: str) -> NoReturn:
         hint = "have the agent remove what it does not need, such as installed packages and build results"
         raise WorkspaceError(f"the workspace {self._directory} holds more than {most}", hint=hint)
-
-
-def _read_file(top: int, path: str, most_bytes: int) -> bytes:
-    with opened_file(top, path) as stream:
-        data = stream.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise ValueError(f"a file of more than {most_bytes:,} bytes")
-    return data
 
 
 def _folders_of(paths: Iterable[str]) -> set[str]:
@@ -547,7 +509,7 @@ def _mode_of(facts: os.stat_result) -> str:
 
 
 def _is_too_long(path: str) -> bool:
-    return len(os.fsencode(path)) > _LONGEST_PATH_BYTES
+    return path.count("/") >= _DEEPEST_FOLDER or len(os.fsencode(path)) > _LONGEST_PATH_BYTES
 
 
 def _why(error: Exception) -> str:
@@ -567,17 +529,3 @@ def _checked(tree: str) -> str:
         hint = "the state of the run may be damaged"
         raise WorkspaceError(f"{tree[:80]!r} is not the name of a kept workspace", hint=hint)
     return tree
-
-
-@contextmanager
-def _failures(what: str) -> Iterator[None]:
-    try:
-        yield
-    except WorkspaceError:
-        raise
-    except CodeloupeError as error:
-        raise WorkspaceError(f"{what}: {error.message}", hint=error.hint) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = _why(error) if isinstance(error, OSError) else f"its record is damaged ({error})"
-        hint = "check that the disk has room and that the directory can be read and written"
-        raise WorkspaceError(f"{what}: {reason}", hint=hint) from error

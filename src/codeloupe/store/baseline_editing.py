@@ -55,10 +55,7 @@ def edited(
 
 
 def _spliced(text: str, starts: Sequence[int], groups: Sequence[Sequence[BaselineEntry]]) -> str | None:
-    """The text with the lines of unchanged entries, and all comments, as they are.
-
-    The entries begin on the lines `starts`. None without entries, or when one shares its lines.
-    """
+    """The text with the lines of unchanged entries, and all comments, as they are; None for an unusual shape."""
     line_end = "\r\n" if "\r\n" in text else "\n"
     lines = text.removesuffix(line_end).split(line_end)
     if not starts or any(after <= before for before, after in pairwise(starts)) or starts[-1] > len(lines):

@@ -27,7 +27,6 @@ _MOST_LISTED = 10
 # What a quote contains for something that is not shown.
 _LEFT_OUT = regex(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
 _NAMED = regex(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
-_NEEDED = ("file", "line_start", "line_end", "category", "title", "body", "evidence", "reviewer", "status")
 _HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
 
 
@@ -86,13 +85,10 @@ def read_report(path: Path) -> ReviewedFindings:
 
 
 def _finding(document: Mapping[str, Any]) -> Finding:
-    """A finding of a report; one of an earlier version has neither `suppression` nor `anchored`."""
-    known = {key: document[key] for key in _NEEDED}
-    known |= {key: document[key] for key in ("rule", "verification", "anchored") if key in document}
-    if suppression := document.get("suppression"):
-        known["suppression"] = {key: suppression[key] for key in ("kind", "reason")}
     severity, fingerprint = Severity.parse(document["severity"]).value, document["fingerprint"].lower()
-    return convert({**known, "severity": severity, "fingerprint": fingerprint}, Finding)
+    # What else a report says of the entry, such as an empty date, is not asked for.
+    by = document.get("suppression") and {key: document["suppression"][key] for key in ("kind", "reason")}
+    return convert({**document, "severity": severity, "fingerprint": fingerprint, "suppression": by or None}, Finding)
 
 
 def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:

@@ -151,10 +151,8 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     try:
         home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError as error:
-        raise StoreError(
-            "there is no place to keep finished calls: this user has no home directory",
-            hint="set CODELOUPE_HOME to a directory that may be written",
-        ) from error
+        message = "there is no place to keep finished calls: this user has no home directory"
+        raise StoreError(message, hint="set CODELOUPE_HOME to a directory that may be written") from error
     return home / ".local" / "state" / "codeloupe"
 
 
@@ -186,11 +184,7 @@ def _storable(value: object) -> Any:
 
 
 class Database:
-    """A database file, safe for the threads of this process and for other processes.
-
-    Nothing is touched before the first use. Every failure is a StoreError that names the file; what was committed
-    before it stays. Not to be carried over a fork: the child gets a StoreError.
-    """
+    """A database file, safe between threads and processes, touched with the first use; failures are StoreErrors."""
 
     def __init__(self, path: Path, *, busy_timeout_seconds: float = 15.0) -> None:
         self.path = path.absolute()
@@ -341,25 +335,22 @@ def may_be_shared(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) ->
         place = os.fsencode(path.resolve())
     except OSError:
         return False
-    best, kind = b"", b""
+    kinds: dict[bytes, bytes] = {}
     for line in lines:
         mount, _, rest = line.partition(b" - ")
-        words = mount.split()
-        if len(words) < 5:
-            continue
-        point = re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8) & 0xFF]), words[4])
-        is_above = place == point or place.startswith(point.rstrip(b"/") + b"/")
-        # The longest path above the place is its mount; of two on one point, the later lies on top.
-        if is_above and len(point) >= len(best):
-            best, kind = point, rest.split(b" ", 1)[0]
+        if len(words := mount.split()) >= 5:
+            point = re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8) & 0xFF]), words[4])
+            # Of two on one point, the later lies on top.
+            kinds[point.rstrip(b"/")] = rest.split(b" ", 1)[0]
+    while place and place not in kinds:
+        place = place.rpartition(b"/")[0]
+    kind = kinds.get(place.rstrip(b"/"), b"")
     return kind in _SHARED or kind.startswith(b"fuse")
 
 
 def _make_file(path: Path) -> None:
-    doing = f"make the directory {path.parent}"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        doing = f"make the database {path}"
         with _creation, suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         status = path.stat()
@@ -367,7 +358,7 @@ def _make_file(path: Path) -> None:
             path.chmod(0o600)
     except OSError as error:
         hint = "check that path and its permissions, or set CODELOUPE_HOME to another directory"
-        raise StoreError(f"cannot {doing}: {error.strerror or error}", hint=hint) from error
+        raise StoreError(f"cannot make the database {path}: {error.strerror or error}", hint=hint) from error
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a file, so it cannot be the database", hint=_MISPLACED)
     if 0 < status.st_size < 512:

@@ -1,7 +1,4 @@
-"""Saved reviews and sweeps in the database, each there whole or not at all. The caller has redacted them.
-
-Lists are made from the `entry` of each row, and trends and pruning from columns, so that no payload is read for them.
-"""
+"""Saved reviews and sweeps in the database, each there whole or not at all. The caller has redacted them."""
 
 from __future__ import annotations
 
@@ -168,6 +165,10 @@ class SqliteHistory:
     def save(self, record: model.ReviewRecord, *, raw_outputs: Mapping[str, str] = _NOTHING) -> None:
         """Save a review whole, in the place of the one with its id. `raw_outputs` is what agents printed, by unit."""
         with self._database.writing() as connection:
+            sweep = connection.execute("SELECT 1 FROM sweeps WHERE sweep_id = ?", (record.sweep_id,)).fetchone()
+            if record.sweep_id is not None and sweep is None:
+                message = f"the review {record.review.review_id} cannot be saved before its sweep {record.sweep_id}"
+                raise StoreError(message, hint="save the sweep first")
             _write_review(connection, record, raw_outputs)
 
     def save_sweep(self, record: model.SweepRecord) -> None:

@@ -1,7 +1,6 @@
 """What is kept between runs: finished calls, reviews with what people said about findings, and runs of pipelines.
 
-Nothing here names a database. The suites in tests/contract hold for every implementation.
-Everything is safe between threads and processes, durable when a call returns, and raises StoreError.
+Nothing here names a database. All is safe between processes, durable when a call returns, and raises StoreError.
 """
 
 from __future__ import annotations

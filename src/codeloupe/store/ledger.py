@@ -31,11 +31,7 @@ _SECONDS_PER_DAY = 86_400
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Who is asked, and on whose behalf.
-
-    `model` is the one that will be asked, `service` the address that answers; None where nobody said. `trust` names
-    whose files and settings the question is about: an answer on a stranger's is none on the user's own.
-    """
+    """Who is asked: agent, model and the address that answers, where known; and whose files the question is about."""
 
     agent: str
     model: str | None
@@ -53,13 +49,9 @@ def content_key(
 ) -> str:
     """The SHA-256, in hex, of all that shapes the answer to a request: equal exactly when all of it is equal.
 
-    `version` is that of the prompts, `tree` names the content of the working directory, such as a tree's object name:
-    two snapshots of one tree have different paths and one key. Without it the key says nothing about files, so a
-    caller gives it for every agent that can read some.
-
-    Left out are labels, the working directory's path, timeouts, attempts and the money limit: they end a call early or
-    let it run, but no agent answers differently because of them, and a call that they ended has failed and is not
-    stored. The turn limit is in: some agents see it and answer with what they have.
+    `version` is that of the prompts; `tree` names the content of the working directory, for agents that can read files.
+    Left out are labels, paths, timeouts, attempts and the money limit, by which no agent answers differently. The turn
+    limit is in: some agents see it and answer with what they have.
     """
     shaping = {
         "format": _FORMAT,
@@ -131,32 +123,27 @@ def _machine() -> str:
         return ""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """How old stored results may be, and how many bytes they may take together."""
-
-    max_age_days: float = 90.0
-    max_bytes: int = 1024**3
-
-
 def _check_lease(seconds: float) -> None:
     if not 0 < seconds < math.inf:
         raise ValueError(f"a lease lasts some seconds, not {seconds!r}")
 
 
 class SqliteLedger:
-    """The ledger in a database file, with claims of its own; the first `put` also keeps it within `limits`."""
+    """The ledger in a database file, with claims of its own; the first `put` also keeps it within its limits."""
 
     def __init__(
         self,
         database: Database,
         *,
         clock: Callable[[], float] = time.time,
-        limits: Limits | None = Limits(),  # noqa: B008 - frozen
+        max_age_days: float = 90.0,
+        max_bytes: int = 1024**3,
         owner: Owner | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
-        self._limits = limits
+        self._limits = max_age_days, max_bytes
+        self._is_pruned = False
         self._owner = owner or Owner.here()
         self._missed: set[str] = set()
 
@@ -170,20 +157,15 @@ class SqliteLedger:
         try:
             return replace(from_json(AgentResult, read_json(unpack(rows[0][0]))), from_ledger=True)
         except Unreadable as error:
-            raise StoreError(
-                f"the result {key} in the database {self._database.path} cannot be read: {error}",
-                hint="run it afresh (--fresh); the new result takes its place",
-            ) from error
+            message = f"the result {key} in the database {self._database.path} cannot be read: {error}"
+            raise StoreError(message, hint="run it afresh (--fresh); the new result takes its place") from error
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
-        """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers.
-
-        False also when another process finished the call since `get` missed it here: it is there now. Who did not ask
-        first wants it bought again. A claim whose process is known to be gone can be had at once.
-        """
+        """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers."""
         _check_lease(lease_seconds)
         with self._database.writing() as connection:
             found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
+            # Another process may have finished the call since `get` missed it. Who did not ask wants it bought again.
             if (found is not None and key in self._missed) or self.is_claimed(key):
                 return False
             connection.execute(
@@ -215,10 +197,8 @@ class SqliteLedger:
             document = {**asdict(result), "usage": asdict(result.usage)}
             payload = pack(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"the result of {result.agent} cannot be stored: a value in it is no JSON ({error})",
-                hint="it can be used, but not kept",
-            ) from error
+            message = f"the result of {result.agent} cannot be stored: a value in it is no JSON ({error})"
+            raise StoreError(message, hint="it can be used, but not kept") from error
         row = (key, self._clock(), len(payload), result.agent, result.model, result.total_cost_usd, payload)
         with self._database.writing() as connection:
             connection.execute(
@@ -228,24 +208,24 @@ class SqliteLedger:
             )
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
         self._missed.discard(key)
-        limits, self._limits = self._limits, None
-        if limits is not None:
+        if not self._is_pruned:
+            self._is_pruned = True
             # The result is stored. What could not be removed now is removed by the next run, and what is wrong with
             # the file is reported by the next call that needs it.
             with suppress(StoreError):
-                self._prune(limits)
+                self._prune(*self._limits)
 
     def release(self, key: str) -> None:
         """End our claim without a result; a claim of another stays."""
         self._database.change("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
 
-    def _prune(self, limits: Limits) -> None:
+    def _prune(self, max_age_days: float, max_bytes: int) -> None:
         """Remove what is too old, then the oldest until the rest fits."""
         now = self._clock()
         removed = self._database.change(
             "DELETE FROM results WHERE created_at < ? OR rowid IN (SELECT rowid FROM (SELECT rowid,"
             " sum(size_bytes) OVER (ORDER BY created_at DESC, rowid DESC) AS total FROM results) WHERE total > ?)",
-            (now - limits.max_age_days * _SECONDS_PER_DAY, limits.max_bytes),
+            (now - max_age_days * _SECONDS_PER_DAY, max_bytes),
         )
         if removed:
             self._database.give_back_room()

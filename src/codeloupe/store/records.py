@@ -102,10 +102,7 @@ def unpack(data: object) -> str:
 
 
 def replace_file(file: Path, data: bytes, *, mode: int = 0o600, exact_mode: int | None = None) -> None:
-    """Put a whole file in place, durably, by a rename, which replaces a symbolic link. Raises OSError.
-
-    `mode` is for a new file, within the user's mask; `exact_mode` is what the file has to have in any case.
-    """
+    """Put a whole file in place, durably, by a rename, which replaces a link; `exact_mode` overrules the mask."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -1,8 +1,6 @@
-"""The runs of pipelines: state, journal, lock and what people answered.
+"""The runs of pipelines, each a directory for this user alone: state, journal, lock and what people answered.
 
-Each is a directory, readable by this user alone, with one state file (written whole and put in place by a rename), a
-journal that is only added to, and a lock that the system frees when its holder dies. A link, a pipe or a device in the
-place of a file is refused. What is stored has been redacted by the caller.
+The state is put in place whole by a rename, the journal is only added to, and the system frees the lock of the dead.
 """
 
 from __future__ import annotations
@@ -42,10 +40,7 @@ VERSION = 1
 _RUN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # How the directories are called of runs that are being made, and of those that are being removed.
 _NEW_PREFIX, _REMOVED_PREFIX = ".new-", ".removed-"
-_LARGEST_STATE_BYTES, _LARGEST_JOURNAL_BYTES, _LARGEST_APPROVAL_BYTES = 64 * 1024**2, 256 * 1024**2, 4 * 1024**2
-# Who works on a run says so in the lock file at once. Somebody who only looks whether it is free says nothing, and has
-# the lock for an instant, which is longer on a busy machine.
-_TRIES, _TRIES_WHEN_NOBODY_SAYS_SO, _PAUSE_SECONDS = 10, 150, 0.03
+_LARGEST_FILE_BYTES = 256 * 1024**2
 _LIST = "`codeloupe pipeline list` shows what there is"
 _GONE = "`codeloupe pipeline remove` removes a run whose state is lost"
 _BUG = "this is a bug; please report it"
@@ -75,8 +70,6 @@ class DirectoryRunStore:
         with self._run(run.run_id, doing="make", is_new=True) as directory:
             self._root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
-            if os.path.lexists(directory):
-                raise taken
             self._clear_leftovers()
             made = self._root / f"{_NEW_PREFIX}{run.run_id}-{secrets.token_hex(8)}"
             made.mkdir(mode=0o700)
@@ -109,7 +102,7 @@ class DirectoryRunStore:
         path = self._path(run_id) / _STATE
         with self._run(run_id, doing="read"):
             try:
-                run = _run_of(_read_file(path, limit_bytes=_LARGEST_STATE_BYTES))
+                run = _run_of(_read_file(path))
             except FileNotFoundError as error:
                 raise StoreError(f"the run {run_id} has no state: there is no {path}", hint=_GONE) from error
             except Unreadable as error:
@@ -117,17 +110,15 @@ class DirectoryRunStore:
                 what, hint = ("cannot be read", "use the newer codeloupe") if is_newer else ("is damaged", _GONE)
                 raise StoreError(f"the state of the run {run_id} {what}: {error} ({path})", hint=hint) from error
         if run.run_id != run_id:
-            raise StoreError(
-                f"the directory of the run {run_id} holds the state of another, {run.run_id!r} ({path})",
-                hint="give the directory its old name again",
-            )
+            message = f"the directory of the run {run_id} holds the state of another, {run.run_id!r} ({path})"
+            raise StoreError(message, hint="give the directory its old name again")
         return run
 
     def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
         """What happened, the oldest first, with a note for what cannot be read; a torn last line was never written."""
         with self._run(run_id, doing="read the journal of") as directory:
             try:
-                data = _read_file(directory / _JOURNAL, limit_bytes=_LARGEST_JOURNAL_BYTES)
+                data = _read_file(directory / _JOURNAL)
             except FileNotFoundError:
                 return ()
         events: list[PipelineEvent] = []
@@ -162,8 +153,6 @@ class DirectoryRunStore:
         """Leave a person's answer for a run, also while another process holds the lock."""
         with self._run(run_id, doing="leave an answer for") as directory:
             data = _line(approval)
-            if len(data) > _LARGEST_APPROVAL_BYTES:
-                raise ValueError(f"the note has more than {_LARGEST_APPROVAL_BYTES:,} bytes")
             with suppress(FileExistsError):
                 (directory / _APPROVALS).mkdir(0o700)
             replace_file(_approval_file(directory, approval.stage), data)
@@ -178,7 +167,7 @@ class DirectoryRunStore:
             except FileNotFoundError:
                 return None
             try:
-                approval = from_json(Approval, read_json(_read_file(ours, limit_bytes=_LARGEST_APPROVAL_BYTES)))
+                approval = from_json(Approval, read_json(_read_file(ours)))
             except Unreadable as error:
                 raise Unreadable(f"the answer on {stage!r} cannot be read ({error})") from error
             finally:
@@ -197,8 +186,7 @@ class DirectoryRunStore:
                 held.callback(os.close, descriptor)
                 _wait_for_lock(run_id, descriptor)
                 # The file may have been removed, with the run or alone, before its lock was ours.
-                file = directory / _LOCK
-                if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.lstat()):
+                if not os.fstat(descriptor).st_nlink or not (directory / _LOCK).exists():
                     raise RunNotFound(f"the run {run_id} was removed just now", hint=_LIST)
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, msgspec.json.encode(Holder(os.getpid(), datetime.now(UTC))))
@@ -224,11 +212,8 @@ class DirectoryRunStore:
     def remove(self, run_id: str) -> int:
         """Remove a run with all its files; how many bytes they had. Raises RunBusy while a process works on it."""
         directory = self._path(run_id)
-        size = 0
-        for folder, _, names in os.walk(directory):
-            for name in names:
-                with suppress(OSError):
-                    size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - a string is enough
+        files = (Path(folder, name) for folder, _, names in os.walk(directory) for name in names)
+        size = sum(file.lstat().st_size for file in files if os.path.lexists(file))
         with self.lock(run_id), self._run(run_id, doing="remove"):
             # Out of the way at once, so that a removal that is cut short leaves no half of a run.
             remove_tree(directory.rename(self._root / f"{_REMOVED_PREFIX}{run_id}-{secrets.token_hex(8)}"))
@@ -257,11 +242,8 @@ class DirectoryRunStore:
 
     def _path(self, run_id: str) -> Path:
         if not _RUN_ID.fullmatch(run_id):
-            raise RunNotFound(
-                f"{run_id!r} is not a valid run name: it has letters, digits, '-', '_' and '.', and begins with none of"
-                " the last three",
-                hint=_LIST,
-            )
+            message = f"{run_id!r} is not a valid run name: a letter or digit, then letters, digits, '-', '_' and '.'"
+            raise RunNotFound(message, hint=_LIST)
         return self._root / run_id
 
     @contextmanager
@@ -298,15 +280,9 @@ def _run_of(data: bytes) -> RunRecord:
 
 def _state(run: RunRecord) -> bytes:
     try:
-        data = _line(run)
+        return _line(run)
     except ValueError as error:
         raise StoreError(f"the state of the run {run.run_id} cannot be written: {error}", hint=_BUG) from error
-    if len(data) > _LARGEST_STATE_BYTES:
-        raise StoreError(
-            f"the state of the run {run.run_id} has {len(data):,} bytes, more than {_LARGEST_STATE_BYTES:,}",
-            hint="begin a new run",
-        )
-    return data
 
 
 def _checked_directory(path: Path) -> Path:
@@ -322,17 +298,18 @@ def _approval_file(directory: Path, stage: str) -> Path:
 
 
 def _wait_for_lock(run_id: str, descriptor: int) -> None:
+    # Who works on a run says so in the lock file at once. Somebody who only looks whether it is free says nothing, and
+    # has the lock for an instant, which is longer on a busy machine.
     tries = 0
     while not _try_lock(descriptor, fcntl.LOCK_EX):
         tries += 1
-        is_said = tries > _TRIES and os.fstat(descriptor).st_size > 0
-        if is_said or tries >= _TRIES_WHEN_NOBODY_SAYS_SO:
+        if tries > (10 if os.fstat(descriptor).st_size else 150):
             holder = _read_holder(descriptor)
             if holder.process_id == os.getpid():
                 raise RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
             hint = f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait, or end that process"
             raise RunBusy(f"the run {run_id} is busy: {holder} is working on it", hint=hint)
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(0.03)
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
@@ -352,26 +329,17 @@ def _read_holder(descriptor: int) -> Holder:
 
 def _open_file(file: Path, flags: int) -> int:
     """The descriptor of a regular file, made for this user alone when the flags say so. Raises Unreadable."""
-    unfit = Unreadable(f"{file.name} is not a regular file")
-    try:
-        # Without O_NONBLOCK a pipe would be waited for.
-        descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode=0o600)
-    except OSError as error:
-        if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
-            raise unfit from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise unfit
-    return descriptor
+    if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
+        raise Unreadable(f"{file.name} is not a regular file")
+    return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode=0o600)
 
 
-def _read_file(file: Path, *, limit_bytes: int) -> bytes:
+def _read_file(file: Path) -> bytes:
     with os.fdopen(_open_file(file, os.O_RDONLY), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
-        if size > limit_bytes:
-            raise Unreadable(f"{file.name} has {size:,} bytes, more than the {limit_bytes:,} that are read")
-        return stream.read(limit_bytes)
+        if size > _LARGEST_FILE_BYTES:
+            raise Unreadable(f"{file.name} has {size:,} bytes, more than the {_LARGEST_FILE_BYTES:,} that are read")
+        return stream.read()
 
 
 def _append(file: Path, lines: bytes) -> None:
@@ -380,7 +348,7 @@ def _append(file: Path, lines: bytes) -> None:
         size = stream.seek(0, os.SEEK_END)
         if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
             stream.seek(0)
-            stream.truncate(stream.read(_LARGEST_JOURNAL_BYTES).rfind(b"\n") + 1)
+            stream.truncate(stream.read(_LARGEST_FILE_BYTES).rfind(b"\n") + 1)
             stream.seek(0, os.SEEK_END)
         stream.write(lines)
         stream.flush()

@@ -34,7 +34,9 @@ NETWORK_NAMES = (
 )
 _HOME_NAMES = ("HOME", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
-_NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+_NOT_FOUND = {
+    *(errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOEXEC)
+}
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _TERMINATE_GRACE_SECONDS = 2.0
 _LAST_WAIT_SECONDS = 5.0
@@ -43,10 +45,7 @@ _CHUNK_BYTES = 256 * 1024
 
 
 class Command(Confidential, frozen=True, kw_only=True):
-    """What to run. `argv[0]` is a path or a name looked up on the PATH of `environment`.
-
-    `max_output_bytes` is where `run` ends a child, and how much `stream` keeps of what it wrote.
-    """
+    """What to run. At `max_output_bytes` `run` ends a child; `stream` keeps so much of what it wrote."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -116,12 +115,9 @@ def start_failure(command: Command, error: OSError | ValueError) -> ProcessError
         reason, hint = f"the system has no room for it ({error.strerror})", "try again with fewer programs running"
     elif not (command.cwd.is_dir() and os.access(command.cwd, os.X_OK)):
         reason, hint = f"its working directory {command.cwd} does not exist or cannot be entered", "check that path"
-    elif error.errno == errno.ENOEXEC:
-        kind = ProgramNotFound
-        reason, hint = "it is not a program that this machine can run", f"install {program} again"
     elif error.errno in _NOT_FOUND:
         kind = ProgramNotFound
-        reason, hint = "it is not installed or not executable", f"install {program} and try again"
+        reason, hint = "it is not installed, or not a program that can be run here", f"install {program} and try again"
     else:
         reason, hint = f"{error.strerror}", f"check the installation of {program}"
     return kind(f"cannot start {program}: {reason}", program=program, hint=hint)
@@ -273,18 +269,13 @@ async def run(command: Command) -> Completed:
         ends = (child.drained, overflow)
         await asyncio.wait(ends, timeout=command.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
         if overflow.done():
-            raise OutputTooLarge(
-                f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was ended",
-                program=command.program,
-                hint="review a smaller change",
-            )
+            message = f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was ended"
+            raise OutputTooLarge(message, program=command.program, hint="review a smaller change")
         seconds = started + command.timeout_seconds - time.monotonic()
         if not child.drained.done() or not await child.gone(seconds):
-            raise ProcessTimedOut(
-                f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended",
-                program=command.program,
-                hint="raise the time limit, or review a smaller change",
-            )
+            message = f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended"
+            hint = "raise the time limit, or review a smaller change"
+            raise ProcessTimedOut(message, program=command.program, hint=hint)
     finally:
         await uninterrupted(child.end())
     exit_code, stderr = child.process.returncode, tail.decode("utf-8", "replace")

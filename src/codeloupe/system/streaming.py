@@ -58,7 +58,7 @@ async def stream(
     not finish in time or wrote nothing to either output for `idle_timeout_seconds`; it is gone in every case.
     """
     keep_bytes = command.max_output_bytes if keep_bytes is None else keep_bytes
-    call = _Call(keep_bytes, Lines(on_line, max_line_bytes) if on_line else None, is_over)
+    call = _Call(keep_bytes, Lines(on_line or (lambda _line: None), max_line_bytes), is_over)
     try:
         call.start(command)
     except ValueError as error:
@@ -66,11 +66,8 @@ async def stream(
     except OSError as error:
         if error.errno in {*EXHAUSTED, errno.E2BIG}:
             raise start_failure(command, error) from error
-        raise ProcessError(
-            f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})",
-            program=command.program,
-            hint="check the installation of Python",
-        ) from error
+        message = f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})"
+        raise ProcessError(message, program=command.program, hint="check the installation of Python") from error
     try:
         idle_seconds = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
         passed = await call.wait(command.timeout_seconds, idle_seconds)
@@ -90,11 +87,9 @@ async def stream(
     if call.start_error is not None:
         raise start_failure(command, call.start_error) from call.start_error
     if call.exit_code is None:
-        raise ProcessError(
-            f"{command.program} was lost: the process that watched over it did not run, or was ended from outside",
-            program=command.program,
-            hint=f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here",
-        )
+        message = f"{command.program} was lost: the process that watched over it did not run, or was ended from outside"
+        hint = f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here"
+        raise ProcessError(message, program=command.program, hint=hint)
     return call.completed(call.exit_code)
 
 
@@ -102,37 +97,24 @@ class HeadAndTail:
     """Keeps the first and the last bytes of what is added, at most `limit_bytes` of it, in bounded memory."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._head_bytes = (limit_bytes + 1) // 2
-        self._tail_bytes = limit_bytes // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total_bytes = 0
+        self._head_bytes, self._tail_bytes = (limit_bytes + 1) // 2, limit_bytes // 2
+        self._head, self._tail = bytearray(), bytearray()
+        self.omitted_bytes = 0
 
     def add(self, data: bytes) -> None:
         """Take the next bytes."""
-        self._total_bytes += len(data)
         room = self._head_bytes - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        self._tail += data
-        # Cut rarely, so that each byte is moved a bounded number of times however small the pieces are.
-        if len(self._tail) > 2 * self._tail_bytes + 65536:
-            self._cut()
-
-    @property
-    def omitted_bytes(self) -> int:
-        """How much of the middle is not kept."""
-        return max(0, self._total_bytes - self._head_bytes - self._tail_bytes)
+        self._head += data[:room]
+        self._tail += data[room:]
+        more = max(0, len(self._tail) - self._tail_bytes)
+        # To cut the beginning off moves no byte of the rest.
+        del self._tail[:more]
+        self.omitted_bytes += more
 
     def kept(self) -> bytes:
-        """All of it, or head and tail with a line between them that tells how much is left out."""
-        self._cut()
+        """All of it, or head and tail with a line between them that says how much is left out."""
         gap = f"\n[... {self.omitted_bytes:,} bytes left out ...]\n".encode() if self.omitted_bytes else b""
         return bytes(self._head + gap + self._tail)
-
-    def _cut(self) -> None:
-        del self._tail[: max(0, len(self._tail) - self._tail_bytes)]
 
 
 class Lines:
@@ -140,49 +122,36 @@ class Lines:
 
     def __init__(self, hand_over: Callable[[bytes], None], limit_bytes: int) -> None:
         self.skipped = 0
-        self._hand_over = hand_over
-        self._limit_bytes = limit_bytes
+        self._hand_over, self._limit_bytes = hand_over, limit_bytes
         self._line = bytearray()
-        self._length = 0
 
     def add(self, data: bytes) -> None:
         """Take the next bytes and hand over the lines that they complete."""
         *ended, rest = data.split(b"\n")
         for part in ended:
-            self._extend(part)
+            self._line += part
             self._end_line()
-        self._extend(rest)
+        self._line += rest
+        del self._line[self._limit_bytes + 1 :]
 
     def finish(self) -> None:
         """Hand over a last line that no line feed has ended."""
-        if self._length:
+        if self._line:
             self._end_line()
 
     def _end_line(self) -> None:
-        line, length = bytes(self._line), self._length
+        line = bytes(self._line)
         self._line.clear()
-        self._length = 0
-        if length > self._limit_bytes:
+        if len(line) > self._limit_bytes:
             self.skipped += 1
         else:
             self._hand_over(line.removesuffix(b"\r"))
 
-    def _extend(self, part: bytes) -> None:
-        self._length += len(part)
-        if self._length > self._limit_bytes:
-            self._line.clear()
-        else:
-            self._line += part
-
 
 class _Call:
-    """A program under a guardian: its start, what it writes, and its end.
+    """A program under a guardian. Without `exit_code` and `start_error` at the end, the guardian itself was lost."""
 
-    `exit_code` or `start_error` is set when the program is gone or could not be started, and neither when its guardian
-    was lost. `error` is what the taker of its lines raised.
-    """
-
-    def __init__(self, keep_bytes: int, lines: Lines | None, is_over: Callable[[], bool] | None) -> None:
+    def __init__(self, keep_bytes: int, lines: Lines, is_over: Callable[[], bool] | None) -> None:
         self.exit_code: int | None = None
         self.start_error: OSError | None = None
         self.error: Exception | None = None
@@ -260,15 +229,14 @@ class _Call:
     def completed(self, exit_code: int) -> Completed:
         """The outcome of a program that ended by itself; its last line is handed over before."""
         seconds = time.monotonic() - self._started
-        if self._lines is not None:
-            self._lines.finish()
-        skipped, omitted = self._lines.skipped if self._lines else 0, self._stdout.omitted_bytes
+        self._lines.finish()
+        skipped, omitted = self._lines.skipped, self._stdout.omitted_bytes
         return Completed(exit_code, *self.kept(), seconds, omitted_bytes=omitted, skipped_lines=skipped)
 
     def _take_stdout(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
         self._stdout.add(data)
-        if self._lines is None or self.error is not None:
+        if self.error is not None:
             return
         try:
             self._lines.add(data)

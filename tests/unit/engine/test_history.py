@@ -284,7 +284,7 @@ class TestWhenItCannotBeKept:
             assert "git is not on the PATH" in self.warned(shop.path)
         (tmp_path / "file").touch()
         monkeypatch.setenv("CODELOUPE_HOME", str(tmp_path / "file" / "below"))
-        assert "cannot make the directory" in self.warned(shop.path)
+        assert "cannot make the database" in self.warned(shop.path)
 
     def test_a_listener_that_fails_does_not_cost_the_review_either(self, tmp_path: Path) -> None:
         def listener(_event: Event) -> None:

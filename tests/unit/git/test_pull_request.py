@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, UsageError
-from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request, make_engine
+from codeloupe.git.pull_request import fetch_pull_request, make_engine
 from codeloupe.git.remote import RemoteRepository, parse_pull_request
 from codeloupe.git.repository import private_directory
 from codeloupe.model.change import Change
-from codeloupe.model.scope import PullRequestScope
+from codeloupe.model.scope import FetchedScope, PullRequestScope
 from tests.diff_checks import read_scope
 from tests.pull_material import Forge, forge_with_topic
 from tests.pull_server import Instead, PullServer
@@ -34,13 +34,13 @@ def forge(made: Forge, tmp_path: Path) -> Forge:
 
 
 @contextmanager
-def fetched(name: str, repo: Path) -> Iterator[FetchedPullRequest]:
+def fetched(name: str, repo: Path) -> Iterator[tuple[FetchedScope, Path]]:
     with private_directory() as directory:
         yield asyncio.run(fetch_pull_request(PullRequestScope(name), repo=repo, into=directory))
 
 
-def change_of(fetched: FetchedPullRequest) -> Change:
-    return read_scope(fetched.repo, fetched.scope)
+def change_of(fetched: tuple[FetchedScope, Path]) -> Change:
+    return read_scope(fetched[1], fetched[0])
 
 
 def files_of(name: str, repo: Path) -> list[str]:
@@ -64,9 +64,9 @@ def packed_in(repo: Path) -> int:
 def test_by_its_url_only_commits_and_two_trees_are_fetched(forge: Forge, tmp_path: Path) -> None:
     work = forge.work
     with PullServer(forge.root) as server, fetched(f"{server.url}/owner/shop/pull/7", tmp_path) as pull_request:
-        scope = pull_request.scope
+        scope = pull_request[0]
         change = change_of(pull_request)
-        missing = missing_in(pull_request.repo)
+        missing = missing_in(pull_request[1])
         asked = list(server.asked)
     assert scope.head == work.git("rev-parse", "topic").decode().strip()
     assert scope.base == work.git("merge-base", "topic", "main").decode().strip()
@@ -82,8 +82,8 @@ def test_by_its_number_the_clones_remote_is_asked_and_only_what_is_new_travels(f
     with PullServer(forge.root) as server:
         clone = forge.clone(tmp_path / "clone", f"{server.url}/owner/shop.git")
         with fetched("7", clone) as pull_request:
-            new = packed_in(pull_request.repo)
-            missing = missing_in(pull_request.repo)
+            new = packed_in(pull_request[1])
+            missing = missing_in(pull_request[1])
             files = [file.path for file in change_of(pull_request).files]
     assert files == ["shop/average.py"]
     assert missing == 0
@@ -100,7 +100,7 @@ def test_by_owner_name_and_number_the_clones_remote_or_its_host_is_asked(forge: 
         for name, place in (("Owner/shop#7", clone), ("owner/shop#7", other)):
             with fetched(name, place) as pull_request:
                 assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
-                assert "/owner/shop/pull/7 against main" in pull_request.scope.description
+                assert "/owner/shop/pull/7 against main" in pull_request[0].description
 
 
 def test_the_users_own_name_for_an_address_is_understood(
@@ -145,7 +145,7 @@ def test_a_try_to_merge_tells_the_branch_it_goes_to(forge: Forge, tmp_path: Path
     forge.push(f"{head}:refs/pull/8/head", f"{forge.merged(head, 'release')}:refs/pull/8/merge")
     clone = forge.clone(tmp_path / "clone", str(forge.bare))
     with fetched("8", clone) as pull_request:
-        assert pull_request.scope.base == base
+        assert pull_request[0].base == base
         assert [file.path for file in change_of(pull_request).files] == ["fix.py"]
 
 
@@ -169,7 +169,7 @@ def test_a_merge_request_of_gitlab_is_found_by_number_and_by_url(forge: Forge, t
         clone = forge.clone(tmp_path / "clone", f"{server.url}/owner/shop.git")
         assert files_of("9", clone) == ["shop/average.py"]
         with fetched(f"{server.url}/owner/shop/-/merge_requests/9", tmp_path) as pull_request:
-            assert "/owner/shop/-/merge_requests/9 against main" in pull_request.scope.description
+            assert "/owner/shop/-/merge_requests/9 against main" in pull_request[0].description
 
 
 @pytest.mark.parametrize("filters", ["none", "blobs"])
@@ -181,7 +181,7 @@ def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: P
         subprocess.run(("git", "-C", str(forge.bare), "config", key, value), check=True)
     with PullServer(forge.root) as server, fetched(f"{server.url}/owner/shop/pull/7", tmp_path) as pull_request:
         assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
-        assert missing_in(pull_request.repo) == 0
+        assert missing_in(pull_request[1]) == 0
 
 
 @each(
@@ -189,8 +189,8 @@ def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: P
     [
         (Instead(403), UsageError, "wants a login"),
         (Instead(503), GitFailed, "could not be reached: The requested URL returned error: 503"),
-        (Instead(302, "http://127.0.0.1:9/elsewhere"), UsageError, "leads to another place"),
-        (Instead(302, "file:///etc/passwd"), UsageError, "leads to another place"),
+        (Instead(302, "http://127.0.0.1:9/elsewhere"), UsageError, "cannot be fetched"),
+        (Instead(302, "file:///etc/passwd"), UsageError, "cannot be fetched"),
     ],
 )
 def test_a_server_that_refuses_is_told_in_words(

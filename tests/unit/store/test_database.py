@@ -85,7 +85,7 @@ def trouble(path: Path) -> StoreError:
 
 def filled(path: Path, count: int = 200) -> None:
     with Database(path) as database:
-        ledger = SqliteLedger(database, limits=None)
+        ledger = SqliteLedger(database, max_age_days=10**6)
         with database.writing() as connection:
             connection.executemany(
                 "INSERT INTO results VALUES (?, 1e9, 1, 'a', NULL, NULL, ?)",
@@ -154,7 +154,7 @@ def test_a_migration_that_fails_leaves_the_old_database_whole(tmp_path: Path, st
 
 def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
     with Database(path) as database:
-        ledger = SqliteLedger(database, limits=None)
+        ledger = SqliteLedger(database, max_age_days=10**6)
         ledger.put("before", result())
         assert ledger.claim("k", lease_seconds=60)
         database.select("PRAGMA max_page_count = 1")
@@ -207,7 +207,7 @@ with Database(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
     [
         ("x.sqlite3", (0o500, 0o600), "cannot be", "not readable"),
         ("new.sqlite3", (0o500, 0o600), "Permission denied", "not readable"),
-        ("deeper/x.sqlite3", (0o500, 0o600), "cannot make the directory", "not readable"),
+        ("deeper/x.sqlite3", (0o500, 0o600), "cannot make the database", "not readable"),
         ("x.sqlite3", (0o700, 0o400), "cannot be written", "readable"),
         ("x.sqlite3", (0o700, 0), "cannot be opened", "not readable"),
     ],
@@ -241,8 +241,8 @@ def test_whatever_is_in_its_place_is_told(tmp_path: Path) -> None:
     assert "is not a file" in trouble(directory).message
     assert "is not a file" in trouble(pipe).message
     assert "cannot make the database" in trouble(link).message
-    assert "cannot make the directory" in trouble(file / "x.sqlite3").message
-    assert "cannot make the directory" in trouble(file / "deeper" / "x.sqlite3").message
+    assert "cannot make the database" in trouble(file / "x.sqlite3").message
+    assert "cannot make the database" in trouble(file / "deeper" / "x.sqlite3").message
     assert "is damaged" in trouble(cut).message
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import fields, replace
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.store.database import Database
-from codeloupe.store.ledger import Asked, Limits, Owner, SqliteLedger, content_key, is_repeatable
+from codeloupe.store.ledger import Asked, Owner, SqliteLedger, content_key, is_repeatable
 from tests.rows import each
 from tests.unit.store.samples import SetClock, request, request_fields, requests, result
 
@@ -40,13 +40,13 @@ def database(path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def ledger(database: Database, clock: SetClock) -> SqliteLedger:
-    return SqliteLedger(database, clock=clock, limits=None)
+    return SqliteLedger(database, clock=clock, max_age_days=10**6)
 
 
 @pytest.fixture
 def other(path: Path, clock: SetClock) -> Iterator[SqliteLedger]:
     with Database(path) as opened:
-        yield SqliteLedger(opened, clock=clock, limits=None, owner=ELSEWHERE)
+        yield SqliteLedger(opened, clock=clock, max_age_days=10**6, owner=ELSEWHERE)
 
 
 def keys(database: Database) -> list[str]:
@@ -79,7 +79,7 @@ class TestOwners:
 
 def pruned(database: Database, clock: SetClock, **limits: float) -> None:
     """Keep these limits, as the first `put` of a ledger does."""
-    last = SqliteLedger(database, clock=clock, limits=Limits(**{"max_age_days": 90.0, "max_bytes": 10**9, **limits}))  # type: ignore[arg-type]  # by name
+    last = SqliteLedger(database, clock=clock, **limits)  # type: ignore[arg-type]  # by name
     last.put("~last", result(""))
 
 
@@ -104,7 +104,7 @@ class TestLimits:
         assert keys(database) == ["0", "1", "~last"]
 
     def test_the_first_put_keeps_them_and_the_second_does_not_look(self, database: Database, clock: SetClock) -> None:
-        before = SqliteLedger(database, clock=lambda: clock.now - 100 * DAY, limits=None)
+        before = SqliteLedger(database, clock=lambda: clock.now - 100 * DAY, max_age_days=10**6)
         ledger = SqliteLedger(database, clock=clock)
         before.put("old", result())
         ledger.put("new", result())
@@ -116,7 +116,7 @@ class TestLimits:
     def test_a_limit_that_cannot_be_kept_now_does_not_cost_the_result(
         self, database: Database, clock: SetClock
     ) -> None:
-        SqliteLedger(database, clock=lambda: 1.0, limits=None).put("old", result())
+        SqliteLedger(database, clock=lambda: 1.0, max_age_days=10**6).put("old", result())
         database.change("CREATE TRIGGER stuck BEFORE DELETE ON results BEGIN SELECT raise(ABORT, 'stuck'); END")
         SqliteLedger(database, clock=clock).put("new", result())
         assert keys(database) == ["new", "old"]

@@ -162,10 +162,10 @@ class TestStart:
         ("argv", "kind", "words"),
         [
             (("no-such-program",), ProgramNotFound, "cannot start no-such-program: it is not installed"),
-            ((".",), ProgramNotFound, "not installed or not executable"),
-            (("./plain",), ProgramNotFound, "not installed or not executable"),
+            ((".",), ProgramNotFound, "not installed, or not a program"),
+            (("./plain",), ProgramNotFound, "not installed, or not a program"),
             (("./plain/below",), ProgramNotFound, "not installed"),
-            (("./garbage",), ProgramNotFound, "not a program that this machine can run"),
+            (("./garbage",), ProgramNotFound, "not installed, or not a program"),
             (("true", "x" * 4 * MEBIBYTE), ProcessError, "arguments are longer than the system allows"),
             (("true", "a\0b"), ProcessError, "cannot be handed over"),
             (("true", "\ud800"), ProcessError, "cannot be handed over"),
