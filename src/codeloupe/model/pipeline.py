@@ -63,7 +63,7 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     """A gate of a stage. Which fields count depends on the kind.
 
     `step` is the critic's file of instructions, None for the built-in one. `command` is a program with its arguments,
-    which no shell reads. A result below `min_score` of 100 escalates. `digest` names all that decides its verdict.
+    which no shell reads. A result below `min_score` of 100 escalates.
     """
 
     kind: GateKind
@@ -77,7 +77,6 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 600.0
     max_attempts: int = 3
     min_score: int = 40
-    digest: str = ""
 
 
 class StageDefinition(Struct, frozen=True, kw_only=True):
@@ -139,7 +138,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on an attempt. A command or a person gives no `score`; `gate_digest` names the gate."""
+    """A gate's verdict on an attempt. A command or a person gives no `score`."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -149,7 +148,6 @@ class Critique(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
     confidence: float | None = None
     usage: Usage = Usage()
-    gate_digest: str = ""
 
 
 class AttemptRecord(Struct, frozen=True, kw_only=True):

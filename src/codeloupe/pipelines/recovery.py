@@ -328,25 +328,20 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
             state=model.StageState.PENDING,
             start_tree=stage.start_tree,
             built_on=stage.built_on,
-            attempts=(_unjudged(kept, definition.gates),),
+            attempts=(_unjudged(kept),),
             earlier=(*stage.earlier, *(attempt for attempt in stage.attempts if attempt is not kept)),
             parts=parts,
         )
     last = stage.attempts[-1]
     if not last.critiques or stage.state in model.ENDED_STATES or refused_at(last) is not None:
         return replace(stage, parts=parts)
-    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last, definition.gates)), parts=parts)
+    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last)), parts=parts)
 
 
-def _unjudged(attempt: AttemptRecord, gates: tuple[model.GateDefinition, ...]) -> AttemptRecord:
-    """An attempt with the verdicts of those first gates alone that passed it and are the same now."""
-    kept = 0
-    for critique, gate in zip(attempt.critiques, gates, strict=False):
-        if critique.verdict is not CriticVerdict.PASS or not gate.digest or critique.gate_digest != gate.digest:
-            break
-        kept += 1
-    if kept == len(attempt.critiques):
+def _unjudged(attempt: AttemptRecord) -> AttemptRecord:
+    """An attempt that its gates judge again; what they cost before is a part of its own cost."""
+    if not attempt.critiques:
         return attempt
-    usage = reduce(Usage.plus, (critique.usage for critique in attempt.critiques[kept:]), attempt.usage)
+    usage = reduce(Usage.plus, (critique.usage for critique in attempt.critiques), attempt.usage)
     note = "the pipeline's files changed after gates had passed it, so its gates judge it again"
-    return replace(attempt, critiques=attempt.critiques[:kept], usage=usage, notes=(*attempt.notes, note))
+    return replace(attempt, critiques=(), usage=usage, notes=(*attempt.notes, note))

@@ -290,7 +290,6 @@ class StageRun:
             summary=mask(critique.summary),
             blockers=tuple(map(mask, critique.blockers)),
             fixes=tuple(map(mask, critique.fixes)),
-            gate_digest=self._stage.gates[action.gate].digest,
         )
         attempts = tuple(
             replace(attempt, critiques=(*attempt.critiques, critique)) if attempt.number == action.attempt else attempt
