@@ -249,15 +249,12 @@ class _Checks:
     """All that is wrong in a pipeline's file. Checks pass over what is not of its kind, and so find later mistakes."""
 
     def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
-        self._name = name
-        self._root = root
-        self._files = files
-        self._agents = agents
+        self._name, self._root, self._files, self._agents = name, root, files, agents
         # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
         self._complaints: dict[tuple[int, str], _Hint] = {}
         document: Any = reader.plain(root)
         self._document: Values = document
-        stages = self._document.get("stages")
+        stages = document.get("stages")
         listed = enumerate(stages[:_MOST_NAMES]) if isinstance(stages, list) else ()
         self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
 
