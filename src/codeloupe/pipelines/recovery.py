@@ -34,11 +34,10 @@ _WORD_START = regex(r"(?<=[a-z])(?=[A-Z])")
 class Action(Struct, frozen=True):
     """What is to be done next with a stage, for an attempt of it; 0 where there is none.
 
-    `execute`: ask its agent, in the way that `step` says; `session`, `agent` and `tree` are of a session that is
-    resumed. `keep`: keep what the attempt left in its workspace: its agent has answered, and no more is known.
-    `judge`: let a gate, by its position, decide on it. `complete`: its work goes on. `fail`: a gate or a person refused
-    the stage for good; the work of the attempt is kept all the same. `escalate`: only a person can help; the attempt
-    is the one that would be taken.
+    `execute`: ask its agent, as `step` says; `session`, `agent` and `tree` are of a session that is resumed. `keep`:
+    keep what the attempt left in its workspace. `judge`: let a gate, by its position, decide on it. `complete`: its
+    work goes on. `fail`: it was refused for good, and the attempt's work is kept all the same. `escalate`: only a
+    person can help; the attempt is the one that would be taken.
     """
 
     do: Literal["execute", "keep", "judge", "complete", "fail", "escalate"]
