@@ -117,10 +117,9 @@ def _run(arguments: argparse.Namespace) -> int:
     inputs: dict[str, str] = {}
     for word in arguments.input:
         name, equals, value = word.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"{word!r} is not an input", hint="write --input NAME=VALUE")
-        if name in inputs:
-            raise UsageError(f"the input {name!r} is given twice", hint="give it once")
+        if not equals or not name.strip() or name in inputs:
+            why = f"the input {name!r} is given twice" if name in inputs else f"{word!r} is not an input"
+            raise UsageError(why, hint="write --input NAME=VALUE, once for each input")
         inputs[name] = value
     pipeline = codeloupe.Pipeline.load(arguments.file, agents=())
     return _go_on(lambda runtime, given: runtime.run_pipeline(pipeline, inputs, options=given), arguments)
@@ -183,8 +182,7 @@ def _answered(
             raise
     who = f"no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"
     if holder is not None:
-        process = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
-        who = f"{process} continues with it"
+        who = f"{f'process {holder.process_id}' if holder.process_id else 'the process that runs it'} continues with it"
     done = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RETRY: "to be tried again"}[decision]
     words = f"{stage.name} of the run {run.run_id} is {done}; {who}"
     if arguments.json:
@@ -241,12 +239,11 @@ def _list(arguments: argparse.Namespace) -> int:
     shown = [report.as_it_is(each, busy=each.run_id in busy) for each in runs]
     if arguments.json:
         write_result(runs_json(shown, problems, busy=frozenset(busy)))
-        return 0
-    if not shown and not problems:
+    elif not shown and not problems:
         write_result(f"There is no run of a pipeline yet; {_FIRST_STEP}.\n")
     else:
         write_result(report.render_runs(shown, problems, **options.look_of(arguments.color)))
-    if len(found) > len(runs):
+    if len(found) > len(runs) and not arguments.json:
         note(f"there are older ones; --limit {arguments.limit * 2} shows more")
     return 0
 
@@ -338,8 +335,7 @@ def _write_run(
         return
     hidden = {name for name, value in run.inputs.items() if name in run.secret_inputs or is_secret(name, value)}
     inputs = {name: "[redacted]" if name in hidden else value for name, value in run.inputs.items()}
-    process_id = None if holder is None else holder.process_id
-    shown = replace(run, inputs=inputs)
+    shown, process_id = replace(run, inputs=inputs), holder.process_id if holder else None
     write_result(run_json(shown, places, busy=holder is not None, process_id=process_id, exit_code=code))
 
 

@@ -117,8 +117,7 @@ class TerminalAsker:
     """Asks one question at a time, as an `ask_person` of a run. None is for `later`, and for the end of input."""
 
     def __init__(self, display: PipelineDisplay, store: DirectoryRunStore) -> None:
-        self._display = display
-        self._store = store
+        self._display, self._store = display, store
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, stage: model.StageRecord, question: str) -> model.Approval | None:

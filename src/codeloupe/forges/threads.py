@@ -48,7 +48,6 @@ class SigningKey(Confidential, frozen=True):
     """
 
     material: bytes
-    is_secret: bool
 
     @classmethod
     def from_secret(cls, secret: str) -> SigningKey:
@@ -56,12 +55,12 @@ class SigningKey(Confidential, frozen=True):
         if len(secret.strip()) < 16:
             what = "the signing key has fewer than 16 characters"
             raise UsageError(what, hint="give a long random text, such as that of `openssl rand -hex 32`")
-        return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest(), is_secret=True)
+        return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest())
 
     @classmethod
     def public(cls) -> SigningKey:
         """The one that anybody can make."""
-        return cls(hashlib.sha256(b"codeloupe publish, without a secret").digest(), is_secret=False)
+        return cls(hashlib.sha256(b"codeloupe publish, without a secret").digest())
 
 
 class Marker(Struct, frozen=True):

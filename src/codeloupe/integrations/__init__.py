@@ -376,8 +376,9 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
 
 def _reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
-    gaps = (gap.reason if gap.kind is GapKind.UNIT else gap.in_words() for gap in gaps_of(review))
-    return list(dict.fromkeys(gaps))
+    # What a reviewer answered wrongly comes before what it claimed.
+    gaps = sorted(gaps_of(review), key=lambda gap: gap.kind is GapKind.CLAIM)
+    return list(dict.fromkeys(gap.reason if gap.kind is GapKind.UNIT else gap.in_words() for gap in gaps))
 
 
 def _joined(reasons: Sequence[str]) -> str:

@@ -63,7 +63,7 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     """A gate of a stage. Which fields count depends on the kind.
 
     `step` is the critic's file of instructions, None for the built-in one. `command` is a program with its arguments,
-    which no shell reads. A result below `min_score` of 100 escalates. `digest` names all that decides its verdict.
+    which no shell reads. A result below `min_score` of 100 escalates.
     """
 
     kind: GateKind
@@ -77,7 +77,6 @@ class GateDefinition(Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 600.0
     max_attempts: int = 3
     min_score: int = 40
-    digest: str = ""
 
 
 class StageDefinition(Struct, frozen=True, kw_only=True):
@@ -139,7 +138,7 @@ class PipelineDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's verdict on an attempt. A command or a person gives no `score`; `gate_digest` names the gate."""
+    """A gate's verdict on an attempt. A command or a person gives no `score`."""
 
     verdict: CriticVerdict
     gate: GateKind
@@ -149,16 +148,14 @@ class Critique(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
     confidence: float | None = None
     usage: Usage = Usage()
-    gate_digest: str = ""
 
 
 class AttemptRecord(Struct, frozen=True, kw_only=True):
     """One attempt of a stage: an execution that produced a result, and the verdicts of the gates on it.
 
-    `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace,
-    sorted. `session_id` is empty where the agent has none. `notes` say what was not as asked, such as a file that was
-    left out. `saved_answer` is the name under which its answer was saved, if it left no artifact; in the workspace
-    unless that is the user's own. Files are below the run's folder.
+    `tree` names in the workspace store what the workspace held after it. `notes` say what was not as asked, such as a
+    file that was left out. `saved_answer` is the name under which its answer was saved, if it left no artifact; in the
+    workspace unless that is the user's own. Files are below the run's folder.
     """
 
     number: int = 1
@@ -222,14 +219,11 @@ class FailedTry(Struct, frozen=True, kw_only=True):
 class StageRecord(Struct, frozen=True, kw_only=True):
     """What is known of one stage of a run. `chosen` is the number of the attempt whose work goes on.
 
-    `wants_approval` names what a person has to decide: "gate" for an approval gate, "escalation" after all else.
-    `person_note` is the note of a person who had it tried again; the `attempts_before` and `failures_before` that no
-    longer count towards its limits. `needs` and `max_attempts` are those of its definition when the run began.
-
-    `earlier` are attempts that were set aside. `built_on` is what it began with: the tree of each stage it needs by
-    name, and under "" the tree with which the run began. `parts` are digests of its definition when its last attempt
-    was made; `outdated` names those that have changed since. `unanswered` counts requests whose outcome is not known
-    yet; `lost` is the cost of requests whose outcome never will be known.
+    `wants_approval` is "gate" for an approval gate, "escalation" after all else. After a person had it tried again, by
+    `person_note`, the `attempts_before` and `failures_before` count towards no limit; `earlier` ones were set aside.
+    `built_on` is the tree of each stage it needs by name, and under "" that with which the run began. `parts` are
+    digests of its definition when its last attempt was made; `outdated` names those that have changed since.
+    `unanswered` counts requests that are out; `lost` is the cost of those whose outcome never will be known.
     """
 
     name: str
@@ -323,11 +317,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class PipelineEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened in a run, as the journal keeps it and a display shows it.
-
-    `kind` is one of: run_started, run_resumed, stage_state, attempt_started, attempt_finished, try_failed, recovery,
-    critique, approval_wanted, approval_given, note, run_ended.
-    """
+    """Something that happened in a run, as the journal keeps it and a display shows it; `kind` as in `run_started`."""
 
     at: Moment
     kind: str

@@ -93,11 +93,8 @@ class Joins:
     """What any set of finished stages left together: their trees, joined over what they share."""
 
     def __init__(self, definition: PipelineDefinition, store: GitWorkspaceStore, *, base: str, run_id: str) -> None:
-        self._file = definition.file
-        self._run_id = run_id
+        self._file, self._run_id, self._store, self._base = definition.file, run_id, store, base
         self._order = [stage.name for stage in definition.stages]
-        self._store = store
-        self._base = base
         # For each stage itself and every stage that it builds on, however far back.
         self.ancestors: dict[str, frozenset[str]] = {}
         needs = {stage.name: stage.needs for stage in definition.stages}

@@ -128,7 +128,8 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
     given = {**{key: value for key, value in defaults.items() if key != "gate"}, **values}
     gate = given.pop("gate", None)
     gates = given.pop("gates", ()) or ([gate] if gate else ())
-    given["gates"] = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
+    made = [_gate(gate, defaults.get("gate", {}), files) for gate in gates]
+    given["gates"] = [gate for gate, _ in made]
     if "artifacts" in given:
         rule = given["artifacts"]
         schemas = {name: files.schema(each) for name, each in rule.get("schemas", {}).items()}
@@ -139,10 +140,11 @@ def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinit
     stage = convert(_fields(given, files), StageDefinition)
     parts = {key: _sha256(files.text(given[key])) if key in given else "" for key in _FILES}
     parts |= {key: _digest(getattr(stage, key)) for key in _PARTS}
-    return replace(stage, parts={**parts, "gates": _digest([gate.digest for gate in stage.gates])})
+    return replace(stage, parts={**parts, "gates": _digest([digest for _, digest in made])})
 
 
-def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> GateDefinition:
+def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> tuple[GateDefinition, str]:
+    """A gate, and a digest of all that decides its verdict."""
     own = {"kind": written} if isinstance(written, str) else {"kind": GateKind.COMMAND.value, **written}
     known = _gate_groups()[own["kind"]]["properties"]
     values = {**{key: value for key, value in defaults.items() if key in known}, **own}
@@ -150,7 +152,7 @@ def _gate(written: str | Values, defaults: Values, files: _NamedFiles) -> GateDe
         values["command"] = shlex.split(values["command"])
     gate = convert(_fields(values, files), GateDefinition)
     step = _sha256(files.text(values["step"])) if "step" in values else ""
-    return replace(gate, digest=_digest([step, *(getattr(gate, key) for key in _GATE_PARTS)]))
+    return gate, _digest([step, *(getattr(gate, key) for key in _GATE_PARTS)])
 
 
 def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
@@ -247,15 +249,12 @@ class _Checks:
     """All that is wrong in a pipeline's file. Checks pass over what is not of its kind, and so find later mistakes."""
 
     def __init__(self, name: str, root: reader.MapNode, files: _NamedFiles, agents: Collection[str] | None) -> None:
-        self._name = name
-        self._root = root
-        self._files = files
-        self._agents = agents
+        self._name, self._root, self._files, self._agents = name, root, files, agents
         # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
         self._complaints: dict[tuple[int, str], _Hint] = {}
         document: Any = reader.plain(root)
         self._document: Values = document
-        stages = self._document.get("stages")
+        stages = document.get("stages")
         listed = enumerate(stages[:_MOST_NAMES]) if isinstance(stages, list) else ()
         self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
 

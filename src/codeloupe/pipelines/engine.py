@@ -31,9 +31,7 @@ class Engine:
     """Runs one run, whose lock the caller holds, in one event loop."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._state = context.state
-        self._definition = context.definition
+        self._context, self._state, self._definition = context, context.state, context.definition
         # In the user's own tree one stage works at a time, from its beginning to its end.
         self._turn = asyncio.Lock() if context.is_checkout else contextlib.nullcontext()
         self._slots = asyncio.Semaphore(self._definition.max_parallel)

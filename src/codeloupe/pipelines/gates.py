@@ -214,7 +214,7 @@ async def critic_gate(gate: GateDefinition, task: GateTask, *, ask: AskCritic, c
     if read.problem is not None:
         # Other words, so that the ledger does not return the same answer again.
         again = (
-            f"{fenced(fence, 'problem', read.problem)}\n\nAn earlier answer had this problem. Answer anew, in short."
+            f"{fenced(fence, 'problem', read.problem)}\n\nAn earlier answer had this problem. Answer again, in short."
         )
         read, text, usage = await _heard(ask, replace(question, prompt=f"{prompt}\n\n{again}"), usage)
     if read.problem is not None:

@@ -34,11 +34,10 @@ _WORD_START = regex(r"(?<=[a-z])(?=[A-Z])")
 class Action(Struct, frozen=True):
     """What is to be done next with a stage, for an attempt of it; 0 where there is none.
 
-    `execute`: ask its agent, in the way that `step` says; `session`, `agent` and `tree` are of a session that is
-    resumed. `keep`: keep what the attempt left in its workspace: its agent has answered, and no more is known.
-    `judge`: let a gate, by its position, decide on it. `complete`: its work goes on. `fail`: a gate or a person refused
-    the stage for good; the work of the attempt is kept all the same. `escalate`: only a person can help; the attempt
-    is the one that would be taken.
+    `execute`: ask its agent, as `step` says; `session`, `agent` and `tree` are of a session that is resumed. `keep`:
+    keep what the attempt left in its workspace. `judge`: let a gate, by its position, decide on it. `complete`: its
+    work goes on. `fail`: it was refused for good, and the attempt's work is kept all the same. `escalate`: only a
+    person can help; the attempt is the one that would be taken.
     """
 
     do: Literal["execute", "keep", "judge", "complete", "fail", "escalate"]
@@ -328,25 +327,20 @@ def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[
             state=model.StageState.PENDING,
             start_tree=stage.start_tree,
             built_on=stage.built_on,
-            attempts=(_unjudged(kept, definition.gates),),
+            attempts=(_unjudged(kept),),
             earlier=(*stage.earlier, *(attempt for attempt in stage.attempts if attempt is not kept)),
             parts=parts,
         )
     last = stage.attempts[-1]
     if not last.critiques or stage.state in model.ENDED_STATES or refused_at(last) is not None:
         return replace(stage, parts=parts)
-    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last, definition.gates)), parts=parts)
+    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last)), parts=parts)
 
 
-def _unjudged(attempt: AttemptRecord, gates: tuple[model.GateDefinition, ...]) -> AttemptRecord:
-    """An attempt with the verdicts of those first gates alone that passed it and are the same now."""
-    kept = 0
-    for critique, gate in zip(attempt.critiques, gates, strict=False):
-        if critique.verdict is not CriticVerdict.PASS or not gate.digest or critique.gate_digest != gate.digest:
-            break
-        kept += 1
-    if kept == len(attempt.critiques):
+def _unjudged(attempt: AttemptRecord) -> AttemptRecord:
+    """An attempt that its gates judge again; what they cost before is a part of its own cost."""
+    if not attempt.critiques:
         return attempt
-    usage = reduce(Usage.plus, (critique.usage for critique in attempt.critiques[kept:]), attempt.usage)
+    usage = reduce(Usage.plus, (critique.usage for critique in attempt.critiques), attempt.usage)
     note = "the pipeline's files changed after gates had passed it, so its gates judge it again"
-    return replace(attempt, critiques=attempt.critiques[:kept], usage=usage, notes=(*attempt.notes, note))
+    return replace(attempt, critiques=(), usage=usage, notes=(*attempt.notes, note))

@@ -72,13 +72,8 @@ class StageRun:
     def __init__(
         self, stage: model.StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
     ) -> None:
-        self._stage = stage
-        self._name = stage.name
-        self._answer = answer
-        self._context = context
-        self._state = context.state
-        self._files = context.files
-        self._slots = slots
+        self._stage, self._name, self._answer, self._slots = stage, stage.name, answer, slots
+        self._context, self._state, self._files = context, context.state, context.files
 
     @property
     def _record(self) -> StageRecord:
@@ -156,15 +151,12 @@ class StageRun:
         workspace = self._files.made_workspace(self._name)
         if not record.start_tree:
             # Also where it cannot be joined: that is tried again when one of these has changed.
-            record = replace(record, built_on=context.built_on(self._stage))
-            try:
-                if context.is_checkout:
-                    tree = (await context.workspaces.keep(workspace)).tree
-                else:
-                    tree = await context.joins.together(self._stage.needs, context.chosen_trees())
-                record = replace(record, start_tree=tree)
-            finally:
-                self._state.put(record)
+            record = self._state.put(replace(record, built_on=context.built_on(self._stage)))
+            if context.is_checkout:
+                tree = (await context.workspaces.keep(workspace)).tree
+            else:
+                tree = await context.joins.together(self._stage.needs, context.chosen_trees())
+            record = self._state.put(replace(record, start_tree=tree))
         if not context.is_checkout:
             previous = record.attempts[-1].tree if record.attempts else ""
             beginning = {RecoveryStep.RESUME: action.tree, RecoveryStep.FRESH: record.start_tree}
@@ -185,9 +177,8 @@ class StageRun:
         past = [] if action.step is RecoveryStep.FRESH else list(record.attempts)
         if record.person_note:
             said = _by_person(Decision.RETRY, record.person_note)
-            earlier = model.AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))
-            last = past.pop() if past else earlier
-            past.append(replace(last, critiques=(*last.critiques, said)))
+            past = past or [model.AttemptRecord(number=max(len(record.earlier) + len(record.attempts), 1))]
+            past[-1] = replace(past[-1], critiques=(*past[-1].critiques, said))
         return model.StageRequest(
             stage=stage.name,
             step_file=stage.step,
@@ -290,7 +281,6 @@ class StageRun:
             summary=mask(critique.summary),
             blockers=tuple(map(mask, critique.blockers)),
             fixes=tuple(map(mask, critique.fixes)),
-            gate_digest=self._stage.gates[action.gate].digest,
         )
         attempts = tuple(
             replace(attempt, critiques=(*attempt.critiques, critique)) if attempt.number == action.attempt else attempt

@@ -73,11 +73,8 @@ class RunState:
     """The record of one run, whose lock the caller holds, saved with every change. `mask` masks messages."""
 
     def __init__(self, store: RunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
-        self._store = store
-        self._watch = watch
-        self._is_watch_broken = False
-        self.masked = mask
-        self.run = run
+        self._store, self._watch, self._is_watch_broken = store, watch, False
+        self.run, self.masked = run, mask
 
     def stage(self, name: str) -> StageRecord:
         """A stage as it was saved last."""

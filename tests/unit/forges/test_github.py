@@ -272,7 +272,6 @@ def test_a_limit_is_told_from_a_refusal(answer: Reply, *, limited: bool) -> None
     [
         (reply(429, retry_after="7"), 1, 7.0),
         (reply(403, retry_after="0"), 1, 0.0),
-        (reply(429, retry_after="Mon, 12 Jan 1970 13:47:00 GMT"), 1, 20.0),
         (reply(429, retry_after="nonsense"), 1, 60.0),
         (reply(403, x_ratelimit_remaining="0", x_ratelimit_reset="1000030"), 1, 31.0),
         (reply(403, x_ratelimit_remaining="0", x_ratelimit_reset="5"), 1, 1.0),

@@ -151,23 +151,22 @@ def read_event(text: str) -> Target:
         event = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError("the event file of GitHub Actions is no JSON", hint="give --pr and --repo-name") from error
-    name = _field(event, "repository", "full_name")
+    name, issue, run = _field(event, "repository", "full_name"), _field(event, "issue"), _field(event, "workflow_run")
     target = parse_repository(name) if isinstance(name, str) else Target()
-    numbers = [_field(event, "pull_request", "number")]
-    if _field(event, "issue", "pull_request") is not None:
-        numbers.append(_field(event, "issue", "number"))
-    finished = _field(event, "workflow_run", "pull_requests")
-    if isinstance(finished, list) and len(finished) == 1:
-        numbers.append(_field(finished[0], "number"))
-    number = next((each for each in numbers if type(each) is int and each > 0), None)
-    run, branch, head = _field(event, "workflow_run"), "", ""
-    if str(_field(run, "event")).startswith("pull_request"):
-        facts = [
-            _field(run, *path) for path in (("head_repository", "owner", "login"), ("head_branch",), ("head_sha",))
-        ]
-        if all(isinstance(each, str) and each for each in facts):
-            branch, head = f"{facts[0]}:{facts[1]}", facts[2]
-    return replace(target, number=number, branch=branch, head=head)
+    finished = _field(run, "pull_requests")
+    holders = (
+        _field(event, "pull_request"),
+        issue if _field(issue, "pull_request") is not None else None,
+        finished[0] if isinstance(finished, list) and len(finished) == 1 else None,
+    )
+    numbers = (_field(each, "number") for each in holders)
+    target = replace(target, number=next((each for each in numbers if type(each) is int and each > 0), None))
+    facts = [_field(run, *path.split()) for path in ("head_repository owner login", "head_branch", "head_sha")]
+    if not str(_field(run, "event")).startswith("pull_request") or not all(
+        isinstance(each, str) and each for each in facts
+    ):
+        return target
+    return replace(target, branch=f"{facts[0]}:{facts[1]}", head=facts[2])
 
 
 def _field(value: Any, *path: str) -> Any:

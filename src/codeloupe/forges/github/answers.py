@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from msgspec import Struct
@@ -133,18 +132,10 @@ def is_limited(reply: Reply) -> bool:
 
 def limit_seconds(reply: Reply, *, times: int, now: float) -> float:
     """How long to wait after a limit was met for the so many-th time: as GitHub says, else a minute, doubling."""
-    asked = reply.headers.get("retry-after", "")
-    if (seconds := _number(asked)) is not None:
-        return seconds
-    try:
-        return max(parsedate_to_datetime(asked).timestamp() - now, 0.0)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        reset = _number(reply.headers.get("x-ratelimit-reset", ""))
+    words = [reply.headers.get(name, "").strip() for name in ("retry-after", "x-ratelimit-reset")]
+    asked, reset = (float(word) if word.isascii() and word.isdecimal() and len(word) <= 12 else None for word in words)
+    if asked is not None:
+        return asked
     if reset is not None and reply.headers.get("x-ratelimit-remaining") == "0":
         return max(reset - now, 0.0) + 1.0
     return 60.0 * (1 << (times - 1))
-
-
-def _number(text: str) -> float | None:
-    word = text.strip()
-    return float(word) if word.isascii() and word.isdecimal() and len(word) <= 12 else None

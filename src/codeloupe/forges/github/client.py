@@ -43,9 +43,7 @@ class _GitHub:
     forge = "GitHub"
 
     def __init__(self, transport: GitHubTransport, *, graphql_url: str, name: model.PullRequestName) -> None:
-        self._transport = transport
-        self._graphql_url = graphql_url
-        self._name = name
+        self._transport, self._graphql_url, self._name = transport, graphql_url, name
         self._repository = f"/repos/{name.owner}/{name.repository}"
         self._pull = f"{self._repository}/pulls/{name.number}"
 
