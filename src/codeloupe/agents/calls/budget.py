@@ -55,7 +55,7 @@ class RunBudget:
         most = (given.max_usd, given.max_tokens, given.max_requests)
         self._max_usd, self._max_tokens, self._max_requests = (math.inf if one is None else one for one in most)
         self._clock, self._within, self.spent = clock, within, given.spent
-        self.deadline = min(math.inf if deadline is None else deadline, within.deadline if within else math.inf)
+        self.deadline: float = min(math.inf if deadline is None else deadline, within.deadline if within else math.inf)
         self._running = Spent()
         self._dearest_usd: float | None = None
         self._token_usd: float | None = None
