@@ -114,7 +114,7 @@ def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace
             sweep = run_to_end(work)
         except KeyboardInterrupt:
             reviewed = display.commits_done - display.commits_failed
-            commits = counted(display.commits_total, "commit", "commits")
+            commits = counted(display.commits_total, "commit")
             kept = f"{reviewed:,} of {commits} are kept and not reviewed again"
             raise Interrupted(kept if reviewed else "no commit was finished yet", arguments.command_line) from None
     if not sweep.commits:

@@ -230,9 +230,9 @@ def _prune(history: SqliteHistory, arguments: argparse.Namespace) -> str:
         return report.removed_json(removed, dry_run=arguments.dry_run, freed_bytes=freed)
     if not removed.reviews and not removed.sweeps:
         return "Nothing to remove.\n"
-    sweeps = f" ({counted(removed.sweeps, 'sweep', 'sweeps')} among them)" if removed.sweeps else ""
-    findings = counted(removed.findings, "finding", "findings")
-    what = f"{counted(removed.reviews, 'review', 'reviews')}{sweeps} with {findings}"
+    sweeps = f" ({counted(removed.sweeps, 'sweep')} among them)" if removed.sweeps else ""
+    findings = counted(removed.findings, "finding")
+    what = f"{counted(removed.reviews, 'review')}{sweeps} with {findings}"
     if arguments.dry_run:
         return f"Would remove {what}, about {size_of(removed.size_bytes)}. Nothing was changed.\n"
     return f"Removed {what}; the database is {size_of(freed)} smaller.\n"

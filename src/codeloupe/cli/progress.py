@@ -169,13 +169,13 @@ class ProgressDisplay(Display):
                 self.tell(self._stage)
             case events.ChangeRead():
                 self.change = event.change
-                self.tell(f"Read {counted(len(event.change.files), 'changed file', 'changed files')}")
+                self.tell(f"Read {counted(len(event.change.files), 'changed file')}")
             case events.Warned():
                 self._warned = event.message
                 self.say(f"warning: {event.message}")
             case events.UnitsPlanned():
                 self.units_planned += event.units
-                units = counted(event.units, "unit", "units")
+                units = counted(event.units, "unit")
                 self.tell(f"{event.lane}: {units}, about {event.tokens:,} tokens of diff")
             case events.LaneFinished():
                 outcome = "done" if event.failure is None else "failed"
@@ -211,7 +211,7 @@ class ProgressDisplay(Display):
         self.commits_done, self.commits_total = event.number, event.total
         self.commits_failed += outcome.verdict is None
         score = "" if outcome.score is None else f" {outcome.score:.2f}"
-        found = counted(len(findings), "finding", "findings")
+        found = counted(len(findings), "finding")
         words = f"{outcome.verdict}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}"
         if outcome.verdict is None:
             words = f"could not be reviewed: {outcome.failure}"
@@ -241,7 +241,7 @@ class ProgressDisplay(Display):
     def _ended(self, event: Any, findings: int, *, from_ledger: bool = False) -> str:
         if event.failure is None:
             how = "from the ledger" if from_ledger else f"done in {duration(event.seconds)}"
-            return f"{how}, {counted(findings, 'finding', 'findings')}"
+            return f"{how}, {counted(findings, 'finding')}"
         # The last warning may have given the reason already.
         is_known = bool(event.failure) and self._warned.endswith(event.failure)
         return f"failed after {duration(event.seconds)}{'' if is_known else f': {event.failure}'}"
@@ -276,7 +276,7 @@ class ProgressDisplay(Display):
             ),
             ", ".join(f"{self._found[word]:,} {word}" for word in words if self._found[word]),
             dollars(cost) if cost else "",
-            f"{counted(calls['running'], 'call', 'calls')} running" if calls["running"] else "",
+            f"{counted(calls['running'], 'call')} running" if calls["running"] else "",
             f"{calls['waiting']:,} waiting for quota" if calls["waiting"] else "",
             duration(self._clock() - self._started),
             self._doing,

@@ -116,20 +116,20 @@ def render_publication(publication: Publication) -> str:
 
 def _lines(publication: Publication) -> Iterator[str]:
     plan, done = publication.plan, _as_if_done(publication)
-    yield f"  {counted(len(done.posted), 'new comment', 'new comments')}, {len(plan.known):,} known before"
+    yield f"  {counted(len(done.posted), 'new comment')}, {len(plan.known):,} known before"
     yield from _listed([f"{place_in_words(one.finding)}  {one.finding.title[:_LONGEST_TITLE]}" for one in done.posted])
     for kind, (one, many) in _ANSWERS.items():
         if count := sum(answer.kind is kind for answer in done.answered):
             yield f"  {counted(count, one, many)}"
     if without := (*plan.without_comment, *publication.refused):
-        yield f"  {counted(len(without), 'finding', 'findings')} only in the summary"
+        yield f"  {counted(len(without), 'finding')} only in the summary"
         yield from _listed([f"{place_in_words(one.finding)}  {one.reason}" for one in without])
     if plan.dismissed:
-        yield f"  {counted(len(plan.dismissed), 'finding', 'findings')} dismissed by maintainers"
+        yield f"  {counted(len(plan.dismissed), 'finding')} dismissed by maintainers"
     if done.opinion in _OPINIONS:
         yield f"  {_OPINIONS[done.opinion]}"
     if done.withdrawn:
-        yield f"  {counted(len(done.withdrawn), 'earlier opinion', 'earlier opinions')} withdrawn"
+        yield f"  {counted(len(done.withdrawn), 'earlier opinion')} withdrawn"
     if not publication.dry_run:
         yield f"  summary {publication.summary.value}{_STATUSES[publication.status]}"
     yield from (f"  {one}" for one in plan.notes)

@@ -175,7 +175,7 @@ def _review(
             review = verbs.run_to_end(work)
         except KeyboardInterrupt:
             answered = display.units_done - display.units_failed
-            answers = counted(display.units_planned, "answer", "answers")
+            answers = counted(display.units_planned, "answer")
             kept = f"{answered:,} of {answers} are kept and not asked for again"
             raise verbs.Interrupted(
                 kept if answered else "nothing was answered yet", arguments.command_line, "--resume"
@@ -186,7 +186,7 @@ def _review(
         asked, cached = review.usage.requests + review.usage.cached, review.usage.cached
         said = "nothing of this review was in the ledger, so everything was asked again"
         if cached:
-            said = f"resumed: {cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
+            said = f"resumed: {cached:,} of {counted(asked, 'answer')} came from the ledger"
         verbs.note(said if asked else "no agent call was needed", quiet=arguments.quiet)
     return review, display.change
 

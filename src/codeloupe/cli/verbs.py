@@ -151,7 +151,7 @@ def deliver(outputs: Sequence[Output], make: Callable[[], Made], *, quiet: bool 
 def size_of(count: int) -> str:
     """A number of bytes as people read it."""
     if count < 1000:
-        return counted(count, "byte", "bytes")
+        return counted(count, "byte")
     return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"
 
 

@@ -191,6 +191,11 @@ class Review(Struct, frozen=True, kw_only=True):
         return self.complete and not self.findings and not coverage.files_reviewed and not touched
 
     @property
+    def left_out(self) -> tuple[SkippedFile, ...]:
+        """The files that were left out on purpose."""
+        return tuple(skip for skip in self.coverage.skipped if not skip.is_gap)
+
+    @property
     def unsettled(self) -> tuple[Finding, ...]:
         """The claims that a person must look at before this can pass: see `unsettled_claims`."""
         return unsettled_claims(self.findings, self.policy)

@@ -84,7 +84,7 @@ def render_list(listing: Listing, *, with_repository: bool = False, **look: Unpa
     for entry in listing.entries:
         scope, found = entry.description or entry.scope, _counts(entry.counts)
         if entry.kind is EntryKind.SWEEP:
-            scope = f"{counted(entry.commits, 'commit', 'commits')}: {scope}"
+            scope = f"{counted(entry.commits, 'commit')}: {scope}"
         rows.append(
             [
                 (page.line(ids[entry.entry_id]), "cyan"),
@@ -120,7 +120,7 @@ def render_outline(outline: SweepOutline, **look: Unpack[Look]) -> str:
     titles = "COMMIT REVIEW VERDICT SCORE FINDINGS SUBJECT".split()  # noqa: SIM905
     table = [*page.table(titles, rows, right="SCORE", shrinks="SUBJECT"), Text()] if rows else []
     score = "" if sweep.score is None else f", score {sweep.score:.2f}"
-    summary = sweep.summary if record.finished else f"not finished: {counted(len(rows), 'commit', 'commits')} so far"
+    summary = sweep.summary if record.finished else f"not finished: {counted(len(rows), 'commit')} so far"
     about = f" {page.line(f'{sweep.sweep_id}, {moment(record.saved_at)}: {sweep.description}')}"
     closing = [f"{page.line(summary)}{score}", *map(page.line, record.problems)]
     return page.printed([Text(("Sweep", "bold"), about), "", *table, *closing])

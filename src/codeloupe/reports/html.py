@@ -40,7 +40,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
     A file in which something was masked is shown by its quotes alone, since other lines may hold the same secret.
     """
     # As many as a browser shows at ease, those that count before the others, the worst first.
-    ordered = [finding for standing in wording.Standing for finding in wording.standing_so(review.findings, standing)]
+    ordered = [finding for findings in wording.by_standing(review.findings) for finding in findings]
     shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
     if diff is not None:
         masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
@@ -89,7 +89,7 @@ def _digest(content: str) -> str:
 
 def _sections(found: Sequence[Finding], diff: ShownDiff | None) -> list[dict[str, str]]:
     """The findings of each file, the worst first, then those of each kind that is listed apart, with a word on why."""
-    opened, unplaced, refuted, closed = (wording.standing_so(found, standing) for standing in wording.Standing)
+    opened, unplaced, refuted, closed = wording.by_standing(found)
     parts: list[tuple[Markup, Sequence[Finding]]] = []
     for path, findings in wording.by_file(opened).items():
         folder, slash, name = path.rpartition("/")
@@ -165,13 +165,11 @@ def _filters(findings: Sequence[Finding], counting: Sequence[Finding]) -> list[d
     experts = sorted(Counter(map(_expert_of, counting)).items(), key=lambda one: (-one[1], one[0]))
     standings = Counter(map(wording.standing_of, findings))
 
-    def choice(kind: str, value: str, count: int, *, dot: str = "count", label: str = "", title: str = "") -> Any:
+    def choice(kind: str, value: str, count: int, label: str = "", *, dot: str = "count", title: str = "") -> Any:
         return {"kind": kind, "value": value, "count": count, "dot": dot, "label": label, "title": title}
 
     groups = {
-        "Severity": [
-            choice("severity", s.label, severities[s], label=f" {s.label}") for s in Severity if severities[s]
-        ],
+        "Severity": [choice("severity", s.label, severities[s], f" {s.label}") for s in Severity if severities[s]],
         "Expert": [choice("expert", *one) for one in experts],
         "Status": [choice("standing", s.value, standings[s]) for s in wording.Standing if standings[s]],
         "File": [
@@ -190,21 +188,16 @@ def _numbers(review: Review) -> list[dict[str, Any]]:
     total = max(coverage.files_total, 1)
     read = {
         "name": "reviewed",
-        "value": f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')}",
+        "value": f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file')}",
         "done": coverage.files_reviewed if coverage.files_total else total,
         "total": total,
-        "failed": f"{wording.counted(failed, 'unit', 'units')} failed" if failed else "",
+        "failed": f"{wording.counted(failed, 'unit')} failed" if failed else "",
         "kind": f"wide{'' if review.complete else ' gap'}",
     }
     took, spent = wording.duration(review.usage.duration_seconds), wording.spent_in_words(review.usage)
-    return [
-        *(
-            {"name": s.label, "value": f"{counts[s]:,}", "kind": f"{s.label}{'' if counts[s] else ' none'}"}
-            for s in Severity
-        ),
-        read,
-        {"name": "took", "value": took, "note": spent, "kind": "wide"},
-    ]
+    steps = [(step.label, counts[step]) for step in Severity]
+    found = [{"name": step, "value": f"{n:,}", "kind": step if n else f"{step} none"} for step, n in steps]
+    return [*found, read, {"name": "took", "value": took, "note": spent, "kind": "wide"}]
 
 
 def _gaps(review: Review) -> list[dict[str, Any]]:
@@ -219,9 +212,9 @@ def _gaps(review: Review) -> list[dict[str, Any]]:
 
 def _remarks(review: Review) -> Markup:
     problems = [{"name": error.kind, "why": error.message} for error in wording.errors_beside_gaps(review)]
-    left_out = [{"name": skip.file, "why": skip.in_words()} for skip in review.coverage.skipped if not skip.is_gap]
-    some = wording.counted(len(left_out), "file", "files")
-    told = _folded(wording.counted(len(problems), "problem", "problems"), problems, is_open=True)
+    left_out = [{"name": skip.file, "why": skip.in_words()} for skip in review.left_out]
+    some = wording.counted(len(left_out), "file")
+    told = _folded(wording.counted(len(problems), "problem"), problems, is_open=True)
     return joined((told, _folded(f"{some} left out on purpose", left_out)))
 
 

@@ -87,7 +87,7 @@ class Excerpts:
             for row, text in zip(rows, dedented([row.text for row in rows[:_MOST_ROWS]]), strict=False)
         ]
         more = len(rows) - _MOST_ROWS
-        rest = f"… {counted(more, 'more line', 'more lines')}" if more > 0 else ""
+        rest = f"… {counted(more, 'more line')}" if more > 0 else ""
         shape = {"diff": " diff", "columns": 3} if around else {"diff": "", "columns": 2}
         return {"code": "code", "rows": shown, "rest": rest, **shape}
 

@@ -69,11 +69,10 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
         name = plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE)
         why = plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed"
         text = "\n".join([plain_text(gap.in_words(), longest=_LONGEST_TEXT), *map(plain_path, gap.files)])
-        yield _case(name, "error", gap.kind.value, why, text)
-    for skip in review.coverage.skipped:
-        if not skip.is_gap:
-            why = plain_line(skip.in_words(), longest=_LONGEST_LINE)
-            yield _case(f"left out: {plain_path(skip.file)}", "skipped", why=why)
+        yield _case(name, "error", gap.kind, why, text)
+    for skip in review.left_out:
+        why = plain_line(skip.in_words(), longest=_LONGEST_LINE)
+        yield _case(f"left out: {plain_path(skip.file)}", "skipped", why=why)
 
 
 def _finding_case(review: Review, finding: Finding) -> dict[str, str]:

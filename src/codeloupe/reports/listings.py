@@ -133,7 +133,7 @@ def _gitlab(review: Review, _layout: Layout) -> str:
 
     issues = []
     for gap in wording.gaps_without_claims(review):
-        words, kind = plain_line(f"Not reviewed: {gap.in_words()}", longest=2_000), gap.kind.value
+        words, kind = plain_line(f"Not reviewed: {gap.in_words()}", longest=2_000), gap.kind
         issues += [
             issue(words, f"codeloupe/{kind}", _hash(kind, gap.name, file), "critical", file, 1)
             for file in gap.files[:20] or (".",)
@@ -181,7 +181,7 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
             "location": {"path": plain_path(file)},
             # What the policy lets pass is no error, and still said.
             "severity": "WARNING" if review.policy.pass_when_incomplete else "ERROR",
-            "code": {"value": f"codeloupe/{gap.kind.value}"},
+            "code": {"value": f"codeloupe/{gap.kind}"},
         }
         for gap in wording.gaps_without_claims(review)
         for file in gap.files[:20] or ("",)

@@ -92,39 +92,30 @@ def _code_block(code: str, path: str, *, most: int) -> str:
 def summary_block(review: Review) -> str:
     """The verdict and why, then findings, coverage, reviewer, cost and time, each on its line."""
     outcome = wording.outcome_of(review)
-    coverage = review.coverage
-    rows = [
-        ("Findings", wording.counts_in_words(review)),
-        (
-            "Coverage",
-            f"{coverage.files_reviewed:,} of {wording.counted(coverage.files_total, 'file', 'files')} reviewed",
-        ),
-        ("Reviewed", markdown_line(review.scope.description, longest=_LONGEST_NOTE)),
-        ("Reviewer", markdown_line(wording.reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE)),
-        ("Spent", wording.spent_in_words(review.usage)),
-        ("Time", wording.duration(review.usage.duration_seconds)),
-    ]
-    listed = "\n".join(f"- {label}: {value}" for label, value in rows if value)
+    rows = {
+        "Findings": wording.counts_in_words(review),
+        "Coverage": wording.files_reviewed(review),
+        "Reviewed": markdown_line(review.scope.description, longest=_LONGEST_NOTE),
+        "Reviewer": markdown_line(wording.reviewer_in_words(review.reviewer), longest=_LONGEST_NOTE),
+        "Spent": wording.spent_in_words(review.usage),
+        "Time": wording.duration(review.usage.duration_seconds),
+    }
+    listed = "\n".join(f"- {label}: {value}" for label, value in rows.items() if value)
     why = f"{outcome.why[:1].upper()}{outcome.why[1:]}."
     return f"## {_VERDICT_SIGNS[outcome.tone]} codeloupe: {outcome.word}\n\n{why}\n\n{listed}"
 
 
 def not_reviewed(review: Review, room: Room) -> str:
     """The gaps of an incomplete review, what else went wrong, and the files left out on purpose."""
-    gaps = [markdown_line(gap.in_words(), longest=_LONGEST_NOTE) for gap in wording.gaps_of(review)]
-    problems = [
-        markdown_line(f"{error.kind}: {error.message}", longest=_LONGEST_NOTE)
-        for error in wording.errors_beside_gaps(review)
-    ]
-    left_out = [
-        f"{code_span(skip.file[:_LONGEST_PATH])}: {markdown_line(skip.in_words(), longest=_LONGEST_NOTE)}"
-        for skip in review.coverage.skipped
-        if not skip.is_gap
-    ]
+    lists = {
+        "Could not be reviewed": [("", gap.in_words()) for gap in wording.gaps_of(review)],
+        "Problems": [("", f"{error.kind}: {error.message}") for error in wording.errors_beside_gaps(review)],
+        "Left out": [(f"{code_span(skip.file[:_LONGEST_PATH])}: ", skip.in_words()) for skip in review.left_out],
+    }
     sections = []
-    for title, items in (("Could not be reviewed", gaps), ("Problems", problems), ("Left out", left_out)):
+    for title, items in lists.items():
         if items:
-            shown = _fitted(items, room)
+            shown = _fitted((name + markdown_line(why, longest=_LONGEST_NOTE) for name, why in items), room)
             rest = [f"and {len(items) - len(shown):,} more"] if len(items) > len(shown) else []
             sections.append("\n- ".join([f"## {title}\n", *shown, *rest]))
     return "\n\n".join(sections)
@@ -162,9 +153,7 @@ def _closed_item(finding: Finding) -> str:
 
 def render_markdown(review: Review) -> str:
     """The whole report. What is more than a page can hold is counted, and said to be left out."""
-    opened, unplaced, refuted, closed = (
-        wording.standing_so(review.findings, standing) for standing in wording.Standing
-    )
+    opened, unplaced, refuted, closed = wording.by_standing(review.findings)
     nowhere = "## Without a place\n\nThese could not be placed in the code, so no line is known.\n\n"
     not_counted = "\n\nThese do not count.\n\n"
     parts = [

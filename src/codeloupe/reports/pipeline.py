@@ -235,7 +235,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         shown = failures if self.page.verbose else failures[-_POINTS_SHOWN:]
         calls, named = (sum(each.kind != model.WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
         if rest := calls - named:
-            yield Text((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"))
+            yield Text((f"{counted(rest, 'earlier call')} failed", "dim"))
         # What failed alike several times is said once.
         alike: dict[str, list[model.FailedTry]] = {}
         for failure in shown:

@@ -50,7 +50,7 @@ def render_preview_text(preview: Preview, layout: Layout) -> str:
     groups = {"Would be reviewed": [_row(page, file) for file in reviewed], "Would be left out": left_out}
     for title, files in groups.items():
         if files:
-            note = (f"  {counted(len(files), 'file', 'files')}", DIM)
+            note = (f"  {counted(len(files), 'file')}", DIM)
             lines += [Text(), Text((title, BOLD), note), *(line for file in files for line in file)]
     return page.printed([*lines, Text(), *_totals(page, preview, reviewed)])
 
@@ -77,9 +77,9 @@ def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[T
         return page.wrap("No changes to review. Nothing was run or spent.")
     added, deleted = (sum(getattr(file.change, name) for file in reviewed) for name in ("added", "deleted"))
     parts = [
-        f"{len(reviewed):,} of {counted(total, 'file', 'files')} would be reviewed",
+        f"{len(reviewed):,} of {counted(total, 'file')} would be reviewed",
         f"+{added:,} -{deleted:,} lines",
-        counted(preview.units, "unit", "units") if preview.units else "",
+        counted(preview.units, "unit") if preview.units else "",
         f"about {preview.prompt_tokens_estimate:,} prompt tokens" if preview.prompt_tokens_estimate else "",
     ]
     lines = page.wrap(Text((", ".join(filter(None, parts)), BOLD), ". Nothing was run or spent."))

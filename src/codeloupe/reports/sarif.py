@@ -6,14 +6,13 @@ suppressed, and one without a place has no region and is a note, since it never 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 from urllib.parse import quote
 
 from codeloupe.model.finding import Finding, Severity, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.reports import wording
-from codeloupe.reports.json_v1 import TOOL, json_text
+from codeloupe.reports.json_v1 import TOOL, fields_of, json_text
 from codeloupe.reports.replacement import fix_of
 from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
 
@@ -24,10 +23,10 @@ _LONGEST_TEXT = 8_000
 _RANKS = (("error", 95.0, "9.5"), ("error", 75.0, "8.0"), ("warning", 50.0, "5.5"), ("note", 25.0, "2.0"))
 _STEPS = dict(zip(Severity, _RANKS, strict=True))
 _NOTIFICATIONS = {
-    wording.GapKind.CLAIM.value: "A critical or high claim could be neither placed in the code nor refuted.",
-    wording.GapKind.UNIT.value: "A piece of the change could not be reviewed.",
-    wording.GapKind.FILE.value: "A file of the change could not be reviewed.",
-    wording.GapKind.UNKNOWN.value: "Not everything could be reviewed.",
+    wording.CLAIM: "A critical or high claim could be neither placed in the code nor refuted.",
+    wording.UNIT: "A piece of the change could not be reviewed.",
+    wording.FILE: "A file of the change could not be reviewed.",
+    wording.UNKNOWN: "Not everything could be reviewed.",
     "problem": "Something went wrong and did not stop the review.",
     "finding-without-file": "A finding names no file of the repository.",
     "file-left-out": "A file was left out on purpose.",
@@ -61,9 +60,7 @@ def render_sarif(review: Review) -> str:
             for finding in placed
         ],
         "properties": {
-            "verdict": review.verdict.value,
-            "passed": review.passed,
-            "complete": review.complete,
+            **fields_of(review, "verdict passed complete"),
             "summary": plain_line(review.summary, longest=500),
             "scope": plain_line(review.scope.description, longest=500),
             "reviewer": plain_line(wording.reviewer_in_words(review.reviewer), longest=500),
@@ -97,36 +94,25 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
 
     A finding that names no file of the repository is here too: readers refuse a result without one.
     """
-    return [
-        *(_notification(gap.kind.value, "error", gap.in_words(), files=gap.files) for gap in wording.gaps_of(review)),
+    nowhere = [one for one in review.findings if not is_inside(one.file)]
+    found: list[tuple[str, str, str, tuple[str, ...]]] = [
+        *((gap.kind, "error", gap.in_words(), gap.files) for gap in wording.gaps_of(review)),
+        *(("problem", "warning", f"{each.kind}: {each.message}", ()) for each in wording.errors_beside_gaps(review)),
         *(
-            _notification("problem", "warning", f"{each.kind}: {each.message}")
-            for each in wording.errors_beside_gaps(review)
+            ("finding-without-file", "note", f"{one.severity.label} {plain_path(one.file)}: {_message(one)}", ())
+            for one in nowhere
+            if not one.is_unsettled(review.policy.fail_on)
         ),
-        *(
-            _notification(
-                "finding-without-file", "note", f"{one.severity.label} {plain_path(one.file)}: {_message(one)}"
-            )
-            for one in review.findings
-            if not is_inside(one.file) and not one.is_unsettled(review.policy.fail_on)
-        ),
-        *(
-            _notification("file-left-out", "note", f"{skip.file}: {skip.in_words()}", files=(skip.file,))
-            for skip in review.coverage.skipped
-            if not skip.is_gap
-        ),
+        *(("file-left-out", "note", f"{skip.file}: {skip.in_words()}", (skip.file,)) for skip in review.left_out),
     ]
-
-
-def _notification(kind: str, level: str, words: str, *, files: tuple[str, ...] = ()) -> dict[str, Any]:
-    whole: dict[str, Any] = {
-        "descriptor": {"id": kind},
-        "level": level,
-        "message": {"text": plain_text(words, longest=4_000).replace("](", "] (")},
-    }
-    if inside := [path for path in dict.fromkeys(files) if is_inside(path)][:20]:
-        whole["locations"] = [{"physicalLocation": {"artifactLocation": _artifact(path)}} for path in inside]
-    return whole
+    notifications = []
+    for kind, level, words, files in found:
+        text = plain_text(words, longest=4_000).replace("](", "] (")
+        whole: dict[str, Any] = {"descriptor": {"id": kind}, "level": level, "message": {"text": text}}
+        if inside := [path for path in dict.fromkeys(files) if is_inside(path)][:20]:
+            whole["locations"] = [{"physicalLocation": {"artifactLocation": _artifact(path)}} for path in inside]
+        notifications.append(whole)
+    return notifications
 
 
 def _result(finding: Finding, *, index: int, with_history: bool) -> dict[str, Any]:
@@ -192,18 +178,14 @@ def _message(finding: Finding) -> str:
 
 
 def _properties(finding: Finding) -> dict[str, Any]:
-    confidence = finding.confidence
     known = {
-        "severity": finding.severity.label,
-        "priority": finding.severity.priority,
+        **fields_of(finding, "severity priority"),
         "category": plain_line(finding.category, longest=200),
         "reviewer": plain_line(finding.reviewer, longest=200),
         "expert": plain_line(finding.expert or "", longest=200) or None,
-        "status": finding.status.value,
-        "anchored": finding.anchored,
+        **fields_of(finding, "status anchored"),
         "outsideChange": finding.outside_change,
-        "agreement": finding.agreement,
-        "confidence": confidence if confidence is not None and math.isfinite(confidence) else None,
+        **fields_of(finding, "agreement confidence"),
         "verification": plain_text(finding.verification, longest=_LONGEST_TEXT) or None,
         "commit": plain_line(finding.commit_sha or "", longest=100) or None,
     }

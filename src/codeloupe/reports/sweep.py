@@ -55,7 +55,7 @@ def _lines(commit: Commit) -> str:
 
 
 def _size(commit: Commit) -> str:
-    return f"{_lines(commit)} in {wording.counted(len(commit.files), 'file', 'files')}"
+    return f"{_lines(commit)} in {wording.counted(len(commit.files), 'file')}"
 
 
 def _time(commit: Commit) -> str:

@@ -92,7 +92,7 @@ def _quote(page: Page, finding: Finding) -> list[Text]:
         for at, row in enumerate(wording.dedented(shown))
     ]
     if rest := len(rows) - len(shown):
-        more = f"{page.sign('…')} {wording.counted(rest, 'more line', 'more lines')}"
+        more = f"{page.sign('…')} {wording.counted(rest, 'more line')}"
         lines.append(Text((" " * (_INDENT + digits + 3) + more, DIM)))
     return lines
 
@@ -145,7 +145,7 @@ def _report(page: Page, review: Review) -> list[Text]:
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
         took = wording.duration(review.usage.duration_seconds)
         return [*opening, Text(), Text(("No changes to review", BOLD), (f" ({took})", DIM))]
-    opened, nowhere, refuted, closed = (wording.standing_so(review.findings, standing) for standing in wording.Standing)
+    opened, nowhere, refuted, closed = wording.by_standing(review.findings)
     unplaced = [one for one in nowhere if not one.is_unsettled(review.policy.fail_on)]
     sections = [
         # Claims that would block are the first: the review cannot pass before a person has looked at them.
@@ -231,7 +231,7 @@ def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[
 
 
 def _left_out(page: Page, review: Review) -> list[Text]:
-    skipped = [skip for skip in review.coverage.skipped if not skip.is_gap]
+    skipped = review.left_out
     if not skipped:
         return []
     hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
@@ -274,7 +274,7 @@ def _coverage(page: Page, review: Review) -> str:
     names = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not wording.is_piece(failed)))
     if len(names) > 4:
         failed, names = failed + len(names), []
-    units = f"{failed:,} of {wording.counted(max(coverage.units_total, failed), 'unit', 'units')}" if failed else ""
+    units = f"{failed:,} of {wording.counted(max(coverage.units_total, failed), 'unit')}" if failed else ""
     unread = wording.skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
     gaps = ", ".join(filter(None, (units, *map(page.clean, names), unread)))
     return f"{wording.files_reviewed(review)}; gaps: {gaps}" if gaps else wording.files_reviewed(review)

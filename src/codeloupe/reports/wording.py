@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +25,7 @@ from codeloupe.model.review import (
     Verdict,
     claim_in_words,
 )
+from codeloupe.reports import asset
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
@@ -46,12 +46,12 @@ _HISTORY = {
 @cache
 def word_table(name: str) -> dict[str, Any]:
     """A table of words beside the reports."""
-    return decode(Path(__file__).with_name("assets").joinpath(f"{name}.json").read_bytes(), type=dict[str, Any])
+    return decode(asset(f"{name}.json"), type=dict[str, Any])
 
 
-def counted(count: int, one: str, many: str) -> str:
-    """`1 file`, `1,200 files`."""
-    return f"{count:,} {one if count == 1 else many}"
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 file`, `1,200 files`; `many` is for words that have more than an s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def duration(seconds: float) -> str:
@@ -70,15 +70,15 @@ def dollars(amount: float) -> str:
 def spent_in_words(usage: Usage) -> str:
     """Calls, tokens and cost: `9 calls (2 more from the ledger), 41,234 tokens, $0.31`; empty when there were none."""
     if not usage.requests:
-        return f"no new calls, {counted(usage.cached, 'answer', 'answers')} from the ledger" if usage.cached else ""
+        return f"no new calls, {counted(usage.cached, 'answer')} from the ledger" if usage.cached else ""
     ledger = f" ({usage.cached:,} more from the ledger)" if usage.cached else ""
     cost = dollars(usage.cost_usd)
     if usage.unknown_costs:
-        cost += f" and the unknown cost of {counted(usage.unknown_costs, 'call', 'calls')}"
+        cost += f" and the unknown cost of {counted(usage.unknown_costs, 'call')}"
     if usage.unknown_costs >= usage.requests and not usage.cost_usd:
         cost = "cost unknown"
     tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-    return f"{counted(usage.requests, 'call', 'calls')}{ledger}, {tokens}, {cost}"
+    return f"{counted(usage.requests, 'call')}{ledger}, {tokens}, {cost}"
 
 
 def reviewer_in_words(reviewer: ReviewerInfo) -> str:
@@ -98,13 +98,13 @@ def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     """`2 lock files, 1 binary file`: the most common reason first."""
     nouns = word_table("skipped")
     counts = Counter(skip.reason.value for skip in skipped)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(counted(count, *nouns[reason]) for reason, count in ordered)
+    ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    return ", ".join(counted(counts[reason], *nouns[reason]) for reason in ordered)
 
 
 def files_reviewed(review: Review) -> str:
     """`3 of 4 files reviewed`."""
-    return f"{review.coverage.files_reviewed:,} of {counted(review.coverage.files_total, 'file', 'files')} reviewed"
+    return f"{review.coverage.files_reviewed:,} of {counted(review.coverage.files_total, 'file')} reviewed"
 
 
 def is_piece(failed: FailedUnit) -> bool:
@@ -119,12 +119,8 @@ def dedented(rows: Sequence[str]) -> list[str]:
     return [row[common:] for row in shown]
 
 
-class Tone(StrEnum):
-    """How a verdict is to be felt: green, yellow or red."""
-
-    GOOD = "good"
-    CAUTION = "caution"
-    BAD = "bad"
+# How a verdict is to be felt: green, yellow or red.
+Tone = StrEnum("Tone", "GOOD CAUTION BAD")
 
 
 class Outcome(Struct, frozen=True):
@@ -142,16 +138,14 @@ def outcome_of(review: Review) -> Outcome:
     word = "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"
     if blocking:
         missing = "" if review.complete else "; and not everything could be reviewed"
-        return Outcome(word, Tone.BAD, f"{counted(blocking, 'finding', 'findings')} {threshold}{missing}")
+        return Outcome(word, Tone.BAD, f"{counted(blocking, 'finding')} {threshold}{missing}")
     if review.exit_code == 1:
         hidden = f"findings {threshold} are hidden by min_severity={review.policy.min_severity.label}"
         return Outcome(word, Tone.BAD, hidden)
     if not review.complete:
         why = "could not review everything; nothing blocking found"
         if claims := len(review.unsettled):
-            neither = (
-                f"{counted(claims, 'claim', 'claims')} {threshold} could be neither placed in the code nor refuted"
-            )
+            neither = f"{counted(claims, 'claim')} {threshold} could be neither placed in the code nor refuted"
             why = neither if review.coverage.complete else f"{neither}; {why}"
         accepted = "; accepted, since on_incomplete is pass" if review.policy.pass_when_incomplete else ""
         return Outcome("INCOMPLETE", Tone.CAUTION, f"{why}{accepted}")
@@ -159,7 +153,12 @@ def outcome_of(review: Review) -> Outcome:
         return Outcome(word, Tone.CAUTION, f"findings to look at, none {threshold}, so nothing is blocked")
     if review.nothing_to_review:
         return Outcome(NOTHING, Tone.CAUTION if review.coverage.files_total else Tone.GOOD, _why_nothing(review))
-    return Outcome("PASS", Tone.GOOD, _why_passed(review))
+    why = "nothing found that counts against the change" if review.findings else "nothing found"
+    if not review.coverage.files_reviewed:
+        why = "no line of any file was changed, so there was nothing to read"
+    elif review.hidden_findings and not review.findings:
+        why = f"nothing found at or above min_severity={review.policy.min_severity.label}"
+    return Outcome("PASS", Tone.GOOD, why)
 
 
 def blocks(review: Review, finding: Finding) -> bool:
@@ -171,34 +170,20 @@ def _why_nothing(review: Review) -> str:
     skipped = review.coverage.skipped
     if not skipped:
         return "no changes"
-    files = counted(len(skipped), "file", "files")
+    files = counted(len(skipped), "file")
     if all(skip.reason is SkipReason.EXCLUDED for skip in skipped):
         patterns = sorted({skip.detail for skip in skipped} - {NOT_INCLUDED})
         if not patterns:
             return f"no include pattern or path matches a changed file ({files} changed)"
         return f"the exclude patterns leave out every changed file ({files}, {', '.join(patterns[:3])})"
-    counts = Counter(skip.reason.value for skip in skipped)
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
-    return f"every changed file is left out ({kinds})"
+    kinds = Counter(skip.reason.value for skip in skipped).most_common()
+    return f"every changed file is left out ({', '.join(f'{count:,} {kind}' for kind, count in kinds)})"
 
 
-def _why_passed(review: Review) -> str:
-    if not review.coverage.files_reviewed:
-        return "no line of any file was changed, so there was nothing to read"
-    if review.findings:
-        return "nothing found that counts against the change"
-    if review.hidden_findings:
-        return f"nothing found at or above min_severity={review.policy.min_severity.label}"
-    return "nothing found"
-
-
-class Standing(StrEnum):
-    """What a finding counts for."""
-
-    OPEN = "open"
-    UNPLACED = "without a place"
-    REFUTED = "refuted"
-    SET_ASIDE = "set aside"
+# What a finding counts for.
+Standing = StrEnum(
+    "Standing", {"OPEN": "open", "UNPLACED": "without a place", "REFUTED": "refuted", "SET_ASIDE": "set aside"}
+)
 
 
 def standing_of(finding: Finding) -> Standing:
@@ -217,6 +202,11 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def standing_so(findings: Iterable[Finding], standing: Standing) -> list[Finding]:
     """Those of one standing, the worst first, then by place."""
     return worst_first(finding for finding in findings if standing_of(finding) is standing)
+
+
+def by_standing(findings: Sequence[Finding]) -> tuple[list[Finding], ...]:
+    """Those that are open, without a place, refuted and set aside, each the worst first."""
+    return tuple(standing_so(findings, standing) for standing in Standing)
 
 
 def by_file(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -240,16 +230,14 @@ def place_in_words(finding: Finding) -> str:
 
 def why_not_counted(finding: Finding) -> str:
     """Why a finding counts for nothing; empty for one that counts."""
-    match standing_of(finding):
-        case Standing.OPEN | Standing.UNPLACED:
-            return ""
-        case Standing.REFUTED:
-            return finding.verification.strip(": \n") or "refuted"
-        case Standing.SET_ASIDE:
-            by = finding.suppression
-            owner = f", {by.owner}" if by is not None and by.owner else ""
-            until = f", until {by.expires.isoformat()}" if by is not None and by.expires else ""
-            return f"{why_set_aside(finding)}{owner}{until}"
+    if finding.is_open:
+        return ""
+    if standing_of(finding) is Standing.REFUTED:
+        return finding.verification.strip(": \n") or "refuted"
+    by = finding.suppression
+    owner = f", {by.owner}" if by is not None and by.owner else ""
+    until = f", until {by.expires.isoformat()}" if by is not None and by.expires else ""
+    return f"{why_set_aside(finding)}{owner}{until}"
 
 
 def why_set_aside(finding: Finding) -> str:
@@ -275,9 +263,8 @@ def origin_of(finding: Finding, *, with_id: bool = True) -> list[str]:
     if finding.agreement > 1:
         rest = len(finding.seen_by) - 4
         more = f" and {rest:,} more" if rest > 0 else ""
-        seen = (
-            f"seen by {', '.join(finding.seen_by[:4])}{more}" if finding.seen_by else f"seen {finding.agreement} times"
-        )
+        who = ", ".join(finding.seen_by[:4])
+        seen = f"seen by {who}{more}" if finding.seen_by else f"seen {finding.agreement} times"
     parts = [
         finding.category,
         finding.rule or "",
@@ -304,19 +291,16 @@ def check_name(finding: Finding) -> str:
     return "".join(plain).strip("-./") or "general"
 
 
-class GapKind(StrEnum):
-    """What is missing: the place of a claim that would block, a piece of work, a file, or something unnamed."""
-
-    CLAIM = "unplaced-claim"
-    UNIT = "unit-failed"
-    FILE = "file-not-reviewed"
-    UNKNOWN = "incomplete"
+CLAIM, UNIT, FILE, UNKNOWN = "unplaced-claim", "unit-failed", "file-not-reviewed", "incomplete"
 
 
 class Gap(Struct, frozen=True):
-    """One thing that should have been reviewed and was not; `files` are those it concerns, as far as is known."""
+    """One thing that should have been reviewed and was not; `files` are those it concerns, as far as is known.
 
-    kind: GapKind
+    `kind` is what is missing: the place of a claim that would block, a piece of work, a file, or something unnamed.
+    """
+
+    kind: str
     name: str
     reason: str
     files: tuple[str, ...] = ()
@@ -330,16 +314,12 @@ def gaps_of(review: Review) -> tuple[Gap, ...]:
     """Everything that makes the review incomplete, claims for a person first; an incomplete one has at least one."""
     coverage = review.coverage
     known = (
-        *(
-            Gap(GapKind.CLAIM, claim.file or "?", claim_in_words(claim), (claim.file,) if claim.file else ())
-            for claim in review.unsettled
-        ),
-        *(Gap(GapKind.UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed),
-        *(Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap),
+        *(Gap(CLAIM, one.file or "?", claim_in_words(one), (one.file,) * bool(one.file)) for one in review.unsettled),
+        *(Gap(UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed),
+        *(Gap(FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap),
     )
-    if known or review.complete:
-        return known
-    return (Gap(GapKind.UNKNOWN, "the review", "not everything could be reviewed"),)
+    unnamed = () if review.complete else (Gap(UNKNOWN, "the review", "not everything could be reviewed"),)
+    return known or unnamed
 
 
 def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
@@ -350,4 +330,4 @@ def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
 
 def gaps_without_claims(review: Review) -> list[Gap]:
     """The gaps without the claims, for formats that tell of each claim among the findings."""
-    return [gap for gap in gaps_of(review) if gap.kind is not GapKind.CLAIM]
+    return [gap for gap in gaps_of(review) if gap.kind != CLAIM]

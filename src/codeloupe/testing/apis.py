@@ -163,9 +163,9 @@ class Answer(Struct, frozen=True):
         return [self.text[at : at + 4096] for at in range(0, len(self.text), 4096)]
 
     @property
-    def total(self) -> int:
-        """The tokens in all."""
-        return self.usage.input_tokens + self.usage.output_tokens
+    def tokens(self) -> tuple[int, int, int]:
+        """How many were sent, how many of those were cached, and how many came back."""
+        return self.usage.input_tokens, self.usage.cached_tokens, self.usage.output_tokens
 
     @property
     def fields(self) -> _Document:
@@ -205,21 +205,12 @@ def _anthropic(answer: Answer) -> _Document:
     if answer.tool:
         called = {"id": f"toolu_{answer.number:06}", "name": answer.tool, "input": answer.fields}
         blocks.append({"type": "tool_use", **called})
-    return {
-        "id": f"msg_{answer.number:06}",
-        "type": "message",
-        "role": "assistant",
-        "model": answer.model,
-        "content": blocks,
-        "stop_reason": "tool_use" if answer.tool else {"done": "end_turn"}.get(answer.ending, answer.ending),
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": answer.usage.input_tokens - answer.usage.cached_tokens,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": answer.usage.cached_tokens,
-            "output_tokens": answer.usage.output_tokens,
-        },
-    }
+    sent, cached, written = answer.tokens
+    usage = {"input_tokens": sent - cached, "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached}
+    reason = "tool_use" if answer.tool else {"done": "end_turn"}.get(answer.ending, answer.ending)
+    message = {"id": f"msg_{answer.number:06}", "type": "message", "role": "assistant", "model": answer.model}
+    ended = {"stop_reason": reason, "stop_sequence": None, "usage": {**usage, "output_tokens": written}}
+    return {**message, "content": blocks, **ended}
 
 
 def _anthropic_stream(answer: Answer) -> Stream:
@@ -260,17 +251,14 @@ def _chat(answer: Answer) -> _Document:
         function = {"name": answer.tool, "arguments": json.dumps(answer.fields)}
         message["tool_calls"] = [{"id": f"call_{answer.number:06}", "type": "function", "function": function}]
     reason = "tool_calls" if answer.tool else {"max_tokens": "length"}.get(answer.ending, "stop")
+    sent, cached, written = answer.tokens
+    usage: _Document = {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
     return {
         "id": f"chatcmpl-{answer.number:06}",
         "object": "chat.completion",
         "created": 1,
         "model": answer.model,
-        "usage": {
-            "prompt_tokens": answer.usage.input_tokens,
-            "completion_tokens": answer.usage.output_tokens,
-            "total_tokens": answer.total,
-            "prompt_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
-        },
+        "usage": {**usage, "prompt_tokens_details": {"cached_tokens": cached}},
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
     }
 
@@ -308,6 +296,7 @@ def _responses(answer: Answer) -> _Document:
         if isinstance(answer.input, str):
             item = {"type": "custom_tool_call", "id": f"ctc_{answer.number:06}", "input": answer.input}
         output.append({**item, "call_id": f"call_{answer.number:06}", "name": answer.tool, "status": "completed"})
+    sent, cached, written = answer.tokens
     return {
         **_RESPONSE,
         "id": f"resp_{answer.number:06}",
@@ -316,11 +305,11 @@ def _responses(answer: Answer) -> _Document:
         "model": answer.model,
         "output": output,
         "usage": {
-            "input_tokens": answer.usage.input_tokens,
-            "input_tokens_details": {"cached_tokens": answer.usage.cached_tokens},
-            "output_tokens": answer.usage.output_tokens,
+            "input_tokens": sent,
+            "input_tokens_details": {"cached_tokens": cached},
+            "output_tokens": written,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": answer.total,
+            "total_tokens": sent + written,
         },
     }
 
@@ -379,14 +368,11 @@ def _gemini(answer: Answer, text: str | None = None, *, last: bool = True) -> _D
         candidate = {"index": 0, "finishMessage": answer.text}
     if last:
         candidate["finishReason"] = {"max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}.get(answer.ending, "STOP")
+    sent, cached, written = answer.tokens
+    usage = {"promptTokenCount": sent, "cachedContentTokenCount": cached, "candidatesTokenCount": written}
     return {
         "candidates": [candidate],
-        "usageMetadata": {
-            "promptTokenCount": answer.usage.input_tokens,
-            "cachedContentTokenCount": answer.usage.cached_tokens,
-            "candidatesTokenCount": answer.usage.output_tokens,
-            "totalTokenCount": answer.total,
-        },
+        "usageMetadata": {**usage, "totalTokenCount": sent + written},
         "modelVersion": answer.model,
         "responseId": f"response-{answer.number:06}",
     }

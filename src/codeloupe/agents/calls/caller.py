@@ -231,14 +231,10 @@ class AgentCaller:
 
 
 def _add_earlier(error: AgentError, earlier: Sequence[AgentError]) -> None:
-    if not earlier:
-        return
-    story = "; ".join(
-        failure.message if failure.message.startswith(failure.agent) else f"{failure.agent}: {failure.message}"
-        for failure in earlier
-    )
-    error.message = f"{error.message} (before it, {story})"
-    error.args = (error.message,)
-    hints = dict.fromkeys(failure.hint for failure in (*earlier, error) if failure.hint)
-    # One may say what another says too: the same package brings two of the agents.
-    error.hint = "; or ".join(hint for hint in hints if not any(hint in other for other in hints if other != hint))
+    if earlier:
+        story = (f"{one.agent}: {one.message}".replace(f"{one.agent}: {one.agent}", one.agent) for one in earlier)
+        error.message = f"{error.message} (before it, {'; '.join(story)})"
+        error.args = (error.message,)
+        hints = dict.fromkeys(one.hint for one in (*earlier, error) if one.hint)
+        # One may say what another says too: the same package brings two of the agents.
+        error.hint = "; or ".join(hint for hint in hints if not any(hint in other for other in hints if other != hint))

@@ -22,7 +22,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +110,14 @@ _BY_STDERR = kinds.patterns(
     ("exceeds 10mb", kinds.TOO_LONG),
 )
 _RESETS_AT = regex(r"limit reached\|(\d{9,11})\b")
-# What a token costs beside one of the input, the same for all of the vendor's models, and what each sort of token is
-# called in the totals by model and in a message.
-_TOKENS: Mapping[str, tuple[float, str, str]] = {
-    "fresh": (1.0, "inputTokens", "input_tokens"),
-    "written": (1.25, "cacheCreationInputTokens", "cache_creation_input_tokens"),
-    "cached": (0.1, "cacheReadInputTokens", "cache_read_input_tokens"),
-    "output": (5.0, "outputTokens", "output_tokens"),
-}
+# Each sort of token: in the totals by model, in a message, and what one costs beside one of the input, the same for all
+# of the vendor's models.
+_TOKENS = (
+    ("inputTokens", "input_tokens", 1.0),
+    ("cacheCreationInputTokens", "cache_creation_input_tokens", 1.25),
+    ("cacheReadInputTokens", "cache_read_input_tokens", 0.1),
+    ("outputTokens", "output_tokens", 5.0),
+)
 _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
 _SCHEMA_TOOL = "StructuredOutput"
 
@@ -132,21 +131,19 @@ def _spent_in(result: Message, *, resumed: bool) -> tuple[float | None, TokenUsa
     if not models:
         return cost, _usage(own), False
     # The tokens beside the list by model leave some out, such as those of the program's own questions.
-    by_model = [_counts(models.part(name)) for name in models]
-    total = {name: sum(counts[name] for counts in by_model) for name in _TOKENS}
-    whole, share = (sum(_TOKENS[name][0] * count for name, count in counts.items()) for counts in (total, own))
+    total = [sum(counts) for counts in zip(*(_counts(models.part(name)) for name in models), strict=True)]
+    whole, share = (sum(c * price for c, (*_, price) in zip(counts, _TOKENS, strict=True)) for counts in (total, own))
     if not resumed or not 0 < share < whole:
         return cost, _usage(total), False
     return None if cost is None else cost * share / whole, _usage(own), cost is not None
 
 
-def _counts(entry: Message) -> dict[str, int]:
-    return {name: entry.count(total) or entry.count(own) for name, (_, total, own) in _TOKENS.items()}
+def _counts(entry: Message) -> list[int]:
+    return [entry.count(total) or entry.count(own) for total, own, _ in _TOKENS]
 
 
-def _usage(counts: Mapping[str, int]) -> TokenUsage:
-    taken = counts["fresh"] + counts["written"] + counts["cached"]
-    return TokenUsage(input_tokens=taken, cached_tokens=counts["cached"], output_tokens=counts["output"])
+def _usage(counts: list[int]) -> TokenUsage:
+    return TokenUsage(input_tokens=sum(counts[:3]), cached_tokens=counts[2], output_tokens=counts[3])
 
 
 class ClaudeReading(Reading):

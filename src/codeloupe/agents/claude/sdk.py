@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from codeloupe.agents.calls.failures import Program
+from codeloupe.agents.calls.failures import Kind, Program
 from codeloupe.agents.calls.program import Message, call_folder, installed_version
 from codeloupe.agents.claude.cli import (
     ClaudeAgent,
@@ -35,7 +35,7 @@ from codeloupe.agents.claude.cli import (
     tools_for,
 )
 from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut, install_command
-from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.process import uninterrupted
 from codeloupe.system.regex import regex
@@ -94,16 +94,9 @@ class AgentSdkAgent(ClaudeAgent):
         except AgentError as error:
             raise error from failure
 
-    async def check(self) -> Availability:
-        """Whether it can be used here. Costs nothing and never raises."""
+    async def _version_of(self, path: Path) -> tuple[str | None, str]:  # noqa: ARG002 - that of the package
         version = installed_version(_DISTRIBUTION)
-        if version is None:
-            return Availability(found=False, how_to_fix=self.program.install)
-        try:
-            path = self.find()
-        except NotInstalled as error:
-            return Availability(found=False, how_to_fix=error.hint)
-        return self._availability(path, version)
+        return version, "" if version else self.program.install
 
     def _options(self, sdk: ModuleType, request: AgentRequest, root: Path, **start: Any) -> Any:
         """The SDK's options for a request. Raises InvalidRequest for a schema that is too large."""
@@ -140,13 +133,12 @@ class AgentSdkAgent(ClaudeAgent):
     def _without_result(
         self, sdk: ModuleType, failure: Exception | None, passed: str, reading: ClaudeReading, stderr: deque[str]
     ) -> AgentError:
-        name, session_id = self.name, reading.session_id
         if passed:
             hint = "raise the limit of time or of silence, or ask for less at once"
-            return TimedOut(f"{name} {passed} and was ended", agent=name, hint=hint, session_id=session_id)
+            return reading.error(Kind(TimedOut, f"{passed} and was ended", hint))
         if isinstance(failure, sdk.CLIJSONDecodeError):
-            message = f"{name} wrote a message that is broken or too large: {failure}"
-            return OutputInvalid(message, agent=name, hint="ask for a shorter answer", session_id=session_id)
+            kind = Kind(OutputInvalid, "wrote a message that is broken or too large", "ask for a shorter answer")
+            return reading.error(kind, str(failure))
         exit_code = getattr(failure, "exit_code", None) or 0
         return reading.without_result(exit_code=exit_code, stderr="\n".join(stderr) or str(failure or ""))
 

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -76,6 +75,8 @@ _RETRY_AFTER = regex(r'"retry-after": "(\d{1,7})"')
 _TRY_AGAIN_AT = regex(
     r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)", re.IGNORECASE
 )
+# As in: /bin/bash -lc 'ls -l'
+_IN_A_SHELL = regex(r"^\S{1,200} -l?c (['\"]?)(.*)\1$", re.DOTALL)
 # These words say more than a status does.
 _ABOVE_STATUS = kinds.patterns(
     (r"reason: max_output_tokens", kinds.CUT_OFF),
@@ -122,7 +123,7 @@ class CodexReading(Reading):
             case "thread.started", _:
                 self.session_id = message.text("thread_id")
             case "item.started", "command_execution":
-                self.tool_used(_SHELL, _command(item.text("command")))
+                self.tool_used(_SHELL, detail_of(_IN_A_SHELL.sub(r"\2", item.text("command")[:10_000])))
             case "item.completed", "agent_message":
                 self.output = item.text("text")
             case "item.completed", "file_change":
@@ -204,15 +205,6 @@ def _retry_after(text: str, now: datetime) -> float | None:
     if not month and opens < now - timedelta(hours=1):
         opens += timedelta(days=1)
     return max(0.0, (opens - now).total_seconds())
-
-
-def _command(told: str) -> str:
-    """The command without the shell that runs it, as in: /bin/bash -lc 'ls -l'."""
-    try:
-        words = shlex.split(told) if len(told) <= 10_000 else []
-    except ValueError:
-        words = []
-    return detail_of(words[2] if len(words) == 3 and words[1] in ("-lc", "-c") else told)
 
 
 class CodexAgent(ProgramAgent):
