@@ -28,7 +28,7 @@ from codeloupe.model.events import Event, ReviewerChosen, Warned
 from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.reports.json_v1 import render_json
-from codeloupe.reports.wording import GapKind, gaps_of
+from codeloupe.reports.wording import CLAIM, UNIT, gaps_of
 from codeloupe.runtime import Runtime, configure
 from codeloupe.store.records import replace_file
 from codeloupe.system.redaction import redact
@@ -377,8 +377,8 @@ def _write_log(directory: Path, reviews: Sequence[Review], failure: str, listene
 def _reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
     # What a reviewer answered wrongly comes before what it claimed.
-    gaps = sorted(gaps_of(review), key=lambda gap: gap.kind is GapKind.CLAIM)
-    return list(dict.fromkeys(gap.reason if gap.kind is GapKind.UNIT else gap.in_words() for gap in gaps))
+    gaps = sorted(gaps_of(review), key=lambda gap: gap.kind == CLAIM)
+    return list(dict.fromkeys(gap.reason if gap.kind == UNIT else gap.in_words() for gap in gaps))
 
 
 def _joined(reasons: Sequence[str]) -> str:
