@@ -139,11 +139,10 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
     kept_down_to = max(review.policy.fail_on.value, review.policy.min_severity.value)
     if unknown and policy.fail_on.value > kept_down_to:
         lowest = Severity(kept_down_to).label
-        raise UsageError(
-            f"{unknown} findings below {lowest} were not kept with this review,"
-            f" so it cannot be judged by fail_on={policy.fail_on.label}",
-            hint=f"use --fail-on {lowest} or above, or review again with --min-severity {policy.fail_on.label}",
-        )
+        wanted = policy.fail_on.label
+        why = f"{unknown} findings below {lowest} were not kept with this review"
+        hint = f"use --fail-on {lowest} or above, or review again with --min-severity {wanted}"
+        raise UsageError(f"{why}, so it cannot be judged by fail_on={wanted}", hint=hint)
     everything = review.findings
     if review.hidden:
         everything = tuple(sorted(record.findings, key=lambda one: (one.file, one.first_line, one.last_line)))

@@ -234,17 +234,15 @@ def who_saw(finding: Finding) -> frozenset[str]:
     return frozenset(unit.partition("/")[0].partition("#")[0] for unit in (finding.reviewer, *finding.seen_by))
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class Asked(Struct, frozen=True):
     """Who is asked in this round, and about which hunks.
 
-    `experts` are the checklists, None when nothing that was asked before is left out of them. `on_added_lines` is for
-    those who report nothing of the other lines that a hunk shows: that they are silent says nothing about those.
+    `experts` are the checklists, None when nothing that was asked before is left out of them.
     """
 
     reviewers: frozenset[str]
     files: tuple[FileChange, ...]
     experts: frozenset[str] | None = None
-    on_added_lines: bool = False
 
     def is_about(self, finding: Finding) -> bool:
         """Whether one that reported the finding is asked about its place again, under the same checklist."""
@@ -253,10 +251,13 @@ class Asked(Struct, frozen=True, kw_only=True):
         if self.experts is not None and finding.expert not in self.experts:
             return False
         files = [file for file in self.files if file.path == finding.file]
-        if not finding.anchored or not self.on_added_lines:
-            return bool(files) if not finding.anchored else is_touched(finding, files)
-        lines = range(finding.first_line, finding.last_line + 1)
-        return any(is_touched(finding, (one,)) and not one.added_line_numbers().isdisjoint(lines) for one in files)
+        if not finding.anchored:
+            return bool(files)
+        if self.reviewers <= ANALYSER_NAMES:
+            # They report nothing of the other lines that a hunk shows: that they are silent says nothing about those.
+            lines = range(finding.first_line, finding.last_line + 1)
+            files = [file for file in files if not file.added_line_numbers().isdisjoint(lines)]
+        return is_touched(finding, files)
 
 
 class EarlierRounds(Struct, frozen=True, kw_only=True):
@@ -346,8 +347,7 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return not now or now != before
         # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
         # does not repeat itself says nothing about code that is still there.
-        analysers = ANALYSER_NAMES.union(*(one.reviewers for one in self.asked or () if one.on_added_lines))
-        if finding.source is Source.ANALYSER and who_saw(finding) <= analysers:
+        if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
             return True
         unchanged = places.is_unchanged_around(finding)
         return False if (is_touched(finding, self.unchanged) if unchanged is None else unchanged) else None

@@ -356,17 +356,15 @@ class _Now(NamedTuple):
     def _asked(self, agents: frozenset[str], of_agents: tuple[FileChange, ...]) -> Iterator[Asked]:
         selection, settings = self.prepared.selection, self.settings
         experts = frozenset(expert.name for expert in experts_of(settings)) if settings.experts else None
-        yield Asked(reviewers=agents, files=of_agents, experts=experts)
+        yield Asked(agents, of_agents, experts)
         if agents:
             # It looks for what is masked for them.
-            yield Asked(reviewers=frozenset((SECRETS,)), files=of_agents, on_added_lines=True)
+            yield Asked(frozenset((SECRETS,)), of_agents)
         for one in self.chosen:
-            if one.info.type == "offline":
-                yield Asked(reviewers=frozenset(ANALYSERS), files=selection.files, on_added_lines=True)
-            elif not one.agents:
-                yield Asked(reviewers=frozenset((one.info.type,)), files=selection.files)
-        if selection.lock_files:
-            yield Asked(reviewers=frozenset(("lock-files",)), files=selection.lock_files, on_added_lines=True)
+            if not one.agents:
+                names = ANALYSERS if one.info.type == "offline" else (one.info.type,)
+                yield Asked(frozenset(names), selection.files)
+        yield Asked(frozenset(("lock-files",)), selection.lock_files)
 
     def _of_this_change(self, findings: tuple[Finding, ...]) -> tuple[tuple[Finding, ...], ...]:
         """The findings that this review is about, those in files that it leaves out, and those not in its change."""

@@ -177,19 +177,16 @@ class _Comments:
 
     def __init__(self, lines_of: LinesOf) -> None:
         self._lines_of = lines_of
-        self._near: defaultdict[tuple[str, int], list[Finding]] = defaultdict(list)
+        self._near: defaultdict[tuple[str, int, str], list[Finding]] = defaultdict(list)
         self._effective: set[Mark] = set()
-
-    def _marks(self, path: str, number: int) -> list[Mark]:
-        return marks_in(path, number, (self._lines_of(path) or ())[number - 1])
 
     def mark_for(self, finding: Finding) -> Mark | None:
         """The comment that suppresses a finding, the nearest one first."""
         fitting: list[Mark] = []
         for number, line in self._places(finding):
             if _MARK.search(line):
-                self._near[finding.file, number].append(finding)
-                marks = self._marks(finding.file, number)
+                self._near[finding.file, number, line].append(finding)
+                marks = marks_in(finding.file, number, line)
                 fitting += [mark for mark in marks if mark.counts and mark.fits(finding)]
         self._effective.update(fitting)
         return fitting[0] if fitting else None
@@ -210,8 +207,8 @@ class _Comments:
             yield number, lines[number - 1]
 
     def errors(self) -> Iterator[ReviewError]:
-        for (path, number), findings in sorted(self._near.items(), key=lambda item: item[0]):
-            marks = self._marks(path, number)
+        for (path, number, line), findings in sorted(self._near.items(), key=lambda item: item[0]):
+            marks = marks_in(path, number, line)
             if not marks:
                 message = f"{path}:{number}: `codeloupe: ignore` is in no comment and suppresses nothing"
                 yield ReviewError("ignore_outside_comment", message)
