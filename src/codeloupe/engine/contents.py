@@ -276,12 +276,10 @@ def _end_of_bmp(content: bytes) -> int:
     size, reserved, offset, header, width, height, planes, bits, compression = struct.unpack_from(
         "<IIIIiiHHI", content, 2
     )
-    if size < 54 or reserved or header not in (40, 52, 56, 108, 124) or planes != 1:
-        return -1
-    if bits not in (1, 4, 8, 16, 24, 32) or compression not in (0, 3) or offset > 14 + header + 1024 + 16:
-        return -1
+    is_known = size >= 54 and not reserved and header in (40, 52, 56, 108, 124) and planes == 1
+    is_known = is_known and bits in (1, 4, 8, 16, 24, 32) and compression in (0, 3) and offset <= header + 1054
     row = (max(width, 0) * bits + 31) // 32 * 4
-    return size if offset + row * abs(height) in range(size - 3, size + 1) else -1
+    return size if is_known and offset + row * abs(height) in range(size - 3, size + 1) else -1
 
 
 def _end_of_icon(content: bytes) -> int:

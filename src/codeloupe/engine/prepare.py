@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
@@ -31,7 +30,7 @@ from codeloupe.git.snapshot import Snapshot, place_of
 from codeloupe.model import scope as scopes
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.ports import MomentOf, ReviewTask
+from codeloupe.model.ports import ReviewTask
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.system.regex import regex
@@ -42,32 +41,18 @@ _LINE = regex(rb"[^\n]*\n|[^\n]+")
 _Value = TypeVar("_Value")
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
-    """A change with its selected files and a directory that holds their new content; more of it as in ReviewTask.
+class Prepared(ReviewTask, frozen=True, kw_only=True):
+    """A task, and what else there is to know of its change: which files were selected, and why others were not.
 
     `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance and
     baseline hold for an untrusted change. `repository` is None for a diff outside of one.
     """
 
-    change: Change
     selection: Selection
-    snapshot: Path
-    trusted: bool
-    without_content: frozenset[str] = frozenset()
-    tree: Path | None = None
-    intent: Intent = Intent()
-    guidance: tuple[GuidanceFile, ...] = ()
     unused_guidance: tuple[GuidanceFile, ...] = ()
     beforehand: tuple[Finding, ...] = ()
     believed: str | None = None
     repository: Repository | None = None
-    tree_is_partial: bool = False
-    moment_of: MomentOf | None = None
-
-    def task(self, *, timeout_seconds: float) -> ReviewTask:
-        """What a reviewer gets of it."""
-        own = {name: getattr(self, name) for name in ReviewTask.__struct_fields__ if hasattr(self, name)}
-        return ReviewTask(**own, files=self.selection.files, timeout_seconds=timeout_seconds)
 
 
 @asynccontextmanager
@@ -134,7 +119,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     async with AsyncExitStack() as stack:
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
         prepared = await _settled(change, selection, snapshot, settings, repository, guidance)
-        tree = (repository.root if is_readable else snapshot.root) if with_tree and prepared.selection.files else None
+        tree = (repository.root if is_readable else snapshot.root) if with_tree and prepared.files else None
         yield replace(
             prepared,
             tree=tree,
@@ -178,7 +163,7 @@ async def prepare_commit(
                 except (OSError, ValueError) as error:
                     snapshot.missing[path] = f"it cannot be written to a directory of ours: {error}"
         prepared = await _settled(change, selection, snapshot, settings, repository)
-        tree = snapshot.root if with_tree and prepared.selection.files else None
+        tree = snapshot.root if with_tree and prepared.files else None
         yield replace(prepared, tree=tree, tree_is_partial=snapshot.is_partial)
 
 
@@ -215,7 +200,7 @@ async def _from_diff(
         # Only what can be known for certain is written.
         missing = existing - await snapshots.write_rebuilt(repository, single, root)
         prepared = await _settled(change, selection, Snapshot(root), settings, repository, guidance)
-        known = frozenset(missing & {file.path for file in prepared.selection.files})
+        known = frozenset(missing & {file.path for file in prepared.files})
         yield replace(prepared, without_content=known)
 
 
@@ -275,9 +260,11 @@ async def _settled(
     selection, found = await _with_lock_files(replace(selection, files=tuple(results)), settings, root, repository)
     return Prepared(
         change=change,
+        files=selection.files,
         selection=selection,
         snapshot=root,
         trusted=not settings.untrusted,
+        timeout_seconds=settings.timeout_seconds,
         guidance=tuple(one for one in guidance if not one.unused),
         unused_guidance=tuple(one for one in guidance if one.unused),
         beforehand=found,
