@@ -127,6 +127,28 @@ def with_compared_texts(file: FileChange, old: bytes, new: bytes) -> FileChange:
     return replace(file, hunks=(hunk,), counts=None)
 
 
+def shown_whole(file: FileChange, text: bytes) -> FileChange:
+    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
+    rows = [b"+" + line for line in _LINE.findall(text)]
+    if rows and not rows[-1].endswith(b"\n"):
+        rows[-1] += b"\n\\ No newline at end of file\n"
+    body: list[bytes] = []
+    position = 0
+    for hunk in file.hunks:
+        for line in hunk.lines():
+            end = hunk.new_start - bool(hunk.new_lines) if line.new_number is None else line.new_number
+            body += rows[position:end]
+            position = max(position, end)
+            if line.new_number is None:
+                body.append(b"-" + line.text + b"\n")
+    body += rows[position:]
+    if not body:
+        return replace(file, binary=False, hunks=(), counts=None)
+    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
+    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
+    return replace(file, binary=False, hunks=(whole,), counts=None)
+
+
 def _interleaved(head: bytes) -> str | None:
     """UTF-16 or UTF-32 without a mark: ASCII characters with NULs in the places of their upper bytes."""
     for name, width, place in (("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1)):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine import select
-from codeloupe.engine.contents import encoding_of
+from codeloupe.engine.contents import encoding_of, shown_whole
 from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
 from codeloupe.engine.select import FileContent, Selection, left_out
 from codeloupe.engine.settings import configure
@@ -28,16 +28,14 @@ from codeloupe.git.repository import Repository, find_root, open_repository, pri
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
 from codeloupe.git.snapshot import Snapshot, place_of
 from codeloupe.model import scope as scopes
-from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
+from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import ReviewTask
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
-from codeloupe.system.regex import regex
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
-_LINE = regex(rb"[^\n]*\n|[^\n]+")
 _Value = TypeVar("_Value")
 
 
@@ -340,28 +338,6 @@ def to_be_read(files: Sequence[FileChange], settings: Settings) -> frozenset[str
         for file in there
         if file.old_path != file.new_path or (file.new_mode != file.old_mode and file.new_mode in (None, "100755"))
     )
-
-
-def shown_whole(file: FileChange, text: bytes) -> FileChange:
-    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
-    rows = [b"+" + line for line in _LINE.findall(text)]
-    if rows and not rows[-1].endswith(b"\n"):
-        rows[-1] += b"\n\\ No newline at end of file\n"
-    body: list[bytes] = []
-    position = 0
-    for hunk in file.hunks:
-        for line in hunk.lines():
-            end = hunk.new_start - bool(hunk.new_lines) if line.new_number is None else line.new_number
-            body += rows[position:end]
-            position = max(position, end)
-            if line.new_number is None:
-                body.append(b"-" + line.text + b"\n")
-    body += rows[position:]
-    if not body:
-        return replace(file, binary=False, hunks=(), counts=None)
-    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
-    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
-    return replace(file, binary=False, hunks=(whole,), counts=None)
 
 
 async def patterns_of(
