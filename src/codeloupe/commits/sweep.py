@@ -342,11 +342,7 @@ class _Sweep:
             intent = Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())
             verifier = team.verifier()
             plan = ReviewPlan(
-                task=replace(
-                    prepared.task(timeout_seconds=self._settings.timeout_seconds),
-                    intent=intent,
-                    guidance=self._guidance,
-                ),
+                task=replace(prepared, intent=intent, guidance=self._guidance),
                 selection=prepared.selection,
                 reviewers=self._reviewers[about.category],
                 verifier=None if verifier is None else _WithTree(verifier, self),
@@ -405,4 +401,4 @@ class _WithTree(Struct, frozen=True):
         if task.tree is not None:
             return await self.verifier.verify(findings, task, emit)
         async with self.sweep.prepared(task.change, with_tree=True) as prepared:
-            return await self.verifier.verify(findings, prepared.task(timeout_seconds=task.timeout_seconds), emit)
+            return await self.verifier.verify(findings, prepared, emit)

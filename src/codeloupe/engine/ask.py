@@ -94,14 +94,13 @@ class Circuit:
 
         try:
             async with scope:
-                try:
-                    yield note
-                finally:
-                    self._waiting.discard(scope)
+                yield note
         except TimeoutError:
             if scope.expired():
                 self.check()
             raise
+        finally:
+            self._waiting.discard(scope)
 
     def note_answer(self) -> None:
         """Note that a call was answered in a form that could be read."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -77,7 +77,7 @@ async def _watch(directory: Path) -> ChangedFiles:
     return changed_files
 
 
-class AgentCalls:
+class AgentCalls(AbstractContextManager["AgentCalls"]):
     """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
 
     `agents` are the caller's own, before built-in ones of the same names. Limits and budget are the first call's.
@@ -171,9 +171,6 @@ class AgentCalls:
                 timing=self._timing,
             )
         return self._caller
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

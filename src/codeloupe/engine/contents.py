@@ -127,6 +127,28 @@ def with_compared_texts(file: FileChange, old: bytes, new: bytes) -> FileChange:
     return replace(file, hunks=(hunk,), counts=None)
 
 
+def shown_whole(file: FileChange, text: bytes) -> FileChange:
+    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
+    rows = [b"+" + line for line in _LINE.findall(text)]
+    if rows and not rows[-1].endswith(b"\n"):
+        rows[-1] += b"\n\\ No newline at end of file\n"
+    body: list[bytes] = []
+    position = 0
+    for hunk in file.hunks:
+        for line in hunk.lines():
+            end = hunk.new_start - bool(hunk.new_lines) if line.new_number is None else line.new_number
+            body += rows[position:end]
+            position = max(position, end)
+            if line.new_number is None:
+                body.append(b"-" + line.text + b"\n")
+    body += rows[position:]
+    if not body:
+        return replace(file, binary=False, hunks=(), counts=None)
+    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
+    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
+    return replace(file, binary=False, hunks=(whole,), counts=None)
+
+
 def _interleaved(head: bytes) -> str | None:
     """UTF-16 or UTF-32 without a mark: ASCII characters with NULs in the places of their upper bytes."""
     for name, width, place in (("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1)):
@@ -276,12 +298,10 @@ def _end_of_bmp(content: bytes) -> int:
     size, reserved, offset, header, width, height, planes, bits, compression = struct.unpack_from(
         "<IIIIiiHHI", content, 2
     )
-    if size < 54 or reserved or header not in (40, 52, 56, 108, 124) or planes != 1:
-        return -1
-    if bits not in (1, 4, 8, 16, 24, 32) or compression not in (0, 3) or offset > 14 + header + 1024 + 16:
-        return -1
+    is_known = size >= 54 and not reserved and header in (40, 52, 56, 108, 124) and planes == 1
+    is_known = is_known and bits in (1, 4, 8, 16, 24, 32) and compression in (0, 3) and offset <= header + 1054
     row = (max(width, 0) * bits + 31) // 32 * 4
-    return size if offset + row * abs(height) in range(size - 3, size + 1) else -1
+    return size if is_known and offset + row * abs(height) in range(size - 3, size + 1) else -1
 
 
 def _end_of_icon(content: bytes) -> int:

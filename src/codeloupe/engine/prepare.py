@@ -9,12 +9,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine import select
-from codeloupe.engine.contents import encoding_of
+from codeloupe.engine.contents import encoding_of, shown_whole
 from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
 from codeloupe.engine.select import FileContent, Selection, left_out
 from codeloupe.engine.settings import configure
@@ -29,45 +28,29 @@ from codeloupe.git.repository import Repository, find_root, open_repository, pri
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
 from codeloupe.git.snapshot import Snapshot, place_of
 from codeloupe.model import scope as scopes
-from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
+from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.ports import MomentOf, ReviewTask
+from codeloupe.model.ports import ReviewTask
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
-from codeloupe.system.regex import regex
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
-_LINE = regex(rb"[^\n]*\n|[^\n]+")
 _Value = TypeVar("_Value")
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
-    """A change with its selected files and a directory that holds their new content; more of it as in ReviewTask.
+class Prepared(ReviewTask, frozen=True, kw_only=True):
+    """A task, and what else there is to know of its change: which files were selected, and why others were not.
 
     `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance and
     baseline hold for an untrusted change. `repository` is None for a diff outside of one.
     """
 
-    change: Change
     selection: Selection
-    snapshot: Path
-    trusted: bool
-    without_content: frozenset[str] = frozenset()
-    tree: Path | None = None
-    intent: Intent = Intent()
-    guidance: tuple[GuidanceFile, ...] = ()
     unused_guidance: tuple[GuidanceFile, ...] = ()
     beforehand: tuple[Finding, ...] = ()
     believed: str | None = None
     repository: Repository | None = None
-    tree_is_partial: bool = False
-    moment_of: MomentOf | None = None
-
-    def task(self, *, timeout_seconds: float) -> ReviewTask:
-        """What a reviewer gets of it."""
-        own = {name: getattr(self, name) for name in ReviewTask.__struct_fields__ if hasattr(self, name)}
-        return ReviewTask(**own, files=self.selection.files, timeout_seconds=timeout_seconds)
 
 
 @asynccontextmanager
@@ -133,7 +116,7 @@ async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     async with AsyncExitStack() as stack:
         snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
         prepared = await _settled(change, selection, snapshot, settings, repository, guidance)
-        tree = (repository.root if is_readable else snapshot.root) if with_tree and prepared.selection.files else None
+        tree = (repository.root if is_readable else snapshot.root) if with_tree and prepared.files else None
         yield replace(
             prepared,
             tree=tree,
@@ -177,7 +160,7 @@ async def prepare_commit(
                 except (OSError, ValueError) as error:
                     snapshot.missing[path] = f"it cannot be written to a directory of ours: {error}"
         prepared = await _settled(change, selection, snapshot, settings, repository)
-        tree = snapshot.root if with_tree and prepared.selection.files else None
+        tree = snapshot.root if with_tree and prepared.files else None
         yield replace(prepared, tree=tree, tree_is_partial=snapshot.is_partial)
 
 
@@ -214,7 +197,7 @@ async def _from_diff(
         # Only what can be known for certain is written.
         missing = existing - await snapshots.write_rebuilt(repository, single, root)
         prepared = await _settled(change, selection, Snapshot(root), settings, repository, guidance)
-        known = frozenset(missing & {file.path for file in prepared.selection.files})
+        known = frozenset(missing & {file.path for file in prepared.files})
         yield replace(prepared, without_content=known)
 
 
@@ -274,9 +257,11 @@ async def _settled(
     selection, found = await _with_lock_files(replace(selection, files=tuple(results)), settings, root, repository)
     return Prepared(
         change=change,
+        files=selection.files,
         selection=selection,
         snapshot=root,
         trusted=not settings.untrusted,
+        timeout_seconds=settings.timeout_seconds,
         guidance=tuple(one for one in guidance if not one.unused),
         unused_guidance=tuple(one for one in guidance if one.unused),
         beforehand=found,
@@ -352,28 +337,6 @@ def to_be_read(files: Sequence[FileChange], settings: Settings) -> frozenset[str
         for file in there
         if file.old_path != file.new_path or (file.new_mode != file.old_mode and file.new_mode in (None, "100755"))
     )
-
-
-def shown_whole(file: FileChange, text: bytes) -> FileChange:
-    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
-    rows = [b"+" + line for line in _LINE.findall(text)]
-    if rows and not rows[-1].endswith(b"\n"):
-        rows[-1] += b"\n\\ No newline at end of file\n"
-    body: list[bytes] = []
-    position = 0
-    for hunk in file.hunks:
-        for line in hunk.lines():
-            end = hunk.new_start - bool(hunk.new_lines) if line.new_number is None else line.new_number
-            body += rows[position:end]
-            position = max(position, end)
-            if line.new_number is None:
-                body.append(b"-" + line.text + b"\n")
-    body += rows[position:]
-    if not body:
-        return replace(file, binary=False, hunks=(), counts=None)
-    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
-    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
-    return replace(file, binary=False, hunks=(whole,), counts=None)
 
 
 async def patterns_of(

@@ -290,16 +290,13 @@ def _limited(text: str, max_bytes: int, what: str, notes: list[str]) -> str:
 
 def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tuple[GuidanceFile, ...]:
     """Of each name the file nearest to one of the reviewed files, the deepest first, and the same text only once."""
-    by_path = {one.path: one for one in guidance}
     names = list(dict.fromkeys(_name(one) for one in guidance))
     nearest: dict[str, GuidanceFile] = {}
     for folder in dict.fromkeys(file.rpartition("/")[0] for file in files):
-        parts = folder.split("/") if folder else []
-        above = ["/".join((*parts[:depth], "")) for depth in range(len(parts), -1, -1)]
-        for name in names:
-            found = next((by_path[path + name] for path in above if path + name in by_path), None)
-            if found is not None:
-                nearest[found.path] = found
+        above = [one for one in guidance if f"{folder}/".startswith(one.path.removesuffix(_name(one)))]
+        # Of each name the last one, which is the deepest.
+        by_name = {_name(one): one for one in sorted(above, key=lambda one: len(one.path))}
+        nearest |= {one.path: one for one in by_name.values()}
     ranked = sorted(nearest.values(), key=lambda one: (-one.path.count("/"), names.index(_name(one)), one.path))
     distinct = {one.text.strip(): one for one in reversed(ranked)}
     return tuple(one for one in ranked if one.text.strip() and distinct[one.text.strip()] is one)

@@ -373,7 +373,7 @@ class _Now(NamedTuple):
         selected = {file.path for file in prepared.selection.files}
         globs = Globs(self.settings.include, self.settings.exclude)
         skipped = {skip.file for skip in prepared.selection.skipped if skip.reason is SkipReason.EXCLUDED}
-        places = PlacesOfNow(prepared.task(timeout_seconds=0.0), tree=self.tree)
+        places = PlacesOfNow(prepared, tree=self.tree)
         placed = {finding.fingerprint: finding for finding in places.placed(findings)}
 
         def is_elsewhere(old: Finding) -> bool:

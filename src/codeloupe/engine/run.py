@@ -84,7 +84,7 @@ async def review(
         for note in (*(error.message for error in remarks), *round_.notes, *partial):
             emit(Warned(note))
         plan = ReviewPlan(
-            task=prepared.task(timeout_seconds=settings.timeout_seconds),
+            task=prepared,
             selection=prepared.selection,
             reviewers=round_.over(made, reviewers),
             verifier=team.verifier(),

@@ -144,10 +144,7 @@ def select_by_diff(change: Change, settings: Settings) -> Selection:
 
 
 def select_by_content(
-    selection: Selection,
-    contents: Mapping[str, FileContent],
-    settings: Settings,
-    whole: frozenset[str] = frozenset(),
+    selection: Selection, contents: Mapping[str, FileContent], settings: Settings, whole: frozenset[str] = frozenset()
 ) -> Selection:
     """Narrow a selection by the new content of its files, where that is known; of those in `whole` nothing else is."""
     kept: list[FileChange] = []

@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.contents import shown_whole
 from codeloupe.engine.globs import Globs
-from codeloupe.engine.prepare import shown_whole
 from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.select import HEAD_BYTES, FileContent, select_by_content, select_by_diff
 from codeloupe.git.diff import parse_diff

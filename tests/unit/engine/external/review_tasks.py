@@ -30,7 +30,7 @@ async def reviewed(
     """What a reviewer makes of a scope; `changes` replaces any field of the task."""
     async with prepare(scope, repo, Settings(exclude=exclude)) as intake:
         heard: list[Event] = [] if events is None else events
-        return await reviewer.review(replace(intake.task(timeout_seconds=40.0), **changes), heard.append)
+        return await reviewer.review(replace(intake, **{"timeout_seconds": 40.0, **changes}), heard.append)
 
 
 def failure(outcome: ReviewerOutcome) -> str:
@@ -44,7 +44,7 @@ def taken_in(scope: ScopeRequest, repo: Path) -> Iterator[ReviewTask]:
     """The task of a scope, for any number of reviewers."""
     with asyncio.Runner() as runner:
         taking = prepare(scope, repo, Settings())
-        yield runner.run(taking.__aenter__()).task(timeout_seconds=40.0)
+        yield replace(runner.run(taking.__aenter__()), timeout_seconds=40.0)
         runner.run(taking.__aexit__(None, None, None))
 
 
