@@ -389,6 +389,5 @@ def _skills_below(root: Path) -> Iterator[Path]:
 
 def _too_many_skills(what: str) -> InvalidRequest:
     message = f"codex would load skills of the repository that cannot be turned off: {what}"
-    return InvalidRequest(
-        message, agent="codex", hint="use another agent, or a copy of the files without .agents and .codex"
-    )
+    hint = "use another agent, or a copy of the files without .agents and .codex"
+    return InvalidRequest(message, agent="codex", hint=hint)
