@@ -56,7 +56,9 @@ class Run:
         return result("an answer")
 
     async def buy(self, key: str = "key", *, patience_seconds: float = 1000.0) -> AgentResult:
-        return await self.calls.answer(key, self.answer, agent="scripted", patience_seconds=patience_seconds)
+        return await self.calls.answer(
+            key, self.answer, agent="scripted", patience_seconds=patience_seconds, fresh=False
+        )
 
     async def ask(self, agent: Agent | list[Agent], asked: AgentRequest | None = None) -> AgentResult:
         """The same by a whole call."""
@@ -243,7 +245,7 @@ async def test_a_cancelled_waiter_does_not_end_the_claim_of_another(ours: Run, t
     await asyncio.sleep(1)
     waiting = [
         asyncio.create_task(theirs.buy()),
-        asyncio.create_task(same.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0)),
+        asyncio.create_task(same.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0, fresh=False)),
     ]
     await asyncio.sleep(5)
     for task in waiting:
@@ -269,7 +271,7 @@ async def test_an_answer_that_cannot_be_stored_or_claimed_on_is_used_all_the_sam
     async def buy() -> AgentResult:
         return result("paid for", structured={1, 2, 3})
 
-    answer = await ours.calls.answer("other", buy, agent="scripted", patience_seconds=1.0)
+    answer = await ours.calls.answer("other", buy, agent="scripted", patience_seconds=1.0, fresh=False)
     assert not ours.is_claimed("other")
     assert answer.output == "paid for"
     assert "could not be stored in the ledger" in answer.notes[0]

@@ -106,7 +106,13 @@ class RunBudget:
         and `usage`.
         """
         async with self._first_in_line:
-            while not self._fits(expected := self._expected(request, reads=reads), agent):
+            while True:
+                self.check(agent=agent)
+                expected = self._expected(request, reads=reads)
+                together = _sum(_sum(self.spent, self._running), expected)
+                fits = together.usd <= self._max_usd and together.tokens <= self._max_tokens
+                if fits or not self._running.requests:
+                    break
                 self._changed.clear()
                 await self._changed.wait()
             self._running = _sum(self._running, expected)
@@ -148,12 +154,6 @@ class RunBudget:
             usd = max(_MARGIN * self._dearest_usd, by_tokens)
         most = math.inf if request.max_budget_usd is None else request.max_budget_usd
         return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
-
-    def _fits(self, expected: Spent, agent: str) -> bool:
-        self.check(agent=agent)
-        together = _sum(_sum(self.spent, self._running), expected)
-        fits = together.usd <= self._max_usd and together.tokens <= self._max_tokens
-        return fits or not self._running.requests
 
     def _end(self, expected: Spent, cost: Spent) -> None:
         self._running = _sum(self._running, expected, sign=-1)

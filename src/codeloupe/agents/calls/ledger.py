@@ -39,13 +39,7 @@ class LedgerCalls:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def answer(
-        self,
-        key: str,
-        ask: Callable[[], Awaitable[AgentResult]],
-        *,
-        agent: str,
-        patience_seconds: float,
-        fresh: bool = False,
+        self, key: str, ask: Callable[[], Awaitable[AgentResult]], *, agent: str, patience_seconds: float, fresh: bool
     ) -> AgentResult:
         """The stored answer, or the one that is bought now and kept. Raises what `ask` does, StoreError, TimedOut."""
         if fresh:
@@ -92,12 +86,10 @@ class LedgerCalls:
             if kept is not None or key in self._claimed:
                 return kept
             if self._timing.clock() - started > patience_seconds:
-                raise TimedOut(
-                    f"somebody else is asking {agent} the same, and did not end within {readable(patience_seconds)}",
-                    agent=agent,
-                    hint="wait for it, give more time, or ask again",
-                    attempts=0,
+                message = (
+                    f"somebody else is asking {agent} the same, and did not end within {readable(patience_seconds)}"
                 )
+                raise TimedOut(message, agent=agent, hint="wait for it, give more time, or ask again", attempts=0)
             await self._timing.sleep(pause)
             pause = min(2 * pause, 2.0)
 

@@ -34,8 +34,7 @@ _Problems = Iterator[tuple[str, str]]
 
 def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
     """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
-    _refuse(_types(request), agent)
-    _refuse(chain(_texts(request), _values(request), _abilities(request, limits, agent)), agent)
+    _refuse(chain(_types(request), _texts(request), _values(request), _abilities(request, limits, agent)), agent)
     refuse_length(full_prompt(request), limits, agent=agent)
 
 

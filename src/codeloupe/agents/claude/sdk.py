@@ -210,25 +210,30 @@ async def converse(
     refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     passed = ""
 
-    def heard(message: Any) -> None:
+    async def listen() -> None:
         nonlocal heard_at
-        heard_at = time.monotonic()
-        take(message)
+        # Always to the end of the messages: an SDK that is left before it does not clean up.
+        async for message in messages:
+            heard_at = time.monotonic()
+            try:
+                if not refused.done():
+                    take(message)
+            except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's
+                refused.set_exception(error)
 
-    task = asyncio.ensure_future(_listen(messages, heard, refused))
+    task = asyncio.ensure_future(listen())
     for end in (task, refused):
         # Looked at, so that asyncio does not report it as lost.
         end.add_done_callback(lambda end: end.cancelled() or end.exception())
     try:
         while not (passed or task.done() or refused.done()):
-            now = time.monotonic()
-            left, idle_left = started + timeout_seconds - now, heard_at + idle - now
+            whole = (started + timeout_seconds, "did not finish within", timeout_seconds)
+            ends_at, words, seconds = min(whole, (heard_at + idle, "said nothing for", idle))
+            left = ends_at - time.monotonic()
             if left <= 0:
-                passed = f"did not finish within {round(timeout_seconds, 2):g} s"
-            elif idle_left <= 0:
-                passed = f"said nothing for {round(idle, 2):g} s"
+                passed = f"{words} {round(seconds, 2):g} s"
             else:
-                await asyncio.wait((task, refused), timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((task, refused), timeout=left, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await uninterrupted(_end(task, token))
     if refused.done():
@@ -236,18 +241,6 @@ async def converse(
     if not passed:
         task.result()
     return passed
-
-
-async def _listen(
-    messages: AsyncGenerator[Any, None], take: Callable[[Any], None], refused: asyncio.Future[None]
-) -> None:
-    """Always to the end of the messages: an SDK that is left before it does not clean up."""
-    async for message in messages:
-        try:
-            if not refused.done():
-                take(message)
-        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's
-            refused.set_exception(error)
 
 
 async def _end(task: asyncio.Future[None], token: str) -> None:

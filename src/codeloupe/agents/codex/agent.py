@@ -137,13 +137,11 @@ class CodexReading(Reading):
                 self.notes.append(f"codex warned: {kinds.one_line(item.text('message'))}")
             case "turn.completed", _:
                 usage, self.is_answered = message.part("usage"), True
-                self.usage = TokenUsage(
-                    input_tokens=usage.count("input_tokens"),
-                    cached_tokens=usage.count("cached_input_tokens"),
-                    output_tokens=usage.count("output_tokens"),
-                )
+                sent, cached = usage.count("input_tokens"), usage.count("cached_input_tokens")
+                written = usage.count("output_tokens")
+                self.usage = TokenUsage(input_tokens=sent, cached_tokens=cached, output_tokens=written)
                 self.turn_taken()
-                self.tokens_spent(self.usage.input_tokens, self.usage.output_tokens)
+                self.tokens_spent(sent, written)
             case "turn.failed", _:
                 self._failed_with, self.is_answered = message.part("error").text("message"), True
             case "error", _:
@@ -232,16 +230,9 @@ class CodexAgent(ProgramAgent):
         return self.base_url or self.source.get("OPENAI_BASE_URL") or None
 
     def find(self) -> Path:
-        """The program. Raises NotInstalled.
-
-        The one that npm puts on the PATH is a script for Node, which starts the real one; that is taken where it lies
-        beside the script, since the way over Node takes longer than the program itself.
-        """
+        """The program itself where npm put it beside its script: the way over Node takes longer than it does."""
         script = super().find()
-        try:
-            package = script.resolve(strict=True).parent.parent
-        except (OSError, RuntimeError):
-            return script
+        package = script.resolve().parent.parent
         name = f"codex-{sys.platform}-{_MACHINES.get(platform.machine().lower(), '')}"
         places = (package.parent / name, package / "node_modules" / "@openai" / name, package)
         programs = (file for place in places for file in sorted(place.glob("vendor/*/bin/codex")))
@@ -389,6 +380,5 @@ def _skills_below(root: Path) -> Iterator[Path]:
 
 def _too_many_skills(what: str) -> InvalidRequest:
     message = f"codex would load skills of the repository that cannot be turned off: {what}"
-    return InvalidRequest(
-        message, agent="codex", hint="use another agent, or a copy of the files without .agents and .codex"
-    )
+    hint = "use another agent, or a copy of the files without .agents and .codex"
+    return InvalidRequest(message, agent="codex", hint=hint)

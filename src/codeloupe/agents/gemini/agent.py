@@ -406,11 +406,7 @@ class GeminiAgent(ProgramAgent):
 
 def _version_beside(script: Path) -> str | None:
     """The version in the package of a script, since asking the program takes more than a second."""
-    try:
-        folders = script.resolve(strict=True).parents
-    except (OSError, RuntimeError):
-        return None
-    for folder in list(folders)[:3]:
+    for folder in list(script.resolve().parents)[:3]:
         try:
             package = json.loads((folder / "package.json").read_bytes())
         except (OSError, ValueError, RecursionError):
