@@ -276,8 +276,9 @@ def make_reviewer(
     **options: Unpack[ReviewerOptions],
 ) -> CodeReviewer:
     """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
+    made = CodeReviewer(repo, settings=settings, log_directory=log_directory, **options)
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return CodeReviewer(repo, settings=settings, log_directory=log_directory, **options)
+    return made
 
 
 def make_workdir_reviewer(
@@ -288,8 +289,9 @@ def make_workdir_reviewer(
     **options: Unpack[ReviewerOptions],
 ) -> WorkdirReviewer:
     """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
+    made = WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **options)
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return WorkdirReviewer(settings=settings, on_parse_error=on_parse_error, timeout_seconds=timeout_seconds, **options)
+    return made
 
 
 class _Listener:
