@@ -105,6 +105,8 @@ class ReviewerOptions(TypedDict, total=False):
 
 class _Reviewer:
     def __init__(self, settings: Settings | None, options: ReviewerOptions) -> None:
+        if unknown := options.keys() - ReviewerOptions.__annotations__.keys():
+            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
         check_arguments(settings=settings, **options)
         self._settings = settings
         self._on_warning = options.get("on_review_warning")

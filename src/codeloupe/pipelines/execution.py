@@ -76,8 +76,8 @@ async def execute_stage(
     )
     result = await _answer(asked, definition, ask)
     seconds = max(time.monotonic() - started, 0.0)
-    if work.identity_of(workspace) != identity:
-        what = f"the workspace {workspace} of the stage {name} was removed or replaced while it ran"
+    if work.identity_of(workspace) not in (identity, ()):
+        what = f"the workspace {workspace} of the stage {name} was replaced by something else while it ran"
         raise ArtifactError(what, stage=name, hint="use an agent that keeps to its workspace")
     after = await snapshot(workspace, stage=name)
     collected = work.collect(workspace, definition.artifacts, before=before, after=after, built_on=built_on)

@@ -133,8 +133,8 @@ class StageRun:
                 ask=ask,
                 resume_session=action.session or None,
                 built_on=await self._built_on(action),
-                # The user's own tree is not ours to write to.
-                answers=self._files.made_attempt(self._name, action.attempt) if context.is_checkout else None,
+                # The user's own tree is not ours to write to; beside the prompt is room.
+                answers=self._files.of_stage(self._name) / f"attempt-{action.attempt}" if context.is_checkout else None,
             )
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, heard[-1] if heard else None, workspace)

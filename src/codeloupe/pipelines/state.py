@@ -174,12 +174,6 @@ class RunFiles:
         """The name of a file about an attempt, below the run's directory."""
         return f"stages/{stage}/attempt-{number}/{file}"
 
-    def made_attempt(self, stage: str, number: int) -> Path:
-        """The folder of the files about an attempt, made if it is not there."""
-        folder = self.of_stage(stage) / f"attempt-{number}"
-        _make(folder)
-        return folder
-
     def write(self, name: str, text: str) -> Path:
         """Write a file, in the place of an earlier one; where it is."""
         file = self._directory / name

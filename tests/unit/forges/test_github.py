@@ -103,7 +103,6 @@ def test_a_name_that_no_repository_has_is_a_mistake_and_a_password_in_it_is_not_
         with pytest.raises(UsageError) as raised:
             read("https://somebody:hunter2@github.com/octo/demo/issues/1")
         assert "hunter2" not in raised.value.message
-        assert "github.com/octo/demo/issues/1" in raised.value.message
 
 
 def test_the_origin_of_a_clone_names_the_repository_of_this_github_alone() -> None:

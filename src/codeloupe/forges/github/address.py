@@ -14,14 +14,11 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from codeloupe.errors import UsageError
+from codeloupe.git import remote
 from codeloupe.system.regex import regex
 
 _DEFAULT_API = "https://api.github.com"
-_REPOSITORY = r"([A-Za-z0-9_-]{1,100})/([A-Za-z0-9._-]{1,100})"
-_NUMBER = r"([1-9][0-9]{0,8})"
-_FULL_NAME = regex(_REPOSITORY)
-_SHORT = regex(rf"(?:{_REPOSITORY}#|#)?{_NUMBER}")
-_PAGE = regex(rf"/{_REPOSITORY}/pull/{_NUMBER}(?:/.*)?")
+_FULL_NAME = regex(r"([A-Za-z0-9_-]{1,100})/([A-Za-z0-9._-]{1,100})")
 _HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
 
 
@@ -107,17 +104,14 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     """A number, `OWNER/NAME#NUMBER` or the address of a page. Raises UsageError."""
-    word = text.strip()
-    host, found = endpoints.page_host, _SHORT.fullmatch(word)
-    if found is None and _origin(word)[0] in ("https", "http"):
-        host, found = _origin(word)[1], _PAGE.fullmatch(urlsplit(word).path)
-    if found is None:
-        raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW)
-    if host != endpoints.page_host:
-        what = f"the pull request is on {host}, and the token is for {endpoints.page_host}"
-        raise UsageError(what, hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3")
-    target = parse_repository(f"{found[1]}/{found[2]}") if found[1] else Target()
-    return replace(target, number=int(found[3]))
+    named = remote.parse_pull_request(text.strip())
+    page, repository = urlsplit(named.address.page or "") if named.address else None, named.repository
+    if page is not None:
+        host, repository = (page.hostname or "").lower(), page.path.strip("/")
+        if host != endpoints.page_host:
+            what = f"the pull request is on {host}, and the token is for {endpoints.page_host}"
+            raise UsageError(what, hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3")
+    return replace(parse_repository(repository) if repository else Target(), number=named.number)
 
 
 def parse_repository(text: str) -> Target:
