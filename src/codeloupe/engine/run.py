@@ -95,9 +95,8 @@ async def review(
         )
         outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
         # Whoever wanted an agent to review, and reads of no finding, should know that none has looked.
-        instead = [one.instead for one in reviewers if one.instead and prepared.change.files]
-        offline = (ReviewError("no_agent", _OFFLINE.format(why)) for why in instead)
-        outcome = replace(outcome, errors=(*outcome.errors, *remarks, *offline))
+        offline = [ReviewError("no_agent", _OFFLINE.format(one.instead)) for one in reviewers if one.instead]
+        outcome = replace(outcome, errors=(*outcome.errors, *remarks, *(offline if prepared.change.files else ())))
         if not settings.keep_history:
             return outcome
         return await keep(
