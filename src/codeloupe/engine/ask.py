@@ -536,8 +536,8 @@ def _hidden_part(unit: Unit) -> Failure | None:
         if len(hunk.body) > prompts.MAX_LINE_BYTES
         and any(len(row) > prompts.MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
     )
-    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends"
-    return Failure("line_too_long", reason, tuple(files)) if files else None
+    reason = f"lines longer than {prompts.MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
+    return Failure("line_too_long", shortened(reason), tuple(files)) if files else None
 
 
 def _failed(unit: Unit, failure: Failure) -> FailedUnit:
