@@ -140,14 +140,14 @@ class Message(dict[str, Any]):
         return max(reversed(list(models)), key=written, default=None)
 
 
-def message_on(line: bytes) -> Message | None:
-    """The message on a line of output, or None for a line that holds none."""
+def message_on(line: bytes) -> Message:
+    """The message on a line of output; an empty one for a line that holds none."""
     try:
         # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
         message = json.loads(line.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
-        return None
-    return Message(message) if isinstance(message, dict) else None
+        return Message()
+    return Message(message) if isinstance(message, dict) else Message()
 
 
 def detail_of(text: str) -> str:
@@ -301,11 +301,6 @@ class ProgramAgent(ABC):
         prompt = self._checked_prompt(request)
         path = await self._usable_program()
         reading, agent = self.reading(self.program, request, emit), self.name
-
-        def take(line: bytes) -> None:
-            if (message := message_on(line)) is not None:
-                reading.take(message)
-
         with call_folder() as root:
             command = Command(
                 argv=(str(path), *self._arguments(request, root)),
@@ -315,10 +310,12 @@ class ProgramAgent(ABC):
                 max_output_bytes=256 * 1024,
                 stdin=prompt.encode(),
             )
-            idle = request.idle_timeout_seconds
             try:
                 completed = await stream(
-                    command, on_line=take, idle_timeout_seconds=idle, is_over=lambda: reading.is_answered
+                    command,
+                    on_line=lambda line: reading.take(message_on(line)),
+                    idle_timeout_seconds=request.idle_timeout_seconds,
+                    is_over=lambda: reading.is_answered,
                 )
             except StreamTimedOut as error:
                 if not reading.is_answered:
