@@ -241,11 +241,8 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
         raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:
         return result
-    # Checking takes some milliseconds for so much text; more is done beside the event loop.
-    if len(result.output) + len(result.raw_output) <= 64 * 1024:
-        checked = check_output(result, request.output_schema)
-    else:
-        checked = await asyncio.to_thread(check_output, result, request.output_schema)
+    # It takes some milliseconds for a long answer, so it is done beside the event loop.
+    checked = await asyncio.to_thread(check_output, result, request.output_schema)
     if agent.limits.schema and result.structured is None:
         note = f"{agent.name} gave its structured answer as text, and it was read from there"
         return replace(checked, notes=(*checked.notes, note))
