@@ -398,9 +398,8 @@ class ProgramAgent(ABC):
                     " this user can, and send anything anywhere",
                     "use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
                 )
-            _log.warning(
-                "%s bypasses all permissions in %s: it may do whatever this user can", self.name, request.working_dir
-            )
+            warning = "%s bypasses all permissions in %s: it may do whatever this user can"
+            _log.warning(warning, self.name, request.working_dir)
         prompt = self._prompt_input(request)
         what = f"the prompt, with all that {self.name} is sent beside it,"
         refuse_length(prompt, self.limits, agent=self.name, what=what)
@@ -446,10 +445,9 @@ class ProgramAgent(ABC):
         try:
             return str(uuid.UUID(name))
         except ValueError as error:
-            raise self._invalid(
-                f"{self.name} cannot resume the session {name!r}: its sessions are named by UUIDs",
-                "give the session_id of an earlier result, or leave resume_session out",
-            ) from error
+            message = f"{self.name} cannot resume the session {name!r}: its sessions are named by UUIDs"
+            hint = "give the session_id of an earlier result, or leave resume_session out"
+            raise self._invalid(message, hint) from error
 
     def _keeps_session(self, request: AgentRequest) -> bool:
         return self.keep_sessions or request.resume_session is not None

@@ -216,23 +216,18 @@ class Attempts:
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
             if guard.expired():
                 raise self._timed_out(f"it did not end by itself in {readable(request.timeout_seconds)}") from error
-            raise errors.Crashed(
-                f"{name} failed in a way that is not known: {type(error).__name__}: {error}",
-                agent=name,
-                hint="try again, or another agent; `codeloupe doctor` looks whether this one can be used",
-            ) from error
+            message = f"{name} failed in a way that is not known: {type(error).__name__}: {error}"
+            hint = "try again, or another agent; `codeloupe doctor` looks whether this one can be used"
+            raise errors.Crashed(message, agent=name, hint=hint) from error
         if not result.success:
             words = result.error or "it does not say why"
             raise errors.Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
         return result
 
     def _timed_out(self, what: str, attempts: int = 1) -> errors.TimedOut:
-        return errors.TimedOut(
-            f"{self.agent.name} gave no answer in time: {what}",
-            agent=self.agent.name,
-            hint="give more time with timeout_seconds, or ask for less at once",
-            attempts=attempts,
-        )
+        message = f"{self.agent.name} gave no answer in time: {what}"
+        hint = "give more time with timeout_seconds, or ask for less at once"
+        return errors.TimedOut(message, agent=self.agent.name, hint=hint, attempts=attempts)
 
 
 async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Agent) -> AgentResult:
