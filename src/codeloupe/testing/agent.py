@@ -71,8 +71,7 @@ class ScriptedAgent:
         self._availability = availability
         self._cost_usd = cost_usd
         self._requests: list[AgentRequest] = []
-        self.running = 0
-        self.max_seen = 0
+        self.running = self.max_seen = 0
 
     @property
     def requests(self) -> tuple[AgentRequest, ...]:

@@ -70,8 +70,7 @@ class StandInServer:
         self._arrived = threading.Condition()
         self._requests: list[RecordedRequest] = []
         self._numbers = itertools.count(1)
-        self.open_requests = 0
-        self.max_concurrent = 0
+        self.open_requests = self.max_concurrent = 0
         self._connections: Connections | None = None
         self._problem: Exception | None = None
 

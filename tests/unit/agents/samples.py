@@ -75,8 +75,7 @@ class Capture:
             AGENTS[self.agent].program, request, unheard if events is None else events.append
         )
         for line in self.stdout.encode().splitlines():
-            if (message := message_on(line)) is not None:
-                reading.take(message)
+            reading.take(message_on(line))
         reading.raw_output = self.stdout
         completed = Completed(self.exit_code, self.stdout.encode(), self.stderr, 1.5)
         if isinstance(reading, ClaudeReading):

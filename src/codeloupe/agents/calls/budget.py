@@ -86,12 +86,9 @@ class RunBudget:
         note = f" ({spent.unknown_costs} more requests did not report their cost)" if spent.unknown_costs else ""
         for is_reached, what, limit in reached:
             if is_reached:
-                raise errors.BudgetExhausted(
-                    f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
-                    agent=agent,
-                    hint=f"what was answered before is kept; raise {limit} to go on",
-                    attempts=0,
-                )
+                message = f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}"
+                hint = f"what was answered before is kept; raise {limit} to go on"
+                raise errors.BudgetExhausted(message, agent=agent, hint=hint, attempts=0)
         if self._within is not None:
             self._within.check(agent=agent)
 

@@ -72,10 +72,7 @@ class Limiter:
         self.timing = timing
         self.most = self.limit = max(concurrency, 1)
         self.longest_pause_seconds = longest_pause_seconds
-        self.successes = 0
-        self.running = 0
-        self.returning = 0
-        self.lowered = 0
+        self.successes = self.running = self.returning = self.lowered = 0
         self.opens_at = -math.inf
         self.starts: deque[float] = deque(maxlen=calls_per_minute)
         # Only the first of each queue looks whether it may start; a lock lets the next one in its order. What began
@@ -94,8 +91,7 @@ class Place:
     def __init__(self, limiter: Limiter, patience_seconds: float) -> None:
         self._limiter = limiter
         self._patience_seconds = patience_seconds
-        self._held = False
-        self._was_held = False
+        self._held = self._was_held = False
         self._lowered = 0
 
     async def take(self) -> None:
@@ -131,13 +127,9 @@ class Place:
         limiter = self._limiter
         left = limiter.opens_at - limiter.timing.clock()
         if left > self._patience_seconds:
-            raise RateLimited(
-                f"the quota of {limiter.agent} has ended; {limiter.timing.opening(left)}",
-                agent=limiter.agent,
-                retry_after_seconds=left,
-                hint="wait until then, or use another agent",
-                attempts=0,
-            )
+            message = f"the quota of {limiter.agent} has ended; {limiter.timing.opening(left)}"
+            hint = "wait until then, or use another agent"
+            raise RateLimited(message, agent=limiter.agent, retry_after_seconds=left, hint=hint, attempts=0)
         return left
 
     def leave(self) -> None:

@@ -140,14 +140,14 @@ class Message(dict[str, Any]):
         return max(reversed(list(models)), key=written, default=None)
 
 
-def message_on(line: bytes) -> Message | None:
-    """The message on a line of output, or None for a line that holds none."""
+def message_on(line: bytes) -> Message:
+    """The message on a line of output; an empty one for a line that holds none."""
     try:
         # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
         message = json.loads(line.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
-        return None
-    return Message(message) if isinstance(message, dict) else None
+        return Message()
+    return Message(message) if isinstance(message, dict) else Message()
 
 
 def detail_of(text: str) -> str:
@@ -301,11 +301,6 @@ class ProgramAgent(ABC):
         prompt = self._checked_prompt(request)
         path = await self._usable_program()
         reading, agent = self.reading(self.program, request, emit), self.name
-
-        def take(line: bytes) -> None:
-            if (message := message_on(line)) is not None:
-                reading.take(message)
-
         with call_folder() as root:
             command = Command(
                 argv=(str(path), *self._arguments(request, root)),
@@ -315,10 +310,12 @@ class ProgramAgent(ABC):
                 max_output_bytes=256 * 1024,
                 stdin=prompt.encode(),
             )
-            idle = request.idle_timeout_seconds
             try:
                 completed = await stream(
-                    command, on_line=take, idle_timeout_seconds=idle, is_over=lambda: reading.is_answered
+                    command,
+                    on_line=lambda line: reading.take(message_on(line)),
+                    idle_timeout_seconds=request.idle_timeout_seconds,
+                    is_over=lambda: reading.is_answered,
                 )
             except StreamTimedOut as error:
                 if not reading.is_answered:
@@ -401,9 +398,8 @@ class ProgramAgent(ABC):
                     " this user can, and send anything anywhere",
                     "use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
                 )
-            _log.warning(
-                "%s bypasses all permissions in %s: it may do whatever this user can", self.name, request.working_dir
-            )
+            warning = "%s bypasses all permissions in %s: it may do whatever this user can"
+            _log.warning(warning, self.name, request.working_dir)
         prompt = self._prompt_input(request)
         what = f"the prompt, with all that {self.name} is sent beside it,"
         refuse_length(prompt, self.limits, agent=self.name, what=what)
@@ -449,10 +445,9 @@ class ProgramAgent(ABC):
         try:
             return str(uuid.UUID(name))
         except ValueError as error:
-            raise self._invalid(
-                f"{self.name} cannot resume the session {name!r}: its sessions are named by UUIDs",
-                "give the session_id of an earlier result, or leave resume_session out",
-            ) from error
+            message = f"{self.name} cannot resume the session {name!r}: its sessions are named by UUIDs"
+            hint = "give the session_id of an earlier result, or leave resume_session out"
+            raise self._invalid(message, hint) from error
 
     def _keeps_session(self, request: AgentRequest) -> bool:
         return self.keep_sessions or request.resume_session is not None

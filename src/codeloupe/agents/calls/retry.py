@@ -216,23 +216,18 @@ class Attempts:
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
             if guard.expired():
                 raise self._timed_out(f"it did not end by itself in {readable(request.timeout_seconds)}") from error
-            raise errors.Crashed(
-                f"{name} failed in a way that is not known: {type(error).__name__}: {error}",
-                agent=name,
-                hint="try again, or another agent; `codeloupe doctor` looks whether this one can be used",
-            ) from error
+            message = f"{name} failed in a way that is not known: {type(error).__name__}: {error}"
+            hint = "try again, or another agent; `codeloupe doctor` looks whether this one can be used"
+            raise errors.Crashed(message, agent=name, hint=hint) from error
         if not result.success:
             words = result.error or "it does not say why"
             raise errors.Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
         return result
 
     def _timed_out(self, what: str, attempts: int = 1) -> errors.TimedOut:
-        return errors.TimedOut(
-            f"{self.agent.name} gave no answer in time: {what}",
-            agent=self.agent.name,
-            hint="give more time with timeout_seconds, or ask for less at once",
-            attempts=attempts,
-        )
+        message = f"{self.agent.name} gave no answer in time: {what}"
+        hint = "give more time with timeout_seconds, or ask for less at once"
+        return errors.TimedOut(message, agent=self.agent.name, hint=hint, attempts=attempts)
 
 
 async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Agent) -> AgentResult:
@@ -241,11 +236,8 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
         raise no_answer(replace(result, agent=agent.name), "is empty", "try again, or another model")
     if request.output_schema is None:
         return result
-    # Checking takes some milliseconds for so much text; more is done beside the event loop.
-    if len(result.output) + len(result.raw_output) <= 64 * 1024:
-        checked = check_output(result, request.output_schema)
-    else:
-        checked = await asyncio.to_thread(check_output, result, request.output_schema)
+    # It takes some milliseconds for a long answer, so it is done beside the event loop.
+    checked = await asyncio.to_thread(check_output, result, request.output_schema)
     if agent.limits.schema and result.structured is None:
         note = f"{agent.name} gave its structured answer as text, and it was read from there"
         return replace(checked, notes=(*checked.notes, note))

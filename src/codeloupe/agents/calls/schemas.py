@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.agents.calls.failures import one_line
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
 from codeloupe.system.json_text import candidates, parsed, refuse_unsound
@@ -71,8 +72,8 @@ def violation(value: Any, validator: Any) -> str:
     except OverflowError as error:
         return f"it holds a number that is too large: {error}"
     except importlib.import_module("referencing.exceptions").Unresolvable as error:
-        return f"the schema refers to what is not in it: {_short(str(error))}"
-    return f"at {worst.json_path}: {_short(worst.message)}" if worst else ""
+        return f"the schema refers to what is not in it: {one_line(str(error))}"
+    return f"at {worst.json_path}: {one_line(worst.message)}" if worst else ""
 
 
 @lru_cache(maxsize=64)
@@ -83,7 +84,7 @@ def _compiled(schema_text: str) -> Any:
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
-        raise SchemaError(f"at {error.json_path}: {_short(error.message)}") from error
+        raise SchemaError(f"at {error.json_path}: {one_line(error.message)}") from error
     except (TypeError, RecursionError) as error:
         raise SchemaError(f"it cannot be read as a schema: {error}") from error
     registry = importlib.import_module("jsonschema_specifications").REGISTRY
@@ -98,7 +99,7 @@ def _compiled(schema_text: str) -> Any:
             try:
                 resolver.lookup(reference)
             except importlib.import_module("referencing.exceptions").Unresolvable as error:
-                words = f"the $ref {_short(reference)!r} is not in the schema, and nothing is fetched"
+                words = f"the $ref {one_line(reference)!r} is not in the schema, and nothing is fetched"
                 raise UnknownReference(words) from error
 
     def unique_items(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[Any]:  # noqa: FBT001 - given
@@ -116,10 +117,6 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return ("array", tuple(_hashable(item) for item in value))
     return (type(value) is bool, value)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 def is_plain(schema: Any, *, depth: int = 0) -> bool:

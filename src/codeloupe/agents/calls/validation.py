@@ -53,11 +53,9 @@ def refuse_length(
     )
     for size, most, unit in sizes:
         if most is not None and size > most:
+            message = f"{what} has {size:,} {unit}; {agent} takes at most {most:,}"
             raise PromptTooLong(
-                f"{what} has {size:,} {unit}; {agent} takes at most {most:,}",
-                agent=agent,
-                hint="send less at once, or use an agent that takes more",
-                attempts=0,
+                message, agent=agent, hint="send less at once, or use an agent that takes more", attempts=0
             )
 
 

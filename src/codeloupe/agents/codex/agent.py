@@ -245,21 +245,17 @@ class CodexAgent(ProgramAgent):
         return f"{full_prompt(request)}{tail}"
 
     def _environment(self, request: AgentRequest, root: Path) -> dict[str, str]:  # noqa: ARG002 - the same for all
-        """The whole environment of the program. Its home and its own directory are thrown away after the call.
-
-        It asks git for the state of the directory, and git would run the filters that the repository configures. So its
-        git finds no repository; the commands of the model do, since they get none of these variables.
-        """
+        """The whole environment of the program. Its home and its own directory are thrown away after the call."""
+        # It asks git for the state of the directory, and git would run the filters that the repository configures. So
+        # its git finds no repository; the commands of the model do, since they get none of these variables.
         own = {"CODEX_HOME": str(root / "home" / ".codex"), "RUST_LOG": _LOG_FILTER, "GIT_DIR": os.devnull}
         names = (*self.key_names, "OPENAI_ORGANIZATION", "OPENAI_PROJECT", "CODEX_CA_CERTIFICATE")
         return agent_environment(self.source, root, names=names, settings=own)
 
     def _arguments(self, request: AgentRequest, root: Path) -> tuple[str, ...]:
-        """The arguments for a request; files for it are written below `root`. Raises InvalidRequest.
-
-        The program reaches the user's login and sessions where a call needs them, and nothing else of the user's: it
-        writes more into its directory than it is asked to, such as that it trusts the directory it works in.
-        """
+        """The arguments for a request; files for it are written below `root`. Raises InvalidRequest."""
+        # It reaches the user's login and sessions where a call needs them, and nothing else of the user's: it writes
+        # more into its directory than it is asked to, such as that it trusts the directory it works in.
         folder = root / "home" / ".codex"
         folder.mkdir()
         if self.key_name is None:
@@ -289,7 +285,7 @@ class CodexAgent(ProgramAgent):
         for file in (root / "home" / ".codex" / _SESSIONS).glob(f"*/*/*/rollout-*{result.session_id}.jsonl"):
             with suppress(OSError), file.open("rb") as lines:
                 for message in (message_on(line) for line in lines if b'"turn_context"' in line):
-                    model = (message.part("payload").text("model") if message else "") or model
+                    model = message.part("payload").text("model") or model
         return replace(result, model=model or result.model)
 
     def _settings(self, request: AgentRequest, root: Path) -> dict[str, Any]:
@@ -336,11 +332,9 @@ def toml(value: Any) -> str:
 
 
 def _without_trust(working_dir: Path) -> dict[str, Any]:
-    """No trust for the directory and for every one above it, of which any may be the project's root.
-
-    Where it may write, the program takes a directory of which it knows nothing for trusted, and starts what the
-    configuration in it names.
-    """
+    """No trust for the directory and for every one above it, of which any may be the project's root."""
+    # Where it may write, the program trusts a directory of which it knows nothing, and starts what its configuration
+    # names.
     start = working_dir.absolute()
     try:
         str(start.resolve()).encode()
