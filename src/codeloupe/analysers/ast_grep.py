@@ -18,7 +18,7 @@ from typing import Any
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
-from codeloupe.analysers.interface import read_regular_file as read
+from codeloupe.config.files import read_regular_file as read
 from codeloupe.errors import AnalyserFailed, ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory

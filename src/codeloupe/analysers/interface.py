@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,15 +99,3 @@ def is_prose_file(path: str) -> bool:
     """Whether a file is documentation, an example or a translation, by its directories or its suffix."""
     *directories, name = path.lower().split("/")
     return not _PROSE_DIRECTORIES.isdisjoint(directories) or name.endswith(_PROSE_SUFFIXES)
-
-
-def read_regular_file(path: Path) -> bytes:
-    """The content of a regular file; nothing else in its place is followed. Raises OSError with a `strerror`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(None, "it is not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(descriptor)

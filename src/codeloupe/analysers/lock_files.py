@@ -39,7 +39,7 @@ class Package(Struct, frozen=True):
         force_setattr(self, "hashes", frozenset(filter(None, self.hashes)))
 
 
-def read_lock_file(name: str, content: bytes, *, is_requirements: bool) -> tuple[Package, ...]:
+def _packages(name: str, content: bytes, *, is_requirements: bool) -> tuple[Package, ...]:
     """The packages of a lock file with this base name. Raises ValueError when it cannot be read for certain."""
     if len(content) > 32 * 1024**2:
         raise ValueError("it is larger than 33,554,432 bytes")
@@ -68,75 +68,66 @@ def _requirements(text: str) -> Iterator[Package]:
 
 def _npm(text: str) -> Iterator[Package]:
     document = _json(text)
-    if "packages" not in document and "dependencies" not in document:
-        if "lockfileVersion" in document:
-            return
+    if document.keys().isdisjoint(("packages", "dependencies", "lockfileVersion")):
         raise ValueError("it has neither packages nor dependencies")
+    entries: list[tuple[str, dict[str, Any], bool]] = []  # each with its name, and whether it is in the tree
     for path, entry in document.get("packages", {}).items():
         if path:
             name = entry.get("name") or path.rpartition("node_modules/")[2]
-            yield _npm_package(name, entry, local=bool(entry.get("link")) or "node_modules/" not in f"{path}/")
-    # A reader of npm 6 goes by these, one of npm 7 by the others.
-    yield from _npm_dependencies(document.get("dependencies", {}))
+            entries.append((name, entry, bool(entry.get("link")) or "node_modules/" not in f"{path}/"))
 
+    def collect(dependencies: Mapping[str, Any]) -> None:
+        for name, entry in dependencies.items():
+            if isinstance(entry, dict):
+                entries.append((name, entry, str(entry.get("version", "")).startswith("file:")))
+                collect(entry.get("dependencies", {}))
 
-def _npm_dependencies(dependencies: Mapping[str, Any]) -> Iterator[Package]:
-    for name, entry in dependencies.items():
-        if isinstance(entry, dict):
-            yield _npm_package(name, entry, local=str(entry.get("version", "")).startswith("file:"))
-            yield from _npm_dependencies(entry.get("dependencies", {}))
-
-
-def _npm_package(name: str, entry: Mapping[str, Any], *, local: bool) -> Package:
-    version, resolved = str(entry.get("version", "")), entry.get("resolved")
-    source = resolved if isinstance(resolved, str) else ""
-    if not source and re.match(r"git|https?:|github:", version):
-        source = version
-    local = local or bool(entry.get("inBundle") or entry.get("bundled")) or source.startswith("file:")
-    hashes, script = str(entry.get("integrity", "")).split(), bool(entry.get("hasInstallScript"))
-    return Package(name, version, source, hashes, script=script, local=local)
+    collect(document.get("dependencies", {}))  # npm 6 goes by these, npm 7 by the others
+    for name, entry, is_local in entries:
+        version, resolved = str(entry.get("version", "")), entry.get("resolved")
+        source = resolved if isinstance(resolved, str) else ""
+        if not source and re.match(r"git|https?:|github:", version):
+            source = version
+        local = is_local or bool(entry.get("inBundle") or entry.get("bundled")) or source.startswith("file:")
+        hashes, script = str(entry.get("integrity", "")).split(), bool(entry.get("hasInstallScript"))
+        yield Package(name, version, source, hashes, script=script, local=local)
 
 
 def _yarn(text: str) -> Iterator[Package]:
+    for header, fields in _yarn_entries(text):
+        first = header.split(",", maxsplit=1)[0].strip().strip('"')
+        name = first[: first.index("@", 1)]
+        resolution = fields.get("resolution", "")
+        source = fields.get("resolved", "") or resolution.removeprefix(f"{name}@").removeprefix("npm:")
+        local = re.match(r"(workspace|patch|portal|link|file|virtual):", source) is not None
+        if local or (resolution and "://" not in source and not source.startswith("git")):
+            source = ""  # in the tree, or of a registry, which is not named
+        hashes = [*fields.get("integrity", "").split(), fields.get("checksum", "")]
+        base, _, digest = source.partition("#")
+        if re.fullmatch(r"[0-9a-f]{40}", digest) and not base.startswith("git"):
+            hashes.append(f"sha1-{digest}")
+            source = base
+        yield Package(name, fields.get("version", ""), source, hashes, local=local)
+
+
+def _yarn_entries(text: str) -> list[tuple[str, dict[str, str]]]:
     """Both forms: that of yarn 1, and the YAML of its successors, which they write in one way only."""
     if "# yarn lockfile" not in text and "__metadata:" not in text:
         raise ValueError("it does not say that it is a lock file of yarn")
-    header, fields, inner = "", dict[str, str](), False
+    entries: list[tuple[str, dict[str, str]]] = [("__metadata", {})]
+    has_parts = False  # of a field: they are further in
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.startswith("#") or (has_parts and line.startswith("    ")):
             continue
-        if not line.startswith(" "):
-            if not line.rstrip().endswith(":"):
-                raise ValueError(f"line {number} is neither an entry nor a field of one")
-            yield from _yarn_package(header, fields)
-            header, fields, inner = line.rstrip()[:-1], {}, False
-        elif line.startswith("    "):
-            if not inner:
-                raise ValueError(f"line {number} belongs to no field")
-        elif (inner := re.fullmatch(r'  "?[\w-]+"?:\s*', line) is not None) is False:
-            found = re.fullmatch(r'  "?([\w-]+)"?:? "?([^"]*?)"?\s*', line)
-            if found is None:
-                raise ValueError(f"line {number} is no field")
-            fields[found[1]] = found[2]
-    yield from _yarn_package(header, fields)
-
-
-def _yarn_package(header: str, fields: Mapping[str, str]) -> Iterator[Package]:
-    if not header or header == "__metadata":
-        return
-    first = header.split(",", maxsplit=1)[0].strip().strip('"')
-    name = first[: first.index("@", 1)]
-    resolution = fields.get("resolution", "")
-    source = fields.get("resolved", "") or resolution.removeprefix(f"{name}@").removeprefix("npm:")
-    local = re.match(r"(workspace|patch|portal|link|file|virtual):", source) is not None
-    if local or (resolution and "://" not in source and not source.startswith("git")):
-        source = ""  # in the tree, or of a registry, which is not named
-    hashes = [*fields.get("integrity", "").split(), fields.get("checksum", "")]
-    base, _, digest = source.partition("#")
-    if re.fullmatch(r"[0-9a-f]{40}", digest) and not base.startswith("git"):
-        hashes.append(f"sha1-{digest}")
-        source = base
-    yield Package(name, fields.get("version", ""), source, hashes, local=local)
+        field = re.fullmatch(r'  "?([\w-]+)"?(?::|:? "?([^"]*?)"?)\s*', line)
+        has_parts = field is not None and field[2] is None
+        if not line.startswith(" ") and line.rstrip().endswith(":"):
+            entries.append((line.rstrip()[:-1], {}))
+        elif field is None:
+            raise ValueError(f"line {number} is neither an entry nor a field of one")
+        elif not has_parts:
+            entries[-1][1][field[1]] = field[2]
+    return [entry for entry in entries if entry[0] != "__metadata"]
 
 
 def _pnpm(text: str) -> Iterator[Package]:
@@ -342,10 +333,10 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     """What is to be said of a lock file that becomes `new`; `old` is None where nobody knows. Raises ValueError."""
     name = PurePosixPath(path).name
     is_requirements = _REQUIREMENTS.fullmatch(name) is not None and b"--hash=" in new
-    after = read_lock_file(name, new, is_requirements=is_requirements)
+    after = _packages(name, new, is_requirements=is_requirements)
     before: tuple[Package, ...] = ()
     with contextlib.suppress(ValueError):  # what could not be read then says nothing about what is there now
-        before = () if old is None else read_lock_file(name, old, is_requirements=is_requirements)
+        before = () if old is None else _packages(name, old, is_requirements=is_requirements)
     groups: dict[tuple[str, str], list[_Remark]] = defaultdict(list)
     for remark in _remarks(before, after):
         groups[remark.kind, remark.about].append(remark)

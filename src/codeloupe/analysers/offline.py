@@ -15,8 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, read_regular_file
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.secret_detectors import mask_secrets
+from codeloupe.config.files import read_regular_file
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange

@@ -12,6 +12,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,11 +21,10 @@ from msgspec.json import decode
 
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
-from codeloupe.analysers.interface import read_regular_file as read
 from codeloupe.analysers.secret_detectors import speaks_about_secrets
+from codeloupe.config.files import read_regular_file as read
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
-from codeloupe.system.process import Completed
 from codeloupe.system.regex import regex
 
 _HINT = "run `codeloupe doctor` to see which ruff is used"
@@ -127,17 +127,14 @@ class _File:
         self.name = name
         self._content = content
         self._last = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
-        self._lines: list[int] = []  # by rows, where the two differ
+        self._lines: Sequence[int] = range(1, self._last + 1)  # by rows
         if content.count(b"\r") != content.count(b"\r\n"):
-            self._lines = [1]
-            for end in _LINE_END.finditer(content):
-                self._lines.append(self._lines[-1] + (end[0] != b"\r"))
+            ends = (end[0] != b"\r" for end in _LINE_END.finditer(content))
+            self._lines = tuple(accumulate(ends, initial=1))
 
     def _line(self, row: int) -> int:
         """The line that a row belongs to; a row after the end of the file belongs to its last line."""
-        if self._lines:
-            row = self._lines[min(row, len(self._lines)) - 1]
-        return min(max(row, 1), self._last)
+        return min(self._lines[min(max(row, 1), len(self._lines)) - 1], self._last)
 
     def issue(self, found: _Diagnostic) -> Issue | None:
         """The issue by the table of rules, if it is one."""
@@ -228,8 +225,13 @@ class RuffAnalyser(Analyser):
                 completed = await programs.execute(program, *options, cwd=directory, seconds=seconds)
                 if completed.exit_code < 0:
                     return f"ruff died of signal {-completed.exit_code}"
+                try:
+                    diagnostics = decode(completed.stdout, type=list[_Diagnostic])
+                except (MsgspecError, RecursionError) as error:
+                    what = f"gave no answer that can be read (exit code {completed.exit_code})"
+                    raise programs.failure("ruff", what, completed.stderr, hint=_HINT) from error
                 given = {str(directory / name): name for name in names}
-                for diagnostic in _read(completed, given):
+                for diagnostic in diagnostics:
                     found[given[diagnostic.filename]].append(diagnostic)
                 return None
 
@@ -261,18 +263,3 @@ def _link_files(target: AnalysisTarget, directory: Path, failed: dict[str, str])
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).symlink_to(path)
     return linked
-
-
-def _read(completed: Completed, names: Mapping[str, str]) -> list[_Diagnostic]:
-    """What ruff says of the files that it was given. Raises AnalyserFailed."""
-    what = f"ended with exit code {completed.exit_code}"
-    if completed.exit_code == 0:
-        try:
-            diagnostics = decode(completed.stdout, type=list[_Diagnostic])
-        except (MsgspecError, RecursionError):
-            what = "wrote something that is not its JSON"
-        else:
-            if all(diagnostic.filename in names for diagnostic in diagnostics):
-                return diagnostics
-            what = "speaks of files that it was not given"
-    raise programs.failure("ruff", what, completed.stderr, hint=_HINT)

@@ -22,6 +22,7 @@ from codeloupe.analysers import secret_detectors as detectors
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.offline import finding, in_order
 from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit
+from codeloupe.config.files import read_regular_file
 from codeloupe.errors import AnalyserFailed, CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
@@ -77,8 +78,6 @@ class SecretsAnalyser(Analyser):
             finally:
                 stop.set()  # when this is cancelled, the thread is not to go on
             failed = {**late, **failed}
-        if unknown := {hit.kind for hit in hits} - {"", *TITLES}:
-            raise _failure(f"found kinds of secrets that are not known here: {', '.join(sorted(unknown))}")
         by_line: dict[tuple[str, int], list[Hit]] = defaultdict(list)
         sensitive: dict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
         for hit in hits:
@@ -105,7 +104,7 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
             continue
         if known is None:
             try:
-                known = dict(enumerate(interface.read_regular_file(target.root / file).split(b"\n"), start=1))
+                known = dict(enumerate(read_regular_file(target.root / file).split(b"\n"), start=1))
             except OSError as error:
                 failed[file] = f"cannot be read: {error.strerror}"
                 continue

@@ -99,6 +99,20 @@ def read_user_file(path: Path) -> ConfigText | None:
     return read_config_file(path, name=str(path), follow_symlinks=True) if os.path.lexists(path) else None
 
 
+def read_regular_file(path: Path, *, follow_symlinks: bool = False, most: int = -1) -> bytes:
+    """The content of a regular file, at most so many bytes. Raises OSError with a `strerror` for what else is there."""
+    # O_NONBLOCK: opening a named pipe would wait for a writer that never comes.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_symlinks else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(None, "it is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)
+
+
 def read_config_file(
     path: Path,
     *,
@@ -108,24 +122,16 @@ def read_config_file(
     too_large: str = _SHORTEN,
 ) -> ConfigText:
     """Read a file of UTF-8 text, up to a size. Raises ConfigError for anything else that may be there."""
-    # O_NONBLOCK: opening a named pipe would wait for a writer that never comes.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_symlinks else os.O_NOFOLLOW)
     shown = escape(name)
     try:
-        descriptor = os.open(path, flags)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ConfigError(f"{shown}: not a regular file", hint="put a plain text file in its place")
-            with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(max_bytes + 1)
-        finally:
-            os.close(descriptor)
+        data = read_regular_file(path, follow_symlinks=follow_symlinks, most=max_bytes + 1)
     except OSError as error:
         what, hint = {
+            None: ("not a regular file", "put a plain text file in its place"),
             errno.ELOOP: ("a symbolic link, which is not followed", "put the file itself in its place"),
             errno.ENOENT: ("no such file", "check the name, or write one: `codeloupe config init`"),
         }.get(
-            error.errno or 0,
+            error.errno,
             (f"cannot be read: {(error.strerror or 'unknown error').lower()}", "check the file's permissions"),
         )
         raise ConfigError(f"{shown}: {what}", hint=hint) from error

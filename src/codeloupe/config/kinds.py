@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +22,6 @@ LARGEST_LIMIT = 1_000_000_000
 LONGEST_TEXT = 4_096
 MOST_ENTRIES = 1_000
 MOST_EXPERTS = 50
-_MOST_KEYS = 100
-_MOST_LINES = 40
-_LONGEST_LINE = 400
-_MOST_PASSES = 10
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _UNUSABLE = regex("[\x00\ud800-\udfff]")
@@ -50,9 +46,9 @@ class Mistake(Struct, frozen=True):
 class Wrong(Exception):
     """A value is not of its kind; `mistakes` has at least one entry."""
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+    def __init__(self, *mistakes: Mistake) -> None:
         super().__init__(mistakes[0].what)
-        self.mistakes = tuple(mistakes)
+        self.mistakes = mistakes
 
 
 class Kind(Struct, frozen=True):
@@ -73,8 +69,8 @@ class Kind(Struct, frozen=True):
         try:
             return self.accept(value)
         except ValueError:
-            mistake = Mistake(f"expected {self.expected}", choices=self.choices, wants_text=self.is_text)
-            raise Wrong([mistake]) from None
+            expected = f"expected {self.expected}"
+            raise Wrong(Mistake(expected, choices=self.choices, wants_text=self.is_text)) from None
 
 
 def in_words(choices: Sequence[str]) -> str:
@@ -96,26 +92,23 @@ def optional(kind: Kind) -> Kind:
 def one_of(*choices: str, meaning: Callable[[str], object] = str) -> Kind:
     """The kind of a value that is one of a few words."""
     accept = _if(lambda value: isinstance(value, str) and value in choices)
-    return Kind(
-        in_words(choices),
-        lambda value: meaning(accept(value)),
-        {"type": "string", "enum": list(choices)},
-        str.strip,
-        choices,
-    )
+    schema = {"type": "string", "enum": list(choices)}
+    return Kind(in_words(choices), lambda value: meaning(accept(value)), schema, str.strip, choices)
 
 
-def read_each(parts: Iterable[tuple[int | str, Kind, object]], mistakes: Iterable[Mistake] = ()) -> list[Any]:
+def read_each(
+    parts: Iterable[tuple[int | str, Kind, object]], mistakes: Iterable[Mistake] = ()
+) -> dict[int | str, object]:
     """Parts of a value, each of its own kind, by their place in it. Raises Wrong with the mistakes of all."""
-    read: list[Any] = []
+    read: dict[int | str, object] = {}
     found = list(mistakes)
     for place, kind, value in parts:
         try:
-            read.append(kind.read(value))
+            read[place] = kind.read(value)
         except Wrong as wrong:
             found += [replace(mistake, place=(place, *mistake.place)) for mistake in wrong.mistakes]
     if found:
-        raise Wrong(found)
+        raise Wrong(*found)
     return read
 
 
@@ -133,8 +126,8 @@ def list_of(
         if not isinstance(value, list | tuple) or len(value) < least:
             raise ValueError("not such a list")
         if len(value) > most:
-            raise Wrong([Mistake(f"more than {most:,} entries", found=False)])
-        return tuple(read_each((index, entry, each) for index, each in enumerate(value)))
+            raise Wrong(Mistake(f"more than {most:,} entries", found=False))
+        return tuple(read_each((index, entry, each) for index, each in enumerate(value)).values())
 
     schema: dict[str, Any] = {"type": "array", "items": dict(entry.schema), "maxItems": most}
     return Kind(expected, accept, {**schema, "minItems": least} if least else schema, from_text, entry.choices)
@@ -147,7 +140,7 @@ def names_of(*choices: str, least: int = 0) -> Kind:
     def accept(value: object) -> object:
         words = listed.read(value)
         if again := [index for index, word in enumerate(words) if word in words[:index]]:
-            raise Wrong([Mistake("expected each name once", (index,)) for index in again])
+            raise Wrong(*(Mistake("expected each name once", (index,)) for index in again))
         return words
 
     return replace(listed, accept=accept, schema={**listed.schema, "uniqueItems": True})
@@ -159,21 +152,17 @@ def group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object
     def accept(value: object) -> object:
         if not isinstance(value, Mapping):
             raise ValueError("not a group")
-        if len(value) > _MOST_KEYS:
-            raise Wrong([Mistake(f"more than {_MOST_KEYS} keys", found=False)])
-        known = [key for key in keys if key in value]
+        if len(value) > 100:
+            raise Wrong(Mistake("more than 100 keys", found=False))
         mistakes = [
             *(Mistake("unknown key", (str(key),), tuple(keys), found=False) for key in value if key not in keys),
             *(Mistake(f"`{key}` is missing", found=False) for key in needed if key not in value),
         ]
-        read = read_each([(key, keys[key], value[key]) for key in known], mistakes)
-        return make(**dict(zip(known, read, strict=True)))
+        read: Any = read_each(((key, keys[key], value[key]) for key in keys if key in value), mistakes)
+        return make(**read)
 
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {key: dict(kind.schema) for key, kind in keys.items()},
-        "additionalProperties": False,
-    }
+    properties = {key: dict(kind.schema) for key, kind in keys.items()}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     return Kind(expected, accept, {**schema, "required": list(needed)} if needed else schema)
 
 
@@ -188,25 +177,17 @@ def _if(fits: Callable[[Any], object]) -> Callable[[Any], Any]:
     return accept
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def whole_number(largest: int) -> Kind:
     """The kind of a whole number from 1 on."""
     schema = {"type": "integer", "minimum": 1, "maximum": largest}
-    accept = _if(lambda value: _is_whole(value) and 1 <= value <= largest)
+    accept = _if(lambda value: type(value) is int and 1 <= value <= largest)
     return Kind(f"a whole number from 1 to {largest:,}", accept, schema, int)
 
 
 def _above_zero(value: Any) -> float:
-    try:
-        number = float(value) if _is_whole(value) or isinstance(value, float) else math.nan
-    except OverflowError:
-        number = math.inf
-    if not (math.isfinite(number) and number > 0):
+    if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
         raise ValueError("not a number above zero")
-    return number
+    return float(value)
 
 
 def _text_up_to(most: int) -> Callable[[Any], Any]:
@@ -221,7 +202,7 @@ _branch = _if(lambda value: not _text(value).startswith("-") and value.isprintab
 def _pattern(value: object) -> str:
     text: str = _text(value)
     if problem := check_pattern(text):
-        raise Wrong([Mistake(f"expected a pattern that makes sense: {problem}", found=False)])
+        raise Wrong(Mistake(f"expected a pattern that makes sense: {problem}", found=False))
     return text
 
 
@@ -244,7 +225,7 @@ BOOLEAN = Kind(
     lambda text: _BOOLEANS.get(text.strip().lower(), text),
 )
 WHOLE_NUMBER = whole_number(LARGEST_LIMIT)
-PASSES = whole_number(_MOST_PASSES)
+PASSES = whole_number(10)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
 DOLLARS = Kind("an amount of dollars above 0", _above_zero, _ABOVE_ZERO, float)
 TEXT = Kind("a text", _text, _SOME_TEXT, str.strip, is_text=True)
@@ -259,13 +240,12 @@ COMMAND = list_of(TEXT, "a program and its arguments as a list, such as [my-revi
 ARGUMENTS = list_of(TEXT, "a list of arguments, such as [--mode, quick]", from_text=shlex.split)
 SEVERITY = Kind("critical, high, medium or low (or P0 to P3)", _severity, _SEVERITY_SCHEMA, str.strip, _SEVERITIES)
 
-_LINE_SCHEMA = {**_SOME_TEXT, "maxLength": _LONGEST_LINE}
-_LINE = Kind(f"a text of at most {_LONGEST_LINE} characters", _text_up_to(_LONGEST_LINE), _LINE_SCHEMA, is_text=True)
+_LINE = Kind("a text of at most 400 characters", _text_up_to(400), {**_SOME_TEXT, "maxLength": 400}, is_text=True)
 
 
 def _lines(expected: str, *, least: int = 0) -> Kind:
     """The kind of a short list of short texts; a single text is a list of one."""
-    listed = list_of(_LINE, expected, least=least, most=_MOST_LINES)
+    listed = list_of(_LINE, expected, least=least, most=40)
     schema = {"anyOf": [dict(_LINE.schema), dict(listed.schema)]}
     return replace(
         listed, accept=lambda value: listed.accept([value] if isinstance(value, str) else value), schema=schema
@@ -294,21 +274,17 @@ _EXPERT = group(
 )
 
 
-def _read_experts(value: object) -> Mapping[str, Mapping[str, object]]:
+def _read_experts(value: object) -> Mapping[Any, object]:
     if not isinstance(value, Mapping):
         raise ValueError("not a group")
     if len(value) > MOST_EXPERTS:
-        raise Wrong([Mistake(f"more than {MOST_EXPERTS} experts", found=False)])
-    mistakes: list[Mistake] = []
-    names = [str(name) for name in value]
+        raise Wrong(Mistake(f"more than {MOST_EXPERTS} experts", found=False))
+    experts = {str(name): each for name, each in value.items()}
     # Of a wrong name the key itself is shown, not its value.
-    for name in names:
-        if name == "default":
-            mistakes.append(Mistake(f"`{name}` means the experts of an ordinary review", (name,), found=False))
-        elif not _NAME.fullmatch(name):
-            mistakes.append(Mistake(f"expected {NAME.expected}, found {quote(name)}", (name,), found=False))
-    read = read_each([(name, _EXPERT, each) for name, each in zip(names, value.values(), strict=True)], mistakes)
-    return MappingProxyType(dict(zip(names, read, strict=True)))
+    wrong = {name: f"expected {NAME.expected}, found {quote(name)}" for name in experts if not _NAME.fullmatch(name)}
+    wrong |= {name: f"`{name}` means the experts of an ordinary review" for name in experts if name == "default"}
+    mistakes = [Mistake(what, (name,), found=False) for name, what in wrong.items()]
+    return MappingProxyType(read_each([(name, _EXPERT, each) for name, each in experts.items()], mistakes))
 
 
 OWN_EXPERTS = Kind(

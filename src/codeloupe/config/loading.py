@@ -5,6 +5,7 @@ Each value knows where it came from, and all mistakes of all sources are reporte
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -14,39 +15,27 @@ from typing import Any
 
 from msgspec import Struct
 
+from codeloupe.config import yaml
 from codeloupe.config.files import ConfigText, read_repository_file, read_user_file, user_file_path
-from codeloupe.config.kinds import Kind, Mistake, Wrong, in_words
+from codeloupe.config.kinds import Mistake, Wrong, in_words
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings, default_text, kind_of
-from codeloupe.config.yaml import (
-    Node,
-    Problem,
-    Refused,
-    closest,
-    closest_key,
-    config_error,
-    describe,
-    escape,
-    part,
-    path_in_words,
-    plain,
-    plain_or_quoted,
-    quote,
-    read_document,
-    repetitions,
-)
+from codeloupe.config.yaml import Node, Problem, closest, escape, quote
 
 FROM_FORK = "because this is a pull request from a fork"
 _FROM_UNKNOWN = "because this is a pull request from an unknown place"
-_MAX_EVENT_BYTES = 32_000_000
 # Two variables that name the repository of a change and the one it goes to, where both are set.
 _PAIRS = (
     ("CI_MERGE_REQUEST_SOURCE_PROJECT_ID", "CI_MERGE_REQUEST_PROJECT_ID"),
     ("CI_EXTERNAL_PULL_REQUEST_SOURCE_REPOSITORY", "CI_EXTERNAL_PULL_REQUEST_TARGET_REPOSITORY"),
 )
+# In an event of GitHub: what a change is called, the repository it is from, and the one it goes to.
+_GITHUB_REPOSITORIES = (
+    ("pull_request", "pull_request.head.repo", "pull_request.base.repo"),
+    ("workflow_run", "workflow_run.head_repository", "repository"),
+)
 _PREFIX = "CODELOUPE_"
 # No setting, but a variable of ours: the folder of ledger, history and runs.
 _HOME = "CODELOUPE_HOME"
-_MISSPELT_VARIABLE_CUTOFF = 0.75
 # Flags that are not called like their key.
 _FLAGS = {
     "agents": "--agent",
@@ -94,11 +83,11 @@ class LoadedSettings(Struct, frozen=True):
 
 
 class Given(Struct, frozen=True):
-    """A value that a source gives, not yet checked, as a message shows it, and its place in a file."""
+    """A value that a source gives, not yet checked: what was typed in a variable or flag, or its place in a file."""
 
     value: object
     origin: Origin
-    shown: str
+    typed: str = ""
     node: Node | None = None
 
 
@@ -134,7 +123,7 @@ def load_settings(
         problems += sorted(distinct, key=lambda problem: problem.line)
         given.update(values)
     if problems:
-        raise config_error(problems)
+        raise yaml.config_error(problems)
     settings: Any = {key: entry.value for key, entry in given.items()}
     origins = {key: given[key].origin if key in given else Origin(OriginKind.DEFAULT) for key in KEYS}
     return LoadedSettings(Settings(**settings), MappingProxyType(origins))
@@ -156,23 +145,23 @@ def _file_layer(source: ConfigText | None, kind: OriginKind) -> _Layer:
     if source is None:
         return {}, ()
     try:
-        document = read_document(source.name, source.text)
-    except Refused as refusal:
+        document = yaml.read_document(source.name, source.text)
+    except yaml.Refused as refusal:
         return {}, (refusal.problem,)
     values: dict[str, Given] = {}
-    problems = list(repetitions(source.name, document))
+    problems = list(yaml.repetitions(source.name, document))
     for key, node in document.entries:
         place = f"{escape(source.name)}:{key.line}"
         if key.text not in KEYS:
-            meant = closest_key(key.text, KEYS)
+            meant = yaml.closest_key(key.text, KEYS)
             hint = f"did you mean `{meant}`?" if meant else "`codeloupe config show` lists every key"
-            problems.append(Problem(place, f"{plain_or_quoted(key.text)}: unknown key", hint, key.line))
+            problems.append(Problem(place, f"{yaml.plain_or_quoted(key.text)}: unknown key", hint, key.line))
         elif kind is OriginKind.REPOSITORY and key.text in USER_KEYS:
             what = f"{key.text}: a repository cannot set this, since it decides what runs here and where keys go"
             hint = f"set it in your own configuration file, or as {_PREFIX}{key.text.upper()}"
             problems.append(Problem(place, what, hint, key.line))
         elif key.text not in values:
-            values[key.text] = Given(plain(node), Origin(kind, source.name, key.line), describe(node), node)
+            values[key.text] = Given(yaml.plain(node), Origin(kind, source.name, key.line), node=node)
     return values, problems
 
 
@@ -181,16 +170,15 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
     values: dict[str, Given] = {}
     problems: list[Problem] = []
     for name, text in sorted(environment.items()):
+        key = name.removeprefix(_PREFIX)
         if name == _HOME and text and not Path(text).is_absolute():
             what = f"expected an absolute path, found {quote(text)}"
             problems.append(Problem(name, what, "give the whole path, so that it is not within a work tree"))
-        if not name.startswith(_PREFIX) or name == _HOME or not text.strip():
+        if name in (key, _HOME) or not text.strip():
             continue
-        key = name.removeprefix(_PREFIX)
         if key.isupper() and key.lower() in KEYS:
-            origin = Origin(OriginKind.ENVIRONMENT, name)
-            values[key.lower()] = Given(_from_text(kind_of(key.lower()), text), origin, quote(text))
-        elif meant := closest(key, KEYS, cutoff=_MISSPELT_VARIABLE_CUTOFF):
+            values[key.lower()] = _typed(key.lower(), text, Origin(OriginKind.ENVIRONMENT, name))
+        elif meant := closest(key, KEYS, cutoff=0.75):
             hint = f"did you mean `{_PREFIX}{meant.upper()}`?"
             problems.append(Problem(escape(name), "unknown variable", hint))
     return values, problems
@@ -198,22 +186,18 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
 
 def _flag_layer(flags: Mapping[str, object]) -> _Layer:
     """The flags that were given (not None), by the key they set. Raises KeyError for an unknown key."""
-    values: dict[str, Given] = {}
-    for key, value in flags.items():
-        kind = kind_of(key)
-        if value is not None:
-            read = _from_text(kind, value) if isinstance(value, str) else value
-            origin = Origin(OriginKind.FLAG, _FLAGS.get(key) or "--" + key.replace("_", "-"))
-            shown = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            values[key] = Given(read, origin, quote(shown))
-    return values, ()
+    origins = {key: Origin(OriginKind.FLAG, _FLAGS.get(key) or "--" + key.replace("_", "-")) for key in flags}
+    return {key: _typed(key, value, origins[key]) for key, value in flags.items() if value is not None}, ()
 
 
-def _from_text(kind: Kind, text: str) -> object:
-    try:
-        return text if kind.from_text is None else kind.from_text(text)
-    except ValueError:
-        return text  # the check of values says what was expected instead
+def _typed(key: str, value: object, origin: Origin) -> Given:
+    """What a variable or a flag gives; a text that cannot be read stays one, and the check says what was expected."""
+    read, from_text = value, kind_of(key).from_text
+    if isinstance(value, str) and from_text is not None:
+        with contextlib.suppress(ValueError):
+            read = from_text(value)
+    typed = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return Given(read, origin, quote(typed))
 
 
 def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
@@ -222,26 +206,24 @@ def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
         try:
             kind_of(key).read(given.value)
         except Wrong as wrong:
-            if given.node is None:
-                # What a variable or a flag gives is shown whole, as it was typed.
-                mistake, value = wrong.mistakes[0], given.value
-                what = f"expected {kind_of(key).expected}, found {given.shown}" if mistake.found else mistake.what
-                if isinstance(value, list | tuple) and mistake.place and isinstance(mistake.place[0], int):
-                    value = value[mistake.place[0]]
-                yield Problem(escape(given.origin.where), what, _hint(key, value, mistake, given.origin))
-            else:
-                for mistake in wrong.mistakes:
-                    yield _problem_in_file(key, given.origin, given.node, mistake)
+            # What a variable or a flag gives is shown whole.
+            for mistake in wrong.mistakes if given.node is not None else wrong.mistakes[:1]:
+                yield _problem(key, given, mistake)
 
 
-def _problem_in_file(key: str, origin: Origin, node: Node, mistake: Mistake) -> Problem:
-    blamed, line = part(node, mistake.place)
-    if not mistake.place:
-        line = origin.line or line
-    what = f"{mistake.what}, found {describe(blamed)}" if mistake.found else mistake.what
-    value = mistake.place[-1] if not mistake.found and mistake.place else plain(blamed)
+def _problem(key: str, given: Given, mistake: Mistake) -> Problem:
+    origin, place, value = given.origin, mistake.place, given.value
+    if given.node is None:
+        what = f"expected {kind_of(key).expected}, found {given.typed}" if mistake.found else mistake.what
+        if isinstance(value, list | tuple) and place and isinstance(place[0], int):
+            value = value[place[0]]
+        return Problem(escape(origin.where), what, _hint(key, value, mistake, origin))
+    blamed, line = yaml.part(given.node, place)
+    line = line if place else origin.line or line
+    what = f"{mistake.what}, found {yaml.describe(blamed)}" if mistake.found else mistake.what
+    value = place[-1] if place and not mistake.found else yaml.plain(blamed)
     hint = _hint(key, value, mistake, origin)
-    return Problem(f"{escape(origin.where)}:{line}", f"{path_in_words(key, mistake.place)}: {what}", hint, line)
+    return Problem(f"{escape(origin.where)}:{line}", f"{yaml.path_in_words(key, place)}: {what}", hint, line)
 
 
 def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
@@ -260,53 +242,37 @@ def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
 
 def _situation_layer(environment: Mapping[str, str]) -> _Layer:
     """What CI says before anybody sets anything: the change of a fork, or of nobody knows whom, is not trusted."""
-    reason = next(_reasons_for_distrust(environment), None)
-    origin = Origin(OriginKind.SITUATION, reason or "")
-    return {"untrusted": Given(True, origin, "true")} if reason else {}, ()  # noqa: FBT003 - the value
+    reason = _reason_for_distrust(environment)
+    return {"untrusted": Given(True, Origin(OriginKind.SITUATION, reason))} if reason else {}, ()  # noqa: FBT003
 
 
-def _reasons_for_distrust(environment: Mapping[str, str]) -> Iterator[str]:
-    for source, target in _PAIRS:
-        if environment.get(source) and environment.get(source) != environment.get(target):
-            yield FROM_FORK
-    if environment.get("SYSTEM_PULLREQUEST_ISFORK", "").lower() == "true" or environment.get("CIRCLE_PR_REPONAME"):
-        yield FROM_FORK
-    if environment.get("GITHUB_ACTIONS") != "true":
-        return
-    name = environment.get("GITHUB_EVENT_NAME", "")
-    event = _github_event(environment.get("GITHUB_EVENT_PATH", ""))
-    if event is None:
-        if name.startswith(("pull_request", "workflow_run", "issue_comment")):
-            yield _FROM_UNKNOWN
-    elif (pull_request := _part(event, "pull_request")) is not None:
-        yield from _from_elsewhere(_part(pull_request, "head", "repo"), _part(pull_request, "base", "repo"))
-    elif (run := _part(event, "workflow_run")) is not None:
-        yield from _from_elsewhere(_part(run, "head_repository"), _part(event, "repository"))
-    elif name.startswith("pull_request") or _part(event, "issue", "pull_request") is not None:
-        # A comment on a pull request does not say whose that is.
-        yield _FROM_UNKNOWN
-
-
-def _from_elsewhere(source: Mapping[str, Any] | None, target: Mapping[str, Any] | None) -> Iterator[str]:
-    """Of the repository a change is from, and the one it goes to; a deleted fork has none."""
-    names = [None if one is None else one.get("id") or one.get("full_name") for one in (source, target)]
-    if names[1] is None:
-        yield _FROM_UNKNOWN
-    elif names[0] != names[1]:
-        yield FROM_FORK
-
-
-def _github_event(path: str) -> Mapping[str, Any] | None:
-    try:
-        with Path(path).open("rb") as file:
-            event = json.loads(file.read(_MAX_EVENT_BYTES))
-    except (OSError, ValueError, RecursionError):
+def _reason_for_distrust(environment: Mapping[str, str]) -> str | None:
+    get = environment.get
+    is_fork = get("SYSTEM_PULLREQUEST_ISFORK", "").lower() == "true" or get("CIRCLE_PR_REPONAME")
+    if is_fork or any(get(source) and get(source) != get(target) for source, target in _PAIRS):
+        return FROM_FORK
+    if get("GITHUB_ACTIONS") != "true":
         return None
-    return event if isinstance(event, dict) else None
+    name = get("GITHUB_EVENT_NAME", "")
+    try:
+        with Path(get("GITHUB_EVENT_PATH", "")).open("rb") as file:
+            event = json.loads(file.read(32_000_000))
+    except (OSError, ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        return _FROM_UNKNOWN if name.startswith(("pull_request", "workflow_run", "issue_comment")) else None
+    for change, *repositories in _GITHUB_REPOSITORIES:
+        if _part(event, change) is not None:
+            source, target = (_part(event, place) or {} for place in repositories)
+            names = [one.get("id") or one.get("full_name") for one in (source, target)]
+            # A deleted fork has no repository.
+            return _FROM_UNKNOWN if names[1] is None else FROM_FORK if names[0] != names[1] else None
+    # A comment on a pull request does not say whose that is.
+    of_pull_request = name.startswith("pull_request") or _part(event, "issue.pull_request") is not None
+    return _FROM_UNKNOWN if of_pull_request else None
 
 
-def _part(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any] | None:
-    found: Any = document
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else None
+def _part(document: Any, place: str) -> Mapping[str, Any] | None:
+    for key in place.split("."):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else None

@@ -12,31 +12,8 @@ import msgspec.json
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.config.kinds import (
-    ARGUMENTS,
-    BOOLEAN,
-    BRANCH,
-    COMMAND,
-    COMMIT_EXPERTS,
-    DOLLARS,
-    INSTRUCTIONS,
-    NAMES,
-    OWN_EXPERTS,
-    PASSES,
-    PATTERNS,
-    SECONDS,
-    SEVERITY,
-    TEXT,
-    WHOLE_NUMBER,
-    Kind,
-    Wrong,
-    comma_list,
-    in_words,
-    list_of,
-    names_of,
-    one_of,
-    optional,
-)
+from codeloupe.config import kinds
+from codeloupe.config.kinds import Kind, Wrong, optional
 from codeloupe.config.yaml import escape, path_in_words, quote
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, ReviewerName
@@ -47,11 +24,13 @@ from codeloupe.model.review import UNREAD_CLASSES
 SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
 Lane = Literal["agent", "offline"]
 
-_AGENTS = list_of(one_of(*AGENT_NAMES), f"a list of {in_words(AGENT_NAMES)}", from_text=comma_list, least=1)
-_EFFORT = one_of(*(effort.value for effort in Effort), meaning=Effort)
-_FAIL_OR_PASS = one_of("fail", "pass")
-_BRANCH = optional(BRANCH)
-_DOLLARS = optional(DOLLARS)
+_AGENTS = kinds.list_of(
+    kinds.one_of(*AGENT_NAMES), f"a list of {kinds.in_words(AGENT_NAMES)}", from_text=kinds.comma_list, least=1
+)
+_EFFORT = kinds.one_of(*(effort.value for effort in Effort), meaning=Effort)
+_FAIL_OR_PASS = kinds.one_of("fail", "pass")
+_BRANCH = optional(kinds.BRANCH)
+_DOLLARS = optional(kinds.DOLLARS)
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _WIDTH = 110
 _HEADER = """\
@@ -96,15 +75,15 @@ def _setting(default: object, kind: Kind, meaning: str, *, user_only: bool = Fal
 
 
 def _switch(meaning: str, *, on: bool, user_only: bool = False) -> Any:
-    return _setting(on, BOOLEAN, meaning, user_only=user_only)
+    return _setting(on, kinds.BOOLEAN, meaning, user_only=user_only)
 
 
 def _text(meaning: str, *, user_only: bool = False) -> Any:
-    return _setting(None, optional(TEXT), meaning, user_only=user_only)
+    return _setting(None, optional(kinds.TEXT), meaning, user_only=user_only)
 
 
 def _limit(meaning: str) -> Any:
-    return _setting(None, optional(WHOLE_NUMBER), meaning)
+    return _setting(None, optional(kinds.WHOLE_NUMBER), meaning)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -117,16 +96,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         None, _BRANCH, "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop."
     )
     include: ReadAs[_Texts, list[str]] = _setting(
-        (), PATTERNS, "Review only files that match one of these patterns. Empty: review every file."
+        (), kinds.PATTERNS, "Review only files that match one of these patterns. Empty: review every file."
     )
     exclude: ReadAs[_Texts, list[str]] = _setting(
-        (), PATTERNS, "Skip files that match one of these patterns, even if `include` names them."
+        (), kinds.PATTERNS, "Skip files that match one of these patterns, even if `include` names them."
     )
     fail_on: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.HIGH, SEVERITY, "A finding this bad or worse fails the review (exit code 1)."
+        Severity.HIGH, kinds.SEVERITY, "A finding this bad or worse fails the review (exit code 1)."
     )
     min_severity: ReadAs[Severity, SeverityWord] = _setting(
-        Severity.LOW, SEVERITY, "Report only findings this bad or worse."
+        Severity.LOW, kinds.SEVERITY, "Report only findings this bad or worse."
     )
     on_incomplete: Literal["fail", "pass"] = _setting(
         "fail",
@@ -140,29 +119,31 @@ class Settings(Struct, frozen=True, kw_only=True):
     )
     reviewer_type: Literal["auto"] | ReviewerName = _setting(
         "auto",
-        one_of("auto", *REVIEWER_NAMES),
+        kinds.one_of("auto", *REVIEWER_NAMES),
         "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
         "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
     )
     reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = _setting(
         (),
-        names_of(*REVIEWER_NAMES),
+        kinds.names_of(*REVIEWER_NAMES),
         "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
     )
     lanes: ReadAs[tuple[Lane, ...], list[Lane]] = _setting(
         ("agent",),
-        names_of("agent", "offline", least=1),
+        kinds.names_of("agent", "offline", least=1),
         "What runs: agent (the chosen reviewer), offline (the analysers), or both.",
     )
     effort: ReadAs[Effort, Literal["low", "medium", "high"]] = _setting(
         Effort.MEDIUM, _EFFORT, "How finely a change is cut for the agent: small pieces find more and cost more."
     )
     experts: ReadAs[_Texts, list[str]] = _setting(
-        (), NAMES, "Review once under each of these checklists. Empty: once, under the checklist that fits the files."
+        (),
+        kinds.NAMES,
+        "Review once under each of these checklists. Empty: once, under the checklist that fits the files.",
     )
     own_experts: Mapping[str, Mapping[str, Any]] = _setting(
         _NONE,
-        OWN_EXPERTS,
+        kinds.OWN_EXPERTS,
         "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
         "sceptical_of, do_not_flag, paths and severity_guide.",
     )
@@ -171,28 +152,28 @@ class Settings(Struct, frozen=True, kw_only=True):
     )
     commit_experts: Mapping[str, tuple[str, ...]] = _setting(
         _NONE,
-        COMMIT_EXPERTS,
+        kinds.COMMIT_EXPERTS,
         "Which checklists a sweep over commits uses, by the category of a commit: bug_fix, feature, refactor, "
         "test_change, documentation, chore or other. A category that is not named keeps its own.",
     )
     instructions: tuple[PathInstruction, ...] = _setting(
-        (), INSTRUCTIONS, "Instructions to the reviewer for files that match some patterns."
+        (), kinds.INSTRUCTIONS, "Instructions to the reviewer for files that match some patterns."
     )
     guidance: bool = _switch(
         "Tell the reviewer what REVIEW.md, AGENTS.md and CLAUDE.md nearest to a file say.", on=True
     )
     keep_history: bool = _switch("Save each review on this machine, so that the next one knows what is new.", on=True)
     passes: int = _setting(
-        1, PASSES, "Review this many times, in different orders; findings seen more than once rank higher."
+        1, kinds.PASSES, "Review this many times, in different orders; findings seen more than once rank higher."
     )
     verify: bool = _switch(
         "Verify each critical and high finding: an agent that can read the code tries to refute it.", on=True
     )
-    max_file_bytes: int = _setting(1_000_000, WHOLE_NUMBER, "Skip files larger than this many bytes.")
-    max_file_lines: int = _setting(20_000, WHOLE_NUMBER, "Skip files with more changed lines than this.")
-    timeout_seconds: float = _setting(300.0, SECONDS, "End an analyser after this many seconds.")
+    max_file_bytes: int = _setting(1_000_000, kinds.WHOLE_NUMBER, "Skip files larger than this many bytes.")
+    max_file_lines: int = _setting(20_000, kinds.WHOLE_NUMBER, "Skip files with more changed lines than this.")
+    timeout_seconds: float = _setting(300.0, kinds.SECONDS, "End an analyser after this many seconds.")
     review_timeout_seconds: float = _setting(
-        600.0, SECONDS, "End a reviewing call of an agent after this many seconds, all attempts together."
+        600.0, kinds.SECONDS, "End a reviewing call of an agent after this many seconds, all attempts together."
     )
     skip_generated: bool = _switch("Skip files that a program generated.", on=True)
     skip_vendored: bool = _switch("Skip copies of other projects, such as vendor/.", on=True)
@@ -200,7 +181,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     skip_minified: bool = _switch("Skip minified scripts and style sheets.", on=True)
     accept_unread: tuple[str, ...] = _setting(
         (),
-        names_of(*UNREAD_CLASSES),
+        kinds.names_of(*UNREAD_CLASSES),
         "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may; of a "
         "trusted change all but too_large; of an untrusted one none but those that are named here.",
     )
@@ -216,13 +197,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     )
     model: str | None = _text("The model to ask for. Not set: the agent's own default.")
     agent_timeout_seconds: float = _setting(
-        1800.0, SECONDS, "End an agent call after this many seconds, all attempts together."
+        1800.0, kinds.SECONDS, "End an agent call after this many seconds, all attempts together."
     )
     agent_sdk_review_timeout: float = _setting(
-        600.0, SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
+        600.0, kinds.SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
     )
     agent_sdk_reviewer_model: str | None = _text("The model that reviews with the Agent SDK. Not set: `model`.")
-    concurrency: int = _setting(5, WHOLE_NUMBER, "How many agent calls may run at a time.")
+    concurrency: int = _setting(5, kinds.WHOLE_NUMBER, "How many agent calls may run at a time.")
     calls_per_minute: int | None = _limit("How many agent calls may start in a minute.")
     max_budget_usd: float | None = _setting(None, _DOLLARS, "Stop before a run costs more than this many dollars.")
     max_tokens: int | None = _limit("Stop before a run uses more tokens than this.")
@@ -237,7 +218,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     gemini_path: str | None = _text("The gemini program. Not set: found on the PATH.", user_only=True)
     review_command: ReadAs[_Texts, list[str]] = _setting(
         (),
-        COMMAND,
+        kinds.COMMAND,
         "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings.",
         user_only=True,
     )
@@ -245,7 +226,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH.", user_only=True
     )
     review_gate_arguments: ReadAs[_Texts, list[str]] = _setting(
-        (), ARGUMENTS, "More arguments for the review-gate.", user_only=True
+        (), kinds.ARGUMENTS, "More arguments for the review-gate.", user_only=True
     )
     api_model: str | None = _text("The model of the api agent with its provider, such as anthropic:claude-opus-4-8.")
     api_base_url: str | None = _text(

@@ -12,7 +12,8 @@ from contextlib import suppress
 from msgspec import ValidationError, convert
 
 from codeloupe.analysers import programs
-from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, is_test_file, read_regular_file
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, is_test_file
+from codeloupe.config.files import read_regular_file
 from codeloupe.system.regex import regex
 
 # Without any of these there is nothing to find in a file, and no child is started for it.

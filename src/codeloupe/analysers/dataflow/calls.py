@@ -10,17 +10,7 @@ from msgspec import Struct
 
 from codeloupe.analysers.dataflow import values as tables
 from codeloupe.analysers.dataflow.expressions import Expressions, environment, is_request
-from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, UNKNOWN, ClassNotes, Flow, Harm, Summary, Value
-from codeloupe.system.regex import regex
-
-_ARCHIVES = frozenset({"zipfile.ZipFile()", "tarfile.open()"})
-_WITHOUT_CHANCE = frozenset({"seed", "getstate", "setstate", "SystemRandom", "Random", "shuffle"})
-_SUBPROCESS = regex(r"subprocess\.(?:run|call|check_call|check_output|Popen)")
-_SHELLS = regex(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
-_LXML = regex(r"lxml\.(?:.*\.)?(?:fromstring|parse|XML|iterparse|fromstringlist)")
-_FILTER_TEXT = regex(r"\([&|!]?\(?[\w-]*=|(?:^|,)\s*(?:ou|dc|cn|uid|o)=")
-_XPATH_TEXT = regex(r"//|\[@?|\./|/\w+/|::")
-_OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
+from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, PATTERNS, UNKNOWN, WORDS, Harm, Value
 
 
 class Call(Struct):
@@ -54,27 +44,25 @@ class Call(Struct):
         match harm:
             case Harm.SQL if self.receiver is not None and path not in tables.SINKS and name != "extra":
                 about = ast.unparse(self.node.func.value)[-80:] if isinstance(self.node.func, ast.Attribute) else ""
-                return bool(tables.PATTERNS.sql_text.search(text) or tables.PATTERNS.database_names.search(about))
+                return bool(PATTERNS.sql_text.search(text) or PATTERNS.database_names.search(about))
             case Harm.XPATH if name.startswith(("find", "iterfind")):
-                return bool(_XPATH_TEXT.search(text))
+                return bool(PATTERNS.xpath_text.search(text))
             case Harm.LDAP:
-                return bool(_FILTER_TEXT.search(text))
+                return bool(PATTERNS.filter_text.search(text))
             case Harm.OBJECT if name in ("load", "load_all") and path.startswith("yaml."):
                 loader = " ".join(value.path for value in self.pick(1, "Loader"))
                 return not loader.endswith(("SafeLoader", "BaseLoader"))
             case Harm.HTML if name in ("HttpResponse", "Response", "make_response"):
                 kind = " ".join(str(value.const) for value in self.pick("content_type", "mimetype", "media_type"))
                 needs_type = path.startswith(("aiohttp", "starlette", "fastapi"))
-                return not any(word in kind for word in _OTHER_TYPES) and (not needs_type or "html" in kind)
+                return not any(word in kind for word in WORDS.other_types) and (not needs_type or "html" in kind)
             case Harm.CODE if name == "compile":
                 return self.receiver is None
         return True
 
 
 class Calls(Expressions):
-    """Values of calls. `depth` counts the functions of this module that are being read."""
-
-    depth: int = 0
+    """Values of calls."""
 
     def _call(self, node: ast.Call) -> Value:
         """The value of a call; what outside text does in it is noted."""
@@ -98,7 +86,7 @@ class Calls(Expressions):
 
     def _look(self, call: Call) -> None:
         node, name, path, given = call.node, call.name, call.path, call.given
-        if _SUBPROCESS.fullmatch(path):
+        if PATTERNS.subprocess.fullmatch(path):
             self._subprocess(call)
         known = tables.SINKS.get(path) or (tables.SINKS.get(f".{name}") if call.receiver is not None else None)
         if known is not None and call.is_meant(known[0]):
@@ -110,12 +98,12 @@ class Calls(Expressions):
             self.hit(Harm.HEADER, node, path, call.first(1))
         # Before version 5 the parser of lxml resolves entities by default.
         is_unsafe = any(value.path == tables.UNSAFE_PARSER for value in (*given, call.receiver or NOTHING_KNOWN))
-        for value in given if is_unsafe or (len(given) == 1 and _LXML.fullmatch(path)) else ():
+        for value in given if is_unsafe or (len(given) == 1 and PATTERNS.lxml.fullmatch(path)) else ():
             self.hit(Harm.XML, node, path.rpartition(".")[2], value)
         if path.startswith("hashlib."):
             # A weak hash is no matter where the names speak of caches and checksums, and of no secret.
             words = " ".join((*self.context, *(ast.unparse(argument)[:60] for argument in node.args)))
-            if tables.PATTERNS.harmless_hash.search(words) and not tables.PATTERNS.secret_hash.search(words):
+            if PATTERNS.harmless_hash.search(words) and not PATTERNS.secret_hash.search(words):
                 self.notes.quiet[node.lineno].add("S324")
 
     def _arrives(self, node: ast.Call, harm: Harm, target: str, value: Value, *, is_call: bool = False) -> None:
@@ -134,7 +122,7 @@ class Calls(Expressions):
         has_shell = shell is not None and shell.const is not False
         if isinstance(command.items, list) and command.items and not has_shell:
             first, *rest = command.items
-            is_shell = first.harmless and any(map(_SHELLS.fullmatch, first.pieces.split()))
+            is_shell = first.harmless and any(map(PATTERNS.shells.fullmatch, first.pieces.split()))
             has_flag = any(isinstance(word.const, str) and word.const.startswith("-") for word in rest)
             command = Value.mix((first, *(rest if is_shell and has_flag else ())), call.node.lineno)
         elif not has_shell and not isinstance(command.items, list) and not command.prefix:
@@ -144,7 +132,7 @@ class Calls(Expressions):
 
     def _look_at_method(self, call: Call, receiver: Value) -> None:
         node, name = call.node, call.name
-        if name in tables.WORDS.path_methods and receiver.path.startswith("pathlib."):
+        if name in WORDS.path_methods and receiver.path.startswith("pathlib."):
             self.hit(Harm.PATH, node, name, receiver)
         # Of tornado's and the standard library's request handlers.
         is_handler = self.owner is not None and self.owner.kind
@@ -156,7 +144,7 @@ class Calls(Expressions):
                 for value in call.pick(1, "value"):
                     self.guessable(node, value, "the cookie")
                 secure, label = call.named.get("secure"), call.first(0, "key", "name").const
-                is_secret = isinstance(label, str) and tables.PATTERNS.secret_names.search(label)
+                is_secret = isinstance(label, str) and PATTERNS.secret_names.search(label)
                 is_missing = secure is None and "**" not in call.named and is_secret
                 if is_missing or (secure is not None and secure.const is False):
                     self.note(Harm.COOKIE, node, "set_cookie")
@@ -172,13 +160,13 @@ class Calls(Expressions):
     def _result(self, call: Call) -> Value:
         line, path, receiver = call.node.lineno, call.path, call.receiver
         is_random = path.startswith(("random.", "numpy.random.")) and "SystemRandom" not in path
-        if is_random and call.name not in _WITHOUT_CHANCE:
+        if is_random and call.name not in WORDS.without_chance:
             return Value(
                 origins=(tables.Origin(line, path, "random"),), safe=tables.ALL_TEXT, lines=(line,), harmless=True
             )
         if (helped := self._helper(call)) is not None:
             return helped
-        if path in tables.WORDS.cleaners:
+        if path in WORDS.cleaners:
             return Value.mix(call.given).number()
         for pattern, safe in tables.ESCAPERS:
             if pattern.fullmatch(path.lstrip(".")):
@@ -198,15 +186,15 @@ class Calls(Expressions):
         """A method of the request, or of what gives a part of it."""
         line, name = call.node.lineno, call.name
         if is_request(receiver):
-            if tables.PATTERNS.reads_request.search(name) is not None and call.node.args:
+            if PATTERNS.reads_request.search(name) is not None and call.node.args:
                 return Value.outside(line, f"request.{name}()")
             return self.attribute(call.node.func, receiver)  # type: ignore[arg-type]  # a method is an attribute
         if receiver.path == tables.ENVIRONMENT and name == "get" and call.positional:
             return environment(call.positional[0], line)
-        if "type" in call.named and call.named["type"].path in tables.WORDS.cleaners:
+        if "type" in call.named and call.named["type"].path in WORDS.cleaners:
             return receiver.number()
         is_handler = self.owner is not None and self.owner.kind
-        if name in tables.WORDS.network_methods or (name in tables.WORDS.outside_methods and is_handler):
+        if name in WORDS.network_methods or (name in WORDS.outside_methods and is_handler):
             return Value.outside(line, f"{name}()")
         return None
 
@@ -221,10 +209,10 @@ class Calls(Expressions):
             return kept
         if receiver.path == tables.UPLOAD and name in ("get", "getlist", "values"):
             return receiver
-        is_archive = receiver.path in _ARCHIVES and receiver.origins
+        is_archive = receiver.path in WORDS.archives and receiver.origins
         if is_archive and name in ("namelist", "infolist", "getnames", "getmembers"):
             return Value.outside(line, f"{name}() of an archive")
-        if name in tables.WORDS.no_text_methods:
+        if name in WORDS.no_text_methods:
             return receiver.number().but(path=f"{path}()" if path.startswith("hmac.") else "")
         if name == "join" and isinstance(receiver.const, str):
             return Value.mix((receiver, *map(Value.element, call.given)), line)
@@ -234,7 +222,7 @@ class Calls(Expressions):
         if name == "replace" and call.first(0).const in ("'", '"'):
             return receiver.but_safe(Harm.XPATH).but(const=UNKNOWN, items=None)
         if receiver.path.startswith("pathlib."):
-            if name in tables.WORDS.path_methods:
+            if name in WORDS.path_methods:
                 return NOTHING_KNOWN
             if name == "relative_to":  # it is inside of that directory, or there is an error
                 self.bind(target, receiver.but_safe(Harm.PATH))
@@ -287,7 +275,7 @@ class Calls(Expressions):
 
     # Functions of this module.
 
-    def summary(self, function: Any, owner: ClassNotes | None) -> Summary | None:
+    def summary(self, function: Any, owner: tables.ClassNotes | None) -> tables.Summary | None:
         """What a call of a function of this module does, or None while it is being found out."""
         raise NotImplementedError
 
@@ -296,12 +284,12 @@ class Calls(Expressions):
         called = call.node.func
         if isinstance(called, ast.Name):
             function = self.value(called).function
-            if isinstance(function, ClassNotes):
+            if isinstance(function, tables.ClassNotes):
                 return self._made(call, function).but(path=f"{called.id}()", function=function)
         elif isinstance(called, ast.Attribute) and call.receiver is not None:
             is_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
             found = self.owner if is_self else call.receiver.function
-            if isinstance(found, ClassNotes):
+            if isinstance(found, tables.ClassNotes):
                 function = found.methods.get(called.attr)
                 decorators = [] if function is None else function.decorator_list
                 if not any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators):
@@ -311,7 +299,7 @@ class Calls(Expressions):
         summary = self.summary(function, owner)
         return None if summary is None else self._applied(call, _given(function, owner, call), summary)
 
-    def _made(self, call: Call, kind: ClassNotes) -> Value:
+    def _made(self, call: Call, kind: tables.ClassNotes) -> Value:
         """A new object, with what it keeps of the values that it was given."""
         made = kind.methods.get("__init__")
         summary = None if made is None else self.summary(made, kind)
@@ -327,7 +315,7 @@ class Calls(Expressions):
                 kind.attributes[name] = Value.join([kind.attributes.get(name, value), value])
         return Value(items=items)
 
-    def _applied(self, call: Call, given: Mapping[str, Value], summary: Summary) -> Value:
+    def _applied(self, call: Call, given: Mapping[str, Value], summary: tables.Summary) -> Value:
         """The result of a function of this module; what its parameters do in it is noted."""
         returned, sinks = summary
         for name, inner in sinks:
@@ -337,7 +325,7 @@ class Calls(Expressions):
             lines = (*value.lines, call.node.lineno, *inner.lines)
             for origin in value.origins:
                 place = (inner.harm, inner.line, inner.end_line, inner.target)
-                self.reached(Flow(*place, origin.text, origin.line, lines), origin)
+                self.reached(tables.Flow(*place, origin.text, origin.line, lines), origin)
         return _filled(returned, given, call.node.lineno)
 
 
@@ -349,7 +337,7 @@ def _has_fixed_host(prefix: str, *, may_be_path: bool) -> bool:
     return may_be_path and len(scheme) > 1 and scheme[0] == "/" and scheme[1] not in "/\\"
 
 
-def _given(function: Any, owner: ClassNotes | None, call: Call) -> dict[str, Value]:
+def _given(function: Any, owner: tables.ClassNotes | None, call: Call) -> dict[str, Value]:
     """The arguments by the names of the parameters; a method has its object before them."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     return {**dict(zip(names if owner is None else names[1:], call.positional, strict=False)), **call.named}
@@ -359,16 +347,16 @@ def _handed_on(call: Call) -> Value:
     """The result of a function that is not in this module."""
     name, path, line, given = call.name, call.path, call.node.lineno, call.given
     if any(map(is_request, given)):
-        if not tables.PATTERNS.reads_request.search(name):
+        if not PATTERNS.reads_request.search(name):
             return NOTHING_KNOWN
         is_wrapper = len(given) == 1
         return Value(path=tables.REQUEST) if is_wrapper else Value.outside(line, f"{name}(request)")
     mixed = Value.mix(given, line)
-    if tables.PATTERNS.propagators.fullmatch(path):
+    if PATTERNS.propagators.fullmatch(path):
         return _propagated(call, mixed)
-    if mixed.origins and not tables.PATTERNS.stops_by_name.match(name) and not name[:1].isupper():
+    if mixed.origins and not PATTERNS.stops_by_name.match(name) and not name[:1].isupper():
         return mixed.but(path="", pieces="", prefix="")
-    if f"{path}()" in _ARCHIVES:
+    if f"{path}()" in WORDS.archives:
         return mixed.but(path=f"{path}()")
     is_class = name[:1].isupper() or name in ("make_parser", "session")
     return Value(path=f"{path}()") if path and (is_class or path.count(".") <= 2) else NOTHING_KNOWN

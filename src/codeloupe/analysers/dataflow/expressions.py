@@ -8,53 +8,52 @@ from typing import Any
 
 from codeloupe.analysers.dataflow import values as tables
 from codeloupe.analysers.dataflow.guards import PROVEN, settled
-from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, UNKNOWN, ClassNotes, Flow, Harm, Notes, Value
-from codeloupe.system.regex import regex
-
-_NUMBER_FORMAT = regex(r"[^{}%]*[bcdoxXeEfFgGn%]")
-_ONLY_NUMBERS = regex(r"(?:[^%]|%%|%[-+ 0#]*\d*(?:\.\d+)?[diouxXeEfFgG])*")
-_WITHOUT_TEXT = ("size", "content_length", "status_code", "method", "user", "session", "remote_addr", "scheme")
-_SERVER_SAYS = regex(r"REMOTE_ADDR|SERVER_\w+|REQUEST_METHOD|wsgi\.(?!input)\w+|CONTENT_LENGTH")
-_SENDER_SAYS = regex(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_TYPE|HTTP_\w+|wsgi\.input")
-_SIGNATURE = regex(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
+from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, PATTERNS, UNKNOWN, WORDS, Harm, Value
 
 
 def is_request(value: Value) -> bool:
     """Whether a value is the request itself."""
-    return value.path == tables.REQUEST or value.path in tables.WORDS.request_objects
+    return value.path == tables.REQUEST or value.path in WORDS.request_objects
 
 
 class Expressions:
     """Values of expressions. `env` holds the variables; `notes` what is known of the module and found in it.
 
     The method for a kind of node is called after its class, in small letters. `context` are the names around the code;
-    `sinks` collects what the parameters of a function do.
+    `sinks` collects what the parameters of a function do, `returned` what it returns; `waiting` are functions that are
+    still to be read. `depth` counts the functions of this module that are being read.
     """
 
-    def __init__(self, notes: Notes, env: dict[str, Value], owner: ClassNotes | None = None) -> None:
+    depth = 0
+    ended = is_page = is_wsgi = False
+
+    def __init__(self, notes: tables.Notes, env: dict[str, Value], owner: tables.ClassNotes | None = None) -> None:
         self.notes = notes
         self.env = env
         self.owner = owner
         self.context: tuple[str, ...] = ()
-        self.sinks: list[tuple[str, Flow]] = []
+        self.sinks: list[tuple[str, tables.Flow]] = []
         self.made_from: dict[str, str] = {}
         self.shared: set[str] = set()
+        self.returned: list[Value] = []
+        self.waiting: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+        self._loops: list[list[dict[str, Value]]] = []
 
     # What is found.
 
     def note(self, harm: Harm, node: ast.expr | ast.stmt, target: str) -> None:
         """Note something that does harm whatever the values are."""
-        self.notes.flows[Flow(harm, node.lineno, node.end_lineno or node.lineno, target)] = None
+        self.notes.flows[tables.Flow(harm, node.lineno, node.end_lineno or node.lineno, target)] = None
 
     def hit(self, harm: Harm, at: ast.expr | ast.stmt | int, target: str, value: Value) -> None:
         """Note that a value reaches a place, if anything in it comes from outside or from a parameter."""
         if value.can_do(harm) and not (harm is Harm.PATH and value.path == tables.UPLOAD):
             for origin in value.origins:
-                self.reached(Flow(harm, *_span(at), target, origin.text, origin.line, value.lines), origin)
+                self.reached(tables.Flow(harm, *_span(at), target, origin.text, origin.line, value.lines), origin)
                 if origin.kind == "outside":
                     return
 
-    def reached(self, flow: Flow, origin: tables.Origin) -> None:
+    def reached(self, flow: tables.Flow, origin: tables.Origin) -> None:
         """Note a flow from outside, or from a parameter of the function that is being read."""
         if origin.kind == "outside":
             self.notes.flows[flow] = None
@@ -63,30 +62,28 @@ class Expressions:
 
     def judge(self, node: ast.expr, harm: Harm, value: Value) -> None:
         """Note, for ruff's own rules, whether a value is harmless at its line."""
-        is_proven = value.harmless or harm in value.proven
-        (self.notes.harmless if is_proven else self.notes.doubtful)[node.lineno].add(harm)
+        known = self.notes.harmless.get((node.lineno, harm), True)
+        self.notes.harmless[node.lineno, harm] = known and (value.harmless or harm in value.proven)
 
     def guessable(self, at: ast.expr | ast.stmt | int, value: Value, what: str) -> None:
         """Note a secret that was made by chance that can be guessed."""
         for origin in value.origins:
             if origin.kind == "random":
-                self.notes.flows[Flow(Harm.RANDOM, *_span(at), what, origin.text, origin.line, value.lines)] = None
+                self.notes.flows[tables.Flow(Harm.RANDOM, *_span(at), what, origin.text, origin.line, value.lines)] = (
+                    None
+                )
 
     def named_secret(self, name: str, value: Value, line: int) -> Value:
         """Look whether a secret is guessable, or a program comes from outside, by its name; gives the value back."""
         if name == "$where":
             self.hit(Harm.CODE, line, name, value)
-        if (
-            value.origins
-            and tables.PATTERNS.secret_names.search(name)
-            and not tables.PATTERNS.not_secret_names.search(name)
-        ):
+        if value.origins and PATTERNS.secret_names.search(name) and not PATTERNS.not_secret_names.search(name):
             self.guessable(line, value, f"`{name}`")
         return value
 
     def note_query(self, node: ast.expr, result: Value) -> Value:
         """Remember whether what looks like a query to ruff can hold anything from outside; gives the value back."""
-        if result.pieces and tables.PATTERNS.sql_text.search(result.pieces):
+        if result.pieces and PATTERNS.sql_text.search(result.pieces):
             self.judge(node, Harm.SQL, result)
         return result
 
@@ -167,9 +164,9 @@ class Expressions:
 
     def attribute(self, node: ast.Attribute, base: Value) -> Value:
         """An attribute of a value."""
-        kind = base.function if isinstance(base.function, ClassNotes) else None
+        kind = base.function if isinstance(base.function, tables.ClassNotes) else None
         if is_request(base):
-            if node.attr not in tables.WORDS.request_parts:
+            if node.attr not in WORDS.request_parts:
                 return Value(path=tables.ENVIRONMENT) if node.attr == "environ" else NOTHING_KNOWN
             found = Value.outside(node.lineno, f"request.{node.attr}")
             if node.attr in ("json", "get_json"):
@@ -179,7 +176,7 @@ class Expressions:
             return base.items.get(node.attr) or _field(kind, node.attr, base.items.get("**", NOTHING_KNOWN))
         if not base.origins:
             return Value(path=f"{base.path}.{node.attr}") if base.path else NOTHING_KNOWN
-        if node.attr in _WITHOUT_TEXT:
+        if node.attr in WORDS.without_text:
             return NOTHING_KNOWN
         if base.path == tables.UPLOAD and node.attr in ("file", "stream"):
             return base
@@ -200,7 +197,7 @@ class Expressions:
         key = self.value(node.slice)
         if base.path == tables.ENVIRONMENT:
             return environment(key, node.lineno)
-        if isinstance(key.const, str) and base.origins and _SERVER_SAYS.fullmatch(key.const):
+        if isinstance(key.const, str) and base.origins and PATTERNS.server_says.fullmatch(key.const):
             return NOTHING_KNOWN
         return base.part(key)
 
@@ -222,7 +219,7 @@ class Expressions:
             value = self.value(piece.value if isinstance(piece, ast.FormattedValue) else piece)
             match piece:
                 case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str(text))])):
-                    value = value.number() if _NUMBER_FORMAT.fullmatch(text) else value
+                    value = value.number() if PATTERNS.number_format.fullmatch(text) else value
             parts.append(value)
         return self.note_query(node, Value.concatenate(parts, node.lineno) if parts else Value.constant(""))
 
@@ -235,7 +232,9 @@ class Expressions:
         for text in sides:
             if isinstance(text, ast.JoinedStr):
                 self.notes.quiet[text.lineno].add("S608")
-        if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(_SIGNATURE.fullmatch(value.path) for value in values):
+        if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(
+            PATTERNS.signature.fullmatch(value.path) for value in values
+        ):
             self.note(Harm.TIMING, node, "the comparison")
         return HARMLESS
 
@@ -308,7 +307,7 @@ def _with_item(base: Value, key: Value, value: Value) -> Value:
     return Value.mix((base, value)).but(path=base.path) if value.origins else base
 
 
-def _field(kind: ClassNotes, name: str, value: Value) -> Value:
+def _field(kind: tables.ClassNotes, name: str, value: Value) -> Value:
     """A field of an object that was made of outside data, by its annotation."""
     for item in kind.node.body:
         match item:
@@ -319,7 +318,7 @@ def _field(kind: ClassNotes, name: str, value: Value) -> Value:
 
 def environment(key: Value, line: int) -> Value:
     """A value of the WSGI environment."""
-    is_sent = isinstance(key.const, str) and _SENDER_SAYS.fullmatch(key.const)
+    is_sent = isinstance(key.const, str) and PATTERNS.sender_says.fullmatch(key.const)
     return Value.outside(line, f"environ[{key.const!r}]") if is_sent else NOTHING_KNOWN
 
 
@@ -332,7 +331,7 @@ def _operation(node: ast.BinOp, left: Value, right: Value) -> Value:
     if isinstance(node.op, ast.Mod) and left.path.endswith(".Markup()"):
         return Value.filled_text([left, right], node.lineno)
     if isinstance(node.op, ast.Mod) and isinstance(left.const, str):
-        if _ONLY_NUMBERS.fullmatch(left.const):
+        if PATTERNS.only_numbers.fullmatch(left.const):
             return right.number().but(pieces=left.pieces)
         return Value.concatenate([left, right], node.lineno).but(prefix=left.const.partition("%")[0])
     if isinstance(node.op, (ast.Add, ast.Mod, ast.Mult, ast.Div)):

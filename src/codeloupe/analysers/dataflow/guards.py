@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from codeloupe.analysers.dataflow.values import ALL_TEXT, PATTERNS, Harm, Harms
-from codeloupe.system.regex import regex
+from codeloupe.analysers.dataflow.values import ALL_TEXT, PATTERNS, WORDS, Harm, Harms
 
 # What one of a few constants, or a text of plain characters, cannot do: this needs no trust in a name.
 PROVEN: Harms = ALL_TEXT | {Harm.RANDOM}
@@ -20,8 +19,6 @@ _WITHOUT: dict[object, Harms] = {
     **dict.fromkeys(("\n", "\r"), frozenset({Harm.HEADER})),
     "<": frozenset({Harm.HTML}),
 }
-_HOST_PARTS = frozenset({"netloc", "hostname", "host"})
-_PERMISSIVE = regex(r"(?<!\\)\.[*+]|\\S[*+]|\[\^[^\]]{1,3}\][*+]")
 
 Settled = dict[str, Harms]
 
@@ -41,7 +38,7 @@ def settled(test: ast.expr, patterns: Mapping[str, str], *, truth: bool) -> Sett
             return _compared(test, patterns, truth=truth)
         case ast.Call() | ast.NamedExpr(value=ast.Call()) if truth:
             return _called(test.value if isinstance(test, ast.NamedExpr) else test, patterns)
-        case ast.Attribute(value=ast.Name(id=name), attr=part) if part in _HOST_PARTS and not truth:
+        case ast.Attribute(value=ast.Name(id=name), attr=part) if part in WORDS.host_parts and not truth:
             return {name: _ADDRESS}
     return {}
 
@@ -73,7 +70,7 @@ def _among(left: ast.expr, right: ast.expr) -> Settled:
     if name := name_of(left):
         return {name: harms}
     match left:
-        case ast.Attribute(attr=part) if part in _HOST_PARTS:
+        case ast.Attribute(attr=part) if part in WORDS.host_parts:
             return dict.fromkeys(_names_in([left]), _ADDRESS)
         case ast.Call(func=function, args=arguments):
             if ast.unparse(function)[-40:].endswith(("commonpath", "commonprefix", "dirname")):
@@ -106,7 +103,7 @@ def _called(call: Any, patterns: Mapping[str, str]) -> Settled:
                 return dict.fromkeys(names, ALL_TEXT)
             is_start = last == "match" or pattern.startswith("^")
             is_whole = last == "fullmatch" or (pattern.endswith(("$", r"\Z")) and is_start)
-            return dict.fromkeys(names, PROVEN if is_whole and not _PERMISSIVE.search(pattern) else frozenset())
+            return dict.fromkeys(names, PROVEN if is_whole and not PATTERNS.permissive.search(pattern) else frozenset())
         case "url_has_allowed_host_and_scheme" | "is_safe_url":
             return dict.fromkeys(names, _ADDRESS)
     is_guard = last not in ("isfile", "isdir", "exists") and PATTERNS.guards_by_name.search(last)

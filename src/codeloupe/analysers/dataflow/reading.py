@@ -9,16 +9,10 @@ from typing import Any
 from codeloupe.analysers.dataflow import values as tables
 from codeloupe.analysers.dataflow.calls import Calls
 from codeloupe.analysers.dataflow.guards import fits, name_of
-from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, UNKNOWN, ClassNotes, Harm, Notes, Value
-from codeloupe.system.regex import regex
+from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, PATTERNS, UNKNOWN, WORDS, Harm, Value
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Env = dict[str, Value]
-_NUMBERS_IN_ROUTE = regex(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
-_NUMBER = regex(r"(?:^|\[)(?:int|float|bool|(?:uuid\.)?UUID)\b")
-_ENDS = frozenset({"abort", "flask.abort", "sys.exit", "exit", "quit", "os._exit", "bottle.abort"})
-_ADDRESS = regex(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
-_VIEWS = regex(r"\b(?:MethodView|APIView|HTTPEndpoint|Resource)\b")
 
 
 def _route_of(function: _Function) -> str | None:
@@ -26,14 +20,14 @@ def _route_of(function: _Function) -> str | None:
     for decorator in function.decorator_list:
         match decorator:
             case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=str(address)), *_]):
-                if name in tables.WORDS.route_methods and (address.startswith("/") or not address):
+                if name in WORDS.route_methods and (address.startswith("/") or not address):
                     return address
             case ast.Call(func=ast.Name(id="route" | "get" | "post"), args=[ast.Constant(value=str(address)), *_]):
                 return address
     return None
 
 
-def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> _Env:
+def _parameters(function: _Function, notes: tables.Notes, owner: tables.ClassNotes | None) -> _Env:
     """What is in the parameters of a function when it is called, by a web framework or by other code."""
     positional = [*function.args.posonlyargs, *function.args.args]
     arguments = [*positional, *function.args.kwonlyargs]
@@ -41,14 +35,14 @@ def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> 
     defaults = dict(zip([a.arg for a in positional][::-1], function.args.defaults[::-1], strict=False))
     defaults |= {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d}
     route = _route_of(function)
-    numbers = {name for pair in _NUMBERS_IN_ROUTE.findall(route or "") for name in pair}
+    numbers = {name for pair in PATTERNS.numbers_in_route.findall(route or "") for name in pair}
     is_handler = owner is not None and bool(owner.kind) and function.name in ("get", "post", "put", "delete", "patch")
     is_view = notes.is_django and owner is None and names[:1] == ["request"]
     values: _Env = {}
     for argument in arguments:
         name = argument.arg
         annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)[:80]
-        comes_in = route is not None or is_handler or (is_view and name not in tables.WORDS.not_from_address)
+        comes_in = route is not None or is_handler or (is_view and name not in WORDS.not_from_address)
         default = f"{annotation} {ast.unparse(defaults[name])[:80]}" if name in defaults else annotation
         is_injected = "Depends(" in default or "Security(" in default
         if name in ("self", "cls"):
@@ -60,12 +54,12 @@ def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> 
         elif name == "start_response":
             values[name] = Value(path=name)
         elif tables.is_plain(annotation) or name in numbers:
-            is_number = name in numbers or _NUMBER.search(annotation) is not None
+            is_number = name in numbers or PATTERNS.number.search(annotation) is not None
             values[name] = HARMLESS if is_number else NOTHING_KNOWN
         elif comes_in and not is_injected:
             # What the framework makes of a part of the request, by the annotation.
             kind = notes.globals[annotation].function if annotation in notes.globals else None
-            bases = kind.node.bases if isinstance(kind, ClassNotes) else ()
+            bases = kind.node.bases if isinstance(kind, tables.ClassNotes) else ()
             path = tables.UPLOAD if annotation.endswith("UploadFile") else ""
             sent = Value.outside(argument.lineno, f"the parameter {name}").but(function=kind, path=path)
             values[name] = HARMLESS if any("Enum" in ast.unparse(base)[-60:] for base in bases) else sent
@@ -76,15 +70,6 @@ def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> 
 
 class Reader(Calls):
     """Reads statements; the method for a kind of them is called after its class, as those for expressions are."""
-
-    def __init__(self, notes: Notes, env: _Env, owner: ClassNotes | None = None) -> None:
-        super().__init__(notes, env, owner)
-        self.returned: list[Value] = []
-        self.waiting: list[_Function] = []
-        self.ended = False
-        self.is_page = False
-        self.is_wsgi = False
-        self._loops: list[list[_Env]] = []
 
     def block(self, statements: Sequence[ast.stmt]) -> None:
         """Read statements until the end, or until one that leaves."""
@@ -115,7 +100,7 @@ class Reader(Calls):
         self.value(node.value)
         match node.value:
             case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as function):
-                self.ended = self.value(function).path in _ENDS
+                self.ended = self.value(function).path in WORDS.ends
 
     def _assign(self, node: ast.Assign) -> None:
         self.context = (*self.context[:2], *(ast.unparse(target)[:60] for target in node.targets))
@@ -125,7 +110,7 @@ class Reader(Calls):
             self._assigned(node, target, value)
             match target, node.value:
                 case ast.Name(id=name), ast.Call(args=[ast.Name(id=source), *_]) as call:
-                    if _ADDRESS.search(ast.unparse(call.func)):
+                    if PATTERNS.address.search(ast.unparse(call.func)):
                         self.made_from[name] = source
                 case ast.Name(id=name), ast.Call(args=[ast.Constant(value=str(pattern)), *_]):
                     if value.path == "re.compile()":
@@ -164,7 +149,7 @@ class Reader(Calls):
     def _assert(self, node: ast.Assert) -> None:
         self.value(node.test)
         names = (part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute))
-        if any(tables.PATTERNS.privileges.match(name) for name in names):
+        if any(PATTERNS.privileges.match(name) for name in names):
             self.note(Harm.ASSERT, node, "assert")
         self.env = self.refined(node.test, truth=True)
 
@@ -179,7 +164,7 @@ class Reader(Calls):
                 self.hit(Harm.HTML, node, "the response", page)
         if self.is_wsgi and "<" in value.pieces:
             self.hit(Harm.HTML, node, "the response", value)
-        if value.origins and tables.PATTERNS.secret_names.search(self.context[0] if self.context else ""):
+        if value.origins and PATTERNS.secret_names.search(self.context[0] if self.context else ""):
             self.guessable(node, value, f"what `{self.context[0]}` returns")
         self.returned.append(value)
         self.ended = True
@@ -306,7 +291,7 @@ class Reader(Calls):
     def _classdef(self, node: ast.ClassDef) -> None:
         methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
         bases = " ".join(ast.unparse(base)[-60:] for base in node.bases)
-        is_view = _VIEWS.search(bases) or (self.notes.is_django and bases.endswith("View"))
+        is_view = PATTERNS.views.search(bases) or (self.notes.is_django and bases.endswith("View"))
         kind = "tornado" if "RequestHandler" in bases else "view" if is_view else ""
         attributes = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
         changed = {part.attr for part in attributes if isinstance(part.ctx, ast.Store)}
@@ -317,7 +302,7 @@ class Reader(Calls):
             for target in item.targets
             if isinstance(target, ast.Name) and target.id not in changed
         }
-        known = ClassNotes(node, "handler" if "HTTPRequestHandler" in bases else kind, methods, constants)
+        known = tables.ClassNotes(node, "handler" if "HTTPRequestHandler" in bases else kind, methods, constants)
         self.notes.classes[f"{node.name}:{node.lineno}"] = known
         self.env[node.name] = Value(path=node.name, function=known)
 
@@ -330,7 +315,7 @@ class Reader(Calls):
 
     _asyncfunctiondef = _functiondef
 
-    def summary(self, function: Any, owner: ClassNotes | None) -> tables.Summary | None:
+    def summary(self, function: Any, owner: tables.ClassNotes | None) -> tables.Summary | None:
         """What a call of a function of this module does, or None while it is being found out."""
         key = id(function)
         if key in self.notes.summaries:

@@ -58,7 +58,6 @@ SINKS: dict[str, tuple[Harm, list[int | str]]] = {
     for name in sink["names"].split()
 }
 ESCAPERS = [(regex(escaper["pattern"]), frozenset(map(Harm, escaper["safe"]))) for escaper in _TABLE["escapers"]]
-_WRAPPED = regex(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
 
 # The constant of a value that is not known to be one.
 UNKNOWN: Any = object()
@@ -73,7 +72,7 @@ _LONGEST_CONSTANT = 2000
 
 def is_plain(annotation: str) -> bool:
     """Whether what is annotated so holds no text of the sender."""
-    wrapped = _WRAPPED.fullmatch(annotation)
+    wrapped = PATTERNS.wrapped_annotations.fullmatch(annotation)
     bare = next(filter(None, wrapped.groups())) if wrapped else annotation
     return PATTERNS.safe_annotations.fullmatch(bare) is not None
 
@@ -332,9 +331,8 @@ Summary = tuple[Value, tuple[tuple[str, Flow], ...]]
 class Notes(Struct):
     """One module. `budget` is the number of steps that are left.
 
-    `harmless` and `doubtful` say of a line which harms outside text cannot do there, and which it may; one doubt is
-    enough. `quiet` are the rules of ruff that have nothing to add at a line. `patterns` are compiled regular
-    expressions, by name.
+    `harmless` says of a line and a harm whether outside text cannot do it there; one doubt is enough. `quiet` are the
+    rules of ruff that have nothing to add at a line. `patterns` are compiled regular expressions, by name.
     """
 
     budget: int
@@ -344,7 +342,6 @@ class Notes(Struct):
     classes: dict[str, ClassNotes] = field(default_factory=dict)
     summaries: dict[int, Summary | None] = field(default_factory=dict)
     flows: dict[Flow, None] = field(default_factory=dict)
-    harmless: dict[int, set[Harm]] = field(default_factory=lambda: defaultdict(set))
-    doubtful: dict[int, set[Harm]] = field(default_factory=lambda: defaultdict(set))
+    harmless: dict[tuple[int, Harm], bool] = field(default_factory=dict)
     quiet: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     patterns: dict[str, str] = field(default_factory=dict)

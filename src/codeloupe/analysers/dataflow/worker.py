@@ -22,7 +22,8 @@ from msgspec import to_builtins
 
 from codeloupe.analysers.dataflow.reading import Reader
 from codeloupe.analysers.dataflow.values import MEANINGS, NOTHING_KNOWN, Flow, Harm, Notes, OverBudget
-from codeloupe.analysers.interface import AnalyserReport, Issue, read_regular_file
+from codeloupe.analysers.interface import AnalyserReport, Issue
+from codeloupe.config.files import read_regular_file
 from codeloupe.model.finding import Severity
 
 
@@ -65,9 +66,8 @@ def _examined(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
     best: dict[tuple[int, Harm], Flow] = {}  # for each harm of a line the flow with the shortest way
     # Rules of ruff that have nothing to add at a line: all is harmless there, or it is part of a flow.
     quiet: dict[int, set[str]] = defaultdict(set, {line: set(codes) for line, codes in notes.quiet.items()})
-    for line, harms in notes.harmless.items():
-        for harm in harms - notes.doubtful.get(line, set()):
-            quiet[line].update(MEANINGS[harm].same_as)
+    for (line, harm), is_harmless in notes.harmless.items():
+        quiet[line].update(MEANINGS[harm].same_as if is_harmless else ())
     for flow in notes.flows:
         lines = _lines(flow)
         known = best.get((flow.line, flow.harm))
