@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.config.schema import KEYS, USER_KEYS, default_text, description_of, kind_of
+from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, default_text
 from codeloupe.reports.json_v1 import json_schema
 from tests.documentation_pages import DOCS
 
@@ -50,7 +50,7 @@ def _belongs(key: str, word: str) -> bool:
 
 def _setting(key: str) -> str:
     mark = " *" if key in USER_KEYS else ""
-    cells = (f"`{key}`{mark}", kind_of(key).expected, f"`{default_text(key)}`", description_of(key))
+    cells = (f"`{key}`{mark}", ABOUT[key].kind.expected, f"`{default_text(key)}`", ABOUT[key].meaning)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import time
 import tomllib
@@ -19,7 +18,7 @@ from typing import Any
 from codeloupe.analysers import programs
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue, is_test_file
 from codeloupe.config.files import read_regular_file as read
-from codeloupe.errors import AnalyserFailed, ProcessTimedOut
+from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Completed
@@ -95,9 +94,9 @@ def only_code(text: str) -> str:
     return "".join((*parts, "\n" * text.count("\n", position)))
 
 
-# One call may take this long, about twenty times what it takes on an ordinary machine. Past it some file in the
-# batch is made to be slow, and the batch is halved until that file is alone.
-_CALL_SECONDS = 5.0
+# One call may take this long, about sixty times what it takes on an ordinary machine. Past it some file in the batch is
+# made to be slow, and the batch is halved until that file is alone.
+_CALL_SECONDS = 15.0
 _SCANNED = regex(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
 _FLAGS = (
     "--json=stream",
@@ -128,12 +127,16 @@ class AstGrepAnalyser(Analyser):
         try:
             with temporary_directory() as directory:
                 files, failed = await _stage(target, directory)
-                program, names = self._find(), list(files)
+                names, empty = list(files), directory / "empty"
+                options = ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"), "--")
+                argv = (self._find(), "scan", *_FLAGS, *options)
 
                 async def attempt(names: Sequence[str], left: float) -> str | None:
                     size = sum((directory / name).stat().st_size for name in names)
                     seconds = min(left, _CALL_SECONDS + size / 100_000)
-                    return _keep(names, await _scan(program, directory, names, seconds, deadline), files, issues)
+                    paths = (str(directory / name) for name in names)
+                    completed = await programs.execute(*argv, *paths, cwd=empty, home=empty, seconds=seconds)
+                    return _keep(names, completed, files, issues)
 
                 # So the argument list of one call is far below the kernel's limit; each name is ours and short.
                 for start in range(0, len(names), 2000):
@@ -192,23 +195,6 @@ def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
     elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
         return b""  # a translation of Qt Linguist, say, which is called .ts as well
     return (text if trusted else text.replace("ast-grep-ignore", "ast-grep_ignore")).encode("utf-8")
-
-
-async def _scan(program: str, directory: Path, names: Sequence[str], seconds: float, deadline: float) -> Completed:
-    """Run ast-grep; and up to three times again, when it was ended without a processor for half of its time."""
-    options = ("--config", str(directory / "sgconfig.yml"), "--rule", str(directory / "rules.yml"))
-    argv = (program, "scan", *_FLAGS, *options, "--", *(str(directory / name) for name in names))
-    empty = directory / "empty"
-    for stalls in range(4):
-        before = os.times()
-        try:
-            return await programs.execute(*argv, cwd=empty, home=empty, seconds=seconds)
-        except ProcessTimedOut:
-            # How long the children that have ended had a processor; all of them, so it may be more than its own.
-            is_slow = sum(os.times()[2:4]) - sum(before[2:4]) > seconds / 2
-            if stalls == 3 or is_slow or deadline - time.monotonic() < seconds:
-                raise
-    raise AssertionError
 
 
 def _keep(names: Sequence[str], completed: Completed, files: Mapping[str, str], issues: set[Issue]) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.secret_detectors import mask_secrets
@@ -200,24 +200,13 @@ def finding(
     numbers = [number for number in range(issue.line_start, last + 1) if number in content]
     quoted = "\n".join(content[number].decode("utf-8", "replace").rstrip("\r") for number in numbers)
     hidden = sorted({value for values in sensitive for number in numbers for value in values.get(number, ())})
-    suggestion = None if issue.suggestion is None else mask_secrets(issue.suggestion, hidden)
-    return Finding(
-        file=issue.file,
-        line_start=issue.line_start,
-        line_end=issue.line_end,
-        severity=issue.severity,
-        category=issue.category,
-        title=mask_secrets(issue.title, hidden),
-        body=mask_secrets(issue.body, hidden),
-        # The analysers' own words do not agree on a capital at the start.
-        suggestion=suggestion and suggestion[:1].upper() + suggestion[1:],
-        # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
-        evidence=redact(mask_secrets(quoted, hidden))[:1000],
-        reviewer=analyser,
-        source=Source.ANALYSER,
-        rule=issue.rule,
-        agreement=agreement,
-    )
+    texts = {key: mask_secrets(getattr(issue, key) or "", hidden) for key in ("title", "body", "suggestion")}
+    # The analysers' own words do not agree on a capital at the start.
+    suggestion = texts["suggestion"][:1].upper() + texts["suggestion"][1:] or None
+    # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
+    evidence = redact(mask_secrets(quoted, hidden))[:1000]
+    fields = {**asdict(issue), **texts, "suggestion": suggestion, "evidence": evidence, "agreement": agreement}
+    return Finding(**fields, reviewer=analyser, source=Source.ANALYSER)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,10 +19,8 @@ _path_of = cache(sysconfig.get_path)
 
 def find(name: str, package: str) -> str:
     """The program that is installed beside codeloupe, or else on the PATH. Raises ProgramNotFound."""
-    for folder in (Path(_path_of("scripts")), Path(sys.executable).parent):
-        if os.access(folder / name, os.X_OK):
-            return str(folder / name)
-    if found := find_program(name):
+    beside = Path(_path_of("scripts"), name)
+    if found := str(beside) if os.access(beside, os.X_OK) else find_program(name):
         return found
     message = f"cannot start {name}: it is neither installed beside codeloupe nor on the PATH"
     raise ProgramNotFound(message, program=name, hint=f"pip install {package}")

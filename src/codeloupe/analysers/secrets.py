@@ -23,7 +23,7 @@ from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarg
 from codeloupe.analysers.offline import finding, in_order
 from codeloupe.analysers.secret_detectors import SECRETS_TABLE, Hit
 from codeloupe.config.files import read_regular_file
-from codeloupe.errors import AnalyserFailed, CodeloupeError
+from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.system.regex import regex
@@ -61,7 +61,7 @@ class SecretsAnalyser(Analyser):
         try:
             return version(_NAME)
         except PackageNotFoundError as error:
-            raise _failure("is not installed") from error
+            raise programs.failure(_NAME, "is not installed", "", hint=f"pip install {_NAME}") from error
 
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Search the added lines. Raises AnalyserFailed when detect-secrets cannot be loaded."""
@@ -74,7 +74,7 @@ class SecretsAnalyser(Analyser):
                     detectors.search, lines, lambda: stop.is_set() or time.monotonic() > deadline
                 )
             except (ImportError, AttributeError) as error:
-                raise _failure("cannot be loaded", str(error)) from error
+                raise programs.failure(_NAME, "cannot be loaded", str(error), hint=f"pip install {_NAME}") from error
             finally:
                 stop.set()  # when this is cancelled, the thread is not to go on
             failed = {**late, **failed}
@@ -117,10 +117,6 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
             if not (target.trusted and is_allowed):
                 lines[file].append((number, text.rstrip("\r")))
     return lines, failed
-
-
-def _failure(what: str, stderr: str = "") -> AnalyserFailed:
-    return programs.failure(_NAME, what, stderr, hint=f"pip install {_NAME}")
 
 
 def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from codeloupe.config import yaml
 from codeloupe.config.files import ConfigText, read_repository_file, read_user_file, user_file_path
 from codeloupe.config.kinds import Mistake, Wrong, in_words
-from codeloupe.config.schema import KEYS, USER_KEYS, Settings, default_text, kind_of
+from codeloupe.config.schema import ABOUT, KEYS, USER_KEYS, Settings, default_text
 from codeloupe.config.yaml import Node, Problem, closest, escape, quote
 
 FROM_FORK = "because this is a pull request from a fork"
@@ -107,13 +107,14 @@ def load_settings(
     A `user_file` that does not exist gives nothing. `flags` maps keys to values; None means not given.
     Raises ConfigError, which lists every mistake in every source, also in values that another source overrides.
     """
-    user_text = None if user_file is None else read_user_file(user_file)
-    layers = (
-        _file_layer(user_text, OriginKind.USER),
+    # CI says it before anybody sets anything: the change of a fork, or of nobody knows whom, is not trusted.
+    reason = _reason_for_distrust(environment)
+    layers: tuple[_Layer, ...] = (
+        _file_layer(None if user_file is None else read_user_file(user_file), OriginKind.USER),
         _file_layer(repository_file, OriginKind.REPOSITORY),
-        _situation_layer(environment),
+        ({"untrusted": Given(True, Origin(OriginKind.SITUATION, reason))} if reason else {}, ()),  # noqa: FBT003
         _environment_layer(environment),
-        _flag_layer(flags),
+        ({key: _typed(key, value) for key, value in flags.items() if value is not None}, ()),
     )
     problems: list[Problem] = []
     given: dict[str, Given] = {}
@@ -177,34 +178,30 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
         if name in (key, _HOME) or not text.strip():
             continue
         if key.isupper() and key.lower() in KEYS:
-            values[key.lower()] = _typed(key.lower(), text, Origin(OriginKind.ENVIRONMENT, name))
+            values[key.lower()] = _typed(key.lower(), text, name)
         elif meant := closest(key, KEYS, cutoff=0.75):
             hint = f"did you mean `{_PREFIX}{meant.upper()}`?"
             problems.append(Problem(escape(name), "unknown variable", hint))
     return values, problems
 
 
-def _flag_layer(flags: Mapping[str, object]) -> _Layer:
-    """The flags that were given (not None), by the key they set. Raises KeyError for an unknown key."""
-    origins = {key: Origin(OriginKind.FLAG, _FLAGS.get(key) or "--" + key.replace("_", "-")) for key in flags}
-    return {key: _typed(key, value, origins[key]) for key, value in flags.items() if value is not None}, ()
-
-
-def _typed(key: str, value: object, origin: Origin) -> Given:
+def _typed(key: str, value: object, variable: str = "") -> Given:
     """What a variable or a flag gives; a text that cannot be read stays one, and the check says what was expected."""
-    read, from_text = value, kind_of(key).from_text
+    kind = OriginKind.ENVIRONMENT if variable else OriginKind.FLAG
+    where = variable or _FLAGS.get(key) or "--" + key.replace("_", "-")
+    read, from_text = value, ABOUT[key].kind.from_text
     if isinstance(value, str) and from_text is not None:
         with contextlib.suppress(ValueError):
             read = from_text(value)
     typed = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return Given(read, origin, quote(typed))
+    return Given(read, Origin(kind, where), quote(typed))
 
 
 def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
     """Every wrong value of a source, and every wrong part of a value in a file."""
     for key, given in values.items():
         try:
-            kind_of(key).read(given.value)
+            ABOUT[key].kind.read(given.value)
         except Wrong as wrong:
             # What a variable or a flag gives is shown whole.
             for mistake in wrong.mistakes if given.node is not None else wrong.mistakes[:1]:
@@ -214,7 +211,7 @@ def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
 def _problem(key: str, given: Given, mistake: Mistake) -> Problem:
     origin, place, value = given.origin, mistake.place, given.value
     if given.node is None:
-        what = f"expected {kind_of(key).expected}, found {given.typed}" if mistake.found else mistake.what
+        what = f"expected {ABOUT[key].kind.expected}, found {given.typed}" if mistake.found else mistake.what
         if isinstance(value, list | tuple) and place and isinstance(place[0], int):
             value = value[place[0]]
         return Problem(escape(origin.where), what, _hint(key, value, mistake, origin))
@@ -232,18 +229,12 @@ def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:
     if mistake.wants_text and isinstance(value, bool | int | float):
         return "put it in quotes"
     if origin.kind in (OriginKind.ENVIRONMENT, OriginKind.FLAG):
-        is_text = kind_of(key).from_text is not None
+        is_text = ABOUT[key].kind.from_text is not None
         return f"change or leave out {origin.where}" if is_text else "set it in a configuration file"
     if mistake.choices and not mistake.found:
         return f"the keys are {in_words(mistake.choices)}"
     is_whole = not mistake.place and mistake.found
     return f"the default is {default_text(key)}" if is_whole else "`codeloupe config schema` describes every key"
-
-
-def _situation_layer(environment: Mapping[str, str]) -> _Layer:
-    """What CI says before anybody sets anything: the change of a fork, or of nobody knows whom, is not trusted."""
-    reason = _reason_for_distrust(environment)
-    return {"untrusted": Given(True, Origin(OriginKind.SITUATION, reason))} if reason else {}, ()  # noqa: FBT003
 
 
 def _reason_for_distrust(environment: Mapping[str, str]) -> str | None:

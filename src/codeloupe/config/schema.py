@@ -58,19 +58,21 @@ if TYPE_CHECKING:
         def __set__(self, settings: object, value: _Value | _Given) -> None: ...
 
 
-class _About(NamedTuple):
+class About(NamedTuple):
+    """What is declared of a setting; with `user_only` no repository may set it."""
+
     default: object
     kind: Kind
     meaning: str
     user_only: bool
 
 
-_declared: list[_About] = []
+_declared: list[About] = []
 
 
 def _setting(default: object, kind: Kind, meaning: str, *, user_only: bool = False) -> Any:
     """Declare the setting of the field that it is assigned to; with `user_only` no repository may set it."""
-    _declared.append(_About(default, kind, meaning, user_only))
+    _declared.append(About(default, kind, meaning, user_only))
     return default
 
 
@@ -240,7 +242,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return hash(tuple(getattr(self, key) for key in KEYS if key not in ("own_experts", "commit_experts")))
 
     def __post_init__(self) -> None:
-        for key, about in _ABOUT.items():
+        for key, about in ABOUT.items():
             value = getattr(self, key)
             try:
                 force_setattr(self, key, about.kind.read(value))
@@ -251,19 +253,9 @@ class Settings(Struct, frozen=True, kw_only=True):
                 raise ConfigError(message, hint="`codeloupe config schema` describes every key") from None
 
 
-_ABOUT = dict(zip(Settings.__struct_fields__, _declared, strict=True))
-KEYS: tuple[str, ...] = tuple(_ABOUT)
-USER_KEYS = frozenset(key for key, about in _ABOUT.items() if about.user_only)
-
-
-def kind_of(key: str) -> Kind:
-    """The kind of a key's value. Raises KeyError for an unknown key."""
-    return _ABOUT[key].kind
-
-
-def description_of(key: str) -> str:
-    """What a key means, in a sentence or two. Raises KeyError for an unknown key."""
-    return _ABOUT[key].meaning
+ABOUT = dict(zip(Settings.__struct_fields__, _declared, strict=True))
+KEYS: tuple[str, ...] = tuple(ABOUT)
+USER_KEYS = frozenset(key for key, about in ABOUT.items() if about.user_only)
 
 
 def _plain(value: object) -> object:
@@ -280,7 +272,7 @@ def plain_values(settings: Settings) -> dict[str, Any]:
 
 def default_text(key: str) -> str:
     """A key's default on one line. Raises KeyError for an unknown key."""
-    return value_text(_plain(_ABOUT[key].default))
+    return value_text(_plain(ABOUT[key].default))
 
 
 def value_text(value: object) -> str:
@@ -299,7 +291,7 @@ def initial_text() -> str:
     sections = [_HEADER]
     for key in KEYS:
         if key not in USER_KEYS:
-            about = (description_of(key), f"Value: {kind_of(key).expected}.")
+            about = (ABOUT[key].meaning, f"Value: {ABOUT[key].kind.expected}.")
             lines = [line for text in about for line in textwrap.wrap(text, _WIDTH - 2, break_on_hyphens=False)]
             sections.append("".join(f"# {line}\n" for line in lines) + f"#{key}: {default_text(key)}\n")
     return "\n".join(sections)
@@ -314,7 +306,7 @@ def json_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {
             key: {**about.kind.schema, "default": _plain(about.default), "description": about.meaning}
-            for key, about in _ABOUT.items()
+            for key, about in ABOUT.items()
         },
         "additionalProperties": False,
     }

@@ -222,11 +222,13 @@ def read_document(name: str, text: str, *, deepest_level: int = 10, limits: Limi
     text = text.removeprefix("\ufeff")
     if len(text) > limits.characters:
         raise Refused(Problem(escape(name), f"larger than {limits.characters:,} characters", "shorten the file"))
-    if found := re.search(_FORBIDDEN_CHARACTER, text):
-        hint = "remove it, and save the file as plain UTF-8 text"
-        raise _refused_at(name, text, found.start(), f"the character {quote(found[0])} is not allowed", hint)
-    if found := re.search(_TAG_DIRECTIVE, text):
-        raise _refused_at(name, text, found.start(1), "tag directives are not allowed", "remove the %TAG line")
+    if found := re.search(_FORBIDDEN_CHARACTER, text) or re.search(_TAG_DIRECTIVE, text):
+        index, character = found.span(found.lastindex or 0)[0], quote(found[0])
+        what, hint = f"the character {character} is not allowed", "remove it, and save the file as plain UTF-8 text"
+        if found.lastindex:
+            what, hint = "tag directives are not allowed", "remove the %TAG line"
+        line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+        raise Refused(Problem(f"{escape(name)}:{line}:{column}", what, hint, line))
     try:
         root = _composed(name, text, limits, yaml)
     except yaml.YAMLError as error:
@@ -240,11 +242,6 @@ def read_document(name: str, text: str, *, deepest_level: int = 10, limits: Limi
 
 def _refused(name: str, line: int, what: str, hint: str) -> Refused:
     return Refused(Problem(f"{escape(name)}:{line}", what, hint, line))
-
-
-def _refused_at(name: str, text: str, index: int, what: str, hint: str) -> Refused:
-    line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
-    return Refused(Problem(f"{escape(name)}:{line}:{column}", what, hint, line))
 
 
 def _explained(name: str, text: str, error: Any) -> Problem:

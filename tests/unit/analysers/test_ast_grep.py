@@ -216,15 +216,6 @@ def test_a_file_that_is_made_to_be_slow_is_found_among_others(tmp_path: Path, mo
     assert report.failed == {"b.js": "ast-grep did not finish with it in time"}
 
 
-def test_a_machine_that_is_stuck_makes_no_file_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 1.0)
-    stood = tmp_path / "stood-still"
-    body = f"stood = Path({str(stood)!r})\nif not stood.exists(): stood.touch(); time.sleep(300)\nsay()"
-    report = scan(tmp_path, {"a.js": "good"}, program=stand_in(tmp_path, body))
-    assert stood.exists()
-    assert report.failed == {}
-
-
 def test_code_cannot_hide_after_a_closing_tag(tmp_path: Path) -> None:
     codes = [
         "<?php // done ?><?= eval($x) ?>",

@@ -9,13 +9,13 @@ import yaml
 from msgspec.structs import replace
 
 from codeloupe.config.schema import (
+    ABOUT,
     KEYS,
     USER_KEYS,
     Settings,
     default_text,
     initial_text,
     json_schema,
-    kind_of,
     plain_values,
     value_text,
 )
@@ -131,7 +131,7 @@ def test_the_initial_file_sets_nothing_and_has_every_key_with_its_default_in_com
     assert written == {key: SCHEMA["properties"][key]["default"] for key in KEYS if key not in USER_KEYS}
     assert max(len(line) for line in text.splitlines()) <= 120
     joined = re.sub(r"\n# +", " ", text)
-    assert all(f"Value: {kind_of(key).expected}." in joined for key in KEYS if key not in USER_KEYS)
+    assert all(f"Value: {ABOUT[key].kind.expected}." in joined for key in KEYS if key not in USER_KEYS)
     assert (default_text("timeout_seconds"), default_text("fail_on")) == ("300", "high")
     shown: dict[str, Any] = {"null": None, "0.25": 0.25, r'["a", "b\"c"]': ["a", 'b"c'], r'["\u202e"]': ["\u202e"]}
     shown["é\\x1b\\u202e"] = "é\x1b\u202e"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -62,7 +62,9 @@ class Call(Struct):
 
 
 class Calls(Expressions):
-    """Values of calls."""
+    """Values of calls. `summary` says what a call of a function of this module does, if that is known yet."""
+
+    summary: Callable[[Any, tables.ClassNotes | None], tables.Summary | None]
 
     def _call(self, node: ast.Call) -> Value:
         """The value of a call; what outside text does in it is noted."""
@@ -274,10 +276,6 @@ class Calls(Expressions):
         return result
 
     # Functions of this module.
-
-    def summary(self, function: Any, owner: tables.ClassNotes | None) -> tables.Summary | None:
-        """What a call of a function of this module does, or None while it is being found out."""
-        raise NotImplementedError
 
     def _helper(self, call: Call) -> Value | None:
         function = owner = None
