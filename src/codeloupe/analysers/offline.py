@@ -27,6 +27,7 @@ from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.system.redaction import redact
 
+Sensitive = Mapping[int, Iterable[str]]
 _HARD_CODED_SECRET = "hard-coded secret"  # noqa: S105 - the name of a defect
 # Rules that see one defect from two sides: where they meet on a line, one finding is enough.
 _SAME_DEFECT = {
@@ -184,16 +185,11 @@ def _findings(snapshot: Path, material: _Material, results: Sequence[_Result]) -
             contents[file] = dict(enumerate(content.split(b"\n"), start=1))
         sensitive = [result.report.sensitive.get(file, {}) for result in results]
         agreement = len({name for _, name in group})
-        yield finding(worst, analyser, contents[file], sensitive, agreement=agreement)
+        yield finding(worst, analyser, contents[file], sensitive, agreement)
 
 
 def finding(
-    issue: Issue,
-    analyser: str,
-    content: Mapping[int, bytes],
-    sensitive: Iterable[Mapping[int, Iterable[str]]],
-    *,
-    agreement: int = 1,
+    issue: Issue, analyser: str, content: Mapping[int, bytes], sensitive: Iterable[Sensitive], agreement: int = 1
 ) -> Finding:
     """The finding of an issue in a file with these lines; no text of it shows a sensitive value in full."""
     last = min(issue.line_end, issue.line_start + 4)
@@ -211,9 +207,8 @@ def finding(
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings by file, line and severity."""
-    return tuple(
-        sorted(findings, key=lambda item: (item.file, item.line_start, item.severity.priority, item.rule or ""))
-    )
+    ordered = sorted(findings, key=lambda each: (each.file, each.line_start, each.priority, each.rule or ""))
+    return tuple(ordered)
 
 
 def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Finding]:

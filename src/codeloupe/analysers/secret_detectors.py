@@ -158,12 +158,8 @@ class Hit(NamedTuple):
     values: tuple[str, ...]
 
 
-class _Candidate(NamedTuple):
-    """A secret in a text: what kind, its value, and where it begins. Of a private key, what follows its header."""
-
-    kind: str
-    value: str
-    start: int
+# A secret in a text: what kind, its value (of a private key, what follows its header), and where it begins.
+_Candidate = tuple[str, str, int]
 
 
 class _TooSlow(Exception):
@@ -186,11 +182,11 @@ def search(files: Mapping[str, Lines], is_over: Callable[[], bool]) -> tuple[lis
             except _TooSlow:
                 failed[file] = f"line {number} took too long to search for secrets"
                 continue
-            for secret in secrets:
-                if secret.kind == PRIVATE_KEY:
-                    hits.extend(_private_key(file, lines[index : index + 120], secret.value))
+            for kind, value, _ in secrets:
+                if kind == PRIVATE_KEY:
+                    hits.extend(_private_key(file, lines[index : index + 120], value))
                 else:
-                    hits.append(Hit(file, number, secret.kind, (secret.value,)))
+                    hits.append(Hit(file, number, kind, (value,)))
     return hits, failed
 
 
@@ -211,10 +207,10 @@ def _private_key(file: str, lines: Lines, header: str) -> Iterator[Hit]:
 def _find_secrets(detectors: Detectors, file: str, text: str) -> list[_Candidate]:
     """The secrets in one line of a file, none overlapping another; a specific kind wins over a general one."""
     secrets: list[_Candidate] = []
-    for found in _candidates(detectors, file, text):
-        end = found.start + max(1, len(found.value))
-        if all(end <= one.start or found.start >= one.start + max(1, len(one.value)) for one in secrets):
-            secrets.append(found)
+    for kind, value, start in _candidates(detectors, file, text):
+        end = start + max(1, len(value))
+        if all(end <= begin or start >= begin + max(1, len(known)) for _, known, begin in secrets):
+            secrets.append((kind, value, start))
             if len(secrets) == 20:
                 break
     return secrets
@@ -229,8 +225,8 @@ def _candidates(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
         for start in (0, *range(size - overlap, len(text) - overlap, size - overlap)):
             if start and time.thread_time() > end:
                 raise _TooSlow
-            for found in search(text[start : start + size]):
-                yield found._replace(start=start + found.start)
+            for kind, value, begin in search(text[start : start + size]):
+                yield kind, value, start + begin
 
     may_hold_token = _LONG_RUN.search(text) is not None
     if may_hold_token:
@@ -243,18 +239,18 @@ def _candidates(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
     # The last resort: only the form of the value shows what it is.
     for start, end in find_aws_secrets(text) if may_hold_token else ():
         if not _is_marked_placeholder(text[start:end]):
-            yield _Candidate("AWS Secret Key", text[start:end], start)
+            yield "AWS Secret Key", text[start:end], start
 
 
 def _tokens(detectors: Detectors, text: str) -> Iterator[_Candidate]:
     for start, end, form in find_tokens(text):
         value = _whole(text, start, end)
         if form.name != WEB_TOKEN and _can_be_token(form.name, value):
-            yield _Candidate(form.name, value, start)
+            yield form.name, value, start
     for kind, pattern in detectors.patterns:
         for match in pattern.finditer(text):
             if kind == PRIVATE_KEY:
-                yield _Candidate(kind, text[match.end() :], match.start())
+                yield kind, text[match.end() :], match.start()
             elif kind != WEB_TOKEN or detectors.is_web_token(match[0]):
                 yield from _token(kind, match)
 
@@ -279,7 +275,7 @@ def _token(kind: str, match: re.Match[str]) -> Iterator[_Candidate]:
     value = _whole(text, start, end)
     is_example = kind == BASIC_AUTH and (is_placeholder(value) or is_reference(value) or _EXAMPLE_HOST.match(text, end))
     if (kind == BASIC_AUTH and not is_example) or (kind != BASIC_AUTH and _can_be_token(kind, value)):
-        yield _Candidate(kind, value, start)
+        yield kind, value, start
 
 
 def _can_be_token(kind: str, value: str) -> bool:
@@ -305,7 +301,7 @@ def _by_keyword(keywords: Any, file: str, text: str) -> Iterator[_Candidate]:
             names = _IDENTIFIER.findall(match[0])
             name = names[-1] if start - match.start() <= 1 else names[0]
             if not (is_placeholder(value) or is_reference(value) or speaks_about_secrets(name)):
-                yield _Candidate(KEYWORD, value, start)
+                yield KEYWORD, value, start
 
 
 def _by_entropy(detectors: Detectors, file: str, text: str) -> Iterator[_Candidate]:
@@ -320,7 +316,7 @@ def _by_entropy(detectors: Detectors, file: str, text: str) -> Iterator[_Candida
                 names = _IDENTIFIER.findall(before)
                 is_named = _PATTERNS["credential"].search(before) and not _PATTERNS["digest"].search(before)
                 if is_named and not (names and speaks_about_secrets(names[-1])) and _is_mixed(value):
-                    yield _Candidate(ENTROPY, value, start)
+                    yield ENTROPY, value, start
 
 
 def _is_mixed(value: str) -> bool:

@@ -18,7 +18,6 @@ from codeloupe.model.scope import check_pattern
 from codeloupe.model.sweep import CommitCategory
 from codeloupe.system.regex import regex
 
-LARGEST_LIMIT = 1_000_000_000
 LONGEST_TEXT = 4_096
 MOST_ENTRIES = 1_000
 MOST_EXPERTS = 50
@@ -224,7 +223,7 @@ BOOLEAN = Kind(
     {"type": "boolean"},
     lambda text: _BOOLEANS.get(text.strip().lower(), text),
 )
-WHOLE_NUMBER = whole_number(LARGEST_LIMIT)
+WHOLE_NUMBER = whole_number(1_000_000_000)
 PASSES = whole_number(10)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
 DOLLARS = Kind("an amount of dollars above 0", _above_zero, _ABOVE_ZERO, float)

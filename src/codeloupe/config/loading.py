@@ -37,16 +37,10 @@ _PREFIX = "CODELOUPE_"
 # No setting, but a variable of ours: the folder of ledger, history and runs.
 _HOME = "CODELOUPE_HOME"
 # Flags that are not called like their key.
-_FLAGS = {
-    "agents": "--agent",
-    "agent_sdk_review_timeout": "--timeout",
-    "agent_timeout_seconds": "--timeout",
-    "keep_sessions": "--keep-session",
-    "review_timeout_seconds": "--timeout",
-    "reviewer_type": "--reviewer",
-    "reviewers": "--reviewer",
-    "timeout_seconds": "--timeout",
-}
+_FLAGS = {"agents": "--agent", "keep_sessions": "--keep-session"}
+_FLAGS |= dict.fromkeys(("reviewer_type", "reviewers"), "--reviewer")
+_FLAGS |= dict.fromkeys(("timeout_seconds", "review_timeout_seconds", "agent_timeout_seconds"), "--timeout")
+_FLAGS["agent_sdk_review_timeout"] = "--timeout"
 
 
 class OriginKind(StrEnum):
@@ -200,27 +194,24 @@ def _typed(key: str, value: object, variable: str = "") -> Given:
 def _value_problems(values: Mapping[str, Given]) -> Iterator[Problem]:
     """Every wrong value of a source, and every wrong part of a value in a file."""
     for key, given in values.items():
+        kind, origin = ABOUT[key].kind, given.origin
         try:
-            ABOUT[key].kind.read(given.value)
+            kind.read(given.value)
         except Wrong as wrong:
-            # What a variable or a flag gives is shown whole.
-            for mistake in wrong.mistakes if given.node is not None else wrong.mistakes[:1]:
-                yield _problem(key, given, mistake)
-
-
-def _problem(key: str, given: Given, mistake: Mistake) -> Problem:
-    origin, place, value = given.origin, mistake.place, given.value
-    if given.node is None:
-        what = f"expected {ABOUT[key].kind.expected}, found {given.typed}" if mistake.found else mistake.what
-        if isinstance(value, list | tuple) and place and isinstance(place[0], int):
-            value = value[place[0]]
-        return Problem(escape(origin.where), what, _hint(key, value, mistake, origin))
-    blamed, line = yaml.part(given.node, place)
-    line = line if place else origin.line or line
-    what = f"{mistake.what}, found {yaml.describe(blamed)}" if mistake.found else mistake.what
-    value = place[-1] if place and not mistake.found else yaml.plain(blamed)
-    hint = _hint(key, value, mistake, origin)
-    return Problem(f"{escape(origin.where)}:{line}", f"{yaml.path_in_words(key, place)}: {what}", hint, line)
+            first, value = wrong.mistakes[0], given.value
+            if given.node is None:  # what a variable or a flag gives is shown whole
+                what = f"expected {kind.expected}, found {given.typed}" if first.found else first.what
+                if isinstance(value, list | tuple) and first.place and isinstance(first.place[0], int):
+                    value = value[first.place[0]]
+                yield Problem(escape(origin.where), what, _hint(key, value, first, origin))
+                continue
+            for mistake in wrong.mistakes:
+                blamed, line = yaml.part(given.node, mistake.place)
+                line = line if mistake.place else origin.line or line
+                what = f"{mistake.what}, found {yaml.describe(blamed)}" if mistake.found else mistake.what
+                value = mistake.place[-1] if mistake.place and not mistake.found else yaml.plain(blamed)
+                what = f"{yaml.path_in_words(key, mistake.place)}: {what}"
+                yield Problem(f"{escape(origin.where)}:{line}", what, _hint(key, value, mistake, origin), line)
 
 
 def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:

@@ -29,10 +29,8 @@ _AGENTS = kinds.list_of(
 )
 _EFFORT = kinds.one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = kinds.one_of("fail", "pass")
-_BRANCH = optional(kinds.BRANCH)
-_DOLLARS = optional(kinds.DOLLARS)
+_BRANCH, _DOLLARS = optional(kinds.BRANCH), optional(kinds.DOLLARS)
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_WIDTH = 110
 _HEADER = """\
 # Settings of codeloupe for this repository.
 #
@@ -292,7 +290,7 @@ def initial_text() -> str:
     for key in KEYS:
         if key not in USER_KEYS:
             about = (ABOUT[key].meaning, f"Value: {ABOUT[key].kind.expected}.")
-            lines = [line for text in about for line in textwrap.wrap(text, _WIDTH - 2, break_on_hyphens=False)]
+            lines = [line for text in about for line in textwrap.wrap(text, 108, break_on_hyphens=False)]
             sections.append("".join(f"# {line}\n" for line in lines) + f"#{key}: {default_text(key)}\n")
     return "\n".join(sections)
 

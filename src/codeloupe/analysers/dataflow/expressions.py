@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from codeloupe.analysers.dataflow import values as tables
 from codeloupe.analysers.dataflow.guards import PROVEN, settled
 from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, PATTERNS, UNKNOWN, WORDS, Harm, Value
+
+_READ_ALIKE = {
+    "trystar": "try",
+    "importfrom": "import",
+    "tuple": "list",
+    "set": "list",
+    **dict.fromkeys(("setcomp", "generatorexp", "dictcomp"), "listcomp"),
+}
 
 
 def is_request(value: Value) -> bool:
@@ -19,9 +27,8 @@ def is_request(value: Value) -> bool:
 class Expressions:
     """Values of expressions. `env` holds the variables; `notes` what is known of the module and found in it.
 
-    The method for a kind of node is called after its class, in small letters. `context` are the names around the code;
-    `sinks` collects what the parameters of a function do, `returned` what it returns; `waiting` are functions that are
-    still to be read. `depth` counts the functions of this module that are being read.
+    `context` are the names around the code; `sinks` collects what the parameters of a function do, `returned` what it
+    returns; `waiting` are functions that are still to be read. `depth` counts those that are being read.
     """
 
     depth = 0
@@ -148,8 +155,13 @@ class Expressions:
                 return value
             case ast.BoolOp():
                 return Value.join([self.value(part) for part in node.values])
-        reader = getattr(self, f"_{type(node).__name__.lower()}", None)
+        reader = self.reader(node)
         return NOTHING_KNOWN if reader is None else reader(node)
+
+    def reader(self, node: ast.AST) -> Callable[[Any], Any] | None:
+        """The method for a kind of node, which is called after its class or after a class that is read alike."""
+        kind = type(node).__name__.lower().removeprefix("async")
+        return getattr(self, f"_{_READ_ALIKE.get(kind, kind)}", None)
 
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.owner
@@ -263,8 +275,6 @@ class Expressions:
         has_rest = any(isinstance(item, ast.Starred) for item in node.elts) or isinstance(node, ast.Set)
         return Value.mix(parts, node.lineno).but(items=None if has_rest else parts)
 
-    _tuple = _set = _list
-
     def _dict(self, node: ast.Dict) -> Value:
         items: dict[Any, Value] = {}
         rest: list[Value] = []
@@ -288,8 +298,6 @@ class Expressions:
         result = Value.mix([self.value(part) for part in made], node.lineno)
         self.env = before
         return result
-
-    _setcomp = _generatorexp = _dictcomp = _listcomp
 
 
 def _span(at: ast.expr | ast.stmt | int) -> tuple[int, int]:

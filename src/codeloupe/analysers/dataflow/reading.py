@@ -90,7 +90,7 @@ class Reader(Calls):
                 case ast.Global():
                     self.shared.update(statement.names)
                 case _:
-                    reader = getattr(self, f"_{type(statement).__name__.lower()}", None)
+                    reader = self.reader(statement)
                     if reader is not None:
                         reader(statement)
 
@@ -219,8 +219,6 @@ class Reader(Calls):
         self._loop(node.body, lambda: self.bind(node.target, each))
         self.block(node.orelse)
 
-    _asyncfor = _for
-
     def _while(self, node: ast.While) -> None:
         def start() -> None:
             self.value(node.test)
@@ -238,8 +236,6 @@ class Reader(Calls):
                 self.bind(item.optional_vars, value)
         self.block(node.body)
 
-    _asyncwith = _with
-
     def _try(self, node: ast.Try) -> None:
         before = dict(self.env)
         ends = [self._run(dict(before), [*node.body, *node.orelse])]
@@ -253,8 +249,6 @@ class Reader(Calls):
             self.ended = True
         else:
             self.block(node.finalbody)
-
-    _trystar = _try
 
     def _match(self, node: ast.Match) -> None:
         subject = self.value(node.subject)
@@ -286,8 +280,6 @@ class Reader(Calls):
             else:
                 self.env[name.asname or first] = Value(path=module if name.asname else first)
 
-    _importfrom = _import
-
     def _classdef(self, node: ast.ClassDef) -> None:
         methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
         bases = " ".join(ast.unparse(base)[-60:] for base in node.bases)
@@ -312,8 +304,6 @@ class Reader(Calls):
             self.waiting.append(node)
         else:
             self.summary(node, self.owner)
-
-    _asyncfunctiondef = _functiondef
 
     def summary(self, function: Any, owner: tables.ClassNotes | None) -> tables.Summary | None:
         """What a call of a function of this module does, or None while it is being found out."""
