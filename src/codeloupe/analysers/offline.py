@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
@@ -39,6 +38,13 @@ _SAME_DEFECT = {
 }
 
 
+_Added = Mapping[str, frozenset[int]]
+# The text of added lines, of files that are not whole in the snapshot.
+_Diffs = Mapping[str, Mapping[int, bytes]]
+# What an analyser, by its name, found, what it could not review, and whether it failed altogether.
+_Result = tuple[str, AnalyserReport, tuple[FailedUnit, ...], ReviewError | None]
+
+
 class OfflineReviewer:
     """Runs analysers side by side. One that fails takes nothing from the others and leaves the review incomplete."""
 
@@ -48,49 +54,35 @@ class OfflineReviewer:
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the files that exist after the change. Failures are in the outcome; only cancellation is raised."""
-        started = time.monotonic()
-        material = _material(task)
+        started, root = time.monotonic(), os.path.realpath(task.snapshot)
+        added: dict[str, frozenset[int]] = {}
+        diffs: dict[str, dict[int, bytes]] = {}
+        missing: list[FailedUnit] = []
+        for change in task.files:
+            file = change.new_path
+            if file is None or not change.hunks or change.is_symlink or change.is_submodule:
+                continue
+            if file in task.without_content:
+                lines = (line for hunk in change.hunks for line in hunk.lines() if line.kind == "added")
+                diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
+            elif not _is_regular_file(task.snapshot / file, root):
+                missing.append(
+                    FailedUnit("snapshot", (file,), "it is not a regular file in the snapshot of the change")
+                )
+                continue
+            added[file] = change.added_line_numbers()
+        chosen = [analyser for analyser in self._analysers if any(map(analyser.accepts, added))]
         async with asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(_run(analyser, task, material, emit))
-                for analyser in self._analysers
-                if any(map(analyser.accepts, material.added))
-            ]
+            running = [group.create_task(_run(analyser, task, added, diffs, emit)) for analyser in chosen]
         results = [run.result() for run in running]
         links = links_outside(task.files, trusted=task.trusted)
         return ReviewerOutcome(
-            findings=in_order((*_findings(task.snapshot, material, results), *links)),
+            findings=in_order((*_findings(task.snapshot, diffs, results), *links)),
             units_total=len(results),
-            units_failed=(*material.missing, *(unit for result in results for unit in result.failed)),
-            errors=tuple(result.error for result in results if result.error is not None),
+            units_failed=(*missing, *(unit for _, _, failed, _ in results for unit in failed)),
+            errors=tuple(error for *_, error in results if error is not None),
             usage=Usage(duration_seconds=time.monotonic() - started),
         )
-
-
-class _Material(Struct, frozen=True):
-    """The added lines of each file; `diffs` has their text where the file itself is not in the snapshot."""
-
-    added: dict[str, frozenset[int]]
-    diffs: dict[str, dict[int, bytes]]
-    missing: list[FailedUnit]
-
-
-def _material(task: ReviewTask) -> _Material:
-    material = _Material({}, {}, [])
-    root = os.path.realpath(task.snapshot)
-    for change in task.files:
-        file = change.new_path
-        if file is None or not change.hunks or change.is_symlink or change.is_submodule:
-            continue
-        if file in task.without_content:
-            lines = (line for hunk in change.hunks for line in hunk.lines() if line.kind == "added")
-            material.diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
-        elif not _is_regular_file(task.snapshot / file, root):
-            reason = "it is not a regular file in the snapshot of the change"
-            material.missing.append(FailedUnit("snapshot", (file,), reason))
-            continue
-        material.added[file] = change.added_line_numbers()
-    return material
 
 
 def _is_regular_file(path: Path, root: str) -> bool:
@@ -102,18 +94,11 @@ def _is_regular_file(path: Path, root: str) -> bool:
         return False
 
 
-class _Result(Struct, frozen=True):
-    analyser: str
-    report: AnalyserReport
-    failed: tuple[FailedUnit, ...]
-    error: ReviewError | None = None
-
-
-async def _run(analyser: Analyser, task: ReviewTask, material: _Material, emit: EventSink) -> _Result:
+async def _run(analyser: Analyser, task: ReviewTask, all_added: _Added, all_diffs: _Diffs, emit: EventSink) -> _Result:
     """Run one analyser on the files that it accepts; those it would want whole and cannot have are failures."""
     started, name = time.monotonic(), analyser.name
-    files = [file for file in material.added if analyser.accepts(file) and file not in material.diffs]
-    diffs = [file for file in material.diffs if analyser.accepts(file)]
+    files = [file for file in all_added if analyser.accepts(file) and file not in all_diffs]
+    diffs = [file for file in all_diffs if analyser.accepts(file)]
     failed: list[FailedUnit] = []
     if analyser.needs_only_added_lines:
         files += diffs
@@ -122,10 +107,10 @@ async def _run(analyser: Analyser, task: ReviewTask, material: _Material, emit: 
     target = AnalysisTarget(
         root=task.snapshot,
         files=tuple(files),
-        added_lines={file: material.added[file] for file in files},
+        added_lines={file: all_added[file] for file in files},
         trusted=task.trusted,
         timeout_seconds=task.timeout_seconds,
-        added_text={file: material.diffs[file] for file in files if file in material.diffs},
+        added_text={file: all_diffs[file] for file in files if file in all_diffs},
         moment_of=task.moment_of,
     )
     try:
@@ -139,7 +124,7 @@ async def _run(analyser: Analyser, task: ReviewTask, material: _Material, emit: 
     except Exception as error:  # noqa: BLE001 - whatever an analyser trips over, it is this one that failed
         failure = f"it crashed with {type(error).__name__}: {error}"
     else:
-        added = {file: sorted(material.added[file]) for file in files}
+        added = {file: sorted(all_added[file]) for file in files}
         anchored = (_anchored(issue, added.get(issue.file, [])) for issue in report.issues)
         issues = tuple(issue for issue in anchored if issue is not None)
         failed += [FailedUnit(name, (file,), reason) for file, reason in sorted(report.failed.items())]
@@ -149,10 +134,10 @@ async def _run(analyser: Analyser, task: ReviewTask, material: _Material, emit: 
             counted = f"{len(failed)} file{'s' if len(failed) > 1 else ''}"
             emit(Warned(f"{name} could not review {counted}: {named}{more}"))
         emit(LaneFinished(name, len(issues), time.monotonic() - started))
-        return _Result(name, replace(report, issues=issues), tuple(failed))
+        return name, replace(report, issues=issues), tuple(failed), None
     emit(LaneFinished(name, 0, time.monotonic() - started, failure))
     why = ReviewError("analyser_failed", f"{name} could not review: {failure}")
-    return _Result(name, AnalyserReport(), (*failed, FailedUnit(name, tuple(files), failure)), why)
+    return name, AnalyserReport(), (*failed, FailedUnit(name, tuple(files), failure)), why
 
 
 def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
@@ -163,18 +148,18 @@ def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
     return replace(issue, line_start=added[index])
 
 
-def _findings(snapshot: Path, material: _Material, results: Sequence[_Result]) -> Iterator[Finding]:
+def _findings(snapshot: Path, diffs: _Diffs, results: Sequence[_Result]) -> Iterator[Finding]:
     """One finding for each defect of a line: the most severe report, and how many analysers agree on it."""
     groups: dict[tuple[str, int, str], list[tuple[Issue, str]]] = defaultdict(list)
-    for result in results:
-        for issue in result.report.issues:
+    for analyser, report, *_ in results:
+        for issue in report.issues:
             file, line = issue.file, issue.line_start
-            is_secret = line in result.report.sensitive.get(file, {}) or "hardcoded" in issue.rule
+            is_secret = line in report.sensitive.get(file, {}) or "hardcoded" in issue.rule
             defect = _HARD_CODED_SECRET if is_secret else _SAME_DEFECT.get(issue.rule, issue.rule)
             # An analyser that looked closer may say that this rule has nothing to add at its line.
-            if not any(issue.rule in other.report.quiet.get(file, {}).get(line, ()) for other in results):
-                groups[file, line, defect].append((issue, result.analyser))
-    contents: dict[str, Mapping[int, bytes]] = dict(material.diffs)
+            if not any(issue.rule in other.quiet.get(file, {}).get(line, ()) for _, other, *_ in results):
+                groups[file, line, defect].append((issue, analyser))
+    contents = dict(diffs)
     for (file, _, _), group in groups.items():
         worst, analyser = min(group, key=lambda pair: pair[0].severity.priority)
         if file not in contents:
@@ -183,9 +168,8 @@ def _findings(snapshot: Path, material: _Material, results: Sequence[_Result]) -
             except OSError:
                 content = b""  # it vanished after the analyser read it: the finding stays, without a quote
             contents[file] = dict(enumerate(content.split(b"\n"), start=1))
-        sensitive = [result.report.sensitive.get(file, {}) for result in results]
-        agreement = len({name for _, name in group})
-        yield finding(worst, analyser, contents[file], sensitive, agreement)
+        sensitive = [report.sensitive.get(file, {}) for _, report, *_ in results]
+        yield finding(worst, analyser, contents[file], sensitive, len({name for _, name in group}))
 
 
 def finding(
