@@ -320,20 +320,17 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     for remark in _remarks(before, after):
         groups[remark.kind, remark.about].append(remark)
     lines = new.decode("utf-8").split("\n")
-    secrets = _secrets(path, lines, added if old is not None else range(1, len(lines) + 1))
-    return (*(_summed_up(path, remarks, lines, added) for remarks in groups.values()), *secrets)
-
-
-def _secrets(path: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterator[Finding]:
-    """A finding for each line that holds a credential: no reviewer gets the file to see it."""
-    shown = {number: lines[number - 1].strip("\r") for number in sorted(numbers) if number <= len(lines)}
+    found = [_summed_up(path, remarks, lines, added) for remarks in groups.values()]
+    # A finding for each line that holds a credential: no reviewer gets the file to see it.
+    numbers = range(1, len(lines) + 1) if old is None else sorted(added)
+    shown = {number: lines[number - 1].strip("\r") for number in numbers if number <= len(lines)}
     text = "\n".join(shown.values())
     for number, line in shown.items() if redact(text) != text else ():  # of all lines at once it is fast
         if redact(line) != line:
-            rule = _RULES["credential"]
             fix = "Revoke it, and let the package manager take it from its configuration or the environment."
-            words = {"title": rule["title"], "body": rule["why"], "suggestion": fix}
-            yield _finding(path, number, line, category="security", rule="credential", **words)
+            words = {"title": _RULES["credential"]["title"], "body": _RULES["credential"]["why"], "suggestion": fix}
+            found.append(_finding(path, number, line, category="security", rule="credential", **words))
+    return tuple(found)
 
 
 def _finding(path: str, line: int, evidence: str, *, severity: Severity = Severity.HIGH, **fields: str) -> Finding:

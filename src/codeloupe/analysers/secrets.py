@@ -121,7 +121,7 @@ def _added_lines(target: AnalysisTarget) -> tuple[dict[str, _Lines], dict[str, s
 
 def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:
     """One issue for a line, for the worst secret on it; None when nothing there is worth a word."""
-    judged = [(severity, hit) for hit in hits if (severity := _severity(hit)) is not None]
+    judged = [(severity, hit) for hit in hits if hit.kind and (severity := _severity(hit)) is not None]
     if not judged:
         return None
     severity, worst = min(judged, key=lambda pair: pair[0].priority)
@@ -145,18 +145,13 @@ def _issue(hits: Sequence[Hit], moment: Moment) -> Issue | None:
 
 def _severity(hit: Hit) -> Severity | None:
     """How bad a hit is. In tests and prose only what looks made by a generator counts, unless its form is certain."""
-    if not hit.kind:
-        return None
-    random = any(map(detectors.looks_random, hit.values))
+    random, is_test = any(map(detectors.looks_random, hit.values)), interface.is_test_file(hit.file)
     by_name = hit.kind in (detectors.KEYWORD, detectors.BASIC_AUTH)
-    is_test = interface.is_test_file(hit.file)
-    if (by_name or hit.kind in (detectors.ENTROPY, detectors.WEB_TOKEN)) and (
-        is_test or interface.is_prose_file(hit.file)
-    ):
+    is_vague = by_name or hit.kind in (detectors.ENTROPY, detectors.WEB_TOKEN)
+    if is_vague and (is_test or interface.is_prose_file(hit.file)):
         return Severity.LOW if random else None
-    if (by_name and not random) or (hit.kind == detectors.PRIVATE_KEY and is_test):
-        return Severity.MEDIUM
-    return TITLES[hit.kind][0]
+    is_weak = (by_name and not random) or (hit.kind == detectors.PRIVATE_KEY and is_test)
+    return Severity.MEDIUM if is_weak else TITLES[hit.kind][0]
 
 
 class HistorySearch(Struct, frozen=True):

@@ -110,7 +110,10 @@ class Calls(Expressions):
 
     def _arrives(self, node: ast.Call, harm: Harm, target: str, value: Value, *, is_call: bool = False) -> None:
         """Note what a value does at a call; and for ruff's own rules, whether it is harmless there."""
-        if harm in (Harm.REDIRECT, Harm.FETCH) and _has_fixed_host(value.prefix, may_be_path=harm is Harm.REDIRECT):
+        # Whether the constant start of an address leaves no choice of the host.
+        scheme, mark, rest = value.prefix.partition("://")
+        is_path = harm is Harm.REDIRECT and len(scheme) > 1 and scheme[0] == "/" and scheme[1] not in "/\\"
+        if harm in (Harm.REDIRECT, Harm.FETCH) and ("/" in rest or "?" in rest if mark else is_path):
             return
         if value.items is not None and harm is Harm.HTML:
             return
@@ -163,9 +166,8 @@ class Calls(Expressions):
         line, path, receiver = call.node.lineno, call.path, call.receiver
         is_random = path.startswith(("random.", "numpy.random.")) and "SystemRandom" not in path
         if is_random and call.name not in WORDS.without_chance:
-            return Value(
-                origins=(tables.Origin(line, path, "random"),), safe=tables.ALL_TEXT, lines=(line,), harmless=True
-            )
+            chance = (tables.Origin(line, path, "random"),)
+            return Value(origins=chance, safe=tables.ALL_TEXT, lines=(line,), harmless=True)
         if (helped := self._helper(call)) is not None:
             return helped
         if path in WORDS.cleaners:
@@ -327,14 +329,6 @@ class Calls(Expressions):
         return _filled(returned, given, call.node.lineno)
 
 
-def _has_fixed_host(prefix: str, *, may_be_path: bool) -> bool:
-    """Whether the constant start of an address leaves no choice of the host."""
-    scheme, mark, rest = prefix.partition("://")
-    if mark:
-        return "/" in rest or "?" in rest
-    return may_be_path and len(scheme) > 1 and scheme[0] == "/" and scheme[1] not in "/\\"
-
-
 def _given(function: Any, owner: tables.ClassNotes | None, call: Call) -> dict[str, Value]:
     """The arguments by the names of the parameters; a method has its object before them."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
@@ -388,10 +382,10 @@ def _filled(returned: Value, given: Mapping[str, Value], line: int) -> Value:
     ]
     mixed = Value.mix(sources, line)
     items: Any = returned.items
-    if isinstance(items, dict):
-        items = {key: _filled(item, given, line) for key, item in items.items()}
-    elif isinstance(items, list):
-        items = [_filled(item, given, line) for item in items]
+    if items is not None:
+        pairs = items.items() if isinstance(items, dict) else enumerate(items)
+        filled = {key: _filled(item, given, line) for key, item in pairs}
+        items = filled if isinstance(items, dict) else [*filled.values()]
     is_constant = mixed.harmless and len(sources) == 1 and not returned.pieces
     return returned.but(
         origins=mixed.origins,

@@ -135,9 +135,9 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         return harm not in self.safe and any(origin.kind != "random" for origin in self.origins)
 
     def has_index(self, key: Value) -> bool:
-        """Whether the key is the number of one of its parts."""
-        size = len(self.items) if isinstance(self.items, list) else 0
-        return type(key.const) is int and -size <= key.const < size
+        """Whether the key is the number of one of its parts or characters."""
+        parts = self.items if isinstance(self.items, list) else self.const if isinstance(self.const, str) else ()
+        return type(key.const) is int and -len(parts) <= key.const < len(parts)
 
     @staticmethod
     def constant(value: Any) -> Value:
@@ -238,10 +238,8 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         """The part under a key. What the key holds does not get into the part."""
         if isinstance(self.items, dict) and key.is_known:
             return self.items.get(key.const, NOTHING_KNOWN)
-        if isinstance(self.items, list) and self.has_index(key):
-            return self.items[int(key.const)]
-        if isinstance(self.const, str) and type(key.const) is int and -len(self.const) <= key.const < len(self.const):
-            return Value.constant(self.const[key.const])
+        if self.has_index(key):
+            return self.items[key.const] if isinstance(self.items, list) else Value.constant(self.const[key.const])
         return self.element()
 
     def number(self) -> Value:
