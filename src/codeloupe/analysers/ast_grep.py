@@ -176,25 +176,19 @@ async def _stage(target: AnalysisTarget, directory: Path) -> tuple[dict[str, str
             failed[path] = "it is UTF-16 text; only UTF-8 and its subsets are analysed"
         elif len(content) > 3_000_000 and content.count(b"\n") >= 200_000:  # see `file_too_large` in its sources
             failed[path] = "it is over 3,000,000 bytes and 200,000 lines, more than ast-grep takes"
-        elif text := _readable(content, language, trusted=target.trusted):
-            # An empty file is left out by ast-grep, and there is nothing to find in it.
+        elif content and (language == "Php" or not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml")):
+            # Left out: a translation of Qt Linguist, say, which is called .ts as well, and what is empty.
+            text = content.decode("utf-8", "replace")
+            text = only_code(text) if language == "Php" else text
+            if not target.trusted:
+                text = text.replace("ast-grep-ignore", "ast-grep_ignore")  # its suppression comments
             name = f"{len(files)}{EXTENSIONS[language]}"
-            (directory / name).write_bytes(text)
+            (directory / name).write_bytes(text.encode("utf-8"))
             files[name] = path
         await asyncio.sleep(0)  # many files must not hold up the rest of the review
     rules = rule_document(language_of(path) or "" for path in files.values())
     (directory / "rules.yml").write_text(rules, encoding="utf-8")
     return files, failed
-
-
-def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
-    """The content as valid UTF-8, line by line; suppression comments count only in a trusted change."""
-    text = content.decode("utf-8", "replace")
-    if language == "Php":
-        text = only_code(text)
-    elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
-        return b""  # a translation of Qt Linguist, say, which is called .ts as well
-    return (text if trusted else text.replace("ast-grep-ignore", "ast-grep_ignore")).encode("utf-8")
 
 
 def _keep(names: Sequence[str], completed: Completed, files: Mapping[str, str], issues: set[Issue]) -> str | None:

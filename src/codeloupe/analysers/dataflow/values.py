@@ -217,11 +217,18 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
         if all(value is first for value in values):
             return first
         paths = [value.path for value in values]
+        items: list[Any] = [value.items for value in values]
+        joined: Any = None
+        if all(isinstance(part, list) for part in items) and len({len(part) for part in items}) == 1:
+            joined = [Value.join(row) for row in zip(*items, strict=True)]
+        elif all(isinstance(part, dict) for part in items):
+            keys = dict.fromkeys(key for part in items for key in part)
+            joined = {key: Value.join([part[key] for part in items if key in part]) for key in keys}
         # What holds nothing from outside can do no harm, so its start does not matter.
         prefixes = {value.prefix for value in values}, {value.prefix for value in values if value.origins}
         return Value.mix(values).but(
             const=first.const if all(value.is_known and value.const == first.const for value in values) else UNKNOWN,
-            items=_joined_items([value.items for value in values]),
+            items=joined,
             path=paths[0] if len(set(paths)) == 1 else next((path for path in paths if path.endswith("()")), ""),
             prefix=next((next(iter(found)) for found in prefixes if len(found) == 1), ""),
             function=first.function if all(value.function is first.function for value in values) else None,
@@ -250,16 +257,6 @@ class Value(Struct, frozen=True, kw_only=True, eq=False):
 
 NOTHING_KNOWN = Value()
 HARMLESS = Value(harmless=True)
-
-
-def _joined_items(items: Sequence[Any]) -> dict[Any, Value] | list[Value] | None:
-    if all(isinstance(part, list) for part in items):
-        is_same = len({len(part) for part in items}) == 1
-        return [Value.join(row) for row in zip(*items, strict=True)] if is_same else None
-    if not all(isinstance(part, dict) for part in items):
-        return None
-    keys = dict.fromkeys(key for part in items for key in part)
-    return {key: Value.join([part[key] for part in items if key in part]) for key in keys}
 
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
