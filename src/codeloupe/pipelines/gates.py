@@ -21,10 +21,9 @@ from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.pipelines.execution import read_text
-from codeloupe.system.process import Command, find_program, program_environment
+from codeloupe.system.process import Command, StreamTimedOut, find_program, program_environment, stream
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
-from codeloupe.system.streaming import StreamTimedOut, stream
 
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]
 
