@@ -21,8 +21,7 @@ from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.system.process import Command, inherited_environment
-from codeloupe.system.streaming import stream
+from codeloupe.system.process import Command, inherited_environment, stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 
 _CALLS, _AT_A_TIME = 1000, 100

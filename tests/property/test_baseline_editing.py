@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.model.baseline import BaselineEntry
-from codeloupe.store.baseline import parse_baseline
-from codeloupe.store.baseline_editing import edited
+from codeloupe.store.baseline import edited, parse_baseline
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(lambda text: text if text.strip() else "")
 ENTRIES = st.builds(

@@ -19,8 +19,7 @@ from codeloupe.config.yaml import plain, read_document
 from codeloupe.engine.experts import load_experts
 from codeloupe.errors import ConfigError
 from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
-from codeloupe.store.baseline import decode_baseline
-from codeloupe.store.baseline_editing import edited
+from codeloupe.store.baseline import decode_baseline, edited
 from tests.kept import broken_by_kept_inputs
 
 # The first line of an input says what it is.

@@ -14,9 +14,15 @@ from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, op
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.reports import baseline_text as report
-from codeloupe.store import baseline_findings as findings
-from codeloupe.store.baseline import LONGEST_TEXT, parse_date, parse_reason, read_working_file, write_working_file
-from codeloupe.store.baseline_editing import edited
+from codeloupe.store import baseline as findings
+from codeloupe.store.baseline import (
+    LONGEST_TEXT,
+    edited,
+    parse_date,
+    parse_reason,
+    read_working_file,
+    write_working_file,
+)
 
 _EPILOG = """\
 The baseline is the file codeloupe-baseline.yaml at the root of the repository; commit it. A finding listed in it is

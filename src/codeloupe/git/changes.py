@@ -139,7 +139,7 @@ async def _enter_untracked(repository: Repository, place: Place) -> tuple[dict[s
     await update_index("--assume-unchanged", [name for name in (*touched, *assumed) if name in problems])
     if added := [name for name in found if name not in problems]:
         # Entered as empty ones, so that the diff shows them as added.
-        empty = object_name("blob", b"", repository.sources.object_format)
+        empty = object_name("blob", b"", repository.object_format)
         records = [os.fsencode(f"100644 {empty}\t{name}\0") for name in added]
         await git(place, "update-index", "-z", "--index-info", stdin=b"".join(records))
     closed = {name: reason.lower() for name, reason in _CLOSED_FOLDER.findall(completed.stderr)}

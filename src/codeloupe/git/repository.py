@@ -56,14 +56,6 @@ _NAMES = (*_GLOBS, "HEAD^{commit}", "--symbolic-full-name", *_GLOBS, "HEAD")
 private_directory = temporary_directory
 
 
-class Sources(Struct, frozen=True):
-    """The parts of the reviewed repository that an engine borrows."""
-
-    objects: Path
-    shallow: Path
-    object_format: str
-
-
 class Head(Struct, frozen=True):
     """What is checked out: the commit, None before the first one, and the branch, None when it is detached."""
 
@@ -103,7 +95,9 @@ class Repository(Struct, frozen=True):
     git_dir: Path
     common_dir: Path
     index: Path
-    sources: Sources
+    objects: Path
+    shallow_file: Path
+    object_format: str
     shallow: bool
     known: _Known = field(default_factory=_Known)
 
@@ -154,7 +148,9 @@ async def open_repository(start: Path) -> Repository:
         git_dir=git_dir,
         common_dir=common_dir,
         index=named if named.is_file() and named.is_relative_to(git_dir.resolve()) else index,
-        sources=Sources(objects, shallow, facts[5]),
+        objects=objects,
+        shallow_file=shallow,
+        object_format=facts[5],
         shallow=facts[6] == "true",
         known=_known(completed, lines[_FACT_LINES:]),
     )
@@ -397,13 +393,13 @@ def borrow(file: Path, target: Path) -> None:
 def reading(repository: Repository, attributes: str = DIFF_ATTRIBUTES, *, index: bool = False) -> Iterator[Place]:
     """The place for commands that read through a fresh engine, which may have a copy of the index."""
     with private_directory() as directory:
-        git_dir, sources = directory / "engine", repository.sources
-        lay_out(git_dir, sources.object_format, lender=sources.objects, attributes=attributes)
+        git_dir, object_format = directory / "engine", repository.object_format
+        lay_out(git_dir, object_format, lender=repository.objects, attributes=attributes)
         # Untracked files are in the engine's index as empty ones, so that object has to exist.
-        empty = object_name("blob", b"", sources.object_format)
+        empty = object_name("blob", b"", object_format)
         (git_dir / "objects" / empty[:2]).mkdir()
         (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
-        borrow(sources.shallow, git_dir / "shallow")
+        borrow(repository.shallow_file, git_dir / "shallow")
         if index:
             # With the shared part of a split one.
             borrow(repository.index, git_dir / "index")

@@ -218,7 +218,7 @@ def shallow_edge(repository: Repository) -> frozenset[str]:
     """The commits of a shallow clone whose parents are not here: to git each of them adds every file."""
     if not repository.shallow:
         return frozenset()
-    return frozenset(repository.sources.shallow.read_text(encoding="ascii", errors="replace").split())
+    return frozenset(repository.shallow_file.read_text(encoding="ascii", errors="replace").split())
 
 
 async def parents_of(place: Place, sha: str) -> list[str]:
@@ -229,4 +229,4 @@ async def parents_of(place: Place, sha: str) -> list[str]:
 
 
 def _empty_tree(repository: Repository) -> str:
-    return object_name("tree", b"", repository.sources.object_format)
+    return object_name("tree", b"", repository.object_format)

@@ -298,7 +298,7 @@ async def rebuild(repository: Repository | None, files: Sequence[FileChange]) ->
             for number, (name, file) in enumerate(zip(names, files, strict=True)):
                 if contents[number] is None and name in blobs and not (file.binary and not file.hunks):
                     content = apply_hunks(blobs[name], file)
-                    made = object_name("blob", content or b"", repository.sources.object_format)
+                    made = object_name("blob", content or b"", repository.object_format)
                     # Only what the diff says it leads to: lines that the diff does not show may be others.
                     if content is not None and made.startswith(file.new_blob or ""):
                         contents[number] = content

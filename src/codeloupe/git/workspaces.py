@@ -90,7 +90,7 @@ class GitWorkspaceStore:
         max_total_bytes: int = 1024**3,
     ) -> None:
         self._directory = directory.absolute()
-        self._format = "sha1" if source is None else source.sources.object_format
+        self._format = "sha1" if source is None else source.object_format
         self._source = source
         self._limits = _Limits(max_file_bytes, max_files, max_total_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
@@ -212,12 +212,12 @@ class GitWorkspaceStore:
         """Make the repository, or complete one that was begun; returns the commit and the tree the run begins with."""
         if self._beginning is not None:
             return self._beginning
-        lender = None if self._source is None else self._source.sources.objects
+        lender = None if self._source is None else self._source.objects
         lay_out(self._directory, self._format, bare=True, lender=lender, attributes=EXPORT_ATTRIBUTES)
         (self._directory / "looks").mkdir(mode=0o700, exist_ok=True)
         if self._source is not None:
             borrow(self._source.common_dir / "info" / "exclude", self._directory / "info" / "exclude")
-            borrow(self._source.sources.shallow, self._directory / "shallow")
+            borrow(self._source.shallow_file, self._directory / "shallow")
         file = self._directory / "beginning.json"
         if file.is_file():
             recorded = json.loads(file.read_bytes())

@@ -21,10 +21,9 @@ from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefi
 from codeloupe.model.review import Review
 from codeloupe.pipelines.execution import read_text
 from codeloupe.reports.wording import gaps_of
-from codeloupe.system.process import Command, find_program, program_environment
+from codeloupe.system.process import Command, StreamTimedOut, find_program, program_environment, stream
 from codeloupe.system.redaction import redact
 from codeloupe.system.regex import regex
-from codeloupe.system.streaming import StreamTimedOut, stream
 from codeloupe.system.untrusted import terminal
 
 AskCritic = Callable[[AgentRequest], Awaitable[AgentResult]]

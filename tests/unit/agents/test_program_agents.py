@@ -13,8 +13,7 @@ import pytest
 from codeloupe import errors
 from codeloupe.agents.calls.program import agent_environment, call_folder, installed_version, user_home
 from codeloupe.model.agent import AgentRequest, AgentResult, full_prompt
-from codeloupe.system.process import NETWORK_NAMES
-from codeloupe.system.streaming import stream
+from codeloupe.system.process import NETWORK_NAMES, stream
 from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon, timed_out
 from tests.rows import each
 from tests.unit.agents.samples import AGENTS, FakeProgram, capture, printing, request, unheard
@@ -105,7 +104,7 @@ def test_a_program_that_answers_and_does_not_end_has_answered_and_is_not_waited_
     )
     assert answered.output == OUTPUTS[name]
     # So that the test need not wait as long as a real program may take.
-    monkeypatch.setattr("codeloupe.system.streaming._END_SECONDS", 0.3)
+    monkeypatch.setattr("codeloupe.system.process._END_SECONDS", 0.3)
     with ends_soon():
         asked = request(working_dir=work, timeout_seconds=FAR_TOO_LONG_SECONDS)
         assert run(name, program, asked).output == OUTPUTS[name]

@@ -11,7 +11,7 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from codeloupe.model.ports import ReviewerOutcome
 from codeloupe.model.review import FailedUnit, ReviewError
-from codeloupe.store.baseline_findings import reported_unused
+from codeloupe.store.baseline import reported_unused
 from tests.review_factories import make_task
 from tests.rows import each
 from tests.unit.engine.samples import changed, finding

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, UsageError
-from codeloupe.git.pull_request import fetch_pull_request, make_engine
-from codeloupe.git.remote import RemoteRepository, parse_pull_request
+from codeloupe.git.pull_request import RemoteRepository, fetch_pull_request, make_engine, parse_pull_request
 from codeloupe.git.repository import private_directory
 from codeloupe.model.change import Change
 from codeloupe.model.scope import FetchedScope, PullRequestScope
@@ -221,7 +220,7 @@ def test_a_clone_that_lacks_something_is_not_leant_on_and_upstream_comes_before_
 def test_a_server_that_never_answers_or_sends_too_much_is_left(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
 ) -> None:
-    monkeypatch.setattr("codeloupe.git.remote._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
+    monkeypatch.setattr("codeloupe.git.pull_request._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
 
     def call(server: PullServer, *words: str, **limits: float) -> None:
         address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address

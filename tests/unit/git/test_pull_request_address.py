@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
-from codeloupe.git.pull_request import branch_ref
-from codeloupe.git.remote import (
+from codeloupe.git.pull_request import (
     RemoteAddress,
     access_to,
     address_beside,
+    branch_ref,
     page_of,
     parse_pull_request,
     parse_remote,

@@ -56,7 +56,7 @@ def test_a_linked_worktree_has_its_own_index_and_the_common_objects(committed: G
     opened = _open(tmp_path / "linked")
     assert opened.root == tmp_path / "linked"
     assert opened.index == committed.path / ".git" / "worktrees" / "linked" / "index"
-    assert opened.sources.objects == committed.path / ".git" / "objects"
+    assert opened.objects == committed.path / ".git" / "objects"
     assert asyncio.run(read_head(opened)) == Head(committed.head(), "other")
 
 

@@ -21,16 +21,20 @@ from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppressio
 from codeloupe.model.review import ReviewError
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.store import baseline as file
-from codeloupe.store.baseline import FIELDS, parse_baseline, read_baseline, read_working_file, write_working_file
-from codeloupe.store.baseline_editing import edited
-from codeloupe.store.baseline_findings import (
+from codeloupe.store.baseline import (
+    FIELDS,
     Acceptance,
     ReviewedFindings,
     chosen,
+    edited,
     entry_for,
     findings_of,
+    parse_baseline,
+    read_baseline,
     read_report,
+    read_working_file,
     standings,
+    write_working_file,
 )
 from tests.repository import GitRepository
 from tests.rows import each

@@ -5,7 +5,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.system.streaming import HeadAndTail, Lines
+from codeloupe.system.process import HeadAndTail, Lines
 
 PIECES = st.lists(st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\0", b"\xff"]), max_size=12).map(b"".join))
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system import streaming
+from codeloupe.system import process as streaming
 from codeloupe.system.guardian import GRACE_SECONDS, LAST_WAIT_SECONDS
-from codeloupe.system.process import Command, Completed, run
-from codeloupe.system.streaming import END_SECONDS, StreamTimedOut, stream
+from codeloupe.system.process import END_SECONDS, Command, Completed, StreamTimedOut, run, stream
 from tests.children import (
     MEBIBYTE,
     assert_all_gone,
@@ -272,7 +271,7 @@ class TestCancellation:
     def test_two_interrupts_end_even_a_stubborn_program(self, tmp_path: Path, verb: str) -> None:
         program = (
             "import asyncio, sys; from pathlib import Path\n"
-            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.process import *\n"
             "from codeloupe.system import process\nprocess._TERMINATE_GRACE_SECONDS = 300.0\n"
             f"asyncio.run({verb}(Command(argv=('sh', '-c', sys.argv[2]), cwd=Path(sys.argv[1]), timeout_seconds=60,\n"
             "    environment=inherited_environment(), max_output_bytes=1)))"
@@ -349,7 +348,7 @@ while :; do sleep 0.1; done
 PARENT = """
 import asyncio, os, sys, time
 from pathlib import Path
-from codeloupe.system import streaming
+from codeloupe.system import process as streaming
 from codeloupe.system.process import Command, inherited_environment
 
 async def main():

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
-from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
-from codeloupe.system.streaming import stream
+from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run, stream
 from tests.children import (
     MEBIBYTE,
     assert_all_gone,
@@ -201,7 +200,7 @@ class TestStart:
     def test_a_system_without_room_is_explained(self, tmp_path: Path, verb: str, rooms: tuple[int, ...]) -> None:
         program = (
             "import asyncio, os, resource, sys; from pathlib import Path\n"
-            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.process import *\n"
             "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
             "async def main(room):\n"
             "    what = Command(argv=('true',), cwd=Path(sys.argv[1]), environment=inherited_environment(),\n"

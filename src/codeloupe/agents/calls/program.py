@@ -33,9 +33,17 @@ from codeloupe.model.agent import (
 )
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.directories import temporary_directory
-from codeloupe.system.process import NETWORK_NAMES, Command, Completed, find_program, inherited_environment, run
+from codeloupe.system.process import (
+    NETWORK_NAMES,
+    Command,
+    Completed,
+    StreamTimedOut,
+    find_program,
+    inherited_environment,
+    run,
+    stream,
+)
 from codeloupe.system.regex import regex
-from codeloupe.system.streaming import StreamTimedOut, stream
 
 PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""

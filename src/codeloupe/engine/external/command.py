@@ -26,9 +26,8 @@ from codeloupe.model.finding import ClaimedFinding, Finding, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
 from codeloupe.system.directories import temporary_directory
-from codeloupe.system.process import Command, Completed, find_program, program_environment
+from codeloupe.system.process import Command, Completed, find_program, program_environment, stream
 from codeloupe.system.redaction import redact
-from codeloupe.system.streaming import stream
 
 TIMEOUT = "timeout"
 FATAL = "fatal"
