@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.engine.verdict import exit_code, judge
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import DiffPlaces, answer_body, finding_body
 from codeloupe.forges.threads import Marker, OwnThread, key_of, own_threads, word_of
 from codeloupe.model import publication as model
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import AnswerKind, Conclusion, Opinion, PublishOptions, PullRequest
-from codeloupe.model.review import FailedUnit, Review, Verdict, unsettled_claims
+from codeloupe.model.review import FailedUnit, Review, unsettled_claims
 from codeloupe.reports.wording import blocks, counted, gaps_of, why_not_counted
 
 _CanTell = Callable[[OwnThread], bool]
@@ -139,8 +140,7 @@ def _judged_without(review: Review, dismissed: Mapping[int, model.DismissedFindi
     saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled))
     complete = saw_everything and not unsettled_claims(findings, review.policy)
     by_hidden = review.exit_code == 1 and not any(blocks(review, each) for each in review.findings)
-    left = replace(review, findings=findings)
-    return _with_verdict(left, complete=complete, blocked=by_hidden or any(blocks(left, each) for each in findings))
+    return _with_verdict(replace(review, findings=findings), complete=complete, blocked=by_hidden)
 
 
 def _judged_as_a_part(review: Review) -> Review:
@@ -151,14 +151,9 @@ def _judged_as_a_part(review: Review) -> Review:
 
 
 def _with_verdict(review: Review, *, complete: bool, blocked: bool) -> Review:
-    """The review with the verdict of its findings, and the exit code that follows."""
-    severities = {finding.severity for finding in review.findings if finding.can_block}
-    verdict = Verdict.NEEDS_WORK if severities else Verdict.PASS
-    if any(severity.at_least(Severity.HIGH) for severity in severities):
-        verdict = Verdict.FAIL
-    elif not complete and not any(severity.at_least(review.policy.fail_on) for severity in severities):
-        verdict = Verdict.INCOMPLETE
-    code = 1 if blocked else 0 if complete or review.policy.pass_when_incomplete else 3
+    """The review with the verdict and the exit code of its findings; `blocked` by more than these, it fails."""
+    verdict = judge(review.findings, complete=complete, fail_on=review.policy.fail_on)
+    code = 1 if blocked else exit_code(review.findings, review.policy, complete=complete)
     return replace(review, complete=complete, verdict=verdict, exit_code=code)
 
 

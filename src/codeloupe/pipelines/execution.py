@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from codeloupe import errors
+from codeloupe.agents.calls.schemas import no_answer
 from codeloupe.config.yaml import escape
 from codeloupe.errors import AgentError, AgentExecutionError, ArtifactError, CodeloupeError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
@@ -30,14 +31,9 @@ Ask = Callable[[AgentRequest], Awaitable[AgentResult]]
 _LAST_WORDS_SECONDS = 1.0
 # A service that gave no answer takes no money.
 _FREE = (
-    errors.InvalidRequest,
-    errors.NotInstalled,
-    errors.NotLoggedIn,
-    errors.RateLimited,
-    errors.Overloaded,
-    errors.ConnectionFailed,
-    errors.PromptTooLong,
-)
+    errors.InvalidRequest, errors.NotInstalled, errors.NotLoggedIn, errors.RateLimited, errors.Overloaded,
+    errors.ConnectionFailed, errors.PromptTooLong,
+)  # fmt: skip
 _AS_DEFINED = ("model", "tools", "timeout_seconds", "max_turns", "max_budget_usd", "output_schema")
 # Control characters but for the tab, and halves of characters.
 _UNFIT = regex(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -118,17 +114,8 @@ async def _answer(asked: AgentRequest, definition: StageDefinition, ask: Ask) ->
             hint = "this is a defect of the agent, not of the stage; try another agent"
         raise AgentExecutionError(what, stage=name, hint=hint) from error
     if not result.success:
-        cause = errors.OutputInvalid(
-            result.error or f"{result.agent} was not successful",
-            agent=result.agent,
-            raw_output=result.raw_output,
-            output=result.output,
-            session_id=result.session_id,
-            cost_usd=result.total_cost_usd,
-            usage=result.usage,
-        )
-        what = f"the stage {name} got no answer: {cause.message}"
-        raise AgentExecutionError(what, stage=name, hint=cause.hint) from cause
+        what = f"the stage {name} got no answer: {result.error or f'{result.agent} was not successful'}"
+        raise AgentExecutionError(what, stage=name) from no_answer(result, "is a failure", "", output=result.output)
     return result
 
 

@@ -61,7 +61,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     if not last.tree:
         # Those of its calls are other ones: after one of this kind there would be no attempt.
         failures = [failure for failure in _failures(record, last.number) if failure.kind == model.WORKSPACE_ERROR]
-        return _escalated(record, _why_a_person(failures)) if failures else Action("keep", last.number)
+        return _escalated(record, failures) if failures else Action("keep", last.number)
     refused = refused_at(last)
     if refused is None:
         return _onward(stage, record, last)
@@ -70,7 +70,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     if not recent or len(recent) < most:
         return _attempt(stage, record)
     taken = takeable(recent, stage.gates)
-    return _escalated(record, _nothing_good(stage, record)) if taken is None else _onward(stage, record, taken)
+    return _escalated(record, (), _nothing_good(stage, record)) if taken is None else _onward(stage, record, taken)
 
 
 def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
@@ -78,7 +78,7 @@ def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
     failures = _failures(record, number)
     step = next_step(stage, failures)
     if step is None:
-        return _escalated(record, _why_a_person(failures))
+        return _escalated(record, failures)
     if step is RecoveryStep.RESUME:
         last = failures[-1]
         return Action("execute", number, step=step, session=last.session_id, agent=last.agent, tree=last.tree)
@@ -92,7 +92,7 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
         failures = _failures(record, number, gate=gate)
         # A gate that could not decide is asked once more, if its failure is temporary.
         is_lost = failures and (len(failures) > 1 or not all(failure.retryable for failure in failures))
-        return _escalated(record, _why_a_person(failures)) if is_lost else Action("judge", number, gate=gate)
+        return _escalated(record, failures) if is_lost else Action("judge", number, gate=gate)
     taken = f"attempt {number} was taken without a PASS: its score, {attempt.score}, is the best"
     return Action("complete", number, "" if refused_at(attempt) is None else taken)
 
@@ -102,7 +102,9 @@ def _failures(record: StageRecord, attempt: int, *, gate: int | None = None) -> 
     return [failure for failure in recent if failure.attempt == attempt and failure.gate == gate]
 
 
-def _escalated(record: StageRecord, reason: str) -> Action:
+def _escalated(record: StageRecord, failures: Sequence[FailedTry], reason: str = "") -> Action:
+    if failures:
+        reason = f"{failures[-1].message}{f' (after {len(failures)} tries)' if len(failures) > 1 else ''}"
     chosen = best(attempt for attempt in record.attempts if attempt.tree)
     return Action("escalate", chosen.number if chosen else 0, reason)
 
@@ -112,8 +114,8 @@ def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
     words = f"no attempt passed every gate after {tries} attempt{'' if tries == 1 else 's'}"
     chosen = best(record.attempts) or record.attempts[-1]
     # What a command or a person refused may have a good score from another gate.
-    judged = zip(chosen.critiques, stage.gates, strict=False)
-    refused = next((word for word, gate in judged if _is_final(word, gate)), chosen.critiques[-1])
+    final = (word for word, gate in zip(chosen.critiques, stage.gates, strict=False) if _is_final(word, gate))
+    refused = next(final, chosen.critiques[-1])
     if refused.score is None:
         return f"{words}: {refused.summary or refused.gate.value}"
     return f"{words}, and the best score, {chosen.score}, is too low to be taken"
@@ -148,13 +150,9 @@ def best(attempts: Iterable[AttemptRecord]) -> AttemptRecord | None:
 
 def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[model.GateDefinition]) -> AttemptRecord | None:
     """The best attempt that may be taken though not every gate let it pass, as far as its gates have decided."""
-
-    def is_good_enough(attempt: AttemptRecord) -> bool:
-        judged = zip(attempt.critiques, gates, strict=False)
-        # A critique beyond the gates is a person's, who did not take it.
-        return len(attempt.critiques) <= len(gates) and not any(_is_final(word, gate) for word, gate in judged)
-
-    return best(attempt for attempt in attempts if attempt.tree and is_good_enough(attempt))
+    # A critique beyond the gates is a person's, who did not take it.
+    kept = [attempt for attempt in attempts if attempt.tree and len(attempt.critiques) <= len(gates)]
+    return best(attempt for attempt in kept if not any(map(_is_final, attempt.critiques, gates)))
 
 
 def _is_final(critique: model.Critique, gate: model.GateDefinition) -> bool:
@@ -208,12 +206,6 @@ def next_step(stage: StageDefinition, failures: Sequence[FailedTry]) -> Recovery
     if last.resumable and last.session_id and not is_later:
         return RecoveryStep.RESUME
     return None if RecoveryStep.FRESH in steps else RecoveryStep.FRESH
-
-
-def _why_a_person(failures: Sequence[FailedTry]) -> str:
-    if not failures:
-        return "it produced no result"
-    return f"{failures[-1].message}{f' (after {len(failures)} tries)' if len(failures) > 1 else ''}"
 
 
 def new_stage_record(stage: StageDefinition) -> StageRecord:
