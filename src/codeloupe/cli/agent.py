@@ -108,7 +108,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
 def _read(name: Path | str) -> str:
     what = "standard input" if name == "-" else str(name)
     # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
-    return options.read_text(name, what, 64 * 1024**2, "give a readable file", "send less at once")
+    return options.read_text(name, what, 64 * 1024**2)
 
 
 def _schema(path: Path | None) -> dict[str, Any] | None:
