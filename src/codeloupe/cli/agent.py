@@ -19,7 +19,8 @@ from codeloupe.cli.verbs import Interrupted, loaded_by, note, run_to_end, set_up
 from codeloupe.config.kinds import in_words
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, PermissionMode, TokenUsage
-from codeloupe.system.untrusted import json_document, terminal
+from codeloupe.reports.json_v1 import json_text
+from codeloupe.system.untrusted import terminal
 
 
 def configure(parser: Parser) -> None:
@@ -107,7 +108,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
 def _read(name: Path | str) -> str:
     what = "standard input" if name == "-" else str(name)
     # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
-    return options.read_text(name, what, 64 * 1024**2, "give a readable file", "send less at once")
+    return options.read_text(name, what, 64 * 1024**2)
 
 
 def _schema(path: Path | None) -> dict[str, Any] | None:
@@ -145,10 +146,10 @@ def run(arguments: argparse.Namespace) -> int:
         result = _asked(arguments)
     except CodeloupeError as error:
         if arguments.json:
-            write_result(_as_json(_failed(error)))
+            write_result(json_text(_failed(error)))
         raise
     if arguments.json:
-        write_result(_as_json({**to_builtins(result), "error_kind": None}))
+        write_result(json_text({**to_builtins(result), "error_kind": None}))
         return 0
     text = terminal(result.output, keep_newlines=True) if sys.stdout.isatty() else result.output
     write_result(text if text.endswith("\n") else text + "\n")
@@ -171,10 +172,6 @@ def _asked(arguments: argparse.Namespace) -> AgentResult:
             raise Interrupted("the agent is gone, and nothing of its answer is kept", arguments.command_line) from None
 
 
-def _as_json(document: dict[str, Any]) -> str:
-    return json_document(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
-
-
 def _failed(error: CodeloupeError) -> dict[str, Any]:
     said = f"{error.message} ({error.hint})" if error.hint else error.message
     failed = AgentResult(success=False, output="", agent="", attempts=0, error=said)
@@ -186,22 +183,23 @@ def _failed(error: CodeloupeError) -> dict[str, Any]:
 
 
 def _list(*, as_json: bool) -> int:
+    from codeloupe.reports.page import Page
     from codeloupe.runtime import Runtime
     from codeloupe.runtime import configure as settings_for
 
     found = run_to_end(Runtime(run_to_end(settings_for()).settings).list_agents())
     if as_json:
-        write_result(_as_json({"agents": [{"name": name, **to_builtins(agent)} for name, agent in found]}))
+        write_result(json_text({"agents": [{"name": name, **to_builtins(agent)} for name, agent in found]}))
         return 0
     good, bad = ("+", "-") if options.is_ascii_only() else ("✔", "·")
-    rows = [("", "AGENT", "VERSION", "LOGIN", "MODEL")]
+    rows = []
     for name, agent in found:
         login = {True: "yes", False: "no", None: "unknown"}[agent.logged_in] if agent.found else ""
         version = terminal(agent.version or "?") if agent.found else "not found"
         model = "none chosen" if agent.lacks_model and agent.found else terminal(agent.default_model or "")
         rows.append((good if agent.usable else bad, name, version, login, model))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = Page(width=10_000).table(("", "AGENT", "VERSION", "LOGIN", "MODEL"), rows)
+    lines = [line.plain.rstrip() for line in table]
     if missing := [(name, agent.how_to_fix) for name, agent in found if agent.how_to_fix]:
         width = max(len(name) for name, _ in missing)
         lines += ["", "To use them:"]

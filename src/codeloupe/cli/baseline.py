@@ -12,7 +12,7 @@ from codeloupe.cli.parser import Parser, add_command, flag, option
 from codeloupe.cli.verbs import note, set_up_logging, write_result
 from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.errors import StoreError, UsageError
-from codeloupe.model.history import EntryKind, ReviewRecord
+from codeloupe.model.history import EntryKind
 from codeloupe.reports import baseline_text as report
 from codeloupe.store import baseline as findings
 from codeloupe.store.baseline import (
@@ -64,34 +64,29 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.act(options.repository_root_of(arguments.repo), arguments))
 
 
-def _reviewed_by(arguments: argparse.Namespace) -> findings.ReviewedFindings:
+def _reviewed_by(arguments: argparse.Namespace, *, sweeps: bool = True) -> findings.ReviewedFindings:
     """What the review or the sweep that is asked for found, or the newest. Raises UsageError and StoreError."""
     if arguments.report is not None:
         return findings.read_report(arguments.report)
     with opened_history() as history:
-        entry = find_entry(history, arguments.review or LAST, here=here(history, arguments))
-        swept = history.get_sweep(entry.entry_id) if entry.kind is EntryKind.SWEEP else None
+        word, place = arguments.review or LAST, here(history, arguments)
+        entry = find_entry(history, word, here=place) if sweeps else None
+        swept = history.get_sweep(entry.entry_id) if entry and entry.kind is EntryKind.SWEEP else None
         if swept is not None:
-            return findings.findings_of_sweep(swept.sweep, name=f"sweep {entry.entry_id[:SHORT_ID]}")
-        return _of_review(review_of(history, entry))
+            return findings.findings_of_sweep(swept.sweep, name=f"sweep {swept.sweep.sweep_id[:SHORT_ID]}")
+        record = review_of(history, entry) if entry else find_review(history, word, here=place)
+        return findings.findings_of(record.review, name=f"review {record.review.review_id[:SHORT_ID]}")
 
 
 def _reviewed_if_any(arguments: argparse.Namespace) -> tuple[findings.ReviewedFindings | None, str]:
     """What the review that is asked for found, or the last; and why there is none. Raises for one that is named."""
-    # Not a sweep: in commits of the past nothing shows that an entry is not needed any more.
-    if arguments.report is not None:
-        return findings.read_report(arguments.report), ""
     try:
-        with opened_history() as history:
-            return _of_review(find_review(history, arguments.review or LAST, here=here(history, arguments))), ""
+        # Not a sweep: in commits of the past nothing shows that an entry is not needed any more.
+        return _reviewed_by(arguments, sweeps=False), ""
     except (UsageError, StoreError) as error:
-        if arguments.review is not None:
+        if arguments.review is not None or arguments.report is not None:
             raise
         return None, error.message
-
-
-def _of_review(record: ReviewRecord) -> findings.ReviewedFindings:
-    return findings.findings_of(record.review, name=f"review {record.review.review_id[:SHORT_ID]}")
 
 
 def _add(root: Path, arguments: argparse.Namespace) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 from pathlib import Path
 
 from codeloupe.cli import options
 from codeloupe.cli.parser import Parser, add_command, flag, option
-from codeloupe.cli.verbs import note, run_to_end
+from codeloupe.cli.verbs import note, output_file, run_to_end
 from codeloupe.config import files
 from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text
@@ -58,19 +57,9 @@ def _init(arguments: argparse.Namespace) -> int:
         raise OutputError(f"{existing.name} already exists in {escape(str(root))}", hint=hint)
     if existing is not None and not arguments.force:
         raise OutputError(f"{shown} already exists", hint="add --force to replace it")
-    # Written beside the target, then renamed: a rename replaces a symbolic link and never follows it.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        try:
-            with temporary.open("x", encoding="utf-8") as file:
-                file.write(initial_text())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        reason = (error.strerror or "unknown error").lower()
-        hint = "check the directory and its permissions"
-        raise OutputError(f"{shown}: cannot be written: {reason}", hint=hint) from error
+    # It is renamed into place, which replaces a symbolic link and never follows it.
+    with output_file(target) as pieces:
+        pieces.append(initial_text())
     print(f"wrote {shown}")
     return 0
 
@@ -92,9 +81,8 @@ def _show(arguments: argparse.Namespace) -> int:
     keys, longest, origins = (max(len(row[column]) for row in rows) for column in range(3))
     # A long value would push the column after it off the screen, so it is cut, and `--json` has it whole; but one long
     # path is no reason to cut every value.
-    left = options.output_width() - keys - min(origins, 20) - 4
-    room = min(longest, max(16, min(56, left)))
-    cut = [(key, value if len(value) <= room else f"{value[: room - 1]}…", origin) for key, value, origin in rows]
+    room = min(longest, max(16, min(56, options.output_width() - keys - min(origins, 20) - 4)))
+    cut = ((key, value if len(value) <= room else f"{value[: room - 1]}…", origin) for key, value, origin in rows)
     print(without_log_commands("\n".join(f"{key:<{keys}}  {value:<{room}}  {origin}" for key, value, origin in cut)))
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -147,13 +147,14 @@ def _dismiss(history: SqliteHistory, arguments: argparse.Namespace) -> str:
         rows = ((one.fingerprint[: saved.SHORT_ID], report.moment(one.at), one) for one in dismissals)
         lines = (terminal(f"{name}  {at}  {one.who or 'somebody'}: {one.reason}") for name, at, one in rows)
         return "".join(f"{line}\n" for line in lines) or f"Nothing is dismissed in {terminal(identity.label)}.\n"
+    prefix = word.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{6,64}", prefix):
+        what = f"{word!r} is not a fingerprint: it needs at least 6 digits and letters a to f"
+        raise UsageError(what, hint=_WHERE)
     if not arguments.undo:
-        return _dismissed(history, identity, word, " ".join((arguments.reason or "").split()))
-    prefix = _prefix(word)
-    found = [one.fingerprint for one in dismissals if one.fingerprint.startswith(prefix)]
-    if not found:
-        raise UsageError(f"{word!r} is not dismissed", hint="`codeloupe history dismiss` lists what is")
-    fingerprint = _only(word, found)
+        return _dismissed(history, identity, prefix, " ".join((arguments.reason or "").split()))
+    found = (one.fingerprint for one in dismissals if one.fingerprint.startswith(prefix))
+    fingerprint = _only(found, word, f"{word!r} is not dismissed", "`codeloupe history dismiss` lists what is")
     history.take_back(fingerprint, repositories=identity.names)
     return f"Taken back: {fingerprint[: saved.SHORT_ID]} counts again in the next review.\n"
 
@@ -162,10 +163,9 @@ def _dismissed(history: SqliteHistory, identity: model.RepositoryIdentity, word:
     if not reason or len(reason) > 1_000:
         what = "a reason is required" if not reason else "the reason is longer than 1,000"
         raise UsageError(what, hint='add --reason "what makes it no defect"')
-    found = history.fingerprints(_prefix(word), repositories=identity.names, limit=9)
-    if not found:
-        raise UsageError(f"no saved finding of {identity.label or 'this directory'} is {word!r}", hint=_WHERE)
-    fingerprint = _only(word, found)
+    found = history.fingerprints(word, repositories=identity.names, limit=9)
+    missing = f"no saved finding of {identity.label or 'this directory'} is {word!r}"
+    fingerprint = _only(found, word, missing, _WHERE)
     who = ""
     with suppress(KeyError, OSError, ImportError):  # a user that the system does not know
         who = getpass.getuser()
@@ -184,16 +184,11 @@ def _dismissed(history: SqliteHistory, identity: model.RepositoryIdentity, word:
     return f"{done}\n`codeloupe history dismiss {short} --undo` takes it back.\n"
 
 
-def _prefix(word: str) -> str:
-    prefix = word.strip().lower()
-    if not re.fullmatch(r"[0-9a-f]{6,64}", prefix):
-        what = f"{word!r} is not a fingerprint: it needs at least 6 digits and letters a to f"
-        raise UsageError(what, hint=_WHERE)
-    return prefix
-
-
-def _only(word: str, found: Sequence[str]) -> str:
+def _only(found: Iterable[str], word: str, missing: str, hint: str) -> str:
+    """The one fingerprint that a word names. Raises UsageError, with `missing` where none is."""
     distinct = list(dict.fromkeys(found))
+    if not distinct:
+        raise UsageError(missing, hint=hint)
     if len(distinct) > 1:
         raise UsageError(f"{word!r} matches several: {', '.join(distinct)}", hint="give more digits")
     return distinct[0]

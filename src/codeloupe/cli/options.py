@@ -107,12 +107,11 @@ def scope_of(arguments: argparse.Namespace) -> scope.ScopeRequest:
     if diff is None:
         return next(iter(asked.values()), scope.DefaultScope())
     shown = "from standard input" if diff == "-" else diff
-    unreadable, too_large = "give --diff-file a readable file, or -", "make smaller diffs, such as one for each folder"
-    return scope.DiffScope(shown, _read(diff, f"the diff {shown}", _MAX_DIFF_BYTES, unreadable, too_large))
+    return scope.DiffScope(shown, _read(diff, f"the diff {shown}", _MAX_DIFF_BYTES))
 
 
-def _read(name: Path | str, what: str, most: int, unreadable: str, too_large: str) -> bytes:
-    """What is in a file, or in standard input for `-`. Raises UsageError, with one of two hints."""
+def _read(name: Path | str, what: str, most: int) -> bytes:
+    """What is in a file, or in standard input for `-`. Raises UsageError."""
     try:
         # One byte more than may be, so that a larger file is not taken for a shorter one.
         if name == "-":
@@ -122,16 +121,16 @@ def _read(name: Path | str, what: str, most: int, unreadable: str, too_large: st
                 data = stream.read(most + 1)
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
-        raise UsageError(f"cannot read {what}: {reason}", hint=unreadable) from error
+        raise UsageError(f"cannot read {what}: {reason}", hint="give a file that can be read, or -") from error
     if len(data) > most:
-        raise UsageError(f"{what} is larger than {most:,} bytes", hint=too_large)
+        raise UsageError(f"{what} is larger than {most:,} bytes", hint="give less at once")
     return data
 
 
-def read_text(name: Path | str, what: str, most: int, unreadable: str, too_large: str) -> str:
-    """The text of a file, or of standard input for `-`. Raises UsageError, with one of two hints."""
+def read_text(name: Path | str, what: str, most: int) -> str:
+    """The text of a file, or of standard input for `-`. Raises UsageError."""
     try:
-        return _read(name, what, most, unreadable, too_large).decode("utf-8")
+        return _read(name, what, most).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Iterable
@@ -10,9 +11,6 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from codeloupe.system.untrusted import log_line
-
-_MISSING = "the following arguments are required: "
-_EXCLUDED = "not allowed with argument "
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -96,20 +94,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and the way to the help, and exit with 2."""
-        about, colon, what = message.removeprefix("argument ").partition(": ")
-        if message.startswith(_MISSING):
-            message = f"{self._name} needs {message.removeprefix(_MISSING)}"
-            if message.endswith("COMMAND"):
-                commands = next(list(action.choices or ()) for action in self._actions if _has_commands(action))
-                message = f"{self._name} needs a command: {', '.join(commands)}"
-        elif colon and message.startswith("argument "):
-            message = f"{about}: {what}"
-            if what.startswith(_EXCLUDED):
-                message = f"{about} and {what.removeprefix(_EXCLUDED)} exclude each other"
-            elif what == "expected one argument":
-                message = f"{about} needs a value"
-            elif what.startswith(("invalid int value: ", "invalid float value: ")):
-                message = f"{about}: expected a number, found {what.partition(': ')[2]}"
+        commands = [name for action in self._actions if _has_commands(action) for name in action.choices or ()]
+        for pattern, words in (
+            (r".* are required: COMMAND", f"{self._name} needs a command: {', '.join(commands)}"),
+            (r".* are required: (.*)", rf"{self._name} needs \1"),
+            (r"argument (.*?): not allowed with argument (.*)", r"\1 and \2 exclude each other"),
+            (r"argument (.*?): expected one argument", r"\1 needs a value"),
+            (r"argument (.*?): invalid (?:int|float) value: (.*)", r"\1: expected a number, found \2"),
+            (r"argument (.*?: .*)", r"\1"),
+        ):
+            if found := re.fullmatch(pattern, message, re.DOTALL):
+                self._end(found.expand(words))
         self._end(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from codeloupe.errors import UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, Opinion, Publication, PublishOptions, StatusKind
+from codeloupe.reports.json_v1 import fields_of, json_text
 from codeloupe.reports.wording import counted, place_in_words
 from codeloupe.system.redaction import redact
-from codeloupe.system.untrusted import json_document, log_line
+from codeloupe.system.untrusted import log_line
 
 _LONGEST_TITLE = 1_000
 _ANSWERS = {
@@ -166,14 +166,9 @@ def publication_json(publication: Publication) -> str:
         "problems": [{"message": one.message, "hint": one.hint, "minor": one.is_minor} for one in publication.problems],
         "exit_code": publication.exit_code,
     }
-    return json_document(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
+    return json_text(data)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "fingerprint": finding.fingerprint,
-        "file": finding.file,
-        "line_start": finding.line_start,
-        "severity": finding.severity.label,
-        "title": redact(finding.title[:_LONGEST_TITLE]),
-    }
+    title = redact(finding.title[:_LONGEST_TITLE])
+    return {**fields_of(finding, "fingerprint file line_start severity"), "title": title}

@@ -81,9 +81,7 @@ def context_of(arguments: argparse.Namespace) -> str:
         return ""
     if name == "-" and arguments.diff_file == "-":
         raise UsageError("standard input cannot be both the diff and the context", hint="give one of them a file")
-    unreadable = "give --context-file a readable file, or -"
-    too_large = "keep what the change is meant to do, and leave out the rest"
-    return options.read_text(name, f"the context file {name}", 200_000, unreadable, too_large)
+    return options.read_text(name, f"the context file {name}", 200_000)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,13 +15,8 @@ from codeloupe.model.finding import Finding, Severity
 NOT_VERIFIED = "not_verified"
 
 
-class Verdict(StrEnum):
-    """What the findings say, whatever the reviewer claimed."""
-
-    PASS = "PASS"  # noqa: S105 - a verdict, not a password
-    NEEDS_WORK = "NEEDS_WORK"
-    FAIL = "FAIL"
-    INCOMPLETE = "INCOMPLETE"
+# What the findings say, whatever the reviewer claimed.
+Verdict = StrEnum("Verdict", {"PASS": "PASS", "NEEDS_WORK": "NEEDS_WORK", "FAIL": "FAIL", "INCOMPLETE": "INCOMPLETE"})
 
 
 class SkipReason(StrEnum):
@@ -50,20 +45,10 @@ NEVER_READ = frozenset((SkipReason.TOO_LARGE, SkipReason.UNREADABLE))
 # Why a file that no include pattern names is left out.
 NOT_INCLUDED = "no include pattern fits"
 # The classes that settings may accept by name. What could not be read has no class that anybody could vouch for.
+_CLASSES = "media fonts archives programs binaries lfs_pointers submodules lock_files generated vendored minified"
 UNREAD_CLASSES = {
-    "media": SkipReason.MEDIA,
-    "fonts": SkipReason.FONT,
-    "archives": SkipReason.ARCHIVE,
-    "programs": SkipReason.PROGRAM,
-    "binaries": SkipReason.BINARY,
-    "lfs_pointers": SkipReason.LFS_POINTER,
-    "submodules": SkipReason.SUBMODULE,
-    "lock_files": SkipReason.LOCK_FILE,
-    "generated": SkipReason.GENERATED,
-    "vendored": SkipReason.VENDORED,
-    "minified": SkipReason.MINIFIED,
-    "not_shown": SkipReason.NOT_SHOWN,
-    "too_large": SkipReason.TOO_LARGE,
+    name: SkipReason["BINARY" if name == "binaries" else name.removesuffix("s").upper()]
+    for name in (*_CLASSES.split(), "not_shown", "too_large")
 }
 
 

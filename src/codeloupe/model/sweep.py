@@ -35,12 +35,8 @@ class CommitQuery(Struct, frozen=True, kw_only=True):
 CommitCategory = StrEnum("CommitCategory", "BUG_FIX FEATURE REFACTOR TEST_CHANGE DOCUMENTATION CHORE OTHER")
 
 
-class CommitVerdict(StrEnum):
-    """What to do with a commit."""
-
-    LEAVE = "LEAVE"
-    FIX = "FIX"
-    REVERT = "REVERT"
+# What to do with a commit.
+CommitVerdict = StrEnum("CommitVerdict", {"LEAVE": "LEAVE", "FIX": "FIX", "REVERT": "REVERT"})
 
 
 class PlanStep(Struct, frozen=True):

@@ -100,16 +100,10 @@ def render_sweep(sweep: CommitSweep, name: str, layout: Layout) -> str:
     """The sweep in one of SWEEP_FORMATS."""
     from codeloupe.reports import sweep as formats
 
-    match name:
-        case "text":
-            return formats.render_sweep_text(sweep, layout)
-        case "markdown":
-            return formats.render_sweep_markdown(sweep)
-        case "json":
-            return formats.render_sweep_json(sweep)
-        case "xml":
-            return formats.render_sweep_xml(sweep)
-    raise ValueError(f"no format {name!r}")
+    if name == "text":
+        return formats.render_sweep_text(sweep, layout)
+    known = {"markdown": formats.render_sweep_markdown, "json": formats.render_sweep_json}
+    return {**known, "xml": formats.render_sweep_xml}[name](sweep)
 
 
 def render_preview(preview: Preview, name: str, layout: Layout) -> str:

@@ -88,7 +88,7 @@ def render_runs(
             moment(run.started_at),
             page.line(run.pipeline),
             (state_in_words(run.state), _LOOKS[run.state][0]),
-            f"{sum(stage.state is StageState.COMPLETED for stage in run.stages)}/{len(run.stages)}",
+            f"{completed_stages(run)}/{len(run.stages)}",
             spent_on(run.usage).removeprefix("cost ") or "-",
             duration(run_seconds(run, now or datetime.now(UTC))),
         )
@@ -300,6 +300,11 @@ def exit_code_of(run: RunRecord) -> int | None:
         return 1 if refused else COULD_NOT_GO_ON
     waits = dict.fromkeys((StageState.CANCELLED, StageState.AWAITING_APPROVAL), COULD_NOT_GO_ON)
     return {StageState.COMPLETED: 0, StageState.INTERRUPTED: INTERRUPTED, **waits}.get(run.state)
+
+
+def completed_stages(run: RunRecord) -> int:
+    """How many of its stages are done."""
+    return sum(stage.state is StageState.COMPLETED for stage in run.stages)
 
 
 def state_in_words(state: StageState) -> str:

@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import RunRecord, StageRecord
 from codeloupe.reports.json_v1 import TOOL, document, json_text, schema_of
-from codeloupe.reports.pipeline import Places, counted_attempt, exit_code_of, run_seconds, stage_seconds
+from codeloupe.reports.pipeline import (
+    Places,
+    completed_stages,
+    counted_attempt,
+    exit_code_of,
+    run_seconds,
+    stage_seconds,
+)
 
 
 def run_schema() -> dict[str, Any]:
@@ -80,10 +87,7 @@ def runs_json(
             exit_code=exit_code_of(run),
             busy=run.run_id in busy,
             duration_seconds=run_seconds(run, now or datetime.now(UTC)),
-            stages={
-                "total": len(run.stages),
-                "completed": sum(stage.state is StageState.COMPLETED for stage in run.stages),
-            },
+            stages={"total": len(run.stages), "completed": completed_stages(run)},
             cost_usd=run.usage.cost_usd if math.isfinite(run.usage.cost_usd) else 0.0,
             unknown_costs=run.usage.unknown_costs,
         )

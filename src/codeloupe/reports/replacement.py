@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -94,17 +95,11 @@ def fenced(words: str) -> str:
     rows = text.split("\n")
     if len(rows) == 1 or len(text) > _LONGEST or any(_fence(row) for row in rows):
         return text
-    marks = _code_rows(rows)
     shown: list[str] = []
-    at = 0
-    while at < len(rows):
-        end = at
-        while end < len(rows) and marks[end] == marks[at]:
-            end += 1
-        block = rows[at:end]
-        is_block = marks[at] and any(_INDENTED.match(row) for row in block)
+    for is_code, group in groupby(zip(_code_rows(rows), rows, strict=True), key=itemgetter(0)):
+        block = [row for _, row in group]
+        is_block = is_code and any(_INDENTED.match(row) for row in block)
         shown += ["```", *block, "```"] if is_block else block
-        at = end
     return "\n".join(shown)
 
 
