@@ -1,5 +1,3 @@
-import ast
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -8,6 +6,7 @@ from typing import Any
 import pytest
 
 from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
+from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.dataflow.values import MEANINGS, Harm
 from codeloupe.analysers.dataflow.worker import examine, read_module
 from codeloupe.analysers.interface import AnalyserReport
@@ -25,7 +24,9 @@ IMPORTS = (
 
 
 def harms(code: str) -> set[str]:
-    return {flow.harm.value.removeprefix("py-") for flow in read_module(ast.parse(code), len(code)).flows}
+    tree = parse(code)
+    assert tree is not None, code
+    return {flow.harm.value.removeprefix("py-") for flow in read_module(tree, len(code)).flows}
 
 
 def in_view(*lines: str) -> str:
@@ -57,7 +58,7 @@ def test_outside_text_is_followed_to_where_it_does_harm_and_what_makes_it_harmle
 def test_ruff_stays_in_force_unless_nothing_from_outside_can_be_in_a_query() -> None:
     found: dict[str, list[str]] = {"quiet": [], "doubtful": []}
     for code in (code for text in EXAMPLES["queries"].values() for code in modules(text)):
-        notes, line = read_module(ast.parse(code), len(code)), code.count("\n")
+        notes, line = read_module(parse(code) or pytest.fail(code), len(code)), code.count("\n")
         found["quiet" if notes.harmless.get((line, Harm.SQL)) or "S608" in notes.quiet[line] else "doubtful"].append(
             code
         )
@@ -91,10 +92,20 @@ def test_tests_are_not_read_and_no_child_is_started_where_there_is_nothing_to_fi
     assert analyse(DataflowAnalyser(program="/nonexistent"), tmp_path, {"a.py": "x = 1\n"}) == AnalyserReport()
 
 
-def test_what_this_python_cannot_parse_is_a_gap(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1\nnewer syntax\n", encoding="utf-8")
-    report = examine(tmp_path, "a.py", frozenset({1}))
-    assert re.fullmatch(r"Python 3[.\d]+ cannot parse it \(.+, line 2\); newer syntax needs .+", report.failed["a.py"])
+NEWER = {
+    "x = f'{a['b']}' 'c' f\"{d!r:>{w}}\"\n": 1,
+    "def f[T: int](a: list[T]) -> T:\n    return a\n": 2,
+    "type A[T] = list[T]\nb = 1\n": 2,
+    "x = f'{\n    a['b']\n}'\ny = 1\n": 4,
+    "x = f'{a['b']}\\N{DASH}{{c}}'\n": 1,
+}
+
+
+def test_code_for_newer_python_is_read_line_by_line_as_it_is() -> None:
+    trees = {code: parse(code) for code in NEWER}
+    assert {code: tree and tree.body[-1].end_lineno for code, tree in trees.items()} == NEWER
+    assert parse("def (") is None
+    assert harms(in_view("eval(f'{x['a']} {', '.join(['b'])}')", "return {}")) == {"code-injection"}
 
 
 HOSTILE = {

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from codeloupe.analysers.dataflow import values as tables
 from codeloupe.analysers.dataflow.expressions import Expressions, environment, is_request
+from codeloupe.analysers.dataflow.syntax import F_STRING
 from codeloupe.analysers.dataflow.values import HARMLESS, NOTHING_KNOWN, PATTERNS, UNKNOWN, WORDS, Harm, Value
 
 
@@ -82,6 +83,8 @@ class Calls(Expressions):
             path = self.value(node.func).path
             call = Call(node, None, path.rpartition(".")[2], path, positional, named)
         self._look(call)
+        if path == F_STRING:
+            return self.note_query(node, Value.concatenate(positional or [Value.constant("")], node.lineno))
         return self._result(call)
 
     # What the arguments of a call do in it.

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import ast
 import json
-import platform
 import sys
-import warnings
 from collections import defaultdict
 from pathlib import Path
 
 from msgspec import to_builtins
 
 from codeloupe.analysers.dataflow.reading import Reader
+from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.dataflow.values import MEANINGS, NOTHING_KNOWN, Flow, Harm, Notes, OverBudget
 from codeloupe.analysers.interface import AnalyserReport, Issue
 from codeloupe.config.files import read_regular_file
@@ -41,9 +40,6 @@ def examine(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
         return _examined(root, file, added)
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
-    except SyntaxError as error:
-        mistake = f"{error.msg}, line {error.lineno}"
-        why = f"Python {platform.python_version()} cannot parse it ({mistake}); newer syntax needs a newer Python"
     except (RecursionError, MemoryError):
         why = "its code is nested too deeply to follow data through it"
     except OverBudget:
@@ -59,9 +55,9 @@ def _examined(root: Path, file: str, added: frozenset[int]) -> AnalyserReport:
         why = "it is over 1,500,000 bytes, more than the data flow analysis takes"
         return AnalyserReport(failed={file: why})
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(text)
+    tree = parse(text)
+    if tree is None:  # ruff says so
+        return AnalyserReport()
     notes = read_module(tree, len(text))
     best: dict[tuple[int, Harm], Flow] = {}  # for each harm of a line the flow with the shortest way
     # Rules of ruff that have nothing to add at a line: all is harmless there, or it is part of a flow.

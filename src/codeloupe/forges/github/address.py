@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from codeloupe.errors import UsageError
-from codeloupe.git import remote
+from codeloupe.git import pull_request as pulls
 from codeloupe.system.regex import regex
 
 _DEFAULT_API = "https://api.github.com"
@@ -104,7 +104,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     """A number, `OWNER/NAME#NUMBER` or the address of a page. Raises UsageError."""
-    named = remote.parse_pull_request(text.strip())
+    named = pulls.parse_pull_request(text.strip())
     page, repository = urlsplit(named.address.page or "") if named.address else None, named.repository
     if page is not None:
         host, repository = (page.hostname or "").lower(), page.path.strip("/")
