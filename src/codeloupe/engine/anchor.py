@@ -28,7 +28,7 @@ _CACHE_BYTES = 256 * 1024 * 1024
 _CHANGED, _SHOWN, _ELSEWHERE = range(3)
 # Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning is.
 _LONGEST_PATTERN = 1000
-_MOST_PLACES, _NEAR_LINES = 1_000, 400
+_MOST_PLACES = 3_000
 _WITHIN_WORD = regex(r"(?<=\w)(?=\w)")
 # A line that is shorter is everywhere, and counts only where the reviewer names it, as does a shorter part of a line.
 _SHORTEST_LINE, _SHORTEST_PART = 3, 7
@@ -43,6 +43,10 @@ class _Ground:
 
     def __init__(self, file: ReviewedFile, side: Side, stated: int | None) -> None:
         self.file, self.side, self.stated = file, side, stated
+        # Where to look first: on the named line, near it, and in the hunks that are nearest.
+        near = [] if stated is None else [(stated, stated), (stated - 400, stated + 400)]
+        nearest = max(0, bisect_left(file.shown, (stated or 0, 0)) - 150)
+        self._windows = [(side.row(one), side.row(last)) for one, last in (*near, *file.shown[nearest:][:300])]
 
     def rank(self, first_row: int, last_row: int) -> tuple[int, int, int]:
         """How good a place is: lower for a better one."""
@@ -62,12 +66,12 @@ class _Ground:
         return (place for place in places if self.is_stated(*self.side.rows(*place)))
 
     def literal(self, pattern: str) -> Iterator[tuple[int, int]]:
-        """Where a pattern is: first near the named line, then anywhere, and not endlessly."""
+        """Where a pattern is: in the windows first, then anywhere, and not endlessly."""
         text, head, rest = self.side.text, pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
-        rows = [self.side.row((self.stated or 1) + lines) for lines in (-_NEAR_LINES, _NEAR_LINES)]
-        near = self.side.stretch(rows[0] - pattern.count("\n"), rows[1] + pattern.count("\n"))
-        for low, high in (near, (0, len(text))):
-            start, left = text.find(head, low, high), _MOST_PLACES
+        newlines, left = pattern.count("\n"), _MOST_PLACES
+        near = (self.side.stretch(first - newlines, last + newlines) for first, last in self._windows)
+        for low, high in (*near, (0, len(text))) if head in text else ():
+            start = text.find(head, low, high)
             while start >= 0 and left > 0:
                 if text.startswith(rest, start + len(head)):
                     yield start, start + len(pattern)
