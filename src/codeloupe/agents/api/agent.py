@@ -57,12 +57,9 @@ _BY_TEXT = kinds.patterns(
 )
 # By the name of the exception or of one of its causes, since the packages they come from are loaded late.
 _BY_NAME = {
-    "ReadTimeout": _SILENT,
-    "WriteTimeout": _SILENT,
+    **dict.fromkeys(("ReadTimeout", "WriteTimeout"), _SILENT),
+    **dict.fromkeys(("UserError", "InvalidURL", "UnsupportedProtocol"), kinds.INVALID),
     "ContentFilterError": kinds.REFUSED,
-    "UserError": kinds.INVALID,
-    "InvalidURL": kinds.INVALID,
-    "UnsupportedProtocol": kinds.INVALID,
 }
 _BY_ENDING = {"length": kinds.CUT_OFF, "content_filter": kinds.REFUSED, "error": _BROKEN}
 
@@ -372,14 +369,8 @@ def _call_failed(error: Exception, target: Target) -> errors.AgentError:
         kind = next((_BY_NAME[name] for name in names if name in _BY_NAME), kinds.UNREACHED)
     elif status in (400, 403, 422, 429):
         kind = kinds.kind_in(f"{text} {body or ''}", _BY_TEXT) or kind
-    return _failed(
-        kind,
-        target,
-        text=text,
-        status=status,
-        raw_output="" if body is None else str(body)[:4000],
-        retry_after_seconds=getattr(error, "retry_after", None),
-    )
+    raw, wait = "" if body is None else str(body)[:4000], getattr(error, "retry_after", None)
+    return _failed(kind, target, text=text, status=status, raw_output=raw, retry_after_seconds=wait)
 
 
 def _failed(kind: kinds.Kind, target: Target, *, text: str = "", **told: Any) -> errors.AgentError:

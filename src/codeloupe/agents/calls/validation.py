@@ -84,11 +84,7 @@ def _types(request: AgentRequest) -> _Problems:
 def _texts(request: AgentRequest) -> _Problems:
     if not request.prompt.strip():
         yield "the prompt is empty", "give a prompt"
-    texts = [
-        ("prompt", request.prompt),
-        ("system_prompt", request.system_prompt or ""),
-        ("append_system_prompt", request.append_system_prompt or ""),
-    ]
+    texts = [(name, getattr(request, name) or "") for name in ("prompt", "system_prompt", "append_system_prompt")]
     for title, text in request.context.items():
         texts += [("title of a context", title), (f"context {title[:80]!r}", text)]
     for name, text in texts:
