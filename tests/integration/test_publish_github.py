@@ -183,7 +183,7 @@ def test_runs_at_once_leave_everything_there_once(server: GitHubServer, pull: Pu
 @pytest.mark.parametrize(
     ("words", "variables", "said"),
     [
-        (("--pr", "nonsense"), {}, "names no pull request"),
+        (("--pr", "nonsense"), {}, "does not name a pull request"),
         (("--pr", "https://evil.example/octo/demo/pull/1"), {}, "the pull request is on evil.example"),
         (("--pr", "1"), {}, "which repository is meant is not known"),
         ((), {}, "which pull request is meant is not known"),
