@@ -81,7 +81,9 @@ class Text:
         start = 0
         for row in self.plain.split("\n"):
             for first, end in pairwise((0, *_breaks(row, width), len(row))):
-                yield self.part(start + first, start + first + len(row[first:end].rstrip()))
+                # What is beyond the width is white space.
+                shown = max(len(row[first:end].rstrip()), min(end - first, width))
+                yield self.part(start + first, start + first + shown)
             start += len(row) + 1
 
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -25,7 +26,6 @@ from codeloupe.model.review import (
     Verdict,
     claim_in_words,
 )
-from codeloupe.reports import asset
 from codeloupe.system.untrusted import plain_line
 
 NOTHING = "Nothing to review"
@@ -46,7 +46,7 @@ _HISTORY = {
 @cache
 def word_table(name: str) -> dict[str, Any]:
     """A table of words beside the reports."""
-    return decode(asset(f"{name}.json"), type=dict[str, Any])
+    return decode(Path(__file__).with_name("assets").joinpath(f"{name}.json").read_bytes(), type=dict[str, Any])
 
 
 def counted(count: int, one: str, many: str = "") -> str:
