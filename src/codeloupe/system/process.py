@@ -96,7 +96,7 @@ def search_path() -> str:
     """Where programs are looked for."""
     # A relative or empty entry means the current directory, which may be the reviewed tree with its own "git".
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()) or os.defpath
+    return os.pathsep.join(entry for entry in entries if entry.startswith("/")) or os.defpath
 
 
 def find_program(name: str) -> str | None:
