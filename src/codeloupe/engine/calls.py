@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from codeloupe import errors
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 UNEXPECTED_ERROR = "unexpected_error"
 # Raised with every change of the texts and fields in `prompts/`, of the schemas and of what is put around them.
-PROMPT_VERSION = "2"
+PROMPT_VERSION: str = json.decode((Path(__file__).parent / "prompts" / "finding.json").read_bytes())["version"]
 # What is not called as its class is.
 _NAMES = {errors.Crashed: "agent crashed", errors.OutputInvalid: "invalid answer", errors.StoreError: "ledger failed"}
 

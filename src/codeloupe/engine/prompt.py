@@ -50,7 +50,7 @@ def _schema(**properties: Any) -> Mapping[str, Any]:
 _TEXT = {"type": "string"}
 _PROMPTS = Path(__file__).with_name("prompts")
 # Each field of a finding, in the order in which it is asked for: its form, and what the prompt says of it, if anything.
-_ASKED = msgspec.json.decode((_PROMPTS / "finding.json").read_bytes(), type=dict[str, tuple[dict[str, Any], str]])
+_ASKED: dict[str, tuple[dict[str, Any], str]] = msgspec.json.decode((_PROMPTS / "finding.json").read_bytes())["fields"]
 _FINDING = _schema(**{name: form for name, (form, _) in _ASKED.items()})
 _FIELDS = "; ".join(words for _, words in _ASKED.values() if words)
 FINDINGS_SCHEMA = _schema(findings={"type": "array", "items": _FINDING})
