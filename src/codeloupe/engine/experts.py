@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from codeloupe.config import yaml
 from codeloupe.config.files import read_config_file
 from codeloupe.config.kinds import OWN_EXPERTS, Wrong
-from codeloupe.config.yaml import ListNode, MapNode, Node, Problem, Refused, config_error, escape
+from codeloupe.config.yaml import Problem, Refused, config_error, escape
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Expert
 from codeloupe.system.regex import regex
@@ -120,7 +120,8 @@ def _read(name: str, file: Path) -> Mapping[str, Any]:
     except Refused as refused:
         raise config_error([refused.problem]) from refused
     problems = list(yaml.repetitions(place, document))
-    values = {key.text: _plain(value) for key, value in document.entries}
+    # A checklist is made of words: `yes` and `1.10` stay texts.
+    values = {key.text: yaml.plain(value, as_written=True) for key, value in document.entries}
     read: Mapping[str, Any] = {}
     try:
         read = OWN_EXPERTS.read({name: {key: value for key, value in values.items() if value is not None}})
@@ -135,12 +136,3 @@ def _read(name: str, file: Path) -> Mapping[str, Any]:
     if problems:
         raise config_error(problems)
     return read[name]  # type: ignore[no-any-return]  # as the kind says
-
-
-def _plain(node: Node) -> object:
-    """The value as it is written, since a checklist is made of words: `yes` and `1.10` stay texts."""
-    if isinstance(node, ListNode):
-        return [_plain(item) for item in node.items]
-    if isinstance(node, MapNode):
-        return {key.text: _plain(value) for key, value in node.entries}
-    return None if node.value is None else node.text

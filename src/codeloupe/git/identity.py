@@ -6,7 +6,6 @@ without one, or before the first commit, the place on the disk has to do. Forks 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import re
@@ -64,11 +63,6 @@ async def _repository(start: Path) -> Repository | None:
         if not start.is_dir():
             raise
         return None
-
-
-def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
-    """As `find_identity`, where there is no event loop."""
-    return asyncio.run(find_identity(start, memory))
 
 
 async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:

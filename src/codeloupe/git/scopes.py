@@ -25,19 +25,9 @@ from codeloupe.git.repository import (
     resolve,
     resolve_all,
 )
+from codeloupe.model import scope as scopes
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.scope import (
-    BaseScope,
-    CommitScope,
-    DefaultScope,
-    DiffScope,
-    FetchedScope,
-    PullRequestScope,
-    RangeScope,
-    ScopeRequest,
-    StagedScope,
-    UncommittedScope,
-)
+from codeloupe.model.scope import BaseScope, FetchedScope, ScopeRequest
 
 
 class Side(Enum):
@@ -64,25 +54,24 @@ class Sides(Struct, frozen=True):
 async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_branch: str | None) -> Sides:
     """Resolve every name once. Raises RevisionError or NotARepository."""
     match request:
-        case DefaultScope():
+        case scopes.DefaultScope():
             return await _default(repository, base_branch)
-        case UncommittedScope():
-            head = await read_head(repository)
-            return _against_head(repository, head, Side.WORKING_TREE, "uncommitted changes")
-        case StagedScope():
+        case scopes.UncommittedScope():
+            return _against_head(repository, await read_head(repository), Side.WORKING_TREE, "uncommitted changes")
+        case scopes.StagedScope():
             return _against_head(repository, await read_head(repository), Side.INDEX, "staged changes")
         case BaseScope(revision):
             sha = await resolve(repository, revision)
             return await _branch(repository, await read_head(repository), revision, sha)
-        case RangeScope(text):
+        case scopes.RangeScope(text):
             return await _range(repository, text)
-        case CommitScope(revision):
+        case scopes.CommitScope(revision):
             return await _commit(repository, revision)
         case FetchedScope(base, fetched, description):
             return Sides(Scope(ScopeKind.PULL_REQUEST, base, fetched, description), base, Side.COMMIT)
-        case DiffScope():
+        case scopes.DiffScope():
             raise RevisionError("a diff file has no revisions to resolve")
-        case PullRequestScope():
+        case scopes.PullRequestScope():
             raise RevisionError("a pull request has to be fetched before it can be read")
         case _:
             assert_never(request)
@@ -165,9 +154,8 @@ async def _range(repository: Repository, text: str) -> Sides:
     left, right = (part or "HEAD" for part in text.split(separator, 1))
     if not left.strip("0"):  # git's name for no object: everything up to the right side
         end = await resolve(repository, right)
-        return Sides(
-            Scope(ScopeKind.RANGE, None, end, f"everything up to {end[:12]}"), _empty_tree(repository), Side.COMMIT
-        )
+        scope = Scope(ScopeKind.RANGE, None, end, f"everything up to {end[:12]}")
+        return Sides(scope, _empty_tree(repository), Side.COMMIT)
     start, end = await resolve_all(repository, (left, right))
     base = await merge_base(repository, start, end) if separator == "..." else start
     scope = Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")
@@ -179,9 +167,8 @@ async def unknown_word(repository: Repository, word: str, nearest: str | None) -
     try:
         await resolve(repository, word)
     except (RevisionError, NotARepository):
-        hint = (
-            f"did you mean {nearest}?" if nearest else "paths are relative to here; `git ls-files` shows what there is"
-        )
+        meant = f"did you mean {nearest}?" if nearest else ""
+        hint = meant or "paths are relative to here; `git ls-files` shows what there is"
         return RevisionError(f"{word!r} is neither a file of this repository nor a revision", hint=hint)
     return one_revision(word)
 

@@ -9,7 +9,7 @@ import pytest
 
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.guidance import guidance_changed, read_guidance, read_intent
-from codeloupe.git.identity import find_identity, find_identity_now, read_checkout, same_address
+from codeloupe.git.identity import find_identity, read_checkout, same_address
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Intent, Scope, ScopeKind
@@ -209,9 +209,8 @@ class Memory:
 
 
 def identity(path: Path, memory: Any = None) -> RepositoryIdentity:
-    """Found with an event loop; without one it must be the same."""
+    """Found alone; with what is checked out it must be the same."""
     found = asyncio.run(find_identity(path, memory or Memory()))
-    assert find_identity_now(path, memory or Memory()) == found
     assert asyncio.run(read_checkout(path, memory or Memory())).identity == found
     return found
 
