@@ -104,7 +104,7 @@ def _is_writable(folder: Path) -> bool:
         # Permissions do not tell: a file system may be full, or take none.
         Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=folder)).rmdir()
     except FileNotFoundError:
-        return not folder.is_symlink() and _is_writable(folder.parent)
+        return not os.path.lexists(folder) and _is_writable(folder.parent)
     except (OSError, ValueError):  # also a name that no file can have, or one below a file
         return False
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)

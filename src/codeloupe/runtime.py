@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
@@ -29,8 +27,6 @@ from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOption
 
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
-    from codeloupe.model.agent import AgentEvent
-    from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.publication import Publication
     from codeloupe.model.review import Diagnosis, Preview, Review
@@ -38,16 +34,11 @@ if TYPE_CHECKING:
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines.run import Pipeline, RunOptions
 
-__all__ = ["Runtime", "check_settings", "configure", "preview", "review", "review_commits", "run_agent"]
+__all__ = ["Runtime", "configure", "preview", "review", "review_commits", "run_agent"]
 
 # A caller who sets no logging up hears nothing from us: events and results say all there is to say.
 logging.getLogger("codeloupe").addHandler(logging.NullHandler())
-_NO_INPUTS: Mapping[str, str] = MappingProxyType({})
 _Outcome = TypeVar("_Outcome")
-
-
-def _ignore(_event: Event | AgentEvent) -> None:
-    """Take an event and do nothing with it."""
 
 
 class Runtime:
@@ -161,7 +152,7 @@ class Runtime:
         repo: Path | str = ".",
         strict: bool = False,
         fresh: bool = False,
-        emit: EventSink = _ignore,
+        emit: EventSink = lambda _event: None,
     ) -> CommitSweep:
         """Review commits, each by itself with the experts of its category, and return what became of all of them.
 
@@ -179,7 +170,7 @@ class Runtime:
         return await self._run(lambda: sweep.review_commits(query, **own, **options), **options)
 
     async def run_agent(
-        self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = _ignore
+        self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = lambda _event: None
     ) -> AgentResult:
         """Ask the first agent that can be used, and return its answer.
 
@@ -219,7 +210,7 @@ class Runtime:
     async def run_pipeline(
         self,
         pipeline: Pipeline,
-        inputs: Mapping[str, str] = _NO_INPUTS,
+        inputs: Mapping[str, str] | None = None,
         *,
         options: RunOptions | None = None,
         run_id: str | None = None,
@@ -247,9 +238,8 @@ class Runtime:
         """Post a saved review on a pull request of GitHub. Raises UsageError, StoreError or ForgeError if it cannot."""
         from codeloupe.forges.publishing import publish_github
 
-        variables = os.environ if self._calls.environment is None else self._calls.environment
-        opened = self._calls.opened_history
-        return await self._run(lambda: publish_github(request, environment=variables, opened=opened))
+        own: dict[str, Any] = {"environment": self._calls.environment, "opened": self._calls.opened_history}
+        return await self._run(lambda: publish_github(request, **own))
 
     async def doctor(self, *, repo: Path | str = ".") -> Diagnosis:
         """What is here, what is missing, and who would review. Costs nothing."""
@@ -259,13 +249,6 @@ class Runtime:
             return await diagnose(await self._settings_for(repo), self._calls, repo=Path(repo))
 
         return await self._run(call, repo=repo)
-
-
-async def check_settings(settings: Settings, *, repo: Path | None) -> None:
-    """As `doctor.check_settings`, which loads with its first use."""
-    from codeloupe import doctor
-
-    await doctor.check_settings(settings, repo=repo)
 
 
 async def review(
@@ -295,7 +278,7 @@ async def review_commits(
     settings: Settings | None = None,
     strict: bool = False,
     fresh: bool = False,
-    emit: EventSink = _ignore,
+    emit: EventSink = lambda _event: None,
 ) -> CommitSweep:
     """Review commits in a runtime of their own, as `Runtime.review_commits` does."""
     async with Runtime(settings) as runtime:
@@ -308,7 +291,7 @@ async def run_agent(
     settings: Settings | None = None,
     agents: Sequence[Agent] = (),
     fresh: bool = False,
-    emit: AgentEventSink = _ignore,
+    emit: AgentEventSink = lambda _event: None,
 ) -> AgentResult:
     """Ask an agent in a runtime of its own, as `Runtime.run_agent` does: limits and budget hold for this one call."""
     async with Runtime(settings, agents=agents) as runtime:

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here(history: SqliteHistory, arguments: argparse.Namespace) -> saved.Here:
     """The repository of `--repo`, found out when it is asked for the first time: that takes git."""
-    return cache(lambda: asyncio.run(find_identity(arguments.repo, history)))
+    return cache(lambda: asyncio.run(find_identity(arguments.repo, history.root_of)))
 
 
 def _names_of(history: SqliteHistory, arguments: argparse.Namespace) -> tuple[tuple[str, ...] | None, str]:

@@ -56,22 +56,12 @@ def _first(name: str, words: str, *, anywhere: bool = False) -> CommitCategory |
     return next(found, None)
 
 
-@cache
-def _emoji() -> dict[str, CommitCategory]:
-    return {sign: CommitCategory(name) for name, signs in tables()["emoji"].items() for sign in signs}
-
-
-@cache
-def _files() -> list[tuple[CommitCategory, Globs]]:
-    return [(CommitCategory(name), Globs(tuple(globs), ())) for name, globs in tables()["files"].items()]
-
-
 def categorise(commit: Commit) -> CommitCategory:
     """The category of a commit; OTHER when nothing tells."""
     named, rest = _beginning(_plain(commit.subject[:500]))
     words = _words_of(rest)
-    unwanted = ((category, any(map(globs.unwanted, commit.files))) for category, globs in _files() if commit.files)
-    by_files = (category for category, is_other in unwanted if not is_other)
+    globs = ((name, Globs(tuple(patterns), ())) for name, patterns in tables()["files"].items() if commit.files)
+    by_files = (CommitCategory(name) for name, wanted in globs if not any(map(wanted.unwanted, commit.files)))
     return (
         named
         or _first("opening", words)
@@ -98,9 +88,11 @@ def _beginning(subject: str) -> tuple[CommitCategory | None, str]:
     """The category that the beginning of a subject names, if any, and what is left when prefixes are taken off."""
     by_emoji: CommitCategory | None = None
     for _ in range(10):
-        sign = next((sign for sign in _emoji() if subject.startswith(sign)), "") if by_emoji is None else ""
-        if sign:
-            by_emoji, subject = _emoji()[sign], subject[len(sign) :].lstrip()
+        emoji = ((name, sign) for name, signs in tables()["emoji"].items() for sign in signs if by_emoji is None)
+        for name, sign in emoji:
+            if subject.startswith(sign):
+                by_emoji, subject = CommitCategory(name), subject[len(sign) :].lstrip()
+                break
         if found := _TYPE.match(subject) or _TAG.match(subject):
             word = "_".join(found["type"].lower().split())
             # `docs/api: …` begins with its type.

@@ -92,7 +92,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})
-        self.environment = environment
+        self.environment = os.environ if environment is None else environment
         self._state_directory = state_directory
         self._timing = timing
         self._caller: AgentCaller | None = None
@@ -100,7 +100,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
     @cached_property
     def state_directory(self) -> Path:
         """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
-        return self._state_directory or state_directory(os.environ if self.environment is None else self.environment)
+        return self._state_directory or state_directory(self.environment)
 
     @cached_property
     def database(self) -> Database:

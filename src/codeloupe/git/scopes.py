@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from pathlib import Path
 from typing import assert_never
 
 from msgspec import Struct
@@ -19,7 +18,6 @@ from codeloupe.git.repository import (
     merge_base,
     no_commits,
     object_name,
-    open_repository,
     pushed_commit,
     read_head,
     resolve,
@@ -75,15 +73,6 @@ async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_b
             raise RevisionError("a pull request has to be fetched before it can be read")
         case _:
             assert_never(request)
-
-
-async def find_default_base(start: Path, *, base_branch: str | None) -> tuple[Repository, str] | None:
-    """The repository that holds `start`, and the base of its default scope; None where there is neither or no base."""
-    try:
-        repository = await open_repository(start)
-        return repository, (await _default(repository, base_branch)).base
-    except (NotARepository, RevisionError):
-        return None
 
 
 async def believed_base(

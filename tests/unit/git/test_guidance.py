@@ -210,8 +210,8 @@ class Memory:
 
 def identity(path: Path, memory: Any = None) -> RepositoryIdentity:
     """Found alone; with what is checked out it must be the same."""
-    found = asyncio.run(find_identity(path, memory or Memory()))
-    assert asyncio.run(read_checkout(path, memory or Memory())).identity == found
+    found = asyncio.run(find_identity(path, (memory or Memory()).root_of))
+    assert asyncio.run(read_checkout(path, (memory or Memory()).root_of)).identity == found
     return found
 
 
@@ -262,10 +262,10 @@ def test_a_password_in_the_address_of_the_origin_is_in_no_name(shop: GitReposito
 
 
 def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Path) -> None:
-    assert asyncio.run(read_checkout(shop.path, Memory())).branch == "main"
+    assert asyncio.run(read_checkout(shop.path, Memory().root_of)).branch == "main"
     shop.git("checkout", "--quiet", "--detach")
-    assert asyncio.run(read_checkout(shop.path, Memory())).branch is None
-    assert asyncio.run(read_checkout(tmp_path, Memory())).branch is None
+    assert asyncio.run(read_checkout(shop.path, Memory().root_of)).branch is None
+    assert asyncio.run(read_checkout(tmp_path, Memory().root_of)).branch is None
 
 
 def test_a_repository_goes_by_its_root_commit_wherever_it_lies(shop: GitRepository, tmp_path: Path) -> None:
