@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import Spent
 from codeloupe.agents.calls.limiter import Timing
-from codeloupe.config.arguments import check_arguments, check_fields, check_scope
+from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
 from codeloupe.engine.settings import configure
@@ -133,17 +133,15 @@ class Runtime:
         """
         from codeloupe.engine import run
 
-        check_scope(scope)
         own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
-        return await self._run(lambda: run.review(scope, **own, **options), repo=repo, **options)
+        return await self._run(lambda: run.review(scope, **own, **options), scope=scope, repo=repo, **options)
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
         from codeloupe.engine.preview import preview as previewed
 
-        check_scope(scope)
         own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
-        return await self._run(lambda: previewed(scope, **own), repo=repo)
+        return await self._run(lambda: previewed(scope, **own), scope=scope, repo=repo)
 
     async def review_commits(
         self,
@@ -164,10 +162,7 @@ class Runtime:
 
         own: dict[str, Any] = {"settings": self._settings, "calls": self._calls}
         options: dict[str, Any] = {"repo": repo, "strict": strict, "fresh": fresh, "emit": emit}
-        check_arguments(query=query)
-        if query is not None:
-            check_fields(query)
-        return await self._run(lambda: sweep.review_commits(query, **own, **options), **options)
+        return await self._run(lambda: sweep.review_commits(query, **own, **options), query=query, **options)
 
     async def run_agent(
         self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = lambda _event: None
@@ -216,7 +211,7 @@ class Runtime:
         run_id: str | None = None,
     ) -> RunRecord:
         """Run a pipeline as `Pipeline.run` does, with what the runtime has; `options` may bring other settings."""
-        check_arguments(pipeline=pipeline, options=options)
+        check_arguments(pipeline=pipeline)
         own = self._with_settings(options)
         return await self._run(lambda: pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
 
@@ -224,13 +219,13 @@ class Runtime:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
         from codeloupe.pipelines import run as pipelines
 
-        check_arguments(options=options)
         own = self._with_settings(options)
         return await self._run(lambda: pipelines.resume_run(run_id, options=own, calls=self._calls))
 
     def _with_settings(self, options: RunOptions | None) -> RunOptions:
         from codeloupe.pipelines.run import RunOptions as Options
 
+        check_arguments(options=options)
         given = options or Options()
         return given if given.settings is not None else replace(given, settings=self._settings)
 

@@ -21,7 +21,6 @@ from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
-from codeloupe.errors import CodeloupeError
 from codeloupe.git.changes import changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
 from codeloupe.model.agent import AgentRequest
@@ -257,7 +256,7 @@ async def agent_key(request: AgentRequest, *, trust: str) -> KeyOf:
     is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
     if request.tools != () and is_repeatable(request) and is_there:
         # What is not under git has unknown files, so the call is made each time.
-        with suppress(CodeloupeError):
+        with suppress(errors.CodeloupeError):
             repository = await open_repository(request.working_dir)
             below = request.working_dir.resolve().relative_to(repository.root)
             tree = identity(await read_tree_state(repository)) + str(below)

@@ -57,23 +57,22 @@ def load_experts(
 def _files_in(folder: Path) -> dict[str, Path]:
     """The files of a folder by the names of their experts."""
     try:
-        entries = sorted(entry.name for entry in folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         what = f"the folder of experts {str(folder)!r} cannot be read: {reason}"
         raise ConfigError(what, hint="check where it is") from error
     files: dict[str, Path] = {}
-    for entry in entries:
-        name = entry.rpartition(".")[0]
-        if not entry.endswith((".yaml", ".yml")) or entry.startswith("."):
+    for file in entries:
+        name = file.stem
+        if file.suffix not in (".yaml", ".yml") or file.name.startswith("."):
             continue
         if name == DEFAULT or not _NAME.fullmatch(name):
             hint = f"use letters, digits, - and _; `{DEFAULT}` means the experts of an ordinary review"
             raise ConfigError(f"experts: {name[:60]!r} cannot be the name of an expert", hint=hint)
-        if name in files:
-            what = f"the expert {name} has two files: {files[name].name} and {entry}"
+        if (other := files.setdefault(name, file)) is not file:
+            what = f"the expert {name} has two files: {other.name} and {file.name}"
             raise ConfigError(what, hint="keep one of the two")
-        files[name] = folder / entry
     return files
 
 
