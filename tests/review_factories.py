@@ -103,7 +103,7 @@ def make_reviewer(ask: AskAgent | ScriptedAgent, *, limits: AgentLimits = LIMITS
     settings = Settings(**{"effort": Effort.HIGH, "concurrency": 64, **options})
     asking = direct(ask) if isinstance(ask, ScriptedAgent) else ask
     chosen: dict[str, Any] = {"info": ReviewerInfo("scripted", "for a test"), "experts": (CORRECTNESS,), **own}
-    return AgentReviewer(agent=asking, limits=limits, settings=settings, **chosen)
+    return AgentReviewer(ask=asking, limits=limits, settings=settings, **chosen)
 
 
 def named(names: Sequence[str]) -> dict[str, str]:

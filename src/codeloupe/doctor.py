@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from codeloupe import __version__
 from codeloupe.commits.sweep import commit_experts
 from codeloupe.config.files import repository_root
@@ -41,11 +43,13 @@ async def diagnose(settings: Settings, calls: AgentCalls, *, repo: Path) -> Diag
         _check("git", "repository", _repository(repo, settings.base_branch), needed=False),
         *(_check("analysers", one.name, one.version(), needed=True) for one in default_analysers()),
         *(_check("agents", one.name, _agent(one), needed=one.name in needed) for one in agents),
-        _check("publishing", "github", _github(), needed=False),
     )
     version = Check("codeloupe", "codeloupe", ok=True, detail=__version__)
+    github = Check("publishing", "github", ok=True, detail="ready for `codeloupe publish github`", needed=False)
+    if find_spec("gidgethub") is None:
+        github = replace(github, ok=False, detail="not installed", hint=install_command("github"))
     about = joined_info([one.info for one in chosen])
-    return Diagnosis((version, _check_state(calls.state_directory), *checks), about)
+    return Diagnosis((version, _check_state(calls.state_directory), *checks, github), about)
 
 
 async def _check(group: str, name: str, look: Awaitable[str | tuple[bool, str, str]], *, needed: bool) -> Check:
@@ -79,12 +83,6 @@ async def _agent(agent: Agent) -> tuple[bool, str, str]:
     return found.usable, detail, "" if found.usable and found.logged_in else found.how_to_fix
 
 
-async def _github() -> tuple[bool, str, str]:
-    if find_spec("gidgethub") is None:
-        return False, "not installed", install_command("github")
-    return True, "ready for `codeloupe publish github`", ""
-
-
 def _check_state(directory: Path) -> Check:
     """Whether history, ledger and runs can be kept; a database that is there is opened and looked through."""
     detail, hint, database = str(directory), "", directory / DATABASE_NAME
@@ -102,21 +100,14 @@ def _check_state(directory: Path) -> Check:
 
 def _is_writable(folder: Path) -> bool:
     """Whether files can be made in it, or it itself where it is not there yet."""
-    place = folder
-    while True:
-        try:
-            place.lstat()
-            break
-        except FileNotFoundError:
-            place = place.parent
-        except (OSError, ValueError):  # a name that no file can have, or one below a file
-            return False
     try:
         # Permissions do not tell: a file system may be full, or take none.
-        Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=place)).rmdir()
-    except OSError:
+        Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=folder)).rmdir()
+    except FileNotFoundError:
+        return not os.path.lexists(folder) and _is_writable(folder.parent)
+    except (OSError, ValueError):  # also a name that no file can have, or one below a file
         return False
-    return os.access(place, os.R_OK | os.W_OK | os.X_OK)
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
 async def check_settings(settings: Settings, *, repo: Path | None) -> None:

@@ -73,10 +73,7 @@ def for_its_reader(text: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an optional part to this installation: the hint of those who miss it.
-
-    What pipx installed is out of the reach of pip, and can be told by the file that pipx leaves there.
-    """
+    """The command that adds an optional part to this installation: what pipx installed is out of the reach of pip."""
     is_by_pipx = os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json"))  # noqa: PTH110, PTH118 - a quick start
     return f"{'pipx inject codeloupe' if is_by_pipx else 'pip install'} 'codeloupe[{extra}]'"
 
@@ -156,13 +153,10 @@ class OutputTooLarge(ProcessError):
 
 
 class ProcessFailed(ProcessError):
-    """The program ended with an exit code that means failure; the tail of its stderr is kept."""
+    """The program ended with a `status` that means failure; the tail of its stderr is kept."""
 
     status: int = 1
     stderr: str = ""
-
-    def __init__(self, message: str, *, exit_code: int, **more: Any) -> None:
-        super().__init__(message, **more, status=exit_code)
 
 
 class GitFailed(ProcessFailed):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import Spent
 from codeloupe.agents.calls.limiter import Timing
-from codeloupe.config.arguments import check_arguments, check_fields, check_scope
+from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
 from codeloupe.engine.settings import configure
@@ -29,8 +27,6 @@ from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOption
 
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
-    from codeloupe.model.agent import AgentEvent
-    from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.publication import Publication
     from codeloupe.model.review import Diagnosis, Preview, Review
@@ -38,16 +34,11 @@ if TYPE_CHECKING:
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines.run import Pipeline, RunOptions
 
-__all__ = ["Runtime", "check_settings", "configure", "preview", "review", "review_commits", "run_agent"]
+__all__ = ["Runtime", "configure", "preview", "review", "review_commits", "run_agent"]
 
 # A caller who sets no logging up hears nothing from us: events and results say all there is to say.
 logging.getLogger("codeloupe").addHandler(logging.NullHandler())
-_NO_INPUTS: Mapping[str, str] = MappingProxyType({})
 _Outcome = TypeVar("_Outcome")
-
-
-def _ignore(_event: Event | AgentEvent) -> None:
-    """Take an event and do nothing with it."""
 
 
 class Runtime:
@@ -142,17 +133,15 @@ class Runtime:
         """
         from codeloupe.engine import run
 
-        check_scope(scope)
         own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
-        return await self._run(lambda: run.review(scope, **own, **options), repo=repo, **options)
+        return await self._run(lambda: run.review(scope, **own, **options), scope=scope, repo=repo, **options)
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
         from codeloupe.engine.preview import preview as previewed
 
-        check_scope(scope)
         own: dict[str, Any] = {"repo": repo, "settings": self._settings, "calls": self._calls}
-        return await self._run(lambda: previewed(scope, **own), repo=repo)
+        return await self._run(lambda: previewed(scope, **own), scope=scope, repo=repo)
 
     async def review_commits(
         self,
@@ -161,7 +150,7 @@ class Runtime:
         repo: Path | str = ".",
         strict: bool = False,
         fresh: bool = False,
-        emit: EventSink = _ignore,
+        emit: EventSink = lambda _event: None,
     ) -> CommitSweep:
         """Review commits, each by itself with the experts of its category, and return what became of all of them.
 
@@ -173,13 +162,10 @@ class Runtime:
 
         own: dict[str, Any] = {"settings": self._settings, "calls": self._calls}
         options: dict[str, Any] = {"repo": repo, "strict": strict, "fresh": fresh, "emit": emit}
-        check_arguments(query=query)
-        if query is not None:
-            check_fields(query)
-        return await self._run(lambda: sweep.review_commits(query, **own, **options), **options)
+        return await self._run(lambda: sweep.review_commits(query, **own, **options), query=query, **options)
 
     async def run_agent(
-        self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = _ignore
+        self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = lambda _event: None
     ) -> AgentResult:
         """Ask the first agent that can be used, and return its answer.
 
@@ -219,13 +205,13 @@ class Runtime:
     async def run_pipeline(
         self,
         pipeline: Pipeline,
-        inputs: Mapping[str, str] = _NO_INPUTS,
+        inputs: Mapping[str, str] | None = None,
         *,
         options: RunOptions | None = None,
         run_id: str | None = None,
     ) -> RunRecord:
         """Run a pipeline as `Pipeline.run` does, with what the runtime has; `options` may bring other settings."""
-        check_arguments(pipeline=pipeline, options=options)
+        check_arguments(pipeline=pipeline)
         own = self._with_settings(options)
         return await self._run(lambda: pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
 
@@ -233,13 +219,13 @@ class Runtime:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
         from codeloupe.pipelines import run as pipelines
 
-        check_arguments(options=options)
         own = self._with_settings(options)
         return await self._run(lambda: pipelines.resume_run(run_id, options=own, calls=self._calls))
 
     def _with_settings(self, options: RunOptions | None) -> RunOptions:
         from codeloupe.pipelines.run import RunOptions as Options
 
+        check_arguments(options=options)
         given = options or Options()
         return given if given.settings is not None else replace(given, settings=self._settings)
 
@@ -247,9 +233,8 @@ class Runtime:
         """Post a saved review on a pull request of GitHub. Raises UsageError, StoreError or ForgeError if it cannot."""
         from codeloupe.forges.publishing import publish_github
 
-        variables = os.environ if self._calls.environment is None else self._calls.environment
-        opened = self._calls.opened_history
-        return await self._run(lambda: publish_github(request, environment=variables, opened=opened))
+        own: dict[str, Any] = {"environment": self._calls.environment, "opened": self._calls.opened_history}
+        return await self._run(lambda: publish_github(request, **own))
 
     async def doctor(self, *, repo: Path | str = ".") -> Diagnosis:
         """What is here, what is missing, and who would review. Costs nothing."""
@@ -259,13 +244,6 @@ class Runtime:
             return await diagnose(await self._settings_for(repo), self._calls, repo=Path(repo))
 
         return await self._run(call, repo=repo)
-
-
-async def check_settings(settings: Settings, *, repo: Path | None) -> None:
-    """As `doctor.check_settings`, which loads with its first use."""
-    from codeloupe import doctor
-
-    await doctor.check_settings(settings, repo=repo)
 
 
 async def review(
@@ -295,7 +273,7 @@ async def review_commits(
     settings: Settings | None = None,
     strict: bool = False,
     fresh: bool = False,
-    emit: EventSink = _ignore,
+    emit: EventSink = lambda _event: None,
 ) -> CommitSweep:
     """Review commits in a runtime of their own, as `Runtime.review_commits` does."""
     async with Runtime(settings) as runtime:
@@ -308,7 +286,7 @@ async def run_agent(
     settings: Settings | None = None,
     agents: Sequence[Agent] = (),
     fresh: bool = False,
-    emit: AgentEventSink = _ignore,
+    emit: AgentEventSink = lambda _event: None,
 ) -> AgentResult:
     """Ask an agent in a runtime of its own, as `Runtime.run_agent` does: limits and budget hold for this one call."""
     async with Runtime(settings, agents=agents) as runtime:

@@ -14,7 +14,7 @@ from codeloupe.errors import CodeloupeError, GitFailed, InvalidRequest, ProcessE
 
 @pytest.mark.requirement("R10")
 def test_a_failed_program_keeps_its_exit_code_and_its_words() -> None:
-    error = GitFailed("git failed", program="git", exit_code=128, stderr="fatal: no", hint="look")
+    error = GitFailed("git failed", program="git", status=128, stderr="fatal: no", hint="look")
     assert isinstance(error, ProcessError)
     assert (error.program, error.status, error.stderr, error.hint) == ("git", 128, "fatal: no", "look")
 

@@ -15,7 +15,6 @@ from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text
 from codeloupe.config.yaml import escape
 from codeloupe.errors import OutputError
-from codeloupe.runtime import check_settings
 from codeloupe.system.untrusted import without_log_commands
 
 _FILE_NAME = files.REPOSITORY_FILE_NAMES[0]
@@ -93,6 +92,8 @@ def _note_mistaken(root: Path) -> None:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    from codeloupe.doctor import check_settings
+
     root, file = options.repository_root_of(arguments.repo), arguments.file
     user_file = files.user_file_path(os.environ) if file is None else None
     # A file by itself is checked as it is, whatever the variables of this process say.

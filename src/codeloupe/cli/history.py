@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import getpass
 import re
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from codeloupe.cli.verbs import Output, deliver, note, set_up_logging, size_of, 
 from codeloupe.engine import history as saved
 from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.errors import UsageError
-from codeloupe.git.identity import find_identity_now
+from codeloupe.git.identity import find_identity
 from codeloupe.model import history as model
 from codeloupe.model.finding import Severity
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here(history: SqliteHistory, arguments: argparse.Namespace) -> saved.Here:
     """The repository of `--repo`, found out when it is asked for the first time: that takes git."""
-    return cache(lambda: find_identity_now(arguments.repo, history))
+    return cache(lambda: asyncio.run(find_identity(arguments.repo, history.root_of)))
 
 
 def _names_of(history: SqliteHistory, arguments: argparse.Namespace) -> tuple[tuple[str, ...] | None, str]:

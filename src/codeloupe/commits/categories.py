@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from itertools import islice
@@ -25,6 +25,8 @@ _VERSION = r"(?:v\d{1,8}|v?\d{1,8}(?:\.\d{1,8}){1,3}[\w.+-]{0,30})"
 _GAP = r"(?:(?!(?:in|of|for|from|to|on|with|when|if|by|at|after|and)\s)\S+\s){0,4}"
 # `fix: …`, `fix(scope)!: …`, `fix : …` as in French, and a wide colon as in Chinese.
 _TYPE = regex(r"(?P<type>[^\s:\uff1a()\[\]]{1,60})\s?(?:\([^()]{0,100}\))?!?\s?[:\uff1a]")
+# Without a space after it a colon belongs to a name: `std::move`.
+_PART = rf"{_TYPE.pattern}(?=\s)"
 _TAG = regex(r"\[\s?(?P<type>[^\[\]]{1,60})\s?\]")
 _NOT_SHOWN = regex(r"\x1b\[[0-9;]{0,20}m|[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufe0f\ufeff]")
 
@@ -38,16 +40,17 @@ def tables() -> Mapping[str, Mapping[str, list[str]]]:
 @cache
 def _phrases(name: str) -> list[tuple[CommitCategory, re.Pattern[str]]]:
     """For each category what matches its phrases in a text of `_words_of`. The category that comes first wins."""
-    return [(CommitCategory(category), re.compile(_expression(texts))) for category, texts in tables()[name].items()]
 
-
-def _expression(phrases: Iterable[str]) -> str:
     def word(text: str) -> str:
         if text == "...":
             return _GAP
         return (_VERSION if text == "<version>" else re.escape(text).replace(r"\*", r"\S*")) + r"\s"
 
-    return rf"(?<!\S)(?:{'|'.join(''.join(map(word, phrase.lower().split())) for phrase in phrases)})"
+    def compiled(phrases: Iterable[str]) -> re.Pattern[str]:
+        any_of = "|".join("".join(map(word, phrase.lower().split())) for phrase in phrases)
+        return re.compile(rf"(?<!\S)(?:{any_of})")
+
+    return [(CommitCategory(category), compiled(phrases)) for category, phrases in tables()[name].items()]
 
 
 def _first(name: str, words: str, *, anywhere: bool = False) -> CommitCategory | None:
@@ -56,22 +59,12 @@ def _first(name: str, words: str, *, anywhere: bool = False) -> CommitCategory |
     return next(found, None)
 
 
-@cache
-def _emoji() -> dict[str, CommitCategory]:
-    return {sign: CommitCategory(name) for name, signs in tables()["emoji"].items() for sign in signs}
-
-
-@cache
-def _files() -> list[tuple[CommitCategory, Globs]]:
-    return [(CommitCategory(name), Globs(tuple(globs), ())) for name, globs in tables()["files"].items()]
-
-
 def categorise(commit: Commit) -> CommitCategory:
     """The category of a commit; OTHER when nothing tells."""
     named, rest = _beginning(_plain(commit.subject[:500]))
     words = _words_of(rest)
-    unwanted = ((category, any(map(globs.unwanted, commit.files))) for category, globs in _files() if commit.files)
-    by_files = (category for category, is_other in unwanted if not is_other)
+    globs = ((name, Globs(tuple(patterns), ())) for name, patterns in tables()["files"].items() if commit.files)
+    by_files = (CommitCategory(name) for name, wanted in globs if not any(map(wanted.unwanted, commit.files)))
     return (
         named
         or _first("opening", words)
@@ -98,27 +91,21 @@ def _beginning(subject: str) -> tuple[CommitCategory | None, str]:
     """The category that the beginning of a subject names, if any, and what is left when prefixes are taken off."""
     by_emoji: CommitCategory | None = None
     for _ in range(10):
-        sign = next((sign for sign in _emoji() if subject.startswith(sign)), "") if by_emoji is None else ""
-        if sign:
-            by_emoji, subject = _emoji()[sign], subject[len(sign) :].lstrip()
+        emoji = ((name, sign) for name, signs in tables()["emoji"].items() for sign in signs if by_emoji is None)
+        for name, sign in emoji:
+            if subject.startswith(sign):
+                by_emoji, subject = CommitCategory(name), subject[len(sign) :].lstrip()
+                break
         if found := _TYPE.match(subject) or _TAG.match(subject):
             word = "_".join(found["type"].lower().split())
             # `docs/api: …` begins with its type.
             named = _first("types", f"{word} ") or _first("types", f"{re.split('[/,]', word)[0]} ")
             if named is not None:
                 return named, subject
-        rests = (subject[prefix.end() :].lstrip() for prefix in _prefixes(subject))
+        # What says nothing of the kind of work: a ticket, or the name of a part and a colon.
+        prefixes = (re.match(text, subject, re.IGNORECASE) for text in (*tables()["skipped"]["prefixes"], _PART))
+        rests = (subject[prefix.end() :].lstrip() for prefix in prefixes if prefix)
         if not (rest := next(filter(None, rests), "")):
             break
         subject = rest
     return by_emoji, subject
-
-
-def _prefixes(subject: str) -> Iterator[re.Match[str]]:
-    """What says nothing of the kind of work: a ticket, or the name of a part and a colon."""
-    found = (re.match(prefix, subject, re.IGNORECASE) for prefix in tables()["skipped"]["prefixes"])
-    yield from filter(None, found)
-    part = _TYPE.match(subject)
-    # Without a space after it a colon belongs to a name: `std::move`.
-    if part is not None and subject[part.end() : part.end() + 1].isspace():
-        yield part

@@ -52,6 +52,7 @@ _TABLE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("pipeline", _has("definition"), "codeloupe.Pipeline.load(FILE)"),
     ("definition", _has("stages"), "a definition; Pipeline.load(FILE) reads a file"),
     ("options?", _has("accept_changes"), "codeloupe.RunOptions(...)"),
+    ("scope?", _is(*get_args(ScopeRequest)), "a scope"),
     ("query?", _is(CommitQuery), 'codeloupe.CommitQuery(revision="main..HEAD")'),
 )
 _KINDS = {name.rstrip("?"): (*row[1:], name.endswith("?")) for row in _TABLE for name in row[0].split()}
@@ -63,25 +64,25 @@ def check_arguments(**given: object) -> None:
         if name not in _KINDS:
             raise TypeError(f"unexpected keyword argument {name!r}")
         fits, words, or_none = _KINDS[name]
-        if not (or_none and value is None) and not fits(value):
-            _refuse(name, value, f"give {words}{', or None' if or_none else ''}")
+        if or_none and value is None:
+            continue
+        if not fits(value):
+            _refuse(name, value, _meant(value) if name == "scope" else f"give {words}{', or None' if or_none else ''}")
+        if name in ("scope", "query"):
+            _check_fields(value)
 
 
-def check_scope(scope: object) -> None:
-    """Raises UsageError for what is no scope, and says which class it should be, or for one with a wrong part."""
-    if scope is not None and not isinstance(scope, get_args(ScopeRequest)):
-        name = scope if isinstance(scope, str) else ""
-        hint = 'give a scope, such as codeloupe.CommitScope("HEAD"), BaseScope("main") or StagedScope()'
-        if ".." in name or "://" in name:
-            hint = f"give codeloupe.{'RangeScope' if '..' in name else 'PullRequestScope'}({name!r})"
-        elif isinstance(scope, bytes):
-            hint = "give codeloupe.DiffScope(NAME, DATA) for a diff"
-        _refuse("scope", scope, hint)
-    if scope is not None:
-        check_fields(scope)
+def _meant(scope: object) -> str:
+    """Which class a scope should be."""
+    name = scope if isinstance(scope, str) else ""
+    if ".." in name or "://" in name:
+        return f"give codeloupe.{'RangeScope' if '..' in name else 'PullRequestScope'}({name!r})"
+    if isinstance(scope, bytes):
+        return "give codeloupe.DiffScope(NAME, DATA) for a diff"
+    return 'give a scope, such as codeloupe.CommitScope("HEAD"), BaseScope("main") or StagedScope()'
 
 
-def check_fields(record: Any) -> None:
+def _check_fields(record: Any) -> None:
     """Raises UsageError for a part of a scope or a query that is not of the type that its class names."""
     for name, hint in get_type_hints(type(record)).items():
         value, kind = getattr(record, name), tuple if get_origin(hint) is tuple else hint

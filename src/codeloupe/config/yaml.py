@@ -105,15 +105,15 @@ def describe(node: Node) -> str:
             return "nothing" if node.value is None else quote(node.text)
 
 
-def plain(node: Node) -> object:
-    """The value without its place: None, bool, int, float, str, list or dict."""
+def plain(node: Node, *, as_written: bool = False) -> object:
+    """The value without its place: None, bool, int, float, str, list or dict; as it is written, with str alone."""
     match node:
         case ListNode():
-            return [plain(item) for item in node.items]
+            return [plain(item, as_written=as_written) for item in node.items]
         case MapNode():
-            return {key.text: plain(value) for key, value in node.entries}
+            return {key.text: plain(value, as_written=as_written) for key, value in node.entries}
         case ScalarNode():
-            return node.value
+            return node.text if as_written and node.value is not None else node.value
 
 
 def part(node: Node, place: Sequence[int | str]) -> tuple[Node, int]:

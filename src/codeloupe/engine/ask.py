@@ -274,7 +274,7 @@ class AgentReviewer(Struct, kw_only=True):
     answer, with the secrets that are masked only when they are sent: whoever writes them redacts them.
     """
 
-    agent: AskAgent
+    ask: AskAgent
     limits: AgentLimits
     info: ReviewerInfo
     settings: Settings
@@ -333,7 +333,7 @@ class _Run:
         self._reviewer = reviewer
         self._emit = emit
         self.asker = Asker(
-            reviewer.agent, task, limits=reviewer.limits, calls=reviewer.calls, transcript=reviewer.transcript
+            reviewer.ask, task, limits=reviewer.limits, calls=reviewer.calls, transcript=reviewer.transcript
         )
         self._material = prompts.PromptMaterial(
             fence=self.asker.fence,

@@ -21,7 +21,6 @@ from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
-from codeloupe.errors import CodeloupeError
 from codeloupe.git.changes import changed_between, identity, read_tree_state
 from codeloupe.git.repository import open_repository
 from codeloupe.model.agent import AgentRequest
@@ -92,7 +91,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         self.own = MappingProxyType({agent.name: agent for agent in agents})
-        self.environment = environment
+        self.environment = os.environ if environment is None else environment
         self._state_directory = state_directory
         self._timing = timing
         self._caller: AgentCaller | None = None
@@ -100,7 +99,7 @@ class AgentCalls(AbstractContextManager["AgentCalls"]):
     @cached_property
     def state_directory(self) -> Path:
         """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
-        return self._state_directory or state_directory(os.environ if self.environment is None else self.environment)
+        return self._state_directory or state_directory(self.environment)
 
     @cached_property
     def database(self) -> Database:
@@ -257,7 +256,7 @@ async def agent_key(request: AgentRequest, *, trust: str) -> KeyOf:
     is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
     if request.tools != () and is_repeatable(request) and is_there:
         # What is not under git has unknown files, so the call is made each time.
-        with suppress(CodeloupeError):
+        with suppress(errors.CodeloupeError):
             repository = await open_repository(request.working_dir)
             below = request.working_dir.resolve().relative_to(repository.root)
             tree = identity(await read_tree_state(repository)) + str(below)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,13 +19,12 @@ from codeloupe.errors import ConfigError
 from codeloupe.model import ports
 from codeloupe.model.agent import same_vendor
 from codeloupe.model.change import Expert, FileChange
-from codeloupe.model.ports import Agent, AskAgent, Reviewer
+from codeloupe.model.ports import Agent, Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
     from codeloupe.analysers.interface import Analyser
-    from codeloupe.engine.ask import CallOptions
 
 # The analyser that runs beside agents too, where something is masked for them.
 SECRETS = "detect-secrets"
@@ -177,12 +176,11 @@ class Reviewers(Struct):
             return None
         from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 
-        one = next((one for one in agents if one.agents[0].limits.tools), None)
-        if one is None:
-            names = " and ".join(one.info.type for one in agents)
-            return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
-        limits, calls = one.agents[0].limits, self._calls_of(one)
-        return AgentVerifier(self._asking(one), limits=limits, calls=calls, transcript=self.transcript)
+        for one in agents:
+            if one.agents[0].limits.tools:
+                return AgentVerifier(**self._asking(one))
+        names = " and ".join(one.info.type for one in agents)
+        return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
 
     def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
         settings = self.settings
@@ -200,30 +198,25 @@ class Reviewers(Struct):
                 return CerberusReviewer(settings, self.repo, state, info=one.info, session_id=self.session_id)
         from codeloupe.engine.ask import AgentReviewer
 
-        reviewer = AgentReviewer(
-            agent=self._asking(one),
-            limits=one.agents[0].limits,
-            info=one.info,
-            settings=settings,
-            calls=self._calls_of(one),
-            experts=experts,
-            apart=apart,
-            transcript=self.transcript,
-        )
+        asking = self._asking(one)
+        reviewer = AgentReviewer(**asking, info=one.info, settings=settings, experts=experts, apart=apart)
         has_analysers = any(other.info.type == "offline" for other in self.chosen)
         is_first = one is next(other for other in self.chosen if other.agents)
-        return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
+        return _WithSecrets(reviewer, reviewer.info) if is_first and not has_analysers else reviewer
 
-    def _calls_of(self, one: ChosenReviewer) -> CallOptions:
+    def _asking(self, one: ChosenReviewer) -> dict[str, Any]:
+        """How a reviewer or a verifier asks the agent, by the names of their parameters."""
         from codeloupe.engine.ask import CallOptions
 
         settings, is_sdk = self.settings, one.info.type == "agent_sdk"
+        caller = self.calls.caller(settings, fresh=self.fresh, key_of=review_key)
         seconds = settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds
-        return CallOptions(model=one.info.model, timeout_seconds=seconds)
-
-    def _asking(self, one: ChosenReviewer) -> AskAgent:
-        caller = self.calls.caller(self.settings, fresh=self.fresh, key_of=review_key)
-        return lambda request, emit: caller.call(request, agent=one.agents, emit=emit)
+        return {
+            "ask": lambda request, emit: caller.call(request, agent=one.agents, emit=emit),
+            "limits": one.agents[0].limits,
+            "calls": CallOptions(model=one.info.model, timeout_seconds=seconds),
+            "transcript": self.transcript,
+        }
 
 
 class _Analysers(Struct):
@@ -243,10 +236,7 @@ class _WithSecrets(Struct, frozen=True):
     """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
 
     reviewer: Reviewer
-
-    @property
-    def info(self) -> ReviewerInfo:
-        return self.reviewer.info
+    info: ReviewerInfo
 
     async def review(self, task: ports.ReviewTask, emit: ports.EventSink) -> ports.ReviewerOutcome:
         def added(file: FileChange) -> str:

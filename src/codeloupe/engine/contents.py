@@ -101,52 +101,37 @@ def with_compared_texts(file: FileChange, old: bytes, new: bytes) -> FileChange:
     before, after = _LINE.findall(old), _LINE.findall(new)
     shorter = min(len(before), len(after))
     start = next((n for n in range(shorter) if before[n] != after[n]), shorter)
-    room = shorter - start
-    same = next((n for n in range(room) if before[-1 - n] != after[-1 - n]), room)
-    first, following = max(0, start - 3), min(same, 3)
-    deleted, added = len(before) - same - start, len(after) - same - start
+    same = next((n for n in range(shorter - start) if before[-1 - n] != after[-1 - n]), shorter - start)
+    deleted, added = before[start : len(before) - same], after[start : len(after) - same]
     if not deleted and not added:
-        return replace(file, hunks=(), counts=None)
-    parts = (
-        (b" ", before[first:start]),
-        (b"-", before[start : start + deleted]),
-        (b"+", after[start : start + added]),
-        (b" ", after[start + added : start + added + following]),
-    )
-    rows = (sign + line for sign, lines in parts for line in lines)
-    around = start - first + following
-    hunk = Hunk(
-        old_start=first + 1 if deleted + around else 0,
-        old_lines=deleted + around,
-        new_start=first + 1 if added + around else 0,
-        new_lines=added + around,
-        body=b"".join(row if row.endswith(b"\n") else row + b"\n\\ No newline at end of file\n" for row in rows),
-        added=added,
-        deleted=deleted,
-    )
-    return replace(file, hunks=(hunk,), counts=None)
+        return _with_rows(file, [], first=0)
+    first, following = max(0, start - 3), after[len(after) - same :][:3]
+    parts = ((b" ", before[first:start]), (b"-", deleted), (b"+", added), (b" ", following))
+    return _with_rows(file, [sign + line for sign, lines in parts for line in lines], first=first + 1)
 
 
 def shown_whole(file: FileChange, text: bytes) -> FileChange:
     """The file with all lines of its new text as added ones, and its deleted ones where they were."""
-    rows = [b"+" + line for line in _LINE.findall(text)]
-    if rows and not rows[-1].endswith(b"\n"):
-        rows[-1] += b"\n\\ No newline at end of file\n"
-    body: list[bytes] = []
+    added = [b"+" + line for line in _LINE.findall(text)]
+    rows: list[bytes] = []
     position = 0
     for hunk in file.hunks:
         for line in hunk.lines():
             end = hunk.new_start - bool(hunk.new_lines) if line.new_number is None else line.new_number
-            body += rows[position:end]
+            rows += added[position:end]
             position = max(position, end)
             if line.new_number is None:
-                body.append(b"-" + line.text + b"\n")
-    body += rows[position:]
-    if not body:
-        return replace(file, binary=False, hunks=(), counts=None)
-    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
-    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
-    return replace(file, binary=False, hunks=(whole,), counts=None)
+                rows.append(b"-" + line.text + b"\n")
+    return _with_rows(file, rows + added[position:], first=1)
+
+
+def _with_rows(file: FileChange, rows: list[bytes], *, first: int) -> FileChange:
+    """The file as text with these rows of a diff alone, which begin at the line `first`."""
+    added, deleted = (sum(row.startswith(sign) for row in rows) for sign in (b"+", b"-"))
+    old, new = len(rows) - added, len(rows) - deleted
+    body = b"".join(row if row.endswith(b"\n") else row + b"\n\\ No newline at end of file\n" for row in rows)
+    hunk = Hunk(first if old else 0, old, first if new else 0, new, body, added=added, deleted=deleted)
+    return replace(file, binary=False, hunks=(hunk,) if rows else (), counts=None)
 
 
 def _interleaved(head: bytes) -> str | None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from codeloupe.config import yaml
 from codeloupe.config.files import read_config_file
 from codeloupe.config.kinds import OWN_EXPERTS, Wrong
-from codeloupe.config.yaml import ListNode, MapNode, Node, Problem, Refused, config_error, escape
+from codeloupe.config.yaml import Problem, Refused, config_error, escape
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Expert
 from codeloupe.system.regex import regex
@@ -57,23 +57,22 @@ def load_experts(
 def _files_in(folder: Path) -> dict[str, Path]:
     """The files of a folder by the names of their experts."""
     try:
-        entries = sorted(entry.name for entry in folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         what = f"the folder of experts {str(folder)!r} cannot be read: {reason}"
         raise ConfigError(what, hint="check where it is") from error
     files: dict[str, Path] = {}
-    for entry in entries:
-        name = entry.rpartition(".")[0]
-        if not entry.endswith((".yaml", ".yml")) or entry.startswith("."):
+    for file in entries:
+        name = file.stem
+        if file.suffix not in (".yaml", ".yml") or file.name.startswith("."):
             continue
         if name == DEFAULT or not _NAME.fullmatch(name):
             hint = f"use letters, digits, - and _; `{DEFAULT}` means the experts of an ordinary review"
             raise ConfigError(f"experts: {name[:60]!r} cannot be the name of an expert", hint=hint)
-        if name in files:
-            what = f"the expert {name} has two files: {files[name].name} and {entry}"
+        if (other := files.setdefault(name, file)) is not file:
+            what = f"the expert {name} has two files: {other.name} and {file.name}"
             raise ConfigError(what, hint="keep one of the two")
-        files[name] = folder / entry
     return files
 
 
@@ -120,7 +119,8 @@ def _read(name: str, file: Path) -> Mapping[str, Any]:
     except Refused as refused:
         raise config_error([refused.problem]) from refused
     problems = list(yaml.repetitions(place, document))
-    values = {key.text: _plain(value) for key, value in document.entries}
+    # A checklist is made of words: `yes` and `1.10` stay texts.
+    values = {key.text: yaml.plain(value, as_written=True) for key, value in document.entries}
     read: Mapping[str, Any] = {}
     try:
         read = OWN_EXPERTS.read({name: {key: value for key, value in values.items() if value is not None}})
@@ -135,12 +135,3 @@ def _read(name: str, file: Path) -> Mapping[str, Any]:
     if problems:
         raise config_error(problems)
     return read[name]  # type: ignore[no-any-return]  # as the kind says
-
-
-def _plain(node: Node) -> object:
-    """The value as it is written, since a checklist is made of words: `yes` and `1.10` stay texts."""
-    if isinstance(node, ListNode):
-        return [_plain(item) for item in node.items]
-    if isinstance(node, MapNode):
-        return {key.text: _plain(value) for key, value in node.entries}
-    return None if node.value is None else node.text

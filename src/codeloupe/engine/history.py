@@ -235,7 +235,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     """
     try:
         with opened() as history:
-            checkout = checkout or await read_checkout(repo, history)
+            checkout = checkout or await read_checkout(repo, history.root_of)
             record = ReviewRecord(
                 review=review,
                 terms=terms,
@@ -314,7 +314,7 @@ async def keeping_sweep(
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened())
-            checkout = await read_checkout(repo, history)
+            checkout = await read_checkout(repo, history.root_of)
             keeper.place = history, SweepRecord(sweep=sweep, **_saved_now(checkout, prompt_version))
         except Exception as error:  # noqa: BLE001 - as in `keep`
             keeper.give_up(error)

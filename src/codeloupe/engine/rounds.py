@@ -213,7 +213,7 @@ async def _read_past(
     """What the history holds of a branch: what was dismissed, its newest review, and the newest of all of it."""
     scope = prepared.change.scope
     with opened() as history:
-        checkout = await read_checkout(repo, history, prepared.repository)
+        checkout = await read_checkout(repo, history.root_of, prepared.repository)
         names = checkout.identity.names
         dismissed = _dismissed(history, names, opened)
         if scope.kind not in _GOING_ON:

@@ -182,7 +182,7 @@ def decoded_file(file: FileChange, old: bytes | None, new: bytes | None) -> tupl
     before, after = (text, b"") if new is None else (old or b"", text)
     if new is not None and (of_old := encoding_of(before, file.old_path or file.path)) is not None:
         before = in_utf8(before, of_old) or before
-    return replace(with_compared_texts(file, before, after), binary=False), text
+    return with_compared_texts(file, before, after), text
 
 
 def _reason_by_diff(file: FileChange, settings: Settings) -> _Why | None:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from codeloupe.config import files
 from codeloupe.config.files import ConfigText
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
+from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.repository import open_repository, read_file_at
-from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
-from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
+from codeloupe.git.scopes import believed_base, resolve_scope
+from codeloupe.model.scope import DefaultScope, DiffScope, FetchedScope, ScopeRequest
 
 _PULL_REQUEST = Origin(OriginKind.SITUATION, "because this is a pull request")
 
@@ -61,14 +62,15 @@ async def _believed_file(scope: ScopeRequest | None, repo: Path, base_branch: st
     """The base's file. Without anything under review there need not be a base, and then no file is believed."""
     if isinstance(scope, DiffScope):
         return None  # nothing says which revision the diff belongs to
-    if scope is None:
-        found = await find_default_base(repo, base_branch=base_branch)
-    else:
+    try:
         repository = await open_repository(repo)
-        sides = await resolve_scope(repository, scope, base_branch=base_branch)
-        base = await believed_base(repository, scope, sides, base_branch=base_branch)
-        found = None if base is None else (repository, base)
-    for name in files.REPOSITORY_FILE_NAMES if found else ():
-        if found and (content := await read_file_at(*found, name)) is not None:
-            return files.decode_config(f"{found[1][:12]}:{name}", content)
+        sides = await resolve_scope(repository, scope or DefaultScope(), base_branch=base_branch)
+    except (NotARepository, RevisionError):
+        if scope is not None:
+            raise
+        return None
+    base = await believed_base(repository, scope, sides, base_branch=base_branch) if scope else sides.base
+    for name in files.REPOSITORY_FILE_NAMES if base else ():
+        if base and (content := await read_file_at(repository, base, name)) is not None:
+            return files.decode_config(f"{base[:12]}:{name}", content)
     return None

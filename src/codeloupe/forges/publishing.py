@@ -142,7 +142,7 @@ async def _review(request: PublishRequest, opened: OpenedHistory) -> Review:
     if is_file or (not is_id and os.path.isfile(word)):  # noqa: PTH113 - Path.is_file raises for an impossible name
         return read_review(_content(Path(word), _MOST_JSON_BYTES, "the report"), name=word)
     with opened() as history:
-        identity = await find_identity(request.repo, history)
+        identity = await find_identity(request.repo, history.root_of)
         record = find_review(history, word, here=lambda: identity)
     return judged(record, record.review.policy)
 

@@ -142,7 +142,7 @@ def failure(verb: str, completed: Completed) -> GitFailed:
     else:
         hint = "`git fsck` shows whether the repository is sound"
     message = f"git {verb} failed (exit {completed.exit_code}): {words}"
-    return GitFailed(message, program="git", exit_code=completed.exit_code, stderr=stderr, hint=hint)
+    return GitFailed(message, program="git", status=completed.exit_code, stderr=stderr, hint=hint)
 
 
 async def git_version() -> str:

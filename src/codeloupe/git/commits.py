@@ -104,7 +104,7 @@ def _checked_date(text: str) -> str:
 def _commit(record: bytes) -> Commit:
     fields = record.split(b"\0", 7)
     if len(fields) != 8:
-        raise GitFailed("git log gave a record that cannot be read", program="git", exit_code=0)
+        raise GitFailed("git log gave a record that cannot be read", program="git", status=0)
     author, email, subject, body = (fields[index].decode("utf-8", "replace") for index in (2, 3, 5, 6))
     # A commit may state any number, or none; what no calendar holds becomes the nearest moment that one does.
     last = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())

@@ -9,15 +9,7 @@ from pathlib import Path
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.command import git, try_git
-from codeloupe.git.repository import (
-    REGULAR_MODES,
-    Repository,
-    list_entries,
-    read_blobs,
-    read_file_at,
-    read_head,
-    reading,
-)
+from codeloupe.git.repository import Repository, list_entries, read_blobs, read_file_at, read_head, reading
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
 from codeloupe.model.change import SYMLINK_MODE, Change, GuidanceFile, Intent, Moment, ScopeKind
@@ -50,10 +42,9 @@ async def read_guidance(
         names = [name for name in _places(paths) if place_of(Path(), name) is not None]
         there = {entry.path: entry for entry in await list_entries(place, tree, names)}
         listed = [there[name] for name in names if name in there]
-        chosen = [entry for entry in listed if entry.mode in REGULAR_MODES][:_MAX_FILES]
-        blobs = await read_blobs(
-            repository, (entry.blob for entry in chosen), max_bytes=20_000_000, engine=place.git_dir
-        )
+        chosen = [entry for entry in listed if entry.mode != SYMLINK_MODE][:_MAX_FILES]
+        names = [entry.blob for entry in chosen]
+        blobs = await read_blobs(repository, names, max_bytes=20_000_000, engine=place.git_dir)
     found = {entry.path: blobs[entry.blob][:_KEPT_BYTES] if entry.blob in blobs else None for entry in chosen}
     return _files(found, [entry.path for entry in listed if entry.mode == SYMLINK_MODE])
 

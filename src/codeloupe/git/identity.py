@@ -6,13 +6,13 @@ without one, or before the first commit, the place on the disk has to do. Forks 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.command import both, try_git
@@ -23,13 +23,8 @@ from codeloupe.system.regex import regex
 
 _MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
 _SCHEME = regex(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
-
-
-class RootMemory(Protocol):
-    """Remembers root commits by the place of the repository: to walk to one takes long in a long history."""
-
-    def root_of(self, place: bytes, found: str | None = None) -> str | None:
-        """The root commit that was found out before, or `found`, which is kept."""
+RootMemory = Callable[..., str | None]
+"""Remembers root commits by the place of the repository, since to walk to one takes long: `History.root_of`."""
 
 
 class Checkout(NamedTuple):
@@ -66,11 +61,6 @@ async def _repository(start: Path) -> Repository | None:
         return None
 
 
-def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
-    """As `find_identity`, where there is no event loop."""
-    return asyncio.run(find_identity(start, memory))
-
-
 async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
     """The commits of a change and those where its branch was before, by which earlier reviews of the work are known."""
     head = scope.head or checkout.head
@@ -103,7 +93,7 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
         if repository.shallow:
             return None
         with suppress(StoreError):
-            known = memory.root_of(place) or ""
+            known = memory(place) or ""
             # It stays the repository's name also on a branch that has a root of its own.
             if OBJECT_NAME.fullmatch(known) and "commit" in await _asked(repository, "cat-file", "-t", known):
                 return known
@@ -111,7 +101,7 @@ async def _identity_of(repository: Repository, memory: RootMemory) -> Repository
         if not OBJECT_NAME.fullmatch(found):
             return None
         with suppress(StoreError):
-            memory.root_of(place, found)
+            memory(place, found)
         return found
 
     root, url = await both(find_root(), origin_url(repository))

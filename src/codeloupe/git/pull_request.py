@@ -247,7 +247,7 @@ class RemoteRepository(Struct, frozen=True):
                 # Also at the end: it may have got all of it between two looks.
                 if self._received_bytes() > self.limit_bytes:
                     message = f"{self.address.name} sent more than {self.limit_bytes:,} bytes"
-                    raise GitFailed(message, program="git", exit_code=-1, hint=hint)
+                    raise GitFailed(message, program="git", status=-1, hint=hint)
             return call.result()
         except ProcessTimedOut as error:
             message = f"{self.address.name} did not send everything within {self.timeout_seconds:g} s"
@@ -308,7 +308,7 @@ def remote_failure(address: RemoteAddress, completed: Completed) -> CodeloupeErr
         return UsageError(f"{name} cannot be fetched: {reason}", hint=hint)
     hint = f"check the network and the address, and try again, or {_CHECK_OUT}"
     message, code = f"{name} could not be reached: {reason}", completed.exit_code
-    return GitFailed(message, program="git", exit_code=code, stderr=said, hint=hint)
+    return GitFailed(message, program="git", status=code, stderr=said, hint=hint)
 
 
 _FETCH = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from pathlib import Path
 from typing import assert_never
 
 from msgspec import Struct
@@ -19,25 +18,14 @@ from codeloupe.git.repository import (
     merge_base,
     no_commits,
     object_name,
-    open_repository,
     pushed_commit,
     read_head,
     resolve,
     resolve_all,
 )
+from codeloupe.model import scope as scopes
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.scope import (
-    BaseScope,
-    CommitScope,
-    DefaultScope,
-    DiffScope,
-    FetchedScope,
-    PullRequestScope,
-    RangeScope,
-    ScopeRequest,
-    StagedScope,
-    UncommittedScope,
-)
+from codeloupe.model.scope import BaseScope, FetchedScope, ScopeRequest
 
 
 class Side(Enum):
@@ -49,7 +37,7 @@ class Side(Enum):
 
 
 class Sides(Struct, frozen=True):
-    """A resolved scope: `base` is a commit or tree, `head` the commit on the new side, or None for index and tree."""
+    """A resolved scope: `base` is a commit, or the empty tree, `head` the new commit, or None for index and tree."""
 
     scope: Scope
     base: str
@@ -64,37 +52,29 @@ class Sides(Struct, frozen=True):
 async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_branch: str | None) -> Sides:
     """Resolve every name once. Raises RevisionError or NotARepository."""
     match request:
-        case DefaultScope():
-            return await _default(repository, base_branch)
-        case UncommittedScope():
-            head = await read_head(repository)
-            return _against_head(repository, head, Side.WORKING_TREE, "uncommitted changes")
-        case StagedScope():
-            return _against_head(repository, await read_head(repository), Side.INDEX, "staged changes")
+        case scopes.DefaultScope():
+            scope = await _default(repository, base_branch)
+        case scopes.UncommittedScope():
+            scope = _against_head(await read_head(repository), ScopeKind.UNCOMMITTED, "uncommitted changes")
+        case scopes.StagedScope():
+            scope = _against_head(await read_head(repository), ScopeKind.STAGED, "staged changes")
         case BaseScope(revision):
             sha = await resolve(repository, revision)
-            return await _branch(repository, await read_head(repository), revision, sha)
-        case RangeScope(text):
-            return await _range(repository, text)
-        case CommitScope(revision):
-            return await _commit(repository, revision)
+            scope = await _branch(repository, await read_head(repository), revision, sha)
+        case scopes.RangeScope(text):
+            scope = await _range(repository, text)
+        case scopes.CommitScope(revision):
+            scope = await _commit(repository, revision)
         case FetchedScope(base, fetched, description):
-            return Sides(Scope(ScopeKind.PULL_REQUEST, base, fetched, description), base, Side.COMMIT)
-        case DiffScope():
+            scope = Scope(ScopeKind.PULL_REQUEST, base, fetched, description)
+        case scopes.DiffScope():
             raise RevisionError("a diff file has no revisions to resolve")
-        case PullRequestScope():
+        case scopes.PullRequestScope():
             raise RevisionError("a pull request has to be fetched before it can be read")
         case _:
             assert_never(request)
-
-
-async def find_default_base(start: Path, *, base_branch: str | None) -> tuple[Repository, str] | None:
-    """The repository that holds `start`, and the base of its default scope; None where there is neither or no base."""
-    try:
-        repository = await open_repository(start)
-        return repository, (await _default(repository, base_branch)).base
-    except (NotARepository, RevisionError):
-        return None
+    side = Side.INDEX if scope.kind is ScopeKind.STAGED else Side.COMMIT if scope.head else Side.WORKING_TREE
+    return Sides(scope, scope.base or object_name("tree", b"", repository.object_format), side)
 
 
 async def believed_base(
@@ -123,7 +103,7 @@ async def believed_base(
         return None
 
 
-async def _default(repository: Repository, base_branch: str | None) -> Sides:
+async def _default(repository: Repository, base_branch: str | None) -> Scope:
     head, base = await find_head_and_base(repository, base_branch)
     if head.sha is None:
         raise no_commits(repository)
@@ -139,39 +119,32 @@ async def _default(repository: Repository, base_branch: str | None) -> Sides:
         unpushed = await _branch(repository, head, f"origin/{head.branch}", pushed)
         if unpushed.base != head.sha:
             return unpushed
-    return _against_head(repository, head, Side.WORKING_TREE, f"uncommitted changes on {head.branch}")
+    return _against_head(head, ScopeKind.UNCOMMITTED, f"uncommitted changes on {head.branch}")
 
 
-async def _branch(repository: Repository, head: Head, name: str, sha: str) -> Sides:
+async def _branch(repository: Repository, head: Head, name: str, sha: str) -> Scope:
     if head.sha is None:
         raise no_commits(repository)
     base = await merge_base(repository, sha, head.sha)
     branch = head.branch or f"detached HEAD {head.sha[:12]}"
-    scope = Scope(ScopeKind.BRANCH, base, None, f"{branch} and its working tree against {name} (from {base[:12]})")
-    return Sides(scope, base, Side.WORKING_TREE)
+    return Scope(ScopeKind.BRANCH, base, None, f"{branch} and its working tree against {name} (from {base[:12]})")
 
 
-def _against_head(repository: Repository, head: Head, side: Side, description: str) -> Sides:
-    kind = ScopeKind.STAGED if side is Side.INDEX else ScopeKind.UNCOMMITTED
-    if head.sha is None:
-        return Sides(Scope(kind, None, None, f"{description} (no commits yet)"), _empty_tree(repository), side)
-    return Sides(Scope(kind, head.sha, None, description), head.sha, side)
+def _against_head(head: Head, kind: ScopeKind, description: str) -> Scope:
+    return Scope(kind, head.sha, None, description if head.sha else f"{description} (no commits yet)")
 
 
-async def _range(repository: Repository, text: str) -> Sides:
+async def _range(repository: Repository, text: str) -> Scope:
     separator = "..." if "..." in text else ".."
     if separator not in text:
         raise one_revision(text)
     left, right = (part or "HEAD" for part in text.split(separator, 1))
     if not left.strip("0"):  # git's name for no object: everything up to the right side
         end = await resolve(repository, right)
-        return Sides(
-            Scope(ScopeKind.RANGE, None, end, f"everything up to {end[:12]}"), _empty_tree(repository), Side.COMMIT
-        )
+        return Scope(ScopeKind.RANGE, None, end, f"everything up to {end[:12]}")
     start, end = await resolve_all(repository, (left, right))
     base = await merge_base(repository, start, end) if separator == "..." else start
-    scope = Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")
-    return Sides(scope, base, Side.COMMIT)
+    return Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")
 
 
 async def unknown_word(repository: Repository, word: str, nearest: str | None) -> RevisionError:
@@ -179,9 +152,8 @@ async def unknown_word(repository: Repository, word: str, nearest: str | None) -
     try:
         await resolve(repository, word)
     except (RevisionError, NotARepository):
-        hint = (
-            f"did you mean {nearest}?" if nearest else "paths are relative to here; `git ls-files` shows what there is"
-        )
+        meant = f"did you mean {nearest}?" if nearest else ""
+        hint = meant or "paths are relative to here; `git ls-files` shows what there is"
         return RevisionError(f"{word!r} is neither a file of this repository nor a revision", hint=hint)
     return one_revision(word)
 
@@ -195,7 +167,7 @@ def one_revision(text: str) -> RevisionError:
     return RevisionError(f"{text!r} is one revision, not a range", hint=hint)
 
 
-async def _commit(repository: Repository, revision: str) -> Sides:
+async def _commit(repository: Repository, revision: str) -> Scope:
     if ".." in revision:
         hint = f"give it without --commit: codeloupe review {revision}"
         raise RevisionError(f"{revision!r} is a range, not one commit", hint=hint)
@@ -203,9 +175,7 @@ async def _commit(repository: Repository, revision: str) -> Sides:
     if sha in shallow_edge(repository):
         message = f"the parent of {sha[:12]} is not in this shallow clone, so its change is unknown"
         raise RevisionError(message, hint="deepen it: git fetch --deepen=1 (in GitHub Actions: fetch-depth: 2)")
-    parents = await parents_of(repository.place, sha)
-    base = parents[0] if parents else _empty_tree(repository)
-    return Sides(commit_scope(sha, parents), base, Side.COMMIT)
+    return commit_scope(sha, await parents_of(repository.place, sha))
 
 
 def commit_scope(sha: str, parents: Sequence[str]) -> Scope:
@@ -226,7 +196,3 @@ async def parents_of(place: Place, sha: str) -> list[str]:
     header = (await git(place, "cat-file", "commit", sha)).split(b"\n\n", 1)[0]
     words = (line.split(b" ", 1) for line in header.split(b"\n"))
     return [word[1].decode("ascii") for word in words if word[0] == b"parent"]
-
-
-def _empty_tree(repository: Repository) -> str:
-    return object_name("tree", b"", repository.object_format)

@@ -402,7 +402,7 @@ def test_a_call_that_may_write_says_which_files_changed_and_others_are_not_looke
     assert answered(agent, writing, watch=watch).files_changed == ("a.py", "b.py", "c.py")
     answered(agent, request(permission_mode=PermissionMode.PLAN), watch=watch)
     watch.assert_awaited_once_with(Path())
-    broken = AsyncMock(side_effect=errors.GitFailed("git failed", program="git", exit_code=1))
+    broken = AsyncMock(side_effect=errors.GitFailed("git failed", program="git", status=1))
     for failed in (broken, AsyncMock(return_value=broken)):
         assert answered(agent, writing, watch=failed).notes == ("which files changed is not known: git failed",)
 

@@ -151,7 +151,7 @@ def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
     assert (first.failure, first.reviewed, second.reviewed) == ("its parent is not here", False, True)
 
 
-@each("error", [GitFailed("no", program="git", exit_code=128), KeyError("a mistake of ours")])
+@each("error", [GitFailed("no", program="git", status=128), KeyError("a mistake of ours")])
 def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended(error: Exception) -> None:
     ended: list[str] = []
 

@@ -216,7 +216,7 @@ def made() -> Review:
 
 
 def identity(opened: SqliteHistory, path: Path) -> RepositoryIdentity:
-    return asyncio.run(find_identity(path, opened))
+    return asyncio.run(find_identity(path, opened.root_of))
 
 
 def test_a_review_is_kept_with_all_that_a_later_look_needs_and_without_secrets(

@@ -9,7 +9,7 @@ import pytest
 
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.guidance import guidance_changed, read_guidance, read_intent
-from codeloupe.git.identity import find_identity, find_identity_now, read_checkout, same_address
+from codeloupe.git.identity import find_identity, read_checkout, same_address
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Intent, Scope, ScopeKind
@@ -209,10 +209,9 @@ class Memory:
 
 
 def identity(path: Path, memory: Any = None) -> RepositoryIdentity:
-    """Found with an event loop; without one it must be the same."""
-    found = asyncio.run(find_identity(path, memory or Memory()))
-    assert find_identity_now(path, memory or Memory()) == found
-    assert asyncio.run(read_checkout(path, memory or Memory())).identity == found
+    """Found alone; with what is checked out it must be the same."""
+    found = asyncio.run(find_identity(path, (memory or Memory()).root_of))
+    assert asyncio.run(read_checkout(path, (memory or Memory()).root_of)).identity == found
     return found
 
 
@@ -263,10 +262,10 @@ def test_a_password_in_the_address_of_the_origin_is_in_no_name(shop: GitReposito
 
 
 def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Path) -> None:
-    assert asyncio.run(read_checkout(shop.path, Memory())).branch == "main"
+    assert asyncio.run(read_checkout(shop.path, Memory().root_of)).branch == "main"
     shop.git("checkout", "--quiet", "--detach")
-    assert asyncio.run(read_checkout(shop.path, Memory())).branch is None
-    assert asyncio.run(read_checkout(tmp_path, Memory())).branch is None
+    assert asyncio.run(read_checkout(shop.path, Memory().root_of)).branch is None
+    assert asyncio.run(read_checkout(tmp_path, Memory().root_of)).branch is None
 
 
 def test_a_repository_goes_by_its_root_commit_wherever_it_lies(shop: GitRepository, tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ class _Gate:
 
 def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFailed:
     said = tail(f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}") or "it said nothing"
-    return ProcessFailed(f"{what}: {said}", program=PROGRAM, exit_code=completed.exit_code, hint=hint)
+    return ProcessFailed(f"{what}: {said}", program=PROGRAM, status=completed.exit_code, hint=hint)
 
 
 @asynccontextmanager
