@@ -129,7 +129,14 @@ def _yarn_entries(text: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _pnpm(text: str) -> Iterator[Package]:
-    document = _yaml(text)
+    import yaml  # noqa: PLC0415 - of all formats only this one needs it
+
+    if re.search(r"(^|[\s,\[{])[&*][\w-]+", re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", text)):
+        raise ValueError("it has anchors, which no package manager writes")
+    try:
+        document = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text).get_single_data()
+    except yaml.YAMLError as error:
+        raise ValueError("it is no YAML") from error
     if "lockfileVersion" not in document:
         raise ValueError("it has no lockfileVersion")
     for key, entry in (document.get("packages") or {}).items():
@@ -241,18 +248,6 @@ def _json(text: str) -> dict[str, Any]:
         return found
 
     return json.loads(text, object_pairs_hook=collect)  # type: ignore[no-any-return]  # else the reader stumbles
-
-
-def _yaml(text: str) -> dict[str, Any]:
-    import yaml  # noqa: PLC0415 - of all formats only this one needs it
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    if re.search(r"(^|[\s,\[{])[&*][\w-]+", re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", text)):
-        raise ValueError("it has anchors, which no package manager writes")
-    try:
-        return loader(text).get_single_data()  # type: ignore[no-any-return]  # as above
-    except yaml.YAMLError as error:
-        raise ValueError("it is no YAML") from error
 
 
 _READERS: dict[str, Callable[[str], Iterator[Package]]] = {

@@ -23,7 +23,7 @@ from codeloupe.engine import prompt as prompts
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.calls import PROMPT_VERSION, UNEXPECTED_ERROR, Failure, failure_of, shortened, trust_of
 from codeloupe.engine.merge import DROPPED_FINDING
-from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
+from codeloupe.engine.parse.items import TRUNCATED_JSON, UNLISTED
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.sentences import is_alarming
 from codeloupe.engine.plan import plan_units
@@ -430,7 +430,7 @@ class _Run:
         if both.read.problem is not None:
             return self._unreadable(unit, both)
         said = read.verdict not in (None, "PASS") or bool(read.findings or read.dropped)
-        if not both.read.findings and (said or claims_defects(problem) or is_alarming(heard.text)):
+        if not both.read.findings and (said or (problem or "").startswith(UNLISTED) or is_alarming(heard.text)):
             return self._unreadable(unit, heard, "asked again, it named none")
         self.asker.circuit.note_answer()
         return self._placed(unit, both)

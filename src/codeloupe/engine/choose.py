@@ -188,11 +188,11 @@ class Reviewers(Struct):
             case "offline":
                 return _Analysers(one.info)
             case "command":
-                from codeloupe.engine.external.command import CommandReviewer
+                from codeloupe.engine.external import CommandReviewer
 
                 return CommandReviewer(review_command(settings), info=one.info)
             case "cerberus":
-                from codeloupe.engine.external.cerberus import CerberusReviewer
+                from codeloupe.engine.external import CerberusReviewer
 
                 state = self.calls.state_directory
                 return CerberusReviewer(settings, self.repo, state, info=one.info, session_id=self.session_id)

@@ -189,10 +189,7 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 class GuidanceFile(Struct, frozen=True):
-    """A project's own words on how to review the files below its folder: REVIEW.md, AGENTS.md or CLAUDE.md.
-
-    One that is there and is not read says why in `unused`, and has no text.
-    """
+    """What REVIEW.md, AGENTS.md or CLAUDE.md says for the files below it; one without text is `unused`, and why."""
 
     path: str
     text: str
@@ -230,11 +227,7 @@ class Effort(StrEnum):
 
 
 class UnitPart(Struct, frozen=True):
-    """Some hunks of one file, in order. A hunk that is too large for a unit appears in pieces, each a hunk itself.
-
-    `repeated_rows` counts the rows at the beginning of the first hunk's body that are in the piece before it too: they
-    are there to be seen, and are covered by the unit of that piece.
-    """
+    """Some hunks of one file, or a piece of a large one: its first `repeated_rows` belong to the piece before it."""
 
     file: FileChange
     hunks: tuple[Hunk, ...]

@@ -64,10 +64,7 @@ class PullRequestScope(Struct, frozen=True):
 
 
 class FetchedScope(Struct, frozen=True):
-    """A pull request in the repository that it was fetched into: two commits. It is never trusted.
-
-    `assumed_base` names the branch it is compared with when nobody said that it goes there.
-    """
+    """A fetched pull request: two commits, never trusted; `assumed_base` is a branch that nobody said it goes to."""
 
     base: str
     head: str

@@ -16,7 +16,7 @@ from codeloupe.model.review import Review
 from codeloupe.reports import asset, wording
 from codeloupe.reports.markup import filled
 from codeloupe.reports.replacement import fix_of
-from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
+from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_text, terminal
 
 _LONGEST_LINE = 500
 _LONGEST_TEXT = 8_000
@@ -28,7 +28,7 @@ def render_junit(review: Review) -> str:
     """The review as JUnit XML: well-formed whatever the findings hold, and never without a test."""
     cases: dict[str, list[dict[str, str]]] = defaultdict(list)
     for finding in wording.worst_first(review.findings):
-        cases[plain_path(finding.file) or _NO_FILE].append(_finding_case(review, finding))
+        cases[terminal(finding.file) or _NO_FILE].append(_finding_case(review, finding))
     suites, totals = [], Counter[str]()
     for name, tests in ((_REVIEW, list(_review_cases(review))), *sorted(cases.items())):
         counts = Counter(case["result"] for case in tests)
@@ -68,11 +68,11 @@ def _review_cases(review: Review) -> Iterator[dict[str, str]]:
     for gap in wording.gaps_of(review):
         name = plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE)
         why = plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed"
-        text = "\n".join([plain_text(gap.in_words(), longest=_LONGEST_TEXT), *map(plain_path, gap.files)])
+        text = "\n".join([plain_text(gap.in_words(), longest=_LONGEST_TEXT), *map(terminal, gap.files)])
         yield _case(name, "error", gap.kind, why, text)
     for skip in review.left_out:
         why = plain_line(skip.in_words(), longest=_LONGEST_LINE)
-        yield _case(f"left out: {plain_path(skip.file)}", "skipped", why=why)
+        yield _case(f"left out: {terminal(skip.file)}", "skipped", why=why)
 
 
 def _finding_case(review: Review, finding: Finding) -> dict[str, str]:

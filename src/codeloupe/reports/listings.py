@@ -25,7 +25,7 @@ from codeloupe.system.untrusted import (
     markdown_line,
     markdown_prose,
     plain_line,
-    plain_path,
+    terminal,
     without_log_commands,
 )
 
@@ -49,9 +49,9 @@ def _concise(review: Review, layout: Layout) -> str:
         name = wording.check_name(finding)
         identity = f" ({wording.short_id(finding)})" if finding.fingerprint else ""
         what = f"{finding.severity.label}: {line(finding.title) or name} [{name}]{identity}"
-        lines.append(f"{plain_path(wording.place_in_words(finding))}: {what}")
+        lines.append(f"{terminal(wording.place_in_words(finding))}: {what}")
     lines += [
-        f"{plain_path(gap.name) or '?'}: not reviewed: {line(gap.reason)}".removesuffix(": ")
+        f"{terminal(gap.name) or '?'}: not reviewed: {line(gap.reason)}".removesuffix(": ")
         for gap in wording.gaps_without_claims(review)
     ]
     outcome = wording.outcome_of(review)
@@ -127,7 +127,7 @@ def _gitlab(review: Review, _layout: Layout) -> str:
 
     def issue(words: str, check: str, fingerprint: str, severity: str, file: str, line: int) -> dict[str, Any]:
         # GitLab wants a path and a line for each issue; the dot is the repository as a whole.
-        place = {"path": plain_path(file) if is_inside(file) else ".", "lines": {"begin": max(line, 1)}}
+        place = {"path": terminal(file) if is_inside(file) else ".", "lines": {"begin": max(line, 1)}}
         facts = {"description": words, "check_name": check, "fingerprint": fingerprint, "severity": severity}
         return {**facts, "location": place}
 
@@ -144,7 +144,7 @@ def _gitlab(review: Review, _layout: Layout) -> str:
         words = title = plain_line(finding.title, longest=2_000) or wording.check_name(finding)
         severity, file = _GITLAB_SEVERITIES[finding.severity], finding.file
         if wording.standing_of(finding) is wording.Standing.UNPLACED:
-            named = f" in {plain_path(file[:2_000])}" if file else ""
+            named = f" in {terminal(file[:2_000])}" if file else ""
             words, file = f"{title} (could not be placed in the code{named})", "."
             severity = severity if finding.is_unsettled(review.policy.fail_on) else "info"
         fingerprint = plain_line(finding.fingerprint, longest=200) or _hash(finding.file, finding.category, title)
@@ -178,7 +178,7 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
     gaps = [
         {
             "message": f"Not reviewed: {markdown_prose(gap.in_words(), longest=_LONGEST)}",
-            "location": {"path": plain_path(file)},
+            "location": {"path": terminal(file)},
             # What the policy lets pass is no error, and still said.
             "severity": "WARNING" if review.policy.pass_when_incomplete else "ERROR",
             "code": {"value": f"codeloupe/{gap.kind}"},
@@ -207,7 +207,7 @@ def _diagnostic(review: Review, finding: Finding) -> dict[str, Any]:
         "This could not be placed in the code." if unplaced else "",
     ]
     lesser = unplaced and not finding.is_unsettled(review.policy.fail_on)
-    location: dict[str, Any] = {"path": plain_path(finding.file) if is_inside(finding.file) else ""}
+    location: dict[str, Any] = {"path": terminal(finding.file) if is_inside(finding.file) else ""}
     if finding.first_line > 0:
         location["range"] = _range(finding.first_line, finding.last_line)
     diagnostic: dict[str, Any] = {

@@ -14,7 +14,7 @@ from codeloupe.model.review import Review
 from codeloupe.reports import wording
 from codeloupe.reports.json_v1 import TOOL, fields_of, json_text
 from codeloupe.reports.replacement import fix_of
-from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
+from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_text, terminal
 
 _SOURCE_ROOT = "%SRCROOT%"
 _LARGEST_LINE = 2**31 - 1
@@ -99,7 +99,7 @@ def _notifications(review: Review) -> list[dict[str, Any]]:
         *((gap.kind, "error", gap.in_words(), gap.files) for gap in wording.gaps_of(review)),
         *(("problem", "warning", f"{each.kind}: {each.message}", ()) for each in wording.errors_beside_gaps(review)),
         *(
-            ("finding-without-file", "note", f"{one.severity.label} {plain_path(one.file)}: {_message(one)}", ())
+            ("finding-without-file", "note", f"{one.severity.label} {terminal(one.file)}: {_message(one)}", ())
             for one in nowhere
             if not one.is_unsettled(review.policy.fail_on)
         ),

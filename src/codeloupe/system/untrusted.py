@@ -35,8 +35,8 @@ _IN_ASCII = str.maketrans(
 )
 _CUT = "…"
 _IN_MESSAGE = {ord("%"): "%25", ord("\r"): "%0D", ord("\n"): "%0A"}
-_SHORTEST_FENCE = 3
 _BACKTICKS = regex(r"`+")
+_OPENING_FENCE = regex(r"\s*+(`{3,}+(?!.*`)|~{3,}+)", re.DOTALL)
 # What becomes code: addresses, then names and numbers that forges turn into links and notices.
 _ACTIVE = regex(
     r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s`<>]{1,2000}"
@@ -143,11 +143,8 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def _json_escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    high, low = divmod(code - 0x10000, 0x400)
-    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+    units = match[0].encode("utf-16-be", "surrogatepass").hex(" ", 2)
+    return "".join(f"\\u{unit}" for unit in units.split())
 
 
 def plain_line(text: str, *, longest: int) -> str:
@@ -164,11 +161,6 @@ def plain_code(code: str, *, longest: int) -> str:
     """Code with its tabs and line ends; what cannot be seen in it is shown escaped."""
     rows = _capped(code, longest).replace("\r\n", "\n").split("\n")
     return "\n".join("\t".join(terminal(part) for part in row.split("\t")) for row in rows)
-
-
-def plain_path(path: str) -> str:
-    """A path as text. One that is not UTF-8, or holds what cannot be shown, no longer names the file."""
-    return terminal(path)
 
 
 def is_inside(path: str) -> bool:
@@ -213,8 +205,8 @@ def markdown_prose(text: str, *, longest: int) -> str:
     pieces: list[str] = []
     index = 0
     while index < len(rows) and len(pieces) < 400:
-        fence = _opening_fence(rows[index])
-        if fence:
+        if opening := _OPENING_FENCE.match(rows[index]):
+            fence = opening[1]
             # An open block runs to the end.
             marks = ((number, rows[number].strip()) for number in range(index + 1, len(rows)))
             closing = (number for number, mark in marks if len(mark) >= len(fence) and not mark.strip(fence[0]))
@@ -231,7 +223,7 @@ def markdown_code(code: str, *, language: str = "") -> str:
     """A block of code, with a fence that is longer than any inside. `language` must come from us."""
     shown = "\n".join(terminal(row.expandtabs(4)) for row in code.split("\n"))
     runs = _BACKTICKS.findall(shown)
-    fence = "`" * max(_SHORTEST_FENCE, max(map(len, runs), default=0) + 1)
+    fence = "`" * max(3, max(map(len, runs), default=0) + 1)
     return f"{fence}{language}\n{shown}\n{fence}"
 
 
@@ -245,15 +237,6 @@ def code_span(text: str) -> str:
     # A backtick at an edge would lengthen the fence; one space on both sides is not shown.
     padding = " " if shown[0] in "` " or shown[-1] in "` " else ""
     return f"{fence}{padding}{shown}{padding}{fence}"
-
-
-def _opening_fence(row: str) -> str:
-    mark = row.strip()
-    for character in "`~":
-        length = len(mark) - len(mark.lstrip(character))
-        if length >= _SHORTEST_FENCE and not (character == "`" and "`" in mark[length:]):
-            return mark[:length]
-    return ""
 
 
 def _line(row: str) -> str:

@@ -211,8 +211,12 @@ def _critique_in(value: Mapping[str, Any]) -> CritiqueAnswer | None:
     parts = (item for part in value.values() for item in (part, *(part if isinstance(part, list) else ())))
     if flaw := flaw_of(value, *parts):
         raise _Unclear(f"invalid json: {flaw}", lasts=True)
+    word = fields.get("verdict")
+    verdict = _VERDICTS.get(_plain(word)) if isinstance(word, str) else None
+    if verdict is None:
+        raise _Unclear("missing field: verdict" if word is None else f"invalid verdict: {shown(word)}")
     said = CritiqueAnswer(
-        verdict=_verdict(fields.get("verdict")),
+        verdict=verdict,
         score=_score(fields.get("score")),
         summary=fields.text("summary", "reason", "explanation", most=MAX_TEXT_CHARACTERS).strip(),
         blockers=_texts(fields, "blockers"),
@@ -232,13 +236,6 @@ def _only(name: str, values: Sequence[Any]) -> Any:
     if len(different) > 1:
         raise _Unclear(f"invalid {name}: {' and '.join(shown(value) for value in different)}")
     return different[0]
-
-
-def _verdict(word: Any) -> CriticVerdict:
-    verdict = _VERDICTS.get(_plain(word)) if isinstance(word, str) else None
-    if verdict is None:
-        raise _Unclear("missing field: verdict" if word is None else f"invalid verdict: {shown(word)}")
-    return verdict
 
 
 def _score(value: Any) -> int:

@@ -50,11 +50,6 @@ _SEVERITIES = {word: Severity.parse(name) for name, text in WORDING["severities"
 _SEVERITY_PHRASES = {"must fix": Severity.CRITICAL, "should fix": Severity.MEDIUM, "nice to have": Severity.LOW}
 
 
-def claims_defects(problem: str | None) -> bool:
-    """Whether a problem is that defects are claimed and not listed."""
-    return bool(problem) and str(problem).startswith(UNLISTED)
-
-
 def too_many(unread: int) -> str:
     """The reason why so many findings were not read."""
     return f"{unread:,} more findings than the {MAX_FINDINGS:,} that are read"

@@ -55,8 +55,9 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     # Nothing serious was found, unless the text beside it tells of more.
     if beside.findings and (_is_serious([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
-    casts_doubt = (beside.problem or "").startswith((UNLISTED, DOUBTFUL)) and not (first.findings or beside.findings)
-    if casts_doubt or items.claims_defects(beside.problem) or (beside.dropped and not beside.findings):
+    # Beside findings, a doubt whether there are any says nothing.
+    against = (UNLISTED,) if first.findings or beside.findings else (UNLISTED, DOUBTFUL)
+    if (beside.problem or "").startswith(against) or (beside.dropped and not beside.findings):
         return replace(first, problem=beside.problem or beside.lost)
     return replace(first, problem=_said_beside(output, is_clean=not first.findings) or None)
 

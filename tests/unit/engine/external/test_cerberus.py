@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.external.cerberus import CerberusReviewer
+from codeloupe.engine.external import CerberusReviewer
 from codeloupe.model.change import Intent
 from codeloupe.model.events import Event, LaneFinished
 from codeloupe.model.finding import Severity

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.external.command import CommandReviewer, place, unified_diff
+from codeloupe.engine.external import CommandReviewer, place, unified_diff
 from codeloupe.engine.parse.items import NO_JSON
 from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
