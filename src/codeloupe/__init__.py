@@ -5,7 +5,6 @@ The public names load on first use, so that `codeloupe --help` does not pay for 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -53,19 +52,28 @@ if TYPE_CHECKING:
     from codeloupe.pipelines.run import Pipeline, RunOptions, resume_run
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
 else:
-    _HOMES = {
-        "agents.calls.budget": ("Spent",),
-        "config.schema": ("Settings",),
-        "errors": ("AgentError", "AgentExecutionError", "CodeloupeError"),
-        "pipelines.run": ("Pipeline", "RunOptions", "resume_run"),
-        "runtime": ("Runtime", "preview", "review", "review_commits", "run_agent"),
-    }
-    _MODEL = ("agent", "events", "finding", "pipeline", "ports", "review", "scope", "sweep")
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
-        homes = [home for home, names in _HOMES.items() if name in names]
-        others = (*(f"model.{one}" for one in _MODEL), "integrations")
-        modules = (import_module(f"codeloupe.{home}") for home in homes or others)
-        return next(getattr(module, name) for module in modules if hasattr(module, name))
+        match name:
+            case "Runtime" | "preview" | "review" | "review_commits" | "run_agent":
+                from codeloupe import runtime as home
+            case "Pipeline" | "RunOptions" | "resume_run":
+                from codeloupe.pipelines import run as home
+            case "CodeReviewer" | "ReviewResult" | "make_reviewer":
+                from codeloupe import integrations as home
+            case "WorkdirReviewResult" | "WorkdirReviewer" | "make_workdir_reviewer":
+                from codeloupe import integrations as home
+            case "AgentError" | "AgentExecutionError" | "CodeloupeError":
+                from codeloupe import errors as home
+            case "Settings":
+                from codeloupe.config import schema as home
+            case "Spent":
+                from codeloupe.agents.calls import budget as home
+            case _ if name in __all__:
+                from codeloupe.model import agent, events, finding, pipeline, ports, review, scope, sweep
+
+                homes = (agent, events, finding, pipeline, ports, review, scope, sweep)
+                home = next(home for home in homes if hasattr(home, name))
+            case _:
+                raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
+        return getattr(home, name)

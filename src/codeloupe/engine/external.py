@@ -473,7 +473,7 @@ class _Gate:
 
 def _refused(what: str, completed: Completed, *, hint: str = "") -> ProcessFailed:
     said = _tail(f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}") or "it said nothing"
-    return ProcessFailed(f"{what}: {said}", program=_GATE, exit_code=completed.exit_code, hint=hint)
+    return ProcessFailed(f"{what}: {said}", program=_GATE, status=completed.exit_code, hint=hint)
 
 
 @asynccontextmanager
