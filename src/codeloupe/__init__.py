@@ -5,7 +5,6 @@ The public names load on first use, so that `codeloupe --help` does not pay for 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -65,6 +64,8 @@ else:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
+        from importlib import import_module
+
         homes = [home for home, names in _HOMES.items() if name in names]
         others = (*(f"model.{one}" for one in _MODEL), "integrations")
         modules = (import_module(f"codeloupe.{home}") for home in homes or others)
