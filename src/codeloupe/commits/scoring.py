@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 
-from msgspec.structs import replace
-
-from codeloupe.model.agent import Usage
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
 
@@ -76,9 +72,3 @@ def exit_code(commits: Iterable[CommitReview], *, strict: bool, pass_when_incomp
     if strict and any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
         return 1
     return 3 if not pass_when_incomplete and any(commit.verdict is None for commit in known) else 0
-
-
-def total_usage(commits: Iterable[CommitReview], *, seconds: float) -> Usage:
-    """What all reviews cost together; they ran side by side, so that the time is given."""
-    spent = (commit.review.usage for commit in commits if commit.review is not None)
-    return replace(reduce(Usage.plus, spent, Usage()), duration_seconds=seconds)

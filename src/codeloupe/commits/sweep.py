@@ -15,14 +15,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from contextvars import ContextVar
 from datetime import date
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.commits.categories import categorise, tables
-from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, total_usage, verdict
+from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import PROMPT_VERSION, AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
@@ -36,6 +36,7 @@ from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
 from codeloupe.git.repository import Repository, open_repository, reading
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
+from codeloupe.model.agent import Usage
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Commit, Expert, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
@@ -144,6 +145,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
             emit(ReviewerChosen(one.info))
         team = Reviewers(chosen, settings, calls, repo=Path(repo), fresh=fresh, transcript=_take_down)
         reviewed = await _Sweep(repository, settings, team, emit, keeper).run(commits, query)
+        spent = reduce(Usage.plus, (commit.review.usage for commit in reviewed if commit.review), Usage())
         sweep = replace(
             known,
             reviewer=joined_info([one.info for one in chosen]),
@@ -151,7 +153,8 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
             summary=summarise(reviewed),
             exit_code=exit_code(reviewed, strict=strict, pass_when_incomplete=settings.on_incomplete == "pass"),
             score=overall_score(reviewed),
-            usage=total_usage(reviewed, seconds=time.monotonic() - started),
+            # They ran side by side, so that their times do not add up.
+            usage=replace(spent, duration_seconds=time.monotonic() - started),
         )
         if keeper is not None:
             await keeper.finish(sweep)
